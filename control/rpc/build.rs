@@ -1,5 +1,5 @@
-//! Makes the client and the server of the stream. Its messages are control-wire's, and what is told to a node
-//! is sent as it was encoded for all.
+//! Generates the client and the server of the stream. Its messages are control-wire's. A message to a node is sent
+//! in the encoding that all nodes share.
 
 use tonic_build::manual::{Builder, Method, Service};
 

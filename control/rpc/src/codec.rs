@@ -1,4 +1,4 @@
-//! How messages of the stream become bytes.
+//! Encoding of the stream's messages.
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use control_wire::{
@@ -15,7 +15,7 @@ use tonic::{
     codec::{BufferSettings, Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// What a replica says.
+/// Message of a replica to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// As a message.
@@ -47,10 +47,11 @@ impl<E, D> Default for FollowCodec<E, D> {
 /// The fields of a part and of a bookmark in a reply.
 const PART: u32 = 2;
 const BOOKMARK: u32 = 3;
-/// What a stream has ready for messages, each way, in bytes: most are small, and a replica has thousands of streams.
+/// Initial buffer of a stream, in bytes in each direction. Most messages are small, and a replica has thousands of
+/// streams.
 const READY: usize = 512;
-/// How much is put together before it is sent, in bytes. What is larger goes out alone, and the bookmark after it has
-/// another buffer: the large one is not kept for as long as the stream lasts.
+/// Bytes that are collected before they are sent. A larger message is sent alone, and the bookmark after it has
+/// another buffer, so the stream does not keep the large buffer.
 const TOGETHER: usize = 1 << 10;
 
 fn buffers() -> BufferSettings {

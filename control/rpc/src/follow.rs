@@ -21,53 +21,53 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-/// How long connecting may take.
+/// Timeout of the connection setup.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long the first answer may take.
+/// Timeout of the first reply.
 const WELCOME: Duration = Duration::from_secs(10);
-/// How late it may be said that the node holds a generation. An event that 5,000 nodes are told of has reached them
-/// by then: what they answer does not keep it from the last of them.
+/// Maximum delay of an ack. An event for 5,000 nodes has reached all of them within it, so that early acks do not
+/// delay the event for the last node.
 const LATE: Duration = Duration::from_millis(300);
-/// How large a message may be.
+/// Maximum size of a received message.
 const MESSAGE_BYTES: usize = 16 << 20;
-/// A connection of which nothing is heard is asked so often, and given up after as long again.
+/// Keepalive interval of a silent connection. The connection is closed after the same time without a reply.
 const ALIVE: Duration = Duration::from_secs(15);
 
 type Holds = mpsc::Receiver<(u64, Instant)>;
 
-/// Why a stream did not begin, or ended.
+/// Reason why a stream did not start, or ended.
 #[derive(Debug, Error)]
 pub enum FollowError {
     /// The replica was not reached.
     #[error("cannot reach the replica at {at}: {why}")]
     Unreachable {
-        /// Where.
+        /// Address of the replica.
         at: SocketAddr,
-        /// Why not.
+        /// Cause of the failure.
         why: String,
     },
-    /// It refused, or broke off.
+    /// The replica refused the stream or broke it off.
     #[error("the replica at {at}: {status}")]
     Refused {
-        /// Where.
+        /// Address of the replica.
         at: SocketAddr,
-        /// What it said.
+        /// Status that the replica returned.
         status: Box<Status>,
     },
-    /// It has read less of the cluster than the node holds.
+    /// The replica has read less of the cluster than the node holds.
     #[error("the replica at {at} has read less than this node holds")]
     Behind {
-        /// Where.
+        /// Address of the replica.
         at: SocketAddr,
-        /// How far it has read each kind.
+        /// Resource version up to which the replica has read each kind.
         reached: BTreeMap<String, u64>,
     },
-    /// It said something out of turn, or nothing.
+    /// The replica sent an unexpected message, or none.
     #[error("the replica at {at} {what}")]
     Odd {
-        /// Where.
+        /// Address of the replica.
         at: SocketAddr,
-        /// What.
+        /// Description of the violation.
         what: &'static str,
     },
     /// The token is no header.
@@ -75,16 +75,16 @@ pub enum FollowError {
     Token,
 }
 
-/// What is heard on a stream.
+/// Message received on a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamEvent {
     /// A part of a generation.
     Part(Part),
-    /// How far the cluster was read.
+    /// Resource versions up to which the cluster was read.
     Bookmark(Bookmark),
 }
 
-/// A stream that has begun.
+/// An open stream.
 #[derive(Debug)]
 pub struct Follow {
     at: SocketAddr,
@@ -97,10 +97,10 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Connects to a replica and begins.
+    /// Connects to a replica and starts a stream.
     ///
     /// # Errors
-    /// If it cannot be reached, refuses, or is behind.
+    /// Fails if the replica cannot be reached, refuses the stream, or is behind the node.
     pub async fn begin(
         at: SocketAddr,
         trust: &Trust,
@@ -138,15 +138,15 @@ impl Follow {
         self.at
     }
 
-    /// What it said first.
+    /// Returns the replica's first message.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
 
-    /// What comes next. May be dropped at any time: nothing is lost.
+    /// Receives the next message. The future is cancel-safe: a drop loses no message.
     ///
     /// # Errors
-    /// If the stream is over.
+    /// Fails if the stream has ended.
     pub async fn heard(&mut self) -> Result<StreamEvent, FollowError> {
         let at = self.at;
         let said = self.replies.message().await;
@@ -160,10 +160,10 @@ impl Follow {
         }
     }
 
-    /// The node holds a generation: the replica is told a little later, or with the next.
+    /// Queues the ack of a generation. The stream sends it a little later, or together with the next.
     ///
     /// # Errors
-    /// If the stream is over.
+    /// Fails if the stream has ended.
     pub async fn holds(&self, generation: u64) -> Result<(), FollowError> {
         let said = self.held.send((generation, Instant::now())).await;
         said.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
@@ -174,19 +174,19 @@ impl Follow {
         ReplicaClient::of(self.client.clone())
     }
 
-    /// Tells this replica of a pod's address.
+    /// Announces a pod's address to this replica.
     ///
     /// # Errors
-    /// If it refuses, or cannot be reached.
+    /// Fails if the replica refuses the announcement or cannot be reached.
     pub async fn announce(&mut self, announce: AnnounceRequest) -> Result<(), Status> {
         let request = self.request(announce);
         self.client.announce(request).await.map(drop)
     }
 
-    /// Tells this replica what became of policies.
+    /// Reports the state of policies to this replica.
     ///
     /// # Errors
-    /// If it refuses, or cannot be reached.
+    /// Fails if the replica refuses the report or cannot be reached.
     pub async fn report(&mut self, report: ReportRequest) -> Result<(), Status> {
         let request = self.request(report);
         self.client.report(request).await.map(drop)
@@ -197,7 +197,7 @@ impl Follow {
     }
 }
 
-/// What is said next of the generations that the node holds.
+/// Waits for the next ack to send.
 async fn applied(mut holds: Holds) -> Option<(FollowRequest, Holds)> {
     let first = holds.recv().await?;
     let next = timeout_at(first.1 + LATE, holds.recv()).await.ok().flatten();

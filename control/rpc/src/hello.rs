@@ -1,4 +1,4 @@
-//! What a node says first.
+//! A node's first message.
 
 use control_hub::ClientState;
 use control_wire::{Digest, ObjectId, ObjectKind, VERSIONS, proto::Hello};
@@ -21,11 +21,11 @@ pub(crate) fn version(hello: &Hello) -> Result<u32, Status> {
     )))
 }
 
-/// What it holds.
+/// Returns the content that the node reports.
 pub(crate) fn says(hello: &Hello) -> Result<ClientState, Status> {
     let kinds: BTreeSet<ObjectKind> = hello.kinds.iter().copied().map(ObjectKind).collect();
     if kinds.is_empty() {
-        // Such a node would be told that it holds everything, and start pods without their policies.
+        // Such a node would conclude that it holds everything, and start pods without their policies.
         return Err(Status::invalid_argument(
             "the agent's Hello names no kinds of object; upgrade the agent",
         ));

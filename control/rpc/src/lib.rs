@@ -1,8 +1,8 @@
 //! The stream between the controller's replicas and the nodes.
 //!
-//! A node opens one [`Follow`] stream to one replica: it says what it holds, is told the rest, and says
-//! of each generation that it holds it. Messages are those of [`control_wire`]. The server (feature `server`)
-//! drives the hub of `control-hub`; it sends parts as they were encoded for all nodes.
+//! A node opens one [`Follow`] stream to one replica. It reports its content, receives the rest, and acknowledges
+//! each generation. Messages are those of [`control_wire`]. The server (feature `server`)
+//! drives the hub of `control-hub`; it sends parts in the encoding that all nodes share.
 
 mod codec;
 mod follow;

@@ -16,19 +16,19 @@ use tokio::{
     time::sleep,
 };
 
-/// What is borne of connections before their first call with a good token.
+/// Limits on connections before their first call with a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// As many at once. More wait, in the order in which they come.
     pub strangers: usize,
-    /// As many from one address may keep their places while others wait: once all places are taken, an address that
-    /// has more gives way to others at once, and gets no more. An IPv6 address counts as its /64. Nodes behind one
-    /// address (behind NAT) share this as well: those that are turned away come again.
+    /// Maximum number of places that one source address keeps while others wait. Once all places are taken, an address
+    /// above it loses places to others at once, and gets no new ones. An IPv6 address counts as its /64. Nodes behind
+    /// one NAT address share this number as well; a refused node retries.
     pub share: usize,
-    /// How long each may take, unless its first token is still being looked at.
+    /// Maximum age of an unauthenticated connection, unless its first token is still being checked.
     pub within: Duration,
-    /// How long each has at least: after that the oldest goes if there are too many, unless its token is being
-    /// looked at.
+    /// Minimum age of a connection before it can be evicted. After it the oldest is closed if there are too many,
+    /// unless its token is being checked.
     pub fair: Duration,
 }
 
@@ -39,7 +39,7 @@ impl Default for Bounds {
     }
 }
 
-/// Those that there are, at one port.
+/// Unauthenticated connections of one port.
 #[derive(Debug)]
 pub struct PreauthLimiter {
     bounds: Bounds,
@@ -60,9 +60,9 @@ struct Stranger {
     source: IpAddr,
     /// As many of its calls wait for an answer about their token.
     asks: usize,
-    /// A token of its was no good: those that it shows then give it no more time.
+    /// A token of this connection was invalid, so later tokens give it no additional time.
     refused: bool,
-    /// Told that it may stay; dropped, it has to go.
+    /// Sends that the connection may stay; a drop closes the connection.
     stays: oneshot::Sender<()>,
 }
 
@@ -81,7 +81,7 @@ struct End {
     reader: AtomicWaker,
 }
 
-/// A connection's place among the strangers, while it lasts.
+/// A connection's place in the limiter; a drop frees it.
 #[derive(Debug)]
 pub struct Place(pub(crate) Connection);
 
@@ -92,17 +92,17 @@ pub(crate) struct Asking(Connection);
 pub type Leave = oneshot::Receiver<()>;
 
 impl PreauthLimiter {
-    /// Nobody has come yet.
+    /// Creates a limiter without connections.
     pub fn new(bounds: Bounds) -> Arc<Self> {
         Arc::new(Self { bounds, table: Mutex::default(), left: Notify::new() })
     }
 
-    /// How often those that take too long are to be [sent away](Self::sweep).
+    /// Interval of the [sweep](Self::sweep) that closes connections above their maximum age.
     pub(crate) fn every(&self) -> Duration {
         (self.bounds.within / 8).max(Duration::from_millis(10))
     }
 
-    /// A connection comes; waits while there are too many of others. Nothing if its address has too many itself.
+    /// Admits a connection; waits while there are too many of others. `None` if its own address has too many.
     pub async fn enter(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Leave)> {
         let source = source(from);
         loop {
@@ -154,13 +154,13 @@ impl PreauthLimiter {
 /// There is no place.
 #[derive(Debug, PartialEq, Eq)]
 enum Full {
-    /// It is to be looked again after so long.
+    /// The caller checks again after this time.
     For(Duration),
     /// The address has its share, and more.
     Refused,
 }
 
-/// What counts as one address: of IPv6 a network, as whoever has one has all of it.
+/// Returns the limited source. For IPv6 this is a network, as a client usually has all addresses of one.
 fn source(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
@@ -169,7 +169,7 @@ fn source(from: IpAddr) -> IpAddr {
 }
 
 impl Table {
-    /// Who goes, as all places are taken and one of this address comes.
+    /// Returns the connection to evict for a new one of this address if all places are taken.
     fn goes(&self, source: IpAddr, share: usize, fair: Duration) -> Result<u64, Full> {
         let idle = || self.all.iter().filter(|(_, stranger)| !stranger.is_heard());
         let mut many = BTreeMap::<IpAddr, usize>::new();
@@ -181,7 +181,7 @@ impl Table {
         if let Some((most, _)) = most.filter(|(most, _)| **most != source) {
             return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::Refused);
         }
-        // No other has too much. Whoever has does not put out others before it is fair.
+        // No other address has too many. An address with too many evicts others only after their minimum age.
         let first = oldest(most.map(|(most, _)| *most));
         let pause = first.map_or(fair, |(_, one)| fair.saturating_sub(one.since.elapsed()));
         match first {
@@ -192,7 +192,7 @@ impl Table {
         }
     }
 
-    /// How many an address has, those that are heard among them.
+    /// Returns the number of connections of an address, those with a pending token check included.
     fn has(&self, source: IpAddr) -> usize {
         self.all.values().filter(|stranger| stranger.source == source).count()
     }
@@ -209,7 +209,7 @@ impl Table {
 }
 
 impl Stranger {
-    /// Whether the answer about its first token is not there yet, which is none of its fault.
+    /// True if the check of its first token is pending, which is a delay of the server.
     fn is_heard(&self) -> bool {
         self.asks > 0 && !self.refused
     }
@@ -222,7 +222,7 @@ impl Connection {
         Asking(self.clone())
     }
 
-    /// The token is good: it is no stranger any more.
+    /// Records a valid token: the connection is authenticated and leaves the limiter.
     pub(crate) fn is_known(&self) {
         if let Some(stranger) = self.strangers.remove(self.number) {
             // An error means that the connection has ended.
@@ -243,7 +243,7 @@ impl Connection {
         self.end.reader.wake();
     }
 
-    /// Whether it is to end; otherwise who reads from it is woken when it is.
+    /// True if the connection has to close. Otherwise its reader is woken when that changes.
     pub(crate) fn has_ended(&self, cx: &Context<'_>) -> bool {
         self.end.reader.register(cx.waker());
         self.end.is_come.load(Ordering::SeqCst)

@@ -16,10 +16,10 @@ pub struct ReplicaClient {
 }
 
 impl ReplicaClient {
-    /// Connects.
+    /// Connects to a replica.
     ///
     /// # Errors
-    /// If the replica cannot be reached, or is none of the authority's.
+    /// Fails if the replica cannot be reached, or has no certificate of the authority.
     pub async fn open(at: SocketAddr, trust: &Trust) -> Result<Self, FollowError> {
         connect(at, trust).await.map(Self::of)
     }
@@ -28,19 +28,19 @@ impl ReplicaClient {
         Self { client }
     }
 
-    /// Tells this replica of a pod's address.
+    /// Announces a pod's address to this replica.
     ///
     /// # Errors
-    /// If it refuses, or cannot be reached.
+    /// Fails if the replica refuses the announcement or cannot be reached.
     pub async fn announce(&self, token: &str, announce: AnnounceRequest) -> Result<(), Status> {
         let token = bearer(token).map_err(|error| Status::internal(error.to_string()))?;
         self.client.clone().announce(with_token(announce, &token)).await.map(drop)
     }
 
-    /// Tells this replica what became of policies.
+    /// Reports the state of policies to this replica.
     ///
     /// # Errors
-    /// If it refuses, or cannot be reached.
+    /// Fails if the replica refuses the report or cannot be reached.
     pub async fn report(&self, token: &str, report: ReportRequest) -> Result<(), Status> {
         let token = bearer(token).map_err(|error| Status::internal(error.to_string()))?;
         self.client.clone().report(with_token(report, &token)).await.map(drop)

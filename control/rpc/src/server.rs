@@ -24,27 +24,26 @@ use std::{
 use tokio::{sync::Notify, time::timeout};
 use tonic::{Request, Response, Status, Streaming};
 
-/// How long a node may take to say what it holds.
+/// Timeout of a node's first message.
 const HELLO: Duration = Duration::from_secs(10);
-/// How many replies wait for the node to take them: the last part of a generation, and how far the node is then,
-/// which go out as one. The channel has room for one more for its sender.
+/// Capacity of a stream's reply channel: the last part of a generation and the bookmark after it, which are sent as
+/// one. The channel has room for one more reply for its sender.
 const SAID: usize = 1;
-/// What a node is told whose stream ends because the replica does.
+/// Status message of streams that end because the replica stops.
 pub(crate) const ENDS: &str = "this replica ends: go on with another";
-/// How long a node may take nothing of what is sent, or say of nothing that it holds it. What it lacks then it is
-/// told when it comes back.
+/// Maximum time for which a node takes no data or acknowledges nothing. The node receives the missing content when
+/// it reconnects.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How large a message of a node may be: what it holds is some 40 bytes an object.
+/// Maximum size of a node's message: its content takes about 40 bytes per object.
 const MESSAGE_BYTES: usize = 8 << 20;
 
-/// Who calls.
+/// Identity of an authenticated client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The node that the caller's pod is bound to.
     pub node: String,
     /// That pod's name.
     pub pod: String,
-    /// And its UID.
     pub uid: String,
     /// When its token ends; the stream ends with it.
     pub until: Option<Instant>,
@@ -53,13 +52,13 @@ pub struct Caller {
 /// Identifies the caller of a request, and admits or refuses it.
 #[tonic::async_trait]
 pub trait Gatekeeper: Send + Sync + 'static {
-    /// Who has this token, or why nobody is let in with it.
+    /// Returns the owner of a token, or the status that refuses it.
     async fn admit(&self, token: &str) -> Result<Caller, Status>;
 
-    /// Whether who was let in may go on, or why not. It is asked often, so it is to know by itself.
+    /// Checks whether an admitted client may continue. The server calls it often, so it must answer from memory.
     ///
     /// # Errors
-    /// With what the caller is told.
+    /// Returns the status for the client if it may not continue.
     fn still(&self, _caller: &Caller) -> Result<(), Status> {
         Ok(())
     }
@@ -67,10 +66,10 @@ pub trait Gatekeeper: Send + Sync + 'static {
     /// A node's pod has its address.
     async fn announce(&self, caller: &Caller, announce: AnnounceRequest) -> Result<(), Status>;
 
-    /// What became of policies on a node.
+    /// Handles a node's report about its policies.
     async fn report(&self, caller: &Caller, report: ReportRequest) -> Result<(), Status>;
 
-    /// A node says that it holds a generation, and since when; for those who measure.
+    /// Handles a node's ack of a generation with the time since when the node holds it; for measurements.
     fn held(&self, _node: &str, _generation: u64, _since: Instant) {}
 
     /// A node's stream is ended, as it took nothing, or held nothing, for long.
@@ -94,7 +93,7 @@ pub(crate) struct StreamWaker {
     pub(crate) rung: Notify,
     /// The stream is to end.
     pub(crate) is_dismissed: AtomicBool,
-    /// It is to be looked at again whether it may go on.
+    /// The session has to check again whether the client may continue.
     pub(crate) is_doubted: AtomicBool,
 }
 
@@ -111,18 +110,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SharedHub {
-    /// One for a hub.
     pub fn new(hub: Hub) -> Arc<Self> {
         let (hub, bells) = (Mutex::new(hub), Mutex::new(BTreeMap::new()));
         Arc::new(Self { hub, bells, begun: Instant::now(), closed: AtomicBool::new(false) })
     }
 
-    /// Does something with the hub, and wakes the streams of the nodes that have something to be told.
+    /// Runs a function on the hub, and wakes the streams of the nodes with pending objects.
     pub fn with<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> R {
         self.apply(what).0
     }
 
-    /// The same, and says which nodes have something to be told.
+    /// Like [`with`](Self::with), and also returns the nodes with pending objects.
     pub fn apply<R>(&self, what: impl FnOnce(&mut Hub) -> R) -> (R, BTreeSet<String>) {
         let (result, touched) = {
             let mut hub = lock(&self.hub);
@@ -136,15 +134,15 @@ impl SharedHub {
         (result, touched)
     }
 
-    /// Forgets nodes that did not come back, and what no node needs any more.
+    /// Forgets nodes that did not return, and objects that no node needs.
     pub fn tidy(&self) {
         let now_ms = self.now_ms();
         self.with(|hub| hub.tidy(now_ms));
-        // Those that no stream waits for.
+        // Drop the wakers that no stream waits for.
         lock(&self.bells).retain(|_, bell| Arc::strong_count(bell) > 1);
     }
 
-    /// From now on no stream begins here.
+    /// Refuses new streams from now on.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
@@ -156,7 +154,7 @@ impl SharedHub {
         waiting.map(|(node, _)| node.clone()).collect()
     }
 
-    /// Ends a node's stream: it is to go on with another replica.
+    /// Ends a node's stream, so that the node continues with another replica.
     pub fn dismiss(&self, node: &str) {
         if let Some(bell) = lock(&self.bells).get(node) {
             bell.is_dismissed.store(true, Ordering::SeqCst);
@@ -164,7 +162,7 @@ impl SharedHub {
         }
     }
 
-    /// A node's stream looks again whether it may go on.
+    /// Makes a node's stream check again whether the node may continue.
     pub fn look_again(&self, node: &str) {
         if let Some(bell) = lock(&self.bells).get(node) {
             bell.is_doubted.store(true, Ordering::SeqCst);
@@ -181,14 +179,14 @@ impl SharedHub {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A node begins a stream. Its bell is its own: a ring for this one must not be heard by one that is over, which
-    /// is told so.
+    /// Starts a node's stream with a waker of its own. An ended stream must not consume a wake-up of this one, so it is
+    /// informed of its end.
     fn begin(&self, node: &str, says: &ClientState) -> (Handshake, [u8; 16], Arc<StreamWaker>) {
         let bell = Arc::<StreamWaker>::default();
         let (begun, epoch, over) = self.with(|hub| {
             let begun = hub.open_stream(node, says);
             let begins = matches!(begun, Handshake::Resumed(_) | Handshake::Compared(_));
-            // Under the hub's lock, so that of two who begin at once the later one has the bell as well.
+            // Under the hub's lock: of two concurrent starts the later one also has the waker.
             let over = begins.then(|| lock(&self.bells).insert(node.to_owned(), bell.clone()));
             (begun, hub.epoch(), over.flatten())
         });
@@ -205,7 +203,7 @@ impl DistributionService {
         Self::patient(office, admit, PATIENCE)
     }
 
-    /// The same, with another patience with nodes that take or hold nothing.
+    /// Like [`new`](Self::new), with another limit for nodes that take or acknowledge nothing.
     pub fn patient(
         office: Arc<SharedHub>,
         admit: Arc<dyn Gatekeeper>,

@@ -19,9 +19,9 @@ use std::{
 use tokio::time::{interval, timeout};
 use tonic::{Status, Streaming};
 
-/// How often a node is told how far the cluster was read, if nothing changes.
+/// Interval of bookmarks if nothing changes.
 const BOOKMARK: Duration = Duration::from_secs(30);
-/// What a node is told that takes what is sent and never holds it.
+/// Status message for a node that takes updates and never acknowledges them.
 const STUCK: &str = "the node has not said for long that it holds what it was told";
 
 /// One stream, until it is over.
@@ -34,14 +34,14 @@ pub(crate) struct Session {
     pub(crate) bell: Arc<StreamWaker>,
     /// Its connection.
     pub(crate) visitor: Option<Connection>,
-    /// How long the node may take or hold nothing.
+    /// Maximum time for which the node takes or acknowledges nothing.
     pub(crate) patience: Duration,
 }
 
 /// The stream is over.
 struct Over;
 
-/// What there is for a node at one time.
+/// Pending content of a node at one time.
 struct Look {
     telling: Option<Update>,
     bookmark: Option<EncodedBookmark>,
@@ -66,7 +66,7 @@ impl Session {
         ticks.tick().await;
         let mut token = pin!(ended(self.caller.until));
         let mut reports_to = String::new();
-        // What the node is to say that it holds, and since when that is waited for.
+        // Generation that the node has to acknowledge, and the start of the wait for it.
         let mut awaited = None;
         loop {
             if self.bell.is_dismissed.load(Ordering::SeqCst) {
@@ -76,7 +76,7 @@ impl Session {
                 self.may_go_on().await?;
             }
             self.tell(&mut reports_to).await?;
-            // Until there is more to tell.
+            // Until more is pending.
             loop {
                 tokio::select! {
                     () = self.bell.rung.notified() => break,
@@ -96,14 +96,14 @@ impl Session {
         }
     }
 
-    /// Ends the stream of whoever may not go on.
+    /// Ends the stream if the client may not continue.
     async fn may_go_on(&mut self) -> Result<(), Over> {
         let Err(why) = self.admit.still(&self.caller) else { return Ok(()) };
         self.ends(why).await?;
         Err(Over)
     }
 
-    /// Ends the stream of a node that has waited too long with saying that it holds something.
+    /// Ends the stream if the node has not acknowledged a generation in time.
     async fn keeps_up(&mut self, awaited: &mut Option<(u64, Instant)>) -> Result<(), Over> {
         let now = self.office.with(|hub| hub.awaited(&self.follows));
         match (now, &awaited) {
@@ -119,7 +119,7 @@ impl Session {
         Ok(())
     }
 
-    /// The node holds a generation, or has nothing more to say. Returns whether it is to be told more.
+    /// Handles an ack, or the end of the node's messages. Returns true if more is to be sent.
     async fn hear(&mut self, said: Result<Option<FollowRequest>, Status>) -> Result<bool, Over> {
         match said {
             Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
@@ -143,8 +143,8 @@ impl Session {
         }
     }
 
-    /// Tells all that there is, and how far the node is then. Where reports go is said at once, also if there is
-    /// nothing else.
+    /// Sends all pending content and a bookmark. A change of the receiver of reports is sent at once, also if nothing
+    /// else is pending.
     async fn tell(&mut self, reports_to: &mut String) -> Result<(), Over> {
         let look = self.office.with(|hub| self.look(hub, reports_to));
         let Some(Look { telling, bookmark }) = look else {
@@ -162,7 +162,7 @@ impl Session {
         }
     }
 
-    /// What there is for the node; `None` if the stream is no longer its own.
+    /// Returns the node's pending content; `None` if the stream is no longer the node's.
     fn look(&self, hub: &mut Hub, reports_to: &mut String) -> Option<Look> {
         if !hub.is_current(&self.follows) {
             return None;
@@ -192,7 +192,7 @@ impl Session {
             Ok(sent) => sent.map_err(|_| Over),
             Err(_) => {
                 self.admit.stuck(&self.follows.node);
-                // No word would come through: what lies before it is not taken.
+                // A status would not arrive, as the data before it is not taken.
                 if let Some(visitor) = &self.visitor {
                     visitor.end();
                 }

@@ -1,5 +1,5 @@
-//! Whom a node takes for a replica: who has a certificate of the controller's authority for the controller's
-//! name, at whatever address.
+//! Trust of a node in a replica: the replica has a certificate of the controller's authority for the controller's
+//! name, at any address.
 
 use rustls::{
     ClientConfig, RootCertStore,
@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Why the authority cannot be used.
+/// Reason why the authority cannot be used.
 #[derive(Debug, Error)]
 pub enum TrustError {
     /// The text is no certificates.

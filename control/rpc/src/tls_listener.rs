@@ -1,4 +1,4 @@
-//! Where nodes come in: TLS before anything else.
+//! Listener for nodes, with TLS on every connection.
 
 use crate::preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
 use rustls::{
@@ -26,7 +26,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 use tracing::debug;
 
-/// How long a handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
 /// The certificate that is shown, which may be another from one connection to the next.
@@ -55,10 +55,10 @@ pub struct SecuredStream {
     stay: Stay,
 }
 
-/// Whether a connection may stay.
+/// State of a connection in the pre-auth limiter.
 #[derive(Debug)]
 enum Stay {
-    /// It has yet to show a good token.
+    /// The connection has not shown a valid token yet.
     Asked(Leave),
     Granted,
     Denied,
@@ -82,11 +82,11 @@ impl Stay {
     }
 }
 
-/// Lets connections in, as they are made. A peer that is slow, speaks no TLS, or shows no good token keeps nobody
-/// else waiting for long.
+/// Accepts connections. A peer that is slow, does not speak TLS, or shows no valid token does not delay
+/// others for long.
 ///
 /// # Errors
-/// If there is no such configuration of TLS.
+/// Fails if the TLS configuration is invalid.
 pub fn listen(
     listener: TcpListener,
     shown: Arc<Certificates>,
@@ -94,10 +94,10 @@ pub fn listen(
     listen_within(listener, shown, Bounds::default())
 }
 
-/// The same, with other bounds for who has not shown a good token.
+/// Like [`listen`], with other limits for unauthenticated connections.
 ///
 /// # Errors
-/// As [`door`].
+/// Fails if the TLS configuration is invalid.
 pub fn listen_within(
     listener: TcpListener,
     shown: Arc<Certificates>,
@@ -160,7 +160,7 @@ async fn accept(
             match made {
                 Ok(Ok(tls)) => {
                     let secured = SecuredStream { tls, from, place, stay: Stay::Asked(leave) };
-                    // An error means that nobody is served any more.
+                    // An error means that the server has stopped.
                     let _ = inside.send(Ok(secured)).await;
                 }
                 Ok(Err(error)) => debug!(%from, %error, "no TLS was made"),
@@ -179,8 +179,8 @@ impl Connected for SecuredStream {
 }
 
 impl SecuredStream {
-    /// Asked before anything is read or written: a peer that takes nothing may keep its connection from being read,
-    /// one that sends nothing from being written to. Both are polled by one task, so one of them wakes it.
+    /// Checked before each read and write. A peer that takes no data can block reads of its connection, and one that
+    /// sends none can block writes. One task polls both, so one of them wakes it.
     fn may_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let stays = self.stay.poll(cx).and_then(|()| match self.place.0.has_ended(cx) {
             true => {

@@ -26,7 +26,7 @@ fn an_address_with_more_than_its_share_gives_way_to_others_and_gets_no_more() {
     assert_eq!(strangers.try_enter(greedy).err(), Some(Full::Refused));
     let _second = strangers.try_enter(other).expect("a place");
     assert_eq!(leave.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-    // Nobody has more than its share any more.
+    // No address has more than its share now.
     assert_eq!(strangers.try_enter(other).err(), Some(Full::Refused));
     let waits = strangers.try_enter(ip("10.0.0.3")).err();
     assert!(matches!(waits, Some(Full::For(pause)) if pause <= LONG), "{waits:?}");

@@ -1,4 +1,4 @@
-//! What strangers, slow nodes and nodes whose pods are gone cost, and others not.
+//! Cost of unauthenticated clients, slow nodes and nodes whose pods are gone, and their effect on others.
 
 use crate::{
     NAME, PATIENCE, Replica, begin, catch_up, hello, hub, policy, read, replica, replica_with,
@@ -27,7 +27,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 use tonic::Code;
 
-/// Connections that say nothing: every other one makes TLS before.
+/// Opens connections that send nothing: every other one completes the TLS handshake first.
 async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRead + Unpin + Send>> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
@@ -80,14 +80,14 @@ async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
         let ended = timeout(PATIENCE, connection.read_to_end(&mut rest)).await;
         assert!(ended.is_ok(), "a connection without a token does not end");
     }
-    // Whoever has shown a token stays.
+    // A client that has shown a token stays.
     replica.office.with(|hub| policy(hub, "q", "a"));
     catch_up(&replica, &mut follow, &mut held).await;
     catch_up(&replica, &mut following, &mut other).await;
     assert_eq!((held.policies.len(), other.policies.len()), (2, 2));
 }
 
-/// Opens connections from an address for ever, says nothing on them, and keeps those that are kept open to it.
+/// Opens silent connections from an address forever, and keeps those that the server does not close.
 async fn flood(from: &str, to: SocketAddr, ended: Arc<AtomicUsize>) {
     let from = SocketAddr::new(from.parse().expect("an address"), 0);
     let mut open = JoinSet::new();
@@ -175,7 +175,7 @@ async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_
 
 const NODES: usize = 40;
 
-/// What a stream says until it is over.
+/// Reads a stream up to its end and returns the error.
 async fn over(follow: &mut Follow) -> FollowError {
     loop {
         if let Err(over) = timeout(PATIENCE, follow.heard()).await.expect("an end") {

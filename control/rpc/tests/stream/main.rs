@@ -33,7 +33,7 @@ use tonic::{Code, Status, transport::Server};
 const NAME: &str = "ferrule-controller";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Lets in whoever has a token `node:NAME`; `short:NAME` ends soon, `slow:NAME` takes long to look at.
+/// Admits clients with a token `node:NAME`; `short:NAME` ends soon, and the check of `slow:NAME` takes long.
 #[derive(Default)]
 struct ByName {
     /// The nodes whose pods are gone.
@@ -48,7 +48,7 @@ impl Gatekeeper for ByName {
             |node: &str, until| Caller { node: node.to_owned(), until, ..Caller::default() };
         match token.split_once(':') {
             Some(("node", node)) => Ok(caller(node, None)),
-            // Its answer takes longer than a stranger may.
+            // The check takes longer than the maximum age of an unauthenticated connection.
             Some(("slow", node)) => {
                 tokio::time::sleep(Duration::from_secs(4)).await;
                 Ok(caller(node, None))
@@ -233,7 +233,7 @@ async fn a_node_is_told_its_part_and_then_what_changes() {
     replica.office.with(|hub| pod(hub, 40, "a"));
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!((held.pods.len(), members(&held)), (10, 41));
-    // What concerns others alone is told to others alone.
+    // Only the nodes concerned receive an update.
     replica.office.with(|hub| pod(hub, 42, "b"));
     replica.office.with(|hub| pod(hub, 41, "b"));
     catch_up(&replica, &mut follow, &mut held).await;
@@ -330,7 +330,7 @@ async fn a_node_that_does_not_listen_costs_what_it_is_owed_and_no_more() {
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
-    // It says nothing of what it holds: soon no more is sent.
+    // The node acknowledges nothing, so the server soon stops to send.
     for turn in 0..5_000_u32 {
         replica.office.with(|hub| pod(hub, 200, if turn % 2 == 0 { "a" } else { "b" }));
         tokio::task::yield_now().await;
