@@ -58,7 +58,7 @@ impl Changed {
         self.objects.len()
     }
 
-    /// Whether both states are the same.
+    /// True if both states are the same.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }

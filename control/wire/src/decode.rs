@@ -1,8 +1,8 @@
-//! From messages to what a node is told.
+//! Decoding of messages into the model that a node holds.
 //!
-//! A rule of which something is not known here, since the controller is newer, fails closed as one that the
-//! controller does not understand: Allow matches nothing, everything else denies all of its direction. What
-//! cannot even be placed is [`DecodeError`], and with it the generation.
+//! A newer controller may send a rule with parts that are unknown here. Such a rule fails closed, like a rule that the
+//! controller does not understand: Allow matches nothing, everything else denies all of its direction. A part that
+//! has no place in the model is a [`DecodeError`], which rejects the generation.
 
 use crate::{
     Features,
@@ -23,7 +23,7 @@ use policy_objects::{
 use std::net::IpAddr;
 use thiserror::Error;
 
-/// A message that says something else than such messages say, and what.
+/// Description of a message that violates the protocol.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct DecodeError(pub String);

@@ -1,4 +1,4 @@
-//! From what a node is told to messages. Each thing has one encoding.
+//! Encoding of the model into messages. Each object has one encoding.
 
 use crate::{
     model::{
@@ -74,13 +74,13 @@ pub fn member(key: &MemberKey, member: &Member) -> proto::Member {
     }
 }
 
-/// Which member.
+/// Encodes the key of a member.
 pub fn member_key(key: &MemberKey) -> proto::MemberKey {
     let MemberKey { namespace, name, uid } = key.clone();
     proto::MemberKey { namespace, name, uid }
 }
 
-/// What a group holds besides members.
+/// Encodes the content of a group besides its members.
 pub fn holds(holds: &Holds) -> proto::Holds {
     proto::Holds {
         blocks: holds.blocks.iter().map(block).collect(),

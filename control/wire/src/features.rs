@@ -4,8 +4,8 @@ use crate::model::{Peers, Policy, Rule};
 use policy_core::{Action, Standing, Traffic};
 use std::collections::BTreeSet;
 
-/// The numbers of match features that a peer understands. A new field that changes which packets a rule matches gets a
-/// number: prost drops fields that it does not know, so that an agent without the feature would read a wider rule.
+/// Numbers of the match features that a peer understands. A new field that changes the packets a rule matches gets a
+/// number. Prost drops unknown fields, so an agent without the feature would read a wider rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Features(BTreeSet<u32>);
 
@@ -15,7 +15,7 @@ impl Features {
         Self::default()
     }
 
-    /// Whether a feature is understood.
+    /// True if the peer understands the feature.
     pub fn contains(&self, feature: u32) -> bool {
         self.0.contains(&feature)
     }

@@ -1,19 +1,20 @@
-//! The digest of an address group of many members.
+//! The digest of an address group with many members.
 //!
-//! Its members are put into buckets by their keys, and the digest is one of the buckets' digests: who keeps
-//! these makes it anew after a change at the cost of a bucket, however large the group is.
+//! Members are put into buckets by their keys, and the digest covers the buckets' digests. With cached bucket
+//! digests a change costs one bucket, however large the group is.
 
 use crate::{Digest, digest_of, encode, proto};
 use policy_core::index::{GroupId, MemberKey};
 use prost::Message as _;
 use proto::change;
 
-/// How many members a group has that has no buckets.
+/// Maximum number of members of a group without buckets.
 pub const FEW: usize = 256;
-/// How many buckets the others have.
+/// Number of buckets of a larger group.
 pub const BUCKETS: usize = 256;
 
-/// The bucket of a member. UIDs decide it as well, which are random: nobody fills one by names of his choice.
+/// Returns the bucket of a member. It also depends on the UID, which is random, so a user cannot fill one bucket
+/// by a choice of names.
 pub fn bucket_of(key: &MemberKey) -> usize {
     of_key(&encode::member_key(key))
 }
@@ -40,7 +41,7 @@ pub fn digest_of_many(
     without: Digest,
     buckets: impl IntoIterator<Item = Option<Digest>>,
 ) -> Digest {
-    // No encoding begins with this byte: none is mistaken for such a list.
+    // No encoding starts with this byte, so none is mistaken for such a list.
     let mut all = Vec::with_capacity(1 + (1 + BUCKETS) * without.0.len());
     all.push(0);
     all.extend(without.0);

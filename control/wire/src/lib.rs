@@ -1,12 +1,12 @@
 //! The messages between replicas of the controller and nodes, and the objects that a node holds.
 //!
-//! A [`model::Policy`] is a policy with its groups looked up: a node needs no selector and no object of the cluster to
-//! enforce it. [`NodeSnapshot`] is all that one node holds; it changes by whole generations. Each object has one
+//! A [`model::Policy`] is a policy with resolved groups: a node needs no selector and no object of the cluster to
+//! enforce it. [`NodeSnapshot`] is the whole content of one node; it changes by whole generations. Each object has one
 //! encoding for a set of [`Features`], the same on every replica, and its digest.
 //!
 //! Peers of different versions follow one stream. An agent names the kinds that it can hold ([`KINDS`]) and the match
-//! features that it understands; a replica sends, compares and removes objects of these kinds only. A new kind of object
-//! needs a number and a variant of `Change`. A new field that changes what a rule matches needs a feature number in
+//! features that it understands. A replica sends, compares and removes objects of these kinds only. A new kind of object
+//! needs a number and a variant of `Change`. A new field that changes the matches of a rule needs a feature number in
 //! `Rule.requires`. No other change of meaning is compatible.
 
 mod changed;

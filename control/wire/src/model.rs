@@ -1,4 +1,4 @@
-//! Policies as a node is told of them: groups are named, and nothing is left to be looked up elsewhere.
+//! Policies in the form that a node receives: groups are named, and no other lookup is needed.
 
 use crate::SharedMap;
 use policy_core::{
@@ -8,7 +8,7 @@ use policy_core::{
 use policy_objects::{Block, ContainerPort};
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-/// A policy.
+/// A policy with the identifiers of its groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Its UID: what it is known by.
@@ -17,9 +17,9 @@ pub struct Policy {
     pub key: PolicyKey,
     /// Of its spec, as reports name it.
     pub generation: i64,
-    /// Where it stands in the one order.
+    /// Position in the single order of all policies.
     pub place: Position,
-    /// What it closes; NetworkPolicies alone.
+    /// Directions that a NetworkPolicy isolates; `None` for other kinds.
     pub isolation: Option<Isolation>,
     /// In the order in which they are tried.
     pub rules: Vec<Rule>,
@@ -32,49 +32,48 @@ pub struct Position {
     pub stage: Stage,
     /// The tier's number.
     pub number: u8,
-    /// Whose the tier is.
+    /// Family of kinds that owns the tier.
     pub family: Family,
     /// Within the tier.
     pub priority: Priority,
 }
 
-/// What a NetworkPolicy closes.
+/// Pods and directions that a NetworkPolicy isolates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
     /// For the pods in one of these.
     pub applied: Vec<GroupId>,
-    /// Why these are more than were meant.
+    /// Reason why these groups may contain more pods than intended.
     pub doubt: Option<String>,
-    /// What comes to them.
+    /// Traffic to the pods is isolated.
     pub ingress: bool,
-    /// What goes from them.
+    /// Traffic from the pods is isolated.
     pub egress: bool,
 }
 
-/// A rule.
+/// One rule of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Which way.
     pub direction: Direction,
     /// Its number among the policy's of that direction, as it is written.
     pub index: usize,
     /// As people or Antrea named it.
     pub name: Option<String>,
-    /// What becomes of what matches.
+    /// Verdict for matching traffic.
     pub action: Action,
-    /// Whom it is about: the pods in one of these.
+    /// Groups of the pods to which the rule applies; a pod in one of them is enough.
     pub applied: Vec<GroupId>,
-    /// Why these are more than were meant.
+    /// Reason why these groups may contain more pods than intended.
     pub doubt: Option<String>,
     /// With whom.
     pub peers: Peers,
-    /// What of it.
+    /// Traffic that the rule matches.
     pub traffic: Traffic,
-    /// What the log is to say.
+    /// Content of the log.
     pub log: Option<Log>,
-    /// How far it is understood.
+    /// Degree to which the rule is understood.
     pub standing: Standing,
-    /// Whose named ports are meant where the far end is no member of a peer's group.
+    /// Group whose named ports apply if the far end is not a member of a peer's group.
     pub names: Option<GroupId>,
     /// The match features beyond the first version that the rule uses ([`Features`](crate::Features)).
     pub requires: Vec<u32>,
@@ -85,7 +84,7 @@ pub struct Rule {
 pub enum Peers {
     /// Everybody.
     Any,
-    /// Who is in one of these; if all are empty, nobody.
+    /// Members of one of these; if all are empty, the rule matches no peer.
     Of(PeerSet),
 }
 
@@ -94,13 +93,13 @@ pub enum Peers {
 pub struct PeerSet {
     /// Address groups.
     pub groups: Vec<GroupId>,
-    /// Ranges, whoever has them.
+    /// Address ranges, whatever uses the addresses.
     pub blocks: Vec<Block>,
-    /// What names lead to.
+    /// Domain names, which match the addresses that they resolve to.
     pub names: Vec<NameMatch>,
     /// Groups of the addresses of Services, which the packet has before it is translated.
     pub services: Vec<GroupId>,
-    /// What depends on the subject's namespace.
+    /// Peers that depend on the subject's namespace.
     pub alike: Vec<NamespacePeers>,
 }
 
@@ -118,9 +117,7 @@ pub struct NamespacePeers {
 pub struct Pod {
     /// Its UID: what it is known by.
     pub uid: String,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
     /// Its addresses, as far as they are known.
     pub addresses: Vec<IpAddr>,
@@ -143,7 +140,6 @@ pub struct AddressGroup {
 /// A pod or a node of an address group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Member {
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// Its named ports, in the order in which a name is looked for.
     pub ports: Vec<ContainerPort>,

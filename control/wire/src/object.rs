@@ -27,7 +27,6 @@ impl ObjectKind {
 /// An object: its kind, and a key within that kind. Clones share the key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
-    /// Its kind.
     pub kind: ObjectKind,
     key: Bytes,
 }

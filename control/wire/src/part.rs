@@ -7,16 +7,16 @@ use prost::{
     encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len},
 };
 
-/// A change as it stands in a part.
+/// A change in the encoding of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// With its key and length before it.
     bytes: Bytes,
-    /// How long these are.
+    /// Length of these bytes.
     head: usize,
 }
 
-/// How large a part becomes before the next is begun, in bytes. One change is never cut.
+/// Size of a part at which the next one starts, in bytes. One change is never split.
 pub const PART_BYTES: usize = 32 << 10;
 
 const CHANGES: u32 = 2;
@@ -95,17 +95,17 @@ pub fn parts(generation: u64, changes: &[Entry]) -> Vec<Bytes> {
     }
 }
 
-/// How far the cluster was read and where reports are to go, as they stand in a [`proto::Bookmark`]. Nodes are told
-/// the same: it is encoded once for all.
+/// Read positions and the receiver of reports, in the encoding of a [`proto::Bookmark`]. All nodes receive the
+/// same bytes, which are encoded once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions(Bytes);
 
 /// A [`proto::Bookmark`] as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedBookmark {
-    /// Which generation the node holds.
+    /// Generation that the node holds.
     pub generation: u64,
-    /// What is the same for all nodes.
+    /// Part of the bookmark that is the same for all nodes.
     pub reach: Positions,
 }
 
@@ -125,7 +125,7 @@ impl EncodedBookmark {
         proto::Bookmark { generation: self.generation, ..proto::Bookmark::default() }
     }
 
-    /// How long it is, in bytes.
+    /// Returns the encoded length in bytes.
     pub fn encoded_len(&self) -> usize {
         self.head().encoded_len() + self.reach.0.len()
     }
@@ -137,9 +137,9 @@ impl EncodedBookmark {
         to.put_slice(&self.reach.0);
     }
 
-    /// As who reads it has it.
+    /// Returns the message as a receiver decodes it.
     pub fn message(&self) -> proto::Bookmark {
-        // What was encoded here can be read.
+        // The bytes were encoded here, so they decode.
         let reach = proto::Bookmark::decode(self.reach.0.clone()).unwrap_or_default();
         proto::Bookmark { generation: self.generation, ..reach }
     }

@@ -3,8 +3,8 @@
 use rpds::RedBlackTreeMapSync;
 use std::{borrow::Borrow, fmt, ops::Index};
 
-/// A sorted map. A clone costs one reference count, and a change copies a path of logarithmic length:
-/// the holder of the last snapshot does not make the next generation expensive.
+/// A sorted map. A clone costs one reference count, and a change copies a path of logarithmic length. So a reader
+/// that keeps the last snapshot does not make the next generation expensive.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedMap<K: Ord, V>(RedBlackTreeMapSync<K, V>);
 
@@ -17,7 +17,7 @@ impl<K: Ord, V> SharedMap<K, V> {
         self.0.get(key)
     }
 
-    /// Whether there is a value for a key.
+    /// True if the map has a value for the key.
     pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -68,7 +68,7 @@ impl<K: Ord, V> SharedMap<K, V> {
         self.0.size()
     }
 
-    /// Whether there is no entry.
+    /// True if the map has no entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

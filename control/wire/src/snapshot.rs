@@ -43,7 +43,7 @@ pub struct NodeSnapshot {
 /// The result of receiving a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The generation has more parts; nothing has changed.
+    /// The generation has more parts; the snapshot has not changed.
     Incomplete,
     /// The node holds the next generation, with these changes to the one before.
     Applied(Changed),
@@ -191,7 +191,7 @@ impl NodeSnapshot {
         policies.chain(addresses).chain(applied).chain(pods).chain(node)
     }
 
-    /// Whether an object is held.
+    /// True if the node holds the object.
     pub fn holds(&self, id: &ObjectId) -> bool {
         match id.known() {
             Some(KnownId::Policy(uid)) => self.policies.contains_key(uid),

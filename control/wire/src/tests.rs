@@ -1,4 +1,4 @@
-//! What is sent is what is read; what is not is said, and changes nothing.
+//! Decoded messages equal the encoded ones. An invalid message is reported and changes nothing.
 
 use crate::{
     EncodedBookmark, Fault, NodeSnapshot, ObjectId, Positions, Progress, digest_of, encode, entry,
