@@ -10,38 +10,38 @@ use policy_core::PolicyKey;
 use policy_objects::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often one policy's status is written at most, in milliseconds.
+/// Minimum interval between status writes of one policy, in milliseconds.
 pub(crate) const EVERY_MS: u64 = 5_000;
-/// How long a policy waits for its nodes' first reports.
+/// Maximum wait of a policy for its nodes' first reports, in milliseconds.
 pub(crate) const FIRST_REPORTS_MS: u64 = 60_000;
-/// How long a NetworkPolicy may lack nodes before an object of ours says so.
+/// Time for which a NetworkPolicy may lack nodes before an object of ours reports it, in milliseconds.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
-/// How long what is not there is not looked for.
+/// Time before a missing object or kind is looked up again, in milliseconds.
 const NOWHERE_MS: u64 = 60_000;
-/// Why a policy is not in force on a node whose agent has no backend.
+/// Reason why a policy is not in force on a node whose agent has no backend.
 const NO_BACKEND: &str = "computed, and nothing enforces it: its agent has no backend";
-/// How many policies are looked at for one answer.
+/// Maximum number of policies that one call examines.
 const LOOKS: usize = 10_000;
-/// How long a policy's UID may be, in bytes; no API server gives longer ones.
+/// Maximum length of a policy's UID, in bytes; no API server creates longer ones.
 const UID: usize = 128;
 
-/// Which nodes are to have a policy, and at which generation of its spec.
+/// Nodes that need a policy, and the generation of its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// All of them.
     All(Vec<String>),
-    /// What changed: these are to have it now, or no longer.
+    /// Changes only: nodes that have started (true) or stopped (false) to need the policy.
     Moved(BTreeMap<String, bool>),
 }
 
-/// What a node says of a policy.
+/// A node's report about one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The policy's UID.
     pub uid: String,
     /// Of its spec.
     pub generation: i64,
-    /// Why it is not in force; empty if it is.
+    /// Reason why the policy is not in force; empty if it is.
     pub error: String,
     /// The node no longer has it.
     pub gone: bool,
@@ -58,18 +58,18 @@ impl Report {
     }
 }
 
-/// What is to be written of a policy.
+/// Pending status write of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The policy's UID.
     pub uid: String,
     /// The policy.
     pub key: PolicyKey,
-    /// How far it is enforced; `None`: our object that says so goes, of a NetworkPolicy alone.
+    /// Degree of enforcement; `None` deletes our object about a NetworkPolicy.
     pub says: Option<Realization>,
 }
 
-/// What became of it.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The cluster has it, written now or before.
@@ -80,7 +80,7 @@ pub enum Outcome {
     Nowhere,
 }
 
-/// What nodes have reported since this replica holds the Lease, and what it has written.
+/// Reports of nodes since this replica became the lease holder, and the statuses that it has written.
 #[derive(Debug)]
 pub struct Book {
     begun_ms: u64,
@@ -96,7 +96,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// An empty one: this replica has begun to hold the Lease.
+    /// Creates an empty book for a replica that has just become the lease holder.
     pub fn new(now_ms: u64) -> Self {
         Self {
             begun_ms: now_ms,
@@ -154,8 +154,8 @@ impl Book {
         }
     }
 
-    /// There is an object of ours that says how far a NetworkPolicy is enforced; who held the Lease before wrote it.
-    /// The policy may be told of later.
+    /// Records an existing object of ours about a NetworkPolicy, which an earlier lease holder wrote.
+    /// The policy itself may arrive later.
     pub fn found(&mut self, uid: &str, now_ms: u64) {
         match self.policies.get_mut(uid).filter(|kept| kept.key.is_some()) {
             Some(kept) => {
@@ -166,7 +166,7 @@ impl Book {
         }
     }
 
-    /// A node says what became of policies; in full, of all that it has.
+    /// Applies a node's report about policies; a full one contains all of the node's policies.
     pub fn report(&mut self, node: &str, full: bool, reports: &[Report], now_ms: u64) {
         let node = self.names.number(node);
         if full {
@@ -188,7 +188,7 @@ impl Book {
         }
     }
 
-    /// A node is gone: nothing that it said holds.
+    /// Drops all reports of a node that is gone.
     pub fn node_gone(&mut self, node: &str, now_ms: u64) {
         if let Some(node) = self.names.find(node) {
             self.forget(node, now_ms);
@@ -200,7 +200,7 @@ impl Book {
         self.early.forget(node);
         let mut touched = Vec::new();
         for (uid, kept) in &mut self.policies {
-            // Also of those of which it had not said a word: whether it is silent has changed.
+            // Also policies without a report from the node, as their count of silent nodes has changed.
             if kept.forget(node) || kept.desired.has(node) {
                 touched.push(uid.clone());
             }
@@ -218,14 +218,14 @@ impl Book {
         }
     }
 
-    /// How far a policy is enforced; `None` for one that is not known.
+    /// Returns the degree of a policy's enforcement; `None` for an unknown policy.
     pub fn realization(&self, uid: &str) -> Option<Realization> {
         let kept = self.policies.get(uid).filter(|kept| kept.key.is_some())?;
         Some(kept.realization(&self.heard, &self.names))
     }
 
-    /// What is to be written now, so much at most. Of each it must be told what became of it
-    /// ([`done`](Self::done)); until then it is not due again.
+    /// Returns the writes that are due now, up to a maximum. The caller passes the result of each to
+    /// [`done`](Self::done); until then it is not due again.
     pub fn due(&mut self, now_ms: u64, most: usize) -> Vec<Write> {
         let mut due = Vec::new();
         for _ in 0..LOOKS {
@@ -245,7 +245,7 @@ impl Book {
         self.agenda.first().map(|(at_ms, _)| *at_ms)
     }
 
-    /// What became of a write.
+    /// Records the result of a write.
     pub fn done(&mut self, uid: &str, outcome: Outcome, now_ms: u64) {
         let Some(kept) = self.policies.get_mut(uid) else { return };
         let Some(says) = kept.writing.take() else { return };
@@ -260,12 +260,12 @@ impl Book {
         }
     }
 
-    /// Whether there are NetworkPolicies of which nothing is said, as there was no place for it.
+    /// True if NetworkPolicies lack a status because its object or kind was missing.
     pub fn has_nowhere(&self) -> bool {
         self.policies.values().any(Kept::has_nowhere)
     }
 
-    /// There is a place for what is said of NetworkPolicies now: it is not waited for any longer.
+    /// Records that the object's kind exists now, and ends the wait for it.
     pub fn somewhere(&mut self, now_ms: u64) {
         let waiting = self.policies.iter().filter(|(_, kept)| kept.has_nowhere());
         let uids: Vec<String> = waiting.map(|(uid, _)| uid.clone()).collect();
@@ -277,14 +277,14 @@ impl Book {
         }
     }
 
-    /// Forgets the names of nodes that nothing is about any more.
+    /// Forgets the names of unused nodes.
     pub fn tidy(&mut self) {
         let mut used = self.heard.clone();
         self.policies.values().for_each(|kept| kept.nodes(&mut used));
         self.names.keep(&used);
     }
 
-    /// How many nodes are known, for metrics.
+    /// Returns the number of known nodes, for metrics.
     pub fn nodes(&self) -> usize {
         self.names.len()
     }
@@ -312,12 +312,12 @@ impl Book {
         self.agenda.insert((at_ms, uid.to_owned()));
     }
 
-    /// What is to be written of a policy, if that differs from what the cluster has.
+    /// Returns the write of a policy if it differs from the cluster's status.
     fn wish(&mut self, uid: String, now_ms: u64) -> Option<Write> {
         let Self { policies, heard, names, begun_ms, .. } = self;
         let kept = policies.get_mut(&uid)?;
         let key = kept.key.clone()?;
-        // Who has not reported since may well enforce it.
+        // A node that has not reported since may enforce the policy.
         let until_ms = *begun_ms + FIRST_REPORTS_MS;
         if now_ms < until_ms && !kept.desired.without(heard).is_empty() {
             self.put(&uid, until_ms);
@@ -327,7 +327,7 @@ impl Book {
         let says = if key.kind == Kind::NetworkPolicy {
             match kept.patience(&is, now_ms) {
                 Some(until_ms) => {
-                    // What another holder of the Lease said stands as long.
+                    // The status of another lease holder is kept until then.
                     self.put(&uid, until_ms);
                     return None;
                 }

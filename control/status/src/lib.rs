@@ -1,11 +1,11 @@
-//! How far policies are enforced: the book that the replica keeps which writes status.
+//! Status of policy enforcement: the book of the replica that writes status.
 //!
-//! Nodes report what became of each policy; the hub says which nodes are to have it. [`Book`] puts the two
-//! together and says what is [`due`](Book::due) to be written: what differs from what the cluster has, each
-//! policy once in a while, so much at a time. [`render`] puts it in the words of each kind. Time is an argument.
+//! Nodes report the state of each policy, and the hub returns the nodes that need it. [`Book`] compares the two
+//! and returns the writes that are [`due`](Book::due): statuses that differ from the cluster's. Writes are limited
+//! in rate for each policy and in number for each call. [`render`] creates the text of each kind. Time is an argument.
 //!
-//! A book begins empty with each holder of the Lease. What no node has reported yet is not said to be not
-//! enforced: a policy waits until its nodes have reported in full, and for a minute at most.
+//! A book starts empty with each lease holder. A missing report does not count as missing enforcement:
+//! a policy waits until its nodes have reported in full, and for a minute at most.
 
 mod bits;
 mod book;

@@ -38,7 +38,7 @@ impl Names {
         self.names.get(number as usize).map_or("", String::as_str)
     }
 
-    /// Numbers of other nodes are given anew.
+    /// Frees the numbers of other nodes for reuse.
     pub(crate) fn keep(&mut self, used: &Bits) {
         let Self { numbers, free, .. } = self;
         numbers.retain(|_, number| {

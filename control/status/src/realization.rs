@@ -1,24 +1,24 @@
-//! How far one policy is enforced.
+//! Degree of one policy's enforcement.
 
 use std::fmt;
 
-/// How many nodes are named; the rest are counted.
+/// Maximum number of named nodes; the rest are counted.
 pub const NAMED: usize = 10;
 
-/// How far a policy is enforced, by nodes that have pods that it is about.
+/// Degree of a policy's enforcement, by nodes that have pods to which it applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Realization {
     /// Of the policy's spec.
     pub generation: i64,
-    /// How many nodes are to enforce it.
+    /// Number of nodes that need the policy.
     pub desired: u32,
-    /// How many of these do, at this generation.
+    /// Number of these nodes that enforce it at this generation.
     pub realized: u32,
-    /// How many cannot.
+    /// Number of these nodes that cannot enforce it.
     pub failing: u32,
     /// The first of these.
     pub failures: Vec<Failing>,
-    /// How many have not said a word since the reports began.
+    /// Number of nodes without a report since the reports started.
     pub silent: u32,
     /// The first of these.
     pub silence: Vec<String>,
@@ -27,9 +27,8 @@ pub struct Realization {
 /// A node that cannot enforce a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// Its name.
     pub node: String,
-    /// Why, as it says; empty if that is no longer known.
+    /// Reason from the node's report; empty if it is no longer known.
     pub why: String,
 }
 

@@ -5,18 +5,18 @@ use policy_core::PolicyKey;
 use policy_objects::Kind;
 use serde_json::{Map, Value, json};
 
-/// The group, version and kind of our object that says how far a NetworkPolicy is enforced.
+/// Group, version and kind of our object with the status of a NetworkPolicy.
 pub const OURS: (&str, &str, &str) = ("policy.ferrule.io", "v1alpha1", "NetworkPolicyRealization");
 
-/// What is known of a policy, in the words of ClusterNetworkPolicy and of AWS's kinds.
+/// Condition type that ClusterNetworkPolicy and AWS's kinds use.
 const REALIZED: &str = "Realized";
 /// The word that Antrea has for it, for what is the other way round.
 const FAILURE: &str = "RealizationFailure";
-/// How long a message may be, in characters.
+/// Maximum length of a message, in characters.
 const MESSAGE: usize = 2_048;
 
-/// The status of a policy whose kind has one, if it is another than it was. The time, as the API server
-/// writes it, is that of what changes; what others say in it stays.
+/// Returns the status of a policy whose kind has one, if it differs from the previous one. Only changed conditions
+/// get the new time, in the API server's format. Conditions of other writers stay.
 pub fn status(kind: Kind, says: &Realization, was: &Value, now: &str) -> Option<Value> {
     let is = match kind {
         Kind::AntreaClusterNetworkPolicy | Kind::AntreaNetworkPolicy => antrea(says, was, now),

@@ -1,4 +1,4 @@
-//! The book against what all reports say anew, and a cluster that it writes to.
+//! The book compared with a model that counts all reports again, and a cluster to which the book writes.
 
 use control_status::{Book, Outcome, Phase, Realization, Report, Spread, Write};
 use policy_core::PolicyKey;
@@ -27,7 +27,7 @@ enum Step {
     Report(&'static str, bool, Vec<(&'static str, i64, &'static str, bool)>),
     NodeGone(&'static str),
     Passes(u64),
-    /// What is due is written; of this many everything goes wrong.
+    /// Due statuses are written; this many of the writes fail.
     Writes(usize),
 }
 
@@ -55,7 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything that was said, and the cluster that is written to.
+/// All reports, and the cluster to which the book writes.
 #[derive(Default)]
 struct Model {
     policies: BTreeMap<&'static str, (i64, BTreeSet<&'static str>)>,
@@ -90,7 +90,7 @@ impl Model {
         match step {
             Step::Policy(uid, generation, nodes) => {
                 let before = self.policies.get(uid).map_or(0, |(before, _)| *before);
-                // Generations rise, and what was said of earlier ones is over.
+                // Generations rise, and reports about earlier ones no longer count.
                 let generation = generation.max(before);
                 self.said.retain(|(of, _), (at, _)| *of != uid || *at >= generation);
                 self.policies.insert(uid, (generation, nodes.clone()));
@@ -204,7 +204,7 @@ proptest! {
         for step in steps {
             model.step(&mut book, step)?;
         }
-        // All is quiet for long enough: for first reports, for patience, and for each to be written.
+        // No events for long enough: for first reports, for patience, and for each write.
         for _ in 0..20 {
             model.now_ms += 10_000;
             model.write(&mut book, 50, 0)?;
@@ -239,7 +239,7 @@ fn a_new_holder_of_the_lease_says_nothing_before_nodes_have_reported() {
     book.policy("r", &key("r"), 1, spread(&["n1", "n2"]), 1_000_000);
     book.report("n1", true, &[report("r", "")], 1_001_000);
     assert_eq!(book.due(1_059_999, 10), Vec::new());
-    // n2 is silent for a minute: that is said, and not that it does not enforce.
+    // n2 is silent for a minute: the status reports silence, not missing enforcement.
     let due = book.due(1_060_000, 10);
     let says = due[0].says.as_ref().expect("a status");
     assert_eq!((says.realized, says.desired, says.silent), (1, 2, 1));
@@ -255,7 +255,7 @@ fn a_new_holder_of_the_lease_says_nothing_before_nodes_have_reported() {
 fn an_object_of_the_holder_before_goes_when_all_is_well_and_stays_when_it_is_not() {
     for (error, says) in [("", false), ("it is broken", true)] {
         let mut book = Book::new(0);
-        // Whichever is heard of first.
+        // Both orders of arrival.
         if says {
             book.found("p", 0);
         }
@@ -311,7 +311,7 @@ fn what_a_node_without_a_backend_has_is_not_in_force() {
     // With a backend, of another run of the agent.
     book.report("n1", true, &[report("r", "")], 0);
     assert_eq!(book.realization("r").expect("it is known").phase(), Phase::Realized);
-    // What it says of itself counts more.
+    // The node's own error has priority.
     let broken = report("r", "it is broken").unenforced();
     assert_eq!(broken.error, "it is broken");
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many there may be.
+/// Maximum number of early policies.
 const ALL: usize = 4_096;
-/// How many of them one node may report of, so that one that makes them up leaves room for the others.
+/// Maximum number of early policies of one node, so that a node with invented ones leaves room for others.
 const OF_NODE: usize = 256;
 
-/// Which nodes report of which.
+/// Nodes and the early policies that they report.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     nodes: BTreeMap<String, BTreeSet<u32>>,
@@ -15,12 +15,12 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// Whether what a node says of one is to be taken: that it has it, or no longer.
+    /// True if a node's report about an early policy is accepted: the node has it, or no longer has it.
     pub(super) fn takes(&mut self, node: u32, uid: &str, gone: bool) -> bool {
         if gone { self.remove(node, uid) } else { self.put(node, uid) }
     }
 
-    /// A node reports of one. Says whether there is room for it.
+    /// Adds a node's report about a policy. Returns true if there is room for it.
     fn put(&mut self, node: u32, uid: &str) -> bool {
         let Self { nodes, uids } = self;
         let of_node = uids.get(&node);
@@ -36,7 +36,7 @@ impl Early {
         true
     }
 
-    /// A node reports of one no longer. Says whether it did.
+    /// Removes a node's report about a policy. Returns true if there was one.
     fn remove(&mut self, node: u32, uid: &str) -> bool {
         without(&mut self.nodes, uid, &node);
         without(&mut self.uids, &node, uid)
@@ -49,7 +49,7 @@ impl Early {
         }
     }
 
-    /// Nothing that a node said holds.
+    /// Drops all reports of a node.
     pub(super) fn forget(&mut self, node: u32) {
         for uid in self.uids.remove(&node).into_iter().flatten() {
             without(&mut self.nodes, uid.as_str(), &node);
@@ -57,7 +57,7 @@ impl Early {
     }
 }
 
-/// Takes one out of its set, and the set with it if it is the last. Says whether it was there.
+/// Removes a value from its set, and the set if it is then empty. Returns true if the value was there.
 fn without<K, V, Q, R>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &Q, value: &R) -> bool
 where
     K: Ord + std::borrow::Borrow<Q>,
@@ -87,7 +87,7 @@ mod tests {
             assert_eq!(taken, OF_NODE);
         }
         assert!(!early.put(nodes, "p"));
-        // What another reports of as well takes no more room.
+        // A policy that another node reports as well takes no additional room.
         assert!(early.put(nodes, "0-0"));
         early.forget(nodes);
         early.over("1-0");

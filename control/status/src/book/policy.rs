@@ -6,10 +6,10 @@ use policy_core::PolicyKey;
 use policy_objects::Kind;
 use std::collections::BTreeMap;
 
-/// How much of what a node says is kept, in characters.
+/// Maximum stored length of a node's error, in characters.
 const WHY: usize = 200;
 
-/// What the cluster has of a policy, as far as is known.
+/// Known status of a policy in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stands {
     /// Something or nothing: a status that has not been read since.
@@ -17,9 +17,8 @@ pub(super) enum Stands {
     Unread,
     /// No object of ours.
     Nothing,
-    /// This.
     Read(Option<Realization>),
-    /// It was not there, or its kind was not.
+    /// The object or its kind was missing.
     Nowhere,
 }
 
@@ -32,14 +31,14 @@ pub(super) struct Kept {
     /// At this generation.
     realized: Bits,
     failing: Bits,
-    /// Why, of some that fail.
+    /// Errors of some of the failing nodes.
     why: BTreeMap<u32, String>,
-    /// What nodes said of a generation that has not been read.
+    /// Reports about a generation that this replica has not read yet.
     ahead: BTreeMap<u32, (i64, String)>,
     /// Since when it is not in force everywhere; of a NetworkPolicy alone.
     pub(super) since_ms: Option<u64>,
     pub(super) stands: Stands,
-    /// What is being written.
+    /// Status in a write whose result is pending.
     pub(super) writing: Option<Option<Realization>>,
     pub(super) written_ms: Option<u64>,
     /// When it is to be looked at.
@@ -47,21 +46,21 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Whether a node has said something that holds.
+    /// True if a node has a valid report.
     pub(super) fn is_reported(&self) -> bool {
         !(self.ahead.is_empty() && self.realized.is_empty() && self.failing.is_empty())
     }
 
-    /// A NetworkPolicy of which something was to be said, and there was no place for it.
+    /// True for a NetworkPolicy whose status could not be written because its object or kind was missing.
     pub(super) fn has_nowhere(&self) -> bool {
         let is_ours = |key: &PolicyKey| key.kind == Kind::NetworkPolicy;
         self.stands == Stands::Nowhere && self.key.as_ref().is_some_and(is_ours)
     }
 
-    /// It is new, or has changed.
+    /// Records a new or changed policy.
     pub(super) fn turn(&mut self, key: &PolicyKey, generation: i64) {
         if self.key.is_none() && key.kind == policy_objects::Kind::NetworkPolicy {
-            // Objects that were found are told after.
+            // Existing objects of ours are recorded afterward.
             self.stands = Stands::Nothing;
         }
         if self.key.as_ref() == Some(key) && self.generation == generation {
@@ -80,7 +79,7 @@ impl Kept {
         }
     }
 
-    /// What a node says: an error, none (empty), or that it no longer has the policy.
+    /// Applies a node's report: an error, success (empty), or `None` if the node no longer has the policy.
     pub(super) fn hear(&mut self, node: u32, generation: i64, error: Option<&str>) {
         self.forget(node);
         let Some(error) = error else { return };
@@ -96,7 +95,7 @@ impl Kept {
         }
     }
 
-    /// Nothing that a node said holds. Says whether it had said something.
+    /// Drops a node's report. Returns true if there was one.
     pub(super) fn forget(&mut self, node: u32) -> bool {
         let had = self.realized.has(node) || self.failing.has(node);
         self.realized.remove(node);
