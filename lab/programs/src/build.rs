@@ -1,4 +1,4 @@
-//! How a program is built.
+//! Build of a program from its Go module.
 
 use crate::recipe::{Recipe, Source};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -112,7 +112,7 @@ fn started<T>(outcome: std::io::Result<T>) -> Result<T> {
     }
 }
 
-/// Where Go keeps all modules.
+/// Go's module cache (`GOMODCACHE`).
 fn module_cache() -> Result<PathBuf> {
     let output = started(go(None).args(["env", "GOMODCACHE"]).current_dir("/").output())?;
     ensure!(output.status.success(), "go env: {}", output.status);

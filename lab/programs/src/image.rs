@@ -25,7 +25,7 @@ pub fn usual(folder: &Path) -> Result<Vec<PathBuf>> {
     let (probe, coredns) = (Program::probe()?, Program::coredns()?);
     Ok(vec![
         pack(folder, PAUSE, probe.path(), &["/probe", "pause"])?,
-        // For whoever works on a node by a container that has the host.
+        // For users that work on a node through a container that mounts the host.
         pack_named(folder, PROBE, probe.path(), &["chroot"], &["/probe"])?,
         pack(folder, COREDNS, coredns.path(), &["/coredns"])?,
     ])

@@ -1,6 +1,7 @@
-//! Programs of others that run with ours: built from their Go modules the first time and kept outside the clone
-//! ([`Program`]), and images of one program each, packed without a registry ([`image`]). The modules that are ours are
-//! in `sources/`.
+//! Third-party programs that run with ours.
+//!
+//! [`Program`] builds them from their Go modules on the first use and keeps them outside the clone. [`image`] packs
+//! images of one program each without a registry. Our own modules are in `sources/`.
 
 mod build;
 pub mod image;

@@ -1,4 +1,4 @@
-//! What there is, and where it lies.
+//! The programs and their places in the cache.
 
 use crate::{
     build, image,
@@ -16,20 +16,22 @@ use std::{
 pub struct Program(PathBuf);
 
 impl Program {
-    /// Kubernetes in one program, whose first argument names the component; built now if it is not in the cache:
-    /// minutes on two cores, then never again.
+    /// All Kubernetes components in one program; the first argument names the component.
+    ///
+    /// The first use builds it if the cache lacks it, which takes minutes on two cores. Later uses take it from the
+    /// cache.
     ///
     /// The cache is `FERRULE_KUBERNETES_CACHE`, else `$XDG_CACHE_HOME/ferrule/kubernetes`, else
-    /// `~/.cache/ferrule/kubernetes`; the other programs have folders beside it. Processes that want one at the
-    /// same time wait for one build.
+    /// `~/.cache/ferrule/kubernetes`. The other programs have folders beside it. Processes that need the same
+    /// program at the same time wait for one build.
     ///
     /// # Errors
-    /// When there is no Go, or the build fails; with the end of what it said.
+    /// If Go is missing or the build fails; the error contains the end of the build's output.
     pub fn ready() -> Result<Self> {
         recipe::KUBERNETES.ready()
     }
 
-    /// Whether [`Program::ready`] would have nothing to build.
+    /// True if [`Program::ready`] would not have to build.
     pub fn is_built() -> bool {
         recipe::KUBERNETES.place().is_ok_and(|place| place.exists())
     }
@@ -42,15 +44,13 @@ impl Program {
         recipe::KUBECTL.ready()
     }
 
-    /// CoreDNS.
-    ///
     /// # Errors
     /// As [`Program::ready`].
     pub fn coredns() -> Result<Self> {
         recipe::COREDNS.ready()
     }
 
-    /// What the lab's pods run: see `sources/probe`.
+    /// The program in the lab's pods; its source is `sources/probe`.
     ///
     /// # Errors
     /// As [`Program::ready`].
@@ -58,8 +58,6 @@ impl Program {
         recipe::PROBE.ready()
     }
 
-    /// Helm.
-    ///
     /// # Errors
     /// As [`Program::ready`].
     pub fn helm() -> Result<Self> {
@@ -100,7 +98,6 @@ impl Program {
         recipe::VPC_CNI.ready()
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -132,7 +129,7 @@ impl Recipe {
         Ok(Program(place))
     }
 
-    /// Where it is once it is built.
+    /// Path of the program after its build.
     fn place(&self) -> Result<PathBuf> {
         Ok(self.cache()?.join(self.key()).join(self.name))
     }

@@ -1,24 +1,23 @@
-//! What each program is made of.
+//! Sources, flags and versions of each program.
 
 use sha1::{Digest as _, Sha1};
 
-/// How a program comes to be.
+/// Instructions for the build of one program.
 pub(crate) struct Recipe {
     /// The program's name, which is its folder's also.
     pub(crate) name: &'static str,
     /// Its name for people.
     pub(crate) what: &'static str,
     pub(crate) version: &'static str,
-    /// How long its build takes, in words.
+    /// Duration of the build, in words.
     pub(crate) takes: &'static str,
     pub(crate) source: Source,
-    /// Where it learns its version.
+    /// Place of the version in the program.
     stamp: Stamp,
 }
 
-/// Where its sources are.
 pub(crate) enum Source {
-    /// A module of ours that names all it stands on.
+    /// A module of ours that names all its dependencies.
     Module { files: &'static [(&'static str, &'static str)], tags: &'static str },
     /// Commands of a module of others, which stands by itself.
     Install { module: &'static str, commands: &'static [&'static str] },
@@ -27,7 +26,7 @@ pub(crate) enum Source {
         module: &'static str,
         /// Each command's folder, and the name that its program gets.
         commands: &'static [(&'static str, &'static str)],
-        /// What lies beside the programs.
+        /// Files beside the programs.
         files: &'static [&'static str],
     },
 }
@@ -35,7 +34,6 @@ pub(crate) enum Source {
 enum Stamp {
     /// As Kubernetes' components do.
     Kubernetes,
-    /// Variables.
     Variables(&'static [&'static str]),
     None,
 }
@@ -159,7 +157,7 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
 };
 
 impl Recipe {
-    /// Tells one state of the sources from another.
+    /// Digest that distinguishes states of the sources.
     pub(crate) fn key(&self) -> String {
         let mut hash = Sha1::new();
         let (before, pairs) = match self.source {
@@ -177,7 +175,7 @@ impl Recipe {
         digest.iter().take(8).fold(before, |key, byte| format!("{key}{byte:02x}"))
     }
 
-    /// Strips the program and tells it its version, which none can find out by itself.
+    /// Strips the program and sets its version, which none of the programs can find by itself.
     pub(crate) fn link_flags(&self) -> String {
         let version = self.version;
         let mut flags = "-s -w".to_owned();
@@ -210,7 +208,7 @@ impl Recipe {
 mod tests {
     use super::*;
 
-    /// What the module says beside its name.
+    /// Text of the first file of a module of ours; empty for other sources.
     fn modules(recipe: &Recipe) -> &'static str {
         match recipe.source {
             Source::Module { files, .. } => files[0].1,
