@@ -1,4 +1,4 @@
-//! Who may ask the API server: a certificate authority, and certificates for any user.
+//! Access to the API server: a certificate authority, and certificates for any user.
 
 use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -26,12 +26,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// One who may do everything.
+    /// A user with all rights.
     pub fn admin() -> Self {
         Self { user: "admin".to_owned(), group: Some("system:masters".to_owned()), namespace: None }
     }
 
-    /// One who has the rights that RBAC objects give, and no more.
+    /// A user with only the rights that RBAC objects give.
     pub fn user(name: &str) -> Self {
         Self { user: name.to_owned(), group: None, namespace: None }
     }
@@ -97,7 +97,7 @@ impl Access {
         self.issue("server", params)
     }
 
-    /// What the API server shows to the servers of others that it asks, of an authority of its own.
+    /// Client certificate, from a separate authority, that the API server shows to aggregated API servers.
     fn front(&self) -> Result<()> {
         let key = KeyPair::generate().context("make the front's key")?;
         let by = authority("ferrule-cluster-front", key)?;
@@ -203,7 +203,7 @@ fn authority(name: &str, key: KeyPair) -> Result<CertifiedIssuer<'static, KeyPai
 
 /// The authority's name.
 const NAME: &str = "ferrule-cluster";
-/// Who the API server is to the servers of others.
+/// Name of the API server as a client of aggregated API servers.
 pub(crate) const FRONT: &str = "front-proxy-client";
 /// The first address of the services' range, at which pods would find the API server.
 const FIRST_SERVICE: Ipv4Addr = Ipv4Addr::new(172, 20, 0, 1);

@@ -24,7 +24,7 @@ pub(crate) struct Component {
 
 enum Process {
     Own(Child),
-    /// Started by an earlier command, told from a later process by its start time.
+    /// Started by an earlier command. The start time distinguishes it from a later process with the same pid.
     Found {
         pid: i32,
         started: u64,
@@ -150,7 +150,7 @@ fn spawn(command: Command) -> std::io::Result<Child> {
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, reply) in inbox {
-                // Whoever asked waits for it.
+                // The caller waits for the process.
                 let _ = reply.send(command.spawn());
             }
         });

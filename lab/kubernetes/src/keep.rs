@@ -58,7 +58,7 @@ pub fn start(folder: &Path, name: &str) -> Result<()> {
         if name == API_SERVER {
             return wait_until_ready(&kubeconfig(folder), || component.must_run());
         }
-        // What cannot run ends soon.
+        // A program that cannot run ends soon.
         thread::sleep(FIRST_LOOK);
         return component.must_run();
     }
@@ -74,11 +74,10 @@ pub fn what_runs(folder: &Path) -> Vec<&'static str> {
 /// A component that was started, whether it runs or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComponentStatus {
-    /// Its name.
     pub name: &'static str,
     /// Its process, if it runs.
     pub pid: Option<i32>,
-    /// What it says.
+    /// File for its output.
     pub log: PathBuf,
 }
 

@@ -1,8 +1,10 @@
-//! A real Kubernetes on this machine: etcd, API server, controller manager, scheduler; kubelets, runtimes and
-//! proxies on nodes of the lab; and the programs of others that run with them.
+//! A real Kubernetes on this machine.
 //!
-//! Everything is built from its Go modules the first time and kept outside the clone ([`Program`]). [`Cluster`] starts a control plane on loopback and ends it when it is dropped; should its process be
-//! killed, the kernel ends it.
+//! The control plane is etcd, API server, controller manager and scheduler. Nodes of the lab run kubelets, runtimes
+//! and proxies, and third-party programs run with them.
+//!
+//! Everything is built from its Go modules on the first use and kept outside the clone ([`Program`]). [`Cluster`]
+//! starts a control plane on loopback and ends it when it is dropped. The kernel ends it if its process is killed.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -26,5 +28,5 @@ pub use lab_programs::{KUBERNETES_VERSION as VERSION, Program, image};
 pub use ports::free_ports;
 pub use started::{Cluster, InLab, Part, Wanted, client};
 
-/// Where pods find the name server: a Service.
+/// Address of the name server's Service, for pods.
 pub const CLUSTER_DNS: &str = "172.20.0.10";

@@ -1,7 +1,7 @@
-//! A node of the lab as one of the cluster: its runtime, its kubelet, its proxy.
+//! A node of the lab as a node of the cluster: its runtime, its kubelet, its proxy.
 //!
-//! They live in process and mount namespaces of their own below the node's; the first process of these
-//! (`node/machine.sh`) keeps them running, and when it ends the kernel ends the others with it.
+//! The programs are in process and mount namespaces of their own below the node's. The first process of these
+//! namespaces (`node/machine.sh`) keeps them running. The kernel ends them with that process.
 
 mod cgroup;
 mod files;
@@ -29,11 +29,10 @@ pub struct Machine<'a> {
 /// One of the programs of a node.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Running {
-    /// What it is.
     pub name: &'static str,
     /// Its process on this machine; none while it is between two lives.
     pub pid: Option<i32>,
-    /// What it says.
+    /// File for its output.
     pub log: PathBuf,
 }
 
@@ -43,10 +42,10 @@ impl<'a> Machine<'a> {
         Self { node, folder: folder.to_owned() }
     }
 
-    /// Starts runtime, kubelet and proxy, unless they run, and waits until the runtime serves.
+    /// Starts runtime, kubelet and proxy unless they run, and waits until the runtime serves.
     ///
     /// # Errors
-    /// When it does not serve, with the end of what it said.
+    /// If the runtime does not serve; the error contains the end of its output.
     pub fn start(&self, kubernetes: &Program, access: &Access, config: &NodeConfig) -> Result<()> {
         if self.init().is_some() {
             return Ok(());
@@ -100,10 +99,10 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Gives the runtime an image.
+    /// Imports an image into the runtime.
     ///
     /// # Errors
-    /// When it does not take it, with what it said.
+    /// If the runtime does not accept the image; the error contains its output.
     pub fn load(&self, image: &Path) -> Result<()> {
         let archive = File::open(image).with_context(|| format!("open {}", image.display()))?;
         let mut ctr = self.ctr()?;
@@ -292,7 +291,7 @@ fn processes_beside(init: i32) -> Vec<(i32, Vec<String>)> {
     .collect()
 }
 
-/// What a node's programs call.
+/// Tools that a node's programs call.
 const TOOLS: [&str; 9] =
     ["bash", "containerd", "ctr", "iptables", "nft", "nsenter", "runc", "setsid", "unshare"];
 const SCRIPT: &str = include_str!("node/machine.sh");

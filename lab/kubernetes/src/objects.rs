@@ -1,4 +1,4 @@
-//! What a cluster holds before anybody uses it: rights of its own parts, and the name server.
+//! Objects of a new cluster: the rights of its own parts, and the name server.
 
 use crate::{CLUSTER_DNS, image, started::KUBELETS_CLIENT};
 use anyhow::{Context as _, Result};
@@ -32,7 +32,7 @@ pub async fn apply(client: &Client, object: &Value) -> Result<()> {
     Ok(())
 }
 
-/// What every cluster with nodes holds.
+/// Objects of every cluster with nodes.
 pub fn usual() -> Vec<Value> {
     let mut all = vec![json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -131,7 +131,7 @@ fn name_server() -> Vec<Value> {
     ]
 }
 
-/// Names outside of the cluster are nobody's: the lab has no others.
+/// Names outside the cluster do not exist: the lab has no other names.
 const COREFILE: &str = "\
 .:53 {
     errors

@@ -1,4 +1,4 @@
-//! Ports to tell programs of that do not tell which they have got.
+//! Free ports for programs that do not report their own.
 
 use anyhow::{Context as _, Result, bail};
 use std::{
@@ -9,11 +9,11 @@ use std::{
     ops::Range,
 };
 
-/// Ports of 127.0.0.1 that nobody has now, nor is given by the kernel before a program listens there: they are
-/// none of those that it gives to who asks for any, or connects.
+/// Ports of 127.0.0.1 that are free and outside the kernel's ephemeral range. The kernel therefore does not give
+/// them to a bind without a port, or to a connection, before the program listens.
 ///
 /// # Errors
-/// When there are none.
+/// If not enough ports are free.
 pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let wanted = candidates()?;
     let count = u64::from(wanted.end - wanted.start);

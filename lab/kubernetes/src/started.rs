@@ -28,7 +28,7 @@ pub enum Part {
     Scheduler,
 }
 
-/// What is to be started beside etcd and the API server, and how.
+/// Components to start beside etcd and the API server, and their settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Further parts.
@@ -135,7 +135,7 @@ impl Cluster {
         &self.kubeconfig
     }
 
-    /// Where the API server listens on 127.0.0.1.
+    /// Port of the API server on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -214,7 +214,7 @@ impl Cluster {
 
     fn etcd_args(&self) -> Vec<String> {
         let clients = format!("http://127.0.0.1:{}", self.etcd_port);
-        // Nobody joins: any free port does.
+        // The cluster has one member, so any free port will do.
         let peers = "http://127.0.0.1:0";
         flags(&[
             ("data-dir", &self.data().display().to_string()),
@@ -223,7 +223,7 @@ impl Cluster {
             ("listen-peer-urls", peers),
             ("initial-advertise-peer-urls", peers),
             ("initial-cluster", &format!("default={peers}")),
-            // What a test stores need not outlive the machine.
+            // The data of a test does not have to survive the machine.
             ("unsafe-no-fsync", "true"),
         ])
     }
@@ -265,11 +265,11 @@ impl Cluster {
         Ok(args)
     }
 
-    /// How it is found by nodes and pods, and finds them.
+    /// Flags with which nodes and pods reach the API server, and it reaches them.
     fn ways_to_nodes(&self, lab: &InLab) -> Result<Vec<String>> {
         let who = Identity::user(KUBELETS_CLIENT);
         let certificate = self.access.client_of("kubelets-client", &who)?;
-        // A connection to a node begins in the VPC.
+        // A connection to a node starts in the VPC.
         let selector = json!({
             "apiVersion": "apiserver.k8s.io/v1beta1",
             "kind": "EgressSelectorConfiguration",
@@ -289,7 +289,7 @@ impl Cluster {
             ("advertise-address", &lab.advertised.to_string()),
             ("egress-selector-config-file", &path.display().to_string()),
             ("kubelet-preferred-address-types", "InternalIP"),
-            // No proxy leads to Services here: whoever serves an APIService is asked at its endpoints, as on EKS.
+            // Services have no proxy here. As on EKS, the API server calls an APIService's server at its endpoints.
             ("enable-aggregator-routing", "true"),
             ("kubelet-certificate-authority", &file("ca.crt")),
             (
@@ -337,7 +337,7 @@ impl Drop for Cluster {
             component.stop();
         }
         if let Some(folder) = self.temporary.take() {
-            // What cannot be removed lies in the system's folder for temporary files.
+            // A folder that cannot be removed stays in the system's folder for temporary files.
             let _ = folder.close();
         }
     }

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// The trees of cgroups below `top`: one for each controller with version 1; with version 2 it is one itself, and
-/// the folders in it are cgroups of others.
+/// The cgroup trees below `top`. Version 1 has one for each controller. With version 2, `top` is the only tree and
+/// the folders in it are other cgroups.
 fn roots(top: &Path) -> Result<Vec<PathBuf>> {
     let mut roots = vec![top.to_owned()];
     if top.join(CONTROLLERS).is_file() {
@@ -36,7 +36,7 @@ fn make_below(top: &Path, name: &str) -> Result<()> {
         hand_down(&root)?;
         let path = root.join(name);
         fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
-        // With version 1 a new one has no processors until it is told which.
+        // With version 1 a new cgroup has no processors until they are set.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let (from, to) = (root.join(file), path.join(file));
             if to.is_file() && from.is_file() {
@@ -48,7 +48,7 @@ fn make_below(top: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes every cgroup whose name begins so, once nothing runs in it.
+/// Removes every cgroup with this name prefix after its last process has ended.
 pub(super) fn remove(prefix: &str) -> Result<()> {
     remove_below(Path::new(TOP), prefix)
 }

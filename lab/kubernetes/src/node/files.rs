@@ -4,24 +4,21 @@ use crate::{CLUSTER_DNS, image};
 use serde_json::json;
 use std::{net::Ipv4Addr, path::PathBuf};
 
-/// What a node is.
+/// Settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Its name in the cluster.
     pub name: String,
     /// Its primary address.
     pub address: Ipv4Addr,
-    /// Its instance.
     pub instance: String,
     /// The instance's type.
     pub instance_type: String,
     /// Its availability zone.
     pub zone: String,
-    /// How many pods it takes.
     pub max_pods: u32,
-    /// Where it finds the API server.
+    /// URL of the API server, as the node reaches it.
     pub server: String,
-    /// How its proxy works.
     pub proxy: ProxyMode,
     /// The cgroup below which its pods are, without a slash.
     pub cgroup: String,
@@ -29,7 +26,7 @@ pub struct NodeConfig {
     pub plugins: PathBuf,
 }
 
-/// How Services reach their pods.
+/// Implementation of Services on the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
@@ -41,7 +38,7 @@ pub enum ProxyMode {
 }
 
 impl NodeConfig {
-    /// What the kubelet says of its node beside what it finds out.
+    /// Labels that the kubelet sets on its node beside the ones that it detects.
     pub(super) fn labels(&self) -> String {
         let region = self.zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
         [
@@ -80,12 +77,12 @@ impl NodeConfig {
             "maxPods": self.max_pods,
             "clusterDNS": [CLUSTER_DNS],
             "clusterDomain": "cluster.local",
-            // Names outside are none of the lab's.
+            // The lab does not have names outside the cluster.
             "resolvConf": "",
             "kubeAPIQPS": 50,
             "kubeAPIBurst": 100,
             "volumePluginDir": "/var/lib/kubelet/plugins/volume",
-            // What fills the machine's disk is not the lab's doing alone.
+            // Other programs of the machine can fill its disk too.
             "evictionHard": {
                 "memory.available": never, "nodefs.available": never,
                 "nodefs.inodesFree": never, "imagefs.available": never,

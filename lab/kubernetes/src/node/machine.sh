@@ -5,7 +5,7 @@ set -u
 trap '' TERM
 kubernetes=$1 name=$2 address=$3
 
-# What pods mount may be seen by others of the node, as on a machine of its own.
+# Pod mounts can propagate to other processes of the node, as on a separate machine.
 mount --make-rshared /
 mkdir -p /run/lab/sysctl /var/log/lab
 # The file itself: the node's process tree hides the one over which it is bound.

@@ -61,5 +61,5 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the copy is.
+/// Name of the copy's folder.
 const SAVED: &str = "saved";
