@@ -1,4 +1,4 @@
-//! What the VPC's router counted.
+//! Counters of the VPC's router.
 
 use crate::{
     FabricError,
@@ -18,13 +18,12 @@ use std::{
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Packets {
-    /// How many packets.
     pub packets: u64,
-    /// How many bytes, IP headers included.
+    /// IP headers included.
     pub bytes: u64,
 }
 
-/// Why the router dropped a packet.
+/// Reason for which the router dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DropReason {
@@ -36,9 +35,9 @@ pub enum DropReason {
     GroupIngress,
     /// Its source has no public address and its destination is on the internet.
     NoPublicAddress,
-    /// Its destination lies in the VPC but no attached ENI holds it.
+    /// The destination is in the VPC, but no attached ENI has it.
     NoSuchAddress,
-    /// It came from the internet and is not for an instance.
+    /// A packet from the internet that is not for an instance.
     FromInternet,
 }
 
@@ -79,7 +78,7 @@ impl fmt::Display for DropReason {
     }
 }
 
-/// What one ENI's port counted.
+/// Counters of one ENI's port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EniCounters {
     /// Packets that came from the node by this ENI, by source; every address of the ENI is listed.
@@ -97,8 +96,8 @@ pub struct EniCounters {
     pub no_public_address: BTreeMap<Ipv4Addr, Packets>,
 }
 
-/// What the VPC's router counted since the lab was made; an ENI's counts go when it is detached, an
-/// address's when it is unassigned.
+/// Counters of the VPC's router since the creation of the lab. An ENI's counters end with its detachment, an
+/// address's with its unassignment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// By ENI.
@@ -108,7 +107,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many packets were dropped for this reason.
+    /// Number of packets that were dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.get(&reason).map_or(0, |count| count.packets)
     }
@@ -153,10 +152,9 @@ impl Counters {
 /// The elements of a counting set: port and source.
 pub(crate) type Counted = BTreeMap<(String, Ipv4Addr), Packets>;
 
-/// What nft showed of the fabric's table.
+/// The fabric's table, as `nft` showed it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ruleset {
-    /// Chains by name.
     pub(crate) chains: BTreeSet<String>,
     /// Sets by name, with those elements that count.
     pub(crate) sets: BTreeMap<String, Counted>,
@@ -195,9 +193,8 @@ impl Ruleset {
 /// The same of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RulesetV6 {
-    /// Chains by name.
     pub(crate) chains: BTreeSet<String>,
-    /// Sets and maps by name, the maps' kind told apart.
+    /// Sets and maps by name, with the kind of each.
     pub(crate) sets: BTreeMap<String, &'static str>,
     /// Named counters.
     pub(crate) counters: BTreeMap<String, Packets>,

@@ -1,5 +1,7 @@
-//! The step between the caller and a program in a node: the calling binary runs itself once more,
-//! enters the namespaces while it has a single thread, and becomes the program.
+//! The step between the caller and a program in a node.
+//!
+//! The calling binary runs itself once more. It enters the namespaces while it has a single thread, and then
+//! becomes the program.
 
 use crate::{
     FabricError,
@@ -21,14 +23,14 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Where the daemon's container finds a writable `/proc/sys/net`.
+/// Writable `/proc/sys/net` in the daemon's container.
 pub const HOST_PROC_SYS_NET: &str = "/host/proc/sys/net";
 
 /// The first argument of a binary that is to enter a node.
 pub const ENTER_ARGUMENT: &str = "__enter";
 
-/// Call this first in `main`: when the process was started to enter a node, it becomes the program
-/// (or returns the exit code of its failure, 125); otherwise `None`, and `main` goes on.
+/// Call this first in `main`. A process that was started to enter a node becomes the program, or returns the exit
+/// code of its failure (125). The result is `None` for any other process, and `main` continues.
 pub fn dispatch() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
     if args.next()? != ENTER_ARGUMENT {
@@ -44,12 +46,12 @@ pub fn dispatch() -> Option<ExitCode> {
     Some(ExitCode::from(failure.exit_code()))
 }
 
-/// What to enter, and how.
+/// Namespaces to enter and the program to run there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EnterSpec {
     /// The namespaces.
     pub(crate) place: NamespaceSet,
-    /// Whether as the daemon's container.
+    /// True for the confinement of the daemon's container.
     pub(crate) contained: bool,
 }
 
@@ -117,8 +119,8 @@ fn become_program(mut args: impl Iterator<Item = OsString>) -> Result<Never, Fai
     Err(Failure { what: format!("run {}: {error}", Path::new(&program).display()), exit_code })
 }
 
-/// A container's mounts: `/proc/sys` cannot be written, but for the part that the pod's manifest
-/// mounts at a path of its own.
+/// Mounts of a container: `/proc/sys` is read-only, except the part that the pod's manifest mounts at a separate
+/// path.
 fn contain_mounts() -> Result<(), FabricError> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|cause| FabricError::Namespace {
         action: "create",

@@ -1,4 +1,4 @@
-//! What can go wrong, one variant per thing attempted.
+//! Errors of the fabric, one variant for each attempted action.
 
 use std::{io, path::PathBuf};
 
@@ -16,33 +16,29 @@ pub enum FabricError {
     /// A file operation.
     #[error("{action} {path}")]
     File {
-        /// What was attempted, such as `write`.
+        /// The attempted action, such as `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The cause.
         #[source]
         cause: io::Error,
     },
     /// A mount or unmount.
     #[error("{action} {path}")]
     Mount {
-        /// What was attempted, such as `bind a folder on`.
+        /// The attempted action, such as `bind a folder on`.
         action: &'static str,
         /// The mount point.
         path: PathBuf,
-        /// The cause.
         #[source]
         cause: io::Error,
     },
     /// Creating, pinning or entering a namespace.
     #[error("{action} the namespace {name}")]
     Namespace {
-        /// What was attempted, such as `enter`.
+        /// The attempted action, such as `enter`.
         action: &'static str,
-        /// Which one.
         name: String,
-        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -53,7 +49,6 @@ pub enum FabricError {
         tool: &'static str,
         /// The Debian package that has it.
         package: &'static str,
-        /// The cause.
         #[source]
         cause: io::Error,
     },
@@ -62,41 +57,36 @@ pub enum FabricError {
     Refused {
         /// The program.
         tool: &'static str,
-        /// What it was to do.
+        /// The task of the failed tool.
         action: String,
-        /// What it wrote.
         stderr: String,
     },
     /// Output of a tool or a state file that is not what it should be.
     #[error("read {what}")]
     Parse {
-        /// Whose text.
+        /// Origin of the text.
         what: String,
-        /// The cause.
         #[source]
         cause: serde_json::Error,
     },
     /// A socket operation in a namespace.
     #[error("{action} in {place}")]
     Socket {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// The namespace.
         place: String,
-        /// The cause.
         #[source]
         cause: io::Error,
     },
-    /// A wish that contradicts itself.
+    /// A desired state that contradicts itself.
     #[error("the wanted state is inconsistent: {0}")]
     Inconsistent(String),
     /// No such node, or it does not run.
     #[error("there is no node {0}, or it does not run")]
     NoNode(String),
-    /// No such pod.
     #[error("node {node} has no pod namespace {pod}")]
     NoPod {
-        /// The node.
         node: String,
         /// The pod's namespace.
         pod: String,
@@ -104,7 +94,6 @@ pub enum FabricError {
     /// A pod's namespace that exists already.
     #[error("node {node} has a pod namespace {pod} already")]
     PodExists {
-        /// The node.
         node: String,
         /// The pod's namespace.
         pod: String,

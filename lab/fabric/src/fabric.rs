@@ -30,11 +30,11 @@ pub struct Fabric {
     vpc: Vpc,
     /// Links whose late rename is under way, by node and ENI's MAC.
     renaming: Arc<Mutex<BTreeSet<(String, String)>>>,
-    /// What calls of [`Fabric::apply`] did that failed afterwards.
+    /// Changes of calls of [`Fabric::apply`] that failed afterwards.
     untold: Applied,
 }
 
-/// What one [`Fabric::apply`] changed; all empty when nothing was to do.
+/// Changes of one [`Fabric::apply`]; all empty if there was no difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Nodes that came up.
@@ -45,16 +45,16 @@ pub struct Applied {
     pub attached: Vec<EniId>,
     /// ENIs that vanished.
     pub detached: Vec<EniId>,
-    /// Addresses that the router learnt or forgot.
+    /// Addresses that the router learned or forgot.
     pub remapped: usize,
-    /// Whether the packet filter changed.
+    /// True if the packet filter changed.
     pub refiltered: bool,
 }
 
 impl Fabric {
-    /// Makes a lab's VPC and internet namespaces; `state_dir` must be absolute, and empty or absent.
+    /// Creates a lab's VPC and internet namespaces; `state_dir` must be absolute, and empty or absent.
     ///
-    /// When this fails, what it had begun is taken away again.
+    /// A call that fails removes its partial work.
     ///
     /// # Errors
     /// A directory that holds a lab already, missing privileges, missing tools.
@@ -63,7 +63,7 @@ impl Fabric {
         match fabric.lay_out() {
             Ok(()) => Ok(fabric),
             Err(error) => {
-                // The first error says more than one of the clean-up would.
+                // The first error is more useful than an error of the clean-up.
                 let _ = Self::remove(state_dir);
                 Err(error)
             }
@@ -94,11 +94,11 @@ impl Fabric {
         Self { state, vpc, renaming: Arc::default(), untold: Applied::default() }
     }
 
-    /// Takes everything down that the directory knows of, kills what runs in the lab's namespaces,
-    /// and deletes the directory. Does nothing when there is none.
+    /// Removes everything that the directory records, kills the processes in the lab's namespaces, and deletes the
+    /// directory. Does nothing if the directory does not exist.
     ///
     /// # Errors
-    /// What could not be removed; calling it again goes on.
+    /// Names the objects that could not be removed; another call continues.
     pub fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
         crate::remove::remove(state_dir)
     }
@@ -122,10 +122,8 @@ impl Fabric {
         spec.map(|spec| self.handle(name, spec)).ok_or_else(|| FabricError::NoNode(name.to_owned()))
     }
 
-    /// All nodes, by name.
-    ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn nodes(&self) -> Result<Vec<Node>, FabricError> {
         self.state.node_names()?.iter().map(|name| self.node(name)).collect()
     }
@@ -142,10 +140,10 @@ impl Fabric {
         NamespaceSet::net("inet", &self.state.internet_pin())
     }
 
-    /// What the router counted since the lab was made.
+    /// Counters of the router since the creation of the lab.
     ///
     /// # Errors
-    /// When the ruleset cannot be read.
+    /// If the ruleset cannot be read.
     pub fn counters(&self) -> Result<Counters, FabricError> {
         let (seen, ruleset, v6) = self
             .router()
@@ -184,10 +182,10 @@ impl Fabric {
         InternetHost::start(&self.internet(), &self.vpc)
     }
 
-    /// Lets the VPC have further blocks and subnets.
+    /// Adds further blocks and subnets to the VPC.
     ///
     /// # Errors
-    /// When the router cannot be told; the next call tries again.
+    /// If the router cannot be configured; the next call tries again.
     pub fn grow(&mut self, vpc: &Vpc) -> Result<(), FabricError> {
         if *vpc == self.vpc {
             return Ok(());
@@ -198,11 +196,11 @@ impl Fabric {
         Ok(())
     }
 
-    /// Observes what exists and makes it what is wanted.
+    /// Observes the existing state and changes it to the desired state.
     ///
     /// # Errors
-    /// The first step that failed; the next call observes anew and goes on. What was changed before
-    /// that step is told by the call that succeeds.
+    /// The first step that failed; the next call observes again and continues. The call that succeeds also reports
+    /// the changes before that step.
     pub fn apply(&mut self, wanted: &Wanted) -> Result<Applied, FabricError> {
         wanted.check(&self.vpc)?;
         let mut applied = std::mem::take(&mut self.untold);
@@ -307,7 +305,7 @@ impl Fabric {
         self.rename_late(wanted, &enis)
     }
 
-    /// Makes the link and lets the node's system do what its profile says.
+    /// Creates the link and configures it as the profile of the node's system requires.
     fn attach(
         &self,
         wanted: &Wanted,
@@ -387,5 +385,5 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long after its appearance udev renames a link.
+/// Time between the appearance of a link and its renaming by udev.
 const RENAME_DELAY: Duration = Duration::from_millis(100);

@@ -84,7 +84,7 @@ pub(crate) fn set_up_host(vpc: &Vpc) -> Result<(), FabricError> {
     tool::ip_batch(&script, "set up the internet's host")
 }
 
-/// IPv6 addresses are public as they are: nothing is translated.
+/// IPv6 addresses are public, so the gateway does not translate them.
 fn has_v6(vpc: &Vpc) -> bool {
     !vpc.cidrs_v6.is_empty()
 }
@@ -127,7 +127,7 @@ impl Drop for InternetHost {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A panicked echo has nothing left to say.
+            // The panic of an echo thread has no result to report.
             let _ = thread.join();
         }
     }

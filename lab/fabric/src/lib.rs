@@ -1,16 +1,17 @@
 //! Network namespaces that behave like a VPC.
 //!
-//! A [`Fabric`] is one lab's network: a namespace for the VPC's router and mapping service, one for
-//! a host on the internet, and per node a network, mount and UTS namespace. Its wish is a
-//! [`Wanted`], read off the cloud model; [`Fabric::apply`] observes what exists, plans the
-//! difference and carries it out. Everything lies under the lab's own state directory, so that
-//! [`Fabric::remove`] can take down what a killed process left behind.
+//! A [`Fabric`] is one lab's network. It has a namespace for the VPC's router and mapping service, and one for a
+//! host on the internet. Each node has a network, mount and UTS namespace.
 //!
-//! What it must never do: touch the machine's own network namespace, its sysctls, `/etc/cni`,
-//! `/opt/cni` or `/run/netns`; signal a process outside of the lab's namespaces.
+//! The desired state is a [`Wanted`], derived from the cloud model. [`Fabric::apply`] observes the existing state,
+//! plans the difference and applies it. Everything is in the lab's own state directory, so that [`Fabric::remove`]
+//! can clean up after a killed process.
 //!
-//! Start reading at [`Fabric`], then [`Node`]. Programs run in a node by re-executing the calling
-//! binary, so that binary's `main` must first hand its arguments to [`enter::dispatch`].
+//! The fabric must never touch the machine's own network namespace, its sysctls, `/etc/cni`, `/opt/cni` or
+//! `/run/netns`. It must never signal a process outside the lab's namespaces.
+//!
+//! Start reading at [`Fabric`], then [`Node`]. Programs run in a node by re-executing the calling binary, so that
+//! binary's `main` must first pass its arguments to [`enter::dispatch`].
 //!
 //! Tested as root against the real kernel in `tests/`.
 

@@ -86,14 +86,13 @@ pub(crate) fn on_thread<T: Send>(task: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Which namespace a pin holds.
+/// Type of the namespace that a pin holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Network.
     Net,
     /// Mount.
     Mnt,
-    /// UTS.
     Uts,
 }
 
@@ -160,7 +159,7 @@ pub(crate) fn create<T: Send>(
     })
 }
 
-/// Whether a pin holds a namespace.
+/// True if a pin holds a namespace.
 pub(crate) fn is_pinned(pin: &Path) -> bool {
     statfs(pin).is_ok_and(|fs| fs.filesystem_type() == NSFS_MAGIC)
 }
@@ -203,7 +202,7 @@ pub(crate) fn bind(source: &Path, target: &Path, deep: bool) -> Result<(), Fabri
     do_mount(Some(source), target, None, flags, None, "bind on")
 }
 
-/// `mount(2)`, with an error that says what was attempted.
+/// `mount(2)`; the error contains the attempted action.
 pub(crate) fn do_mount(
     source: Option<&Path>,
     target: &Path,
@@ -221,13 +220,12 @@ pub(crate) fn do_mount(
 
 /// One line of `mountinfo`.
 pub(crate) struct MountPoint {
-    /// Where.
     pub(crate) path: PathBuf,
     /// The file system's type.
     pub(crate) fstype: String,
 }
 
-/// What is mounted in the calling thread's mount namespace, in the order of mounting.
+/// Mounts of the calling thread's mount namespace, in the order of mounting.
 pub(crate) fn mounts() -> Result<Vec<MountPoint>, FabricError> {
     let path = Path::new("/proc/thread-self/mountinfo");
     let text = fs::read_to_string(path).map_err(|cause| FabricError::File {
@@ -254,8 +252,8 @@ fn unescape(text: &str) -> String {
 pub(crate) fn forget_namespaces() -> Result<(), FabricError> {
     for mount in mounts()?.into_iter().rev().filter(|mount| mount.fstype == "nsfs") {
         match umount2(&mount.path, MntFlags::MNT_DETACH) {
-            // Whoever pinned it, perhaps another lab, has deleted the pin since it was listed, and the
-            // kernel takes a deleted file's mounts away everywhere.
+            // The owner of the pin, perhaps another lab, has deleted it since the listing. The kernel removes a
+            // deleted file's mounts everywhere.
             Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => {}
             Err(cause) => {
                 return Err(FabricError::Mount {

@@ -20,10 +20,10 @@ mod disk;
 
 pub(crate) use disk::make_private;
 
-/// The folders that are a node's own and lie on the machine under the node's state.
+/// Folders of the node alone; they are on the machine in the node's state directory.
 ///
-/// All but `/run` are its disk and survive a reboot. The rest of its `/etc`, `/opt` and `/var` shows
-/// the machine's, and what is written there goes with the boot.
+/// All but `/run` are the node's disk and survive a reboot. The rest of its `/etc`, `/opt` and `/var` shows the
+/// machine's files. Changes to these are lost at the next boot.
 pub const OWN_FOLDERS: [&str; 8] = [
     "/run",
     "/etc/cni/net.d",
@@ -58,7 +58,7 @@ impl Node {
         &self.spec.hostname
     }
 
-    /// Whether its namespaces exist.
+    /// True if its namespaces exist.
     pub fn is_up(&self) -> bool {
         self.pins().iter().all(|(_, pin)| namespace::is_pinned(pin))
     }
@@ -78,8 +78,8 @@ impl Node {
         Ok(text.trim().to_owned())
     }
 
-    /// Where a path in one of the node's [`OWN_FOLDERS`] lies on the machine, so that others can
-    /// read its logs or put a binary into it; `None` for any other path.
+    /// Path on the machine of a path in one of the node's [`OWN_FOLDERS`]; `None` for any other path. Callers use
+    /// it to read the node's logs or to install a binary.
     pub fn on_machine(&self, inside: &Path) -> Option<PathBuf> {
         OWN_FOLDERS.iter().find_map(|folder| {
             let rest = inside.strip_prefix(folder).ok()?;
@@ -98,9 +98,10 @@ impl Node {
         self.enter(EnterSpec { place: self.place(), contained: false }, program.as_ref())
     }
 
-    /// A command that runs as the daemon's container will: the node's network, exactly
-    /// `CAP_NET_ADMIN` and `CAP_NET_RAW`, `/proc/sys` read-only with `/proc/sys/net` writable at
-    /// [`crate::enter::HOST_PROC_SYS_NET`], and an environment of `PATH` and `env` alone.
+    /// A command that runs with the limits of the daemon's container.
+    ///
+    /// It gets the node's network and exactly `CAP_NET_ADMIN` and `CAP_NET_RAW`. `/proc/sys` is read-only, with
+    /// `/proc/sys/net` writable at [`crate::enter::HOST_PROC_SYS_NET`]. The environment is `PATH` and `env` alone.
     pub fn contained_command<K, V>(
         &self,
         program: impl AsRef<OsStr>,
@@ -204,7 +205,7 @@ impl Node {
             tool::ip_batch("link set lo up\n", "bring lo up")?;
             // A node of Kubernetes forwards: its image sees to it.
             write_sysctl("net/ipv4/ip_forward", "1")?;
-            // Nobody else has an ENI's address: no second is lost in asking.
+            // An ENI's address is unique, so duplicate address detection would only cost a second.
             write_sysctl("net/ipv6/conf/default/accept_dad", "0")?;
             self.mount_disk(&root)
         })

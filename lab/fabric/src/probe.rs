@@ -1,5 +1,6 @@
-//! Who reaches whom: ICMP with full-MTU packets that must not be fragmented, and TCP, between pods
-//! and nodes, driven by one process.
+//! Reachability between pods and nodes, measured by one process.
+//!
+//! The probe sends ICMP with full-MTU packets that must not be fragmented, and TCP.
 
 use crate::{EniSpec, Fabric, FabricError};
 use config_model::EniId;
@@ -25,11 +26,10 @@ pub struct ProbePod {
     pub node: String,
     /// Its namespace: the name under the node's `/run/netns`.
     pub netns: String,
-    /// Its address.
     pub address: IpAddr,
 }
 
-/// What to check.
+/// Pairs and parameters of one check.
 #[derive(Clone, Debug)]
 pub struct ProbePlan {
     /// The pods; every one is checked against every other, and against every node, both ways.
@@ -38,12 +38,11 @@ pub struct ProbePlan {
     pub enis: Vec<(EniId, EniSpec)>,
     /// The size of the echo's IP packet; 9001 is an ENI's MTU.
     pub packet_bytes: u16,
-    /// How many pod pairs also exchange [`ProbePlan::tcp_bytes`] both ways over TCP.
+    /// Number of pod pairs that also exchange [`ProbePlan::tcp_bytes`] both ways over TCP.
     pub tcp_pairs: usize,
     /// Bytes of each direction of a TCP exchange.
     pub tcp_bytes: usize,
-    /// How long an unanswered echo is waited for, twice (the second try covers neighbours that had
-    /// to be resolved).
+    /// Timeout of an echo, applied twice. The second try covers neighbors that had to be resolved.
     pub patience: Duration,
 }
 
@@ -66,13 +65,11 @@ impl ProbePlan {
 pub struct End {
     /// The pod's name, or `node NAME`.
     pub name: String,
-    /// The node.
     pub node: String,
-    /// The address.
     pub address: IpAddr,
 }
 
-/// Why a pair failed, as the sender saw it.
+/// Reason for the failure of a pair, as the sender observed it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Reason {
@@ -80,16 +77,16 @@ pub enum Reason {
     NoReply,
     /// The sender's own interface or path is too small (EMSGSIZE).
     TooBig,
-    /// A router said that the packet must be fragmented.
+    /// A router reported that the packet must be fragmented.
     FragmentationNeeded {
-        /// Which router.
+        /// Address of the router.
         from: IpAddr,
         /// The MTU it named.
         mtu: u16,
     },
-    /// A router, or the sender's own kernel, said unreachable.
+    /// A router, or the sender's own kernel, reported unreachable.
     Unreachable {
-        /// Which router; the sender itself when it is its own address.
+        /// Address of the router; the sender's own address if its kernel reported it.
         from: IpAddr,
     },
     /// The sender's kernel refused otherwise.
@@ -128,17 +125,16 @@ pub struct Failure {
     pub from: End,
     /// The receiver.
     pub to: End,
-    /// What the sender saw.
+    /// The failure, as the sender observed it.
     pub reason: Reason,
-    /// What is wrong with either end's rules and routes, and what the fabric dropped meanwhile; empty
-    /// when all looked right.
+    /// Defects of the rules and routes of either end, and the fabric's drops during the probe; empty if there were
+    /// none.
     pub because: Vec<String>,
 }
 
 /// Pairs tried and pairs that worked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Tried.
     pub tried: usize,
     /// Worked.
     pub reached: usize,
@@ -169,7 +165,7 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// Whether every pair worked.
+    /// True if every pair worked.
     pub fn passed(&self) -> bool {
         self.failures.is_empty()
     }
@@ -207,12 +203,12 @@ pub fn run(fabric: &Fabric, plan: &ProbePlan) -> Result<ProbeReport, FabricError
     Ok(report)
 }
 
-/// Sends one echo from the calling thread's network namespace and waits for what becomes of it.
+/// Sends one echo from the calling thread's network namespace and waits for its result.
 ///
-/// The source is written as given, whether or not it is an address of this host.
+/// The source is written as given, even if it is not an address of this host.
 ///
 /// # Errors
-/// When the sockets cannot be opened, which takes `CAP_NET_RAW`.
+/// If the sockets cannot be opened, which takes `CAP_NET_RAW`.
 pub fn echo_once(
     from: Ipv4Addr,
     to: Ipv4Addr,

@@ -1,4 +1,4 @@
-//! Processes that belong to a lab: noted by pid and start time, so that no stranger is hit.
+//! Processes of a lab, recorded by pid and start time, so that the lab does not signal unrelated processes.
 
 use crate::{FabricError, namespace, state::State};
 use nix::{
@@ -14,14 +14,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A process, told from a later one of the same pid by its start time.
+/// A process. The start time distinguishes it from a later process with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Recorded {
     /// The process id.
     pub pid: i32,
-    /// Clock ticks after boot when it began (field 22 of `/proc/PID/stat`).
+    /// Clock ticks from boot to its start (field 22 of `/proc/PID/stat`).
     pub start_time: u64,
-    /// What it is, for people.
+    /// Description of the process, for people.
     pub what: String,
 }
 
@@ -32,14 +32,14 @@ impl Recorded {
         Some(Self { pid, start_time, what: what.to_owned() })
     }
 
-    /// Whether it still runs (a zombie does not).
+    /// True if it still runs (a zombie does not).
     pub fn is_alive(&self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.start_time == self.start_time && !stat.is_dead)
     }
 
     fn signal(&self, signal: Signal) {
-        // It may end between the look and the signal; only its own pid's reuse would be a danger,
-        // and the start time was compared just now.
+        // The process can end between the check and the signal. Only a reuse of its pid would be a danger, and the
+        // start time was compared just now.
         if self.is_alive() {
             let _ = kill(Pid::from_raw(self.pid), signal);
         }

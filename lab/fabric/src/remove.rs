@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// What was found and removed.
+/// Objects that were found and removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Processes ended.
@@ -21,7 +21,7 @@ pub struct Removed {
     pub mounts: usize,
 }
 
-/// How long a lab's own processes may take to end by themselves.
+/// Time limit for a lab's own processes to end by themselves.
 const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
@@ -47,8 +47,8 @@ pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
     Ok(removed)
 }
 
-/// A pinned namespace may have been copied by a mount namespace of strangers: without its links it
-/// disturbs nobody.
+/// The mount namespace of an unrelated process can hold a copy of a pinned namespace. Without links that namespace
+/// has no effect.
 fn detach_links(state: &State) -> Result<(), FabricError> {
     let pin = state.vpc_pin();
     if !namespace::is_pinned(&pin) {
@@ -63,8 +63,8 @@ fn detach_links(state: &State) -> Result<(), FabricError> {
 /// Unmounts everything below, so that deleting the folder can reach nothing but its own files.
 fn unmount_below(folder: &Path) -> Result<usize, FabricError> {
     let mut unmounted = 0;
-    // Each round takes the uppermost of what is stacked; a fixed bound, lest a mount that comes back
-    // keeps us here.
+    // Each round removes the uppermost mount of the stack. The bound is fixed, because a mount that reappears must
+    // not cause an endless loop.
     for _ in 0..ROUNDS {
         let found: Vec<PathBuf> = mounts()?
             .into_iter()

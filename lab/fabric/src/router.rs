@@ -1,6 +1,6 @@
-//! The VPC's router and mapping service: a port per ENI, a route and a neighbour per address.
+//! The VPC's router and mapping service: a port per ENI, a route and a neighbor per address.
 //!
-//! Observe, plan, apply: [`plan`] is a pure function of the wish and what `ip` showed.
+//! Observe, plan, apply: [`plan`] is a pure function of the desired state and the output of `ip`.
 
 use crate::{EniSpec, FabricError, NicProfile, Vpc, Wanted, node::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
@@ -19,8 +19,8 @@ pub(crate) const INTERNET_PORT: &str = "igw";
 
 /// The first interface index in the VPC namespace.
 ///
-/// The kernel takes a link whose index equals its peer's for a physical one and may sit on the news
-/// of its carrier for a second, in which packets are lost. No node counts this far.
+/// The kernel treats a link whose index equals its peer's as a physical link. It can then delay the link's carrier
+/// event for a second, in which packets are lost. A node's indexes stay below this number.
 pub(crate) const INTERNET_INDEX: u32 = 1_000_000;
 
 /// Where instance metadata answers, at the far end of every ENI.
@@ -40,14 +40,13 @@ pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
         let _ = writeln!(script, "address add {address}/32 dev lo");
     }
     for cidr in &vpc.cidrs {
-        // Else the way to the internet would serve, and proxy ARP answer, for addresses of nobody.
+        // Without it, the route to the internet and proxy ARP would answer for unused addresses.
         let _ = writeln!(script, "route add blackhole {cidr}");
     }
     tool::ip_batch(&script, "set up the VPC's router")
 }
 
-/// What a VPC that has grown needs beside; runs inside the VPC namespace, and changes nothing of
-/// what stands.
+/// Additions for a VPC that has grown. Runs inside the VPC namespace and does not change existing objects.
 pub(crate) fn grow(vpc: &Vpc) -> Result<(), FabricError> {
     let mut script = String::new();
     for address in own_addresses(vpc) {
@@ -73,21 +72,21 @@ pub(crate) fn port_name(mac: Mac) -> String {
     })
 }
 
-/// What is written on a port: whose it is and where its other end went.
+/// Alias of a port: its ENI and the place of its other end.
 fn port_alias(id: &EniId, eni: &EniSpec) -> String {
     format!("{id} {}", eni.node)
 }
 
-/// What `ip` showed in the VPC namespace.
+/// The links of the VPC namespace, as `ip` showed them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObservedLinks {
     /// Ports by name, with their alias; empty when the port was not finished.
     pub(crate) ports: BTreeMap<String, String>,
     /// The port of each routed address.
     pub(crate) routes: BTreeMap<Ipv4Addr, String>,
-    /// Port and MAC of each permanent neighbour.
+    /// Port and MAC of each permanent neighbor.
     pub(crate) neighbours: BTreeMap<Ipv4Addr, (String, Mac)>,
-    /// What of IPv6 is mapped.
+    /// The mapping of IPv6 addresses and prefixes.
     pub(crate) v6: v6::Mapping,
     /// The highest interface index of a port.
     pub(crate) top_index: u32,
@@ -145,7 +144,7 @@ pub(crate) fn observe() -> Result<ObservedLinks, FabricError> {
     })
 }
 
-/// The difference between the wish and what was seen.
+/// The difference between the desired and the observed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Ports to delete.
@@ -154,9 +153,9 @@ pub(crate) struct Plan {
     pub(crate) attach: Vec<EniId>,
     /// The ENIs of those ports, so far as the ports were finished.
     pub(crate) unplugged: Vec<EniId>,
-    /// Routes and neighbours, as lines for `ip -batch`, once the ports are there.
+    /// Routes and neighbors, as lines for `ip -batch`; applied after the ports exist.
     pub(crate) mapping: String,
-    /// How many addresses they concern.
+    /// Number of addresses in `mapping`.
     pub(crate) remapped: usize,
 }
 
@@ -200,7 +199,7 @@ fn plan_mapping(
         .collect();
     let mut changed = BTreeSet::new();
     for (address, (port, mac)) in &wanted {
-        // What a deleted port carried goes with it.
+        // The kernel removes the routes and neighbors of a deleted port.
         let is_fresh = !kept(port);
         if is_fresh || seen.routes.get(address) != Some(*port) {
             let _ = writeln!(plan.mapping, "route replace {address}/32 dev {port}");
@@ -267,7 +266,7 @@ pub(crate) fn add_port(
     write_sysctl(&format!("net/ipv4/neigh/{port}/proxy_delay"), "0")
 }
 
-/// How a node's link is first called, and how in the end.
+/// First and final name of a node's link.
 pub(crate) fn link_names(eni: &EniSpec, profile: NicProfile) -> (String, String) {
     let ordinal = 16 * eni.card.0 + eni.device.0;
     let eth = format!("eth{ordinal}");
@@ -279,7 +278,7 @@ pub(crate) fn link_names(eni: &EniSpec, profile: NicProfile) -> (String, String)
     }
 }
 
-/// What the node's system does with a link that appeared, as lines for `ip -batch` in the node.
+/// Configuration of a new link by the node's system, as lines for `ip -batch` in the node.
 pub(crate) fn configuration(eni: &EniSpec, profile: NicProfile, vpc: &Vpc) -> Option<String> {
     let subnet = vpc.subnets.get(&eni.subnet)?;
     let metric = match (profile, eni.is_primary()) {
@@ -313,7 +312,7 @@ const SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/conf/default/rp_filter", "0"),
     ("net/ipv4/conf/all/send_redirects", "0"),
     ("net/ipv4/conf/default/send_redirects", "0"),
-    // Answers for every neighbour of a subnet at once: the ENI's segment ends at its port.
+    // Answers for every neighbor of a subnet at once: the ENI's segment ends at its port.
     ("net/ipv4/conf/default/proxy_arp", "1"),
     // Every refused packet gets its error, also the hundredth in a second.
     ("net/ipv4/icmp_ratelimit", "0"),

@@ -1,9 +1,8 @@
-//! The VPC's packet filter, one nftables table: source check, security groups, internet gateway,
-//! counters.
+//! The VPC's packet filter, one nftables table: source check, security groups, internet gateway, counters.
 //!
-//! Everything is rendered anew for each transaction but the sets that carry counters, which change by
-//! their difference. A fingerprint of the rendered text stands in the ruleset as the name of an empty
-//! chain, so that an unchanged wish causes no transaction.
+//! Each transaction replaces everything except the sets that carry counters, which change by their difference. The
+//! name of an empty chain in the ruleset is a fingerprint of the rendered text. An unchanged desired state
+//! therefore causes no transaction.
 
 use crate::{
     EniSpec, FabricError, GroupRule, Peer, Protocol, Vpc, Wanted,
@@ -114,7 +113,7 @@ fn frame() -> String {
     out
 }
 
-/// All that is rendered anew each time.
+/// The part that each transaction renders again.
 fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
     let mut out = String::new();
     for (chain, rule) in static_rules() {
@@ -299,7 +298,7 @@ fn matching(rule: &GroupRule, direction: Direction, sets: &GroupSets) -> String 
 /// The number of the set that holds a group's addresses.
 type GroupSets<'a> = BTreeMap<&'a SecurityGroupId, usize>;
 
-/// Whether a chain or set exists for one rendering only.
+/// True if a chain or set exists for one rendering only.
 fn is_rendered(name: &str) -> bool {
     [EGRESS, INGRESS, GROUP, FINGERPRINT].iter().any(|prefix| name.starts_with(prefix))
 }
@@ -316,7 +315,7 @@ const INGRESS: &str = "ingress_";
 const GROUP: &str = "group_";
 const FINGERPRINT: &str = "rendered_";
 
-/// Sets and maps that are emptied and filled anew.
+/// Sets and maps that each transaction empties and refills.
 const REPLACED: &[(&str, &str, &str)] = &[
     ("set", "ports", "type ifname;"),
     ("set", "unchecked", "type ifname;"),

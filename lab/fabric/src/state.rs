@@ -40,7 +40,7 @@ impl State {
         if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some()) {
             return refuse("it is not empty");
         }
-        // Written first: from here on the directory can be removed by what it says.
+        // Written first: `remove` works with this record from here on.
         state.keep_vpc(vpc)?;
         make_folder(&state.nodes())?;
         make_folder(&state.pins())?;
@@ -75,7 +75,7 @@ impl State {
         Ok((state, lab.vpc))
     }
 
-    /// Whether a lab was begun here.
+    /// True if the directory contains the start of a lab.
     pub(crate) fn exists(root: &Path) -> bool {
         Self { root: root.to_owned() }.lab_file().exists()
     }
@@ -126,7 +126,7 @@ impl State {
         folder_names(&self.nodes())
     }
 
-    /// What a node was last made to be.
+    /// The last applied specification of a node.
     pub(crate) fn node_spec(&self, name: &str) -> Result<Option<NodeSpec>, FabricError> {
         read_json(&self.node(name).join("node.json"))
     }

@@ -27,7 +27,7 @@ pub(crate) fn ip_json<T: DeserializeOwned>(
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    // What a filter left out of a list stands in it as an empty object.
+    // An object that a filter excluded from a list is in the list as an empty object.
     let items: Vec<Value> = parse(&text, "the output of ip")?;
     let items = items.into_iter().filter(|item| item.as_object().is_none_or(|o| !o.is_empty()));
     items
@@ -67,10 +67,10 @@ struct Tool {
 const IP: Tool = Tool { program: "ip", package: "iproute2" };
 const NFT: Tool = Tool { program: "nft", package: "nftables" };
 
-/// Says which of the tools this machine lacks: better before a lab is made than in the middle.
+/// Checks that the machine has all tools, before a lab is created.
 ///
 /// # Errors
-/// Names the first that is not there, and its package.
+/// Names the first missing tool and its package.
 pub fn tools_are_there() -> Result<(), FabricError> {
     let path = search_path();
     let missing =
@@ -94,7 +94,7 @@ fn run(tool: Tool, args: &[&str], stdin: &str, action: &str) -> Result<String, F
         .spawn()
         .map_err(failed)?;
     if let Some(mut pipe) = child.stdin.take() {
-        // A tool that stops reading has refused: its status and words say why.
+        // A tool that stops reading has failed: its status and output contain the reason.
         let _ = pipe.write_all(stdin.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -108,7 +108,7 @@ fn run(tool: Tool, args: &[&str], stdin: &str, action: &str) -> Result<String, F
     })
 }
 
-/// The caller's search path and the places where these tools lie on every Debian.
+/// The caller's search path and the folders of these tools on every Debian.
 pub(crate) fn search_path() -> String {
     let own = std::env::var("PATH").unwrap_or_default();
     format!("{own}:/usr/sbin:/usr/bin:/sbin:/bin")

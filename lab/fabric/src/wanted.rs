@@ -1,4 +1,4 @@
-//! What the fabric is to look like: the cloud's truth in the fabric's words.
+//! The desired state of the fabric: the cloud's truth in the fabric's terms.
 
 use crate::FabricError;
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
@@ -28,7 +28,6 @@ pub struct Vpc {
     pub api_server: Option<Ipv4Addr>,
 }
 
-/// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {
     /// Its range.
@@ -44,19 +43,19 @@ impl Subnet {
     }
 }
 
-/// Everything that is to exist now. What is absent here is taken down.
+/// The complete desired state. The fabric removes everything that it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Instances by the lab's name for them. One that is absent is terminated: its disk goes too.
+    /// Instances by the lab's name for them. An absent instance is terminated, with its disk.
     pub nodes: BTreeMap<String, NodeSpec>,
-    /// ENIs whose attachment is complete. One that is absent is detached.
+    /// ENIs whose attachment is complete. An absent ENI is detached.
     pub enis: BTreeMap<EniId, EniSpec>,
     /// Security groups.
     pub groups: BTreeMap<SecurityGroupId, GroupSpec>,
 }
 
 impl Wanted {
-    /// What no kernel could be: said before anything is touched.
+    /// Rejects states that no kernel can have, before any change.
     pub(crate) fn check(&self, vpc: &Vpc) -> Result<(), FabricError> {
         let refuse = |why: String| Err(FabricError::Inconsistent(why));
         for name in self.nodes.keys() {
@@ -97,25 +96,22 @@ impl Wanted {
 pub struct NodeSpec {
     /// Its host name, such as `ip-10-0-1-23`.
     pub hostname: String,
-    /// How its system names and configures ENIs.
     pub profile: NicProfile,
-    /// Whether it runs.
     pub power: Power,
     /// Counts its boots. When the number differs from the one that runs, the node is rebooted.
     pub boot: u64,
 }
 
-/// Whether an instance runs.
+/// Power state of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {
-    /// It runs.
     On,
-    /// It is stopped: its disk is kept, all else is gone.
+    /// Stopped: only its disk is kept.
     Off,
 }
 
-/// How a node's system names and configures the ENIs that appear.
+/// Naming and configuration of new ENIs by a node's system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NicProfile {
@@ -141,7 +137,6 @@ pub struct EniSpec {
     pub device: DeviceIndex,
     /// The MAC address that the node sees.
     pub mac: Mac,
-    /// The subnet.
     pub subnet: SubnetId,
     /// The primary address; the internet gateway knows it.
     pub primary: Ipv4Addr,
@@ -179,7 +174,7 @@ impl EniSpec {
         singles.chain(self.prefixes_v6.iter().map(Ipv6Net::trunc)).collect()
     }
 
-    /// Whether this address, of either family, is mapped to this ENI.
+    /// True if this address, of either family, is mapped to this ENI.
     pub fn holds(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => {
@@ -196,7 +191,7 @@ impl EniSpec {
         self.public.unwrap_or_else(|| crate::public_address_of(self.primary))
     }
 
-    /// Whether this is its node's primary ENI.
+    /// True for the primary ENI of its node.
     pub fn is_primary(&self) -> bool {
         self.card == CardIndex(0) && self.device == DeviceIndex(0)
     }
@@ -205,9 +200,9 @@ impl EniSpec {
 /// A security group: whatever no rule allows is dropped, replies always pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSpec {
-    /// What may come in.
+    /// Rules for incoming traffic.
     pub ingress: Vec<GroupRule>,
-    /// What may go out.
+    /// Rules for outgoing traffic.
     pub egress: Vec<GroupRule>,
 }
 
@@ -220,7 +215,7 @@ pub struct GroupRule {
     pub peer: Peer,
 }
 
-/// What a rule says of a packet's protocol.
+/// Protocol selector of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {

@@ -1,9 +1,10 @@
-//! What a node sees as its files: the machine's tree under a root of its own.
+//! The files of a node: the machine's tree under a separate root.
 //!
-//! The root is a small tmpfs into which the machine's top-level folders are bound. `/etc`, `/opt` and
-//! `/var` are overlays, so that mount points can be made in them and nothing written there reaches
-//! the machine; [`OWN_FOLDERS`] are bound on top. With a root of its own the node drops every
-//! other mount of the machine, the pins of other namespaces among them.
+//! The root is a small tmpfs into which the machine's top-level folders are bound. `/etc`, `/opt` and `/var` are
+//! overlays. Mount points can be created in them, and changes there do not reach the machine. [`OWN_FOLDERS`] are
+//! bound on top.
+//!
+//! With a separate root the node drops every other mount of the machine, also the pins of other namespaces.
 
 use super::{Node, OWN_FOLDERS};
 use crate::{
@@ -89,7 +90,7 @@ fn tmpfs(target: &Path, options: &str) -> Result<(), FabricError> {
     do_mount(source, target, Some("tmpfs"), MsFlags::empty(), Some(options), "mount a tmpfs on")
 }
 
-/// The changes live in the root's tmpfs: an overlay cannot lie on another, as a container's root is.
+/// The changes are in the root's tmpfs: an overlay cannot be on another overlay, such as a container's root.
 fn overlay(lower: &Path, target: &Path, root: &Path) -> Result<(), FabricError> {
     let name = lower.strip_prefix("/").unwrap_or(lower);
     let (upper, work) =
@@ -141,6 +142,6 @@ fn switch_root(root: &Path) -> Result<(), FabricError> {
     })
 }
 
-/// Where a node keeps what it changed in the folders that it overlays.
+/// Folder for a node's changes in the folders that it overlays.
 const CHANGES: &str = ".changes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Those who take part.
+/// Pods and nodes of one probe.
 pub(super) struct Participants {
     members: Vec<Member>,
 }
@@ -24,11 +24,11 @@ struct Member {
     socket: EchoSocket,
 }
 
-/// What became of one pair.
+/// Result of one pair.
 pub(super) struct Outcome {
-    /// Whether the sender is a pod, else a node.
+    /// False if the sender is a node.
     pub(super) from_pod: bool,
-    /// Whether the receiver is a pod, else a node.
+    /// False if the receiver is a node.
     pub(super) to_pod: bool,
     /// `None` when it answered.
     pub(super) failure: Option<Failure>,
@@ -139,7 +139,7 @@ impl Trial<'_> {
         self.hear(due, patience)
     }
 
-    /// Hears until all of `awaited` have answered, or for as long as `patience` lasts.
+    /// Receives until all of `awaited` have answered, or until `patience` has passed.
     fn hear(&mut self, awaited: &[Pair], patience: Duration) -> io::Result<()> {
         let begun = Instant::now();
         let sockets: Vec<&EchoSocket> =
@@ -156,7 +156,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// An answer may still come, since nothing was heard yet.
+    /// True if an answer can still come, because none has arrived yet.
     fn is_awaited(&self, pair: &Pair) -> bool {
         self.open.get(pair) == Some(&Reason::NoReply)
     }
@@ -184,7 +184,7 @@ impl Trial<'_> {
     }
 }
 
-/// The second try covers neighbours that were resolved meanwhile.
+/// The second try covers neighbors that were resolved meanwhile.
 const TRIES: u16 = 2;
-/// How long a round waits for its stragglers before the next one starts.
+/// Time for which a round waits for late answers before the next one starts.
 const ROUND_PATIENCE: Duration = Duration::from_millis(20);

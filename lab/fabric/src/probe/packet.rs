@@ -7,12 +7,12 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// What a raw ICMP socket delivers that concerns a prober.
+/// A message of a raw ICMP socket that concerns a prober.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// The answer.
     Reply {
-        /// Who answers.
+        /// Source address of the answer.
         from: IpAddr,
         /// The prober.
         id: u16,
@@ -21,9 +21,8 @@ pub(super) enum Message {
     Error {
         /// The prober.
         id: u16,
-        /// Whom the echo was for.
+        /// Destination of the echo.
         to: IpAddr,
-        /// What it says.
         reason: Reason,
     },
 }

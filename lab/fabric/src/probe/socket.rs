@@ -19,10 +19,10 @@ use std::{
     time::Duration,
 };
 
-/// The socket that hears ICMP, and the one that sends.
+/// The socket that receives ICMP, and the one that sends.
 pub(super) struct EchoSocket {
     hearer: OwnedFd,
-    /// For whole IPv4 packets. ICMPv6 leaves by the socket that hears it.
+    /// Sends whole IPv4 packets. ICMPv6 leaves by the receiving socket.
     sender: Option<OwnedFd>,
 }
 
@@ -73,7 +73,7 @@ impl EchoSocket {
         }
     }
 
-    /// What is there to be heard.
+    /// All messages in the socket's queue.
     fn drain(&self, buffer: &mut [u8]) -> io::Result<Vec<Message>> {
         let mut heard = Vec::new();
         while self.sender.is_none() {
@@ -102,7 +102,7 @@ fn at_v6(address: Ipv6Addr) -> SockaddrIn6 {
     SockaddrIn6::from(SocketAddrV6::new(address, 0, 0, 0))
 }
 
-/// Waits until one of the sockets has something to be heard; what each heard, by its place.
+/// Waits until one of the sockets has a message. The result has the messages of each socket, at its index.
 pub(super) fn hear(
     sockets: &[&EchoSocket],
     patience: Duration,

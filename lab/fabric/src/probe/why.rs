@@ -1,4 +1,4 @@
-//! Why a pair failed: what is missing from the nodes' rules and routes, and what the fabric dropped.
+//! Explanation of a failed pair: missing rules and routes of the nodes, and the fabric's drops.
 
 use super::{End, ProbePlan};
 use crate::{Counters, EniSpec, Fabric, FabricError, tool};
@@ -6,7 +6,7 @@ use config_model::{EniId, TableId, registry};
 use serde::Deserialize;
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// What was seen after the probe, compared with before.
+/// Observations after the probe, compared with those before it.
 pub(super) struct ProbeEvidence<'a> {
     plan: &'a ProbePlan,
     /// By node and whether it is IPv4's.
@@ -68,7 +68,7 @@ impl<'a> ProbeEvidence<'a> {
         Ok(Self { plan, nodes, dropped: dropped.collect(), spoofed: spoofed(&after, before, plan) })
     }
 
-    /// What is wrong with either end; what the fabric dropped in all, when neither end shows it.
+    /// Defects of either end. If there are none, the fabric's total drops.
     pub(super) fn explain(&self, from: &End, to: &End) -> Vec<String> {
         let mut because = Vec::new();
         for end in [from, to] {
@@ -98,8 +98,8 @@ impl<'a> ProbeEvidence<'a> {
 }
 
 impl Routing {
-    /// What a pod of this address needs, as amazon-vpc-cni lays it out, and does not have. Of rules that
-    /// pods share only the one to them is looked for.
+    /// Missing rules and routes of a pod with this address, in the layout of amazon-vpc-cni. Of rules that pods
+    /// share, only the rule for traffic to the pod is checked.
     fn lacks(&self, pod: &End, eni: &EniSpec) -> Vec<String> {
         let (address, node) = (pod.address.to_string(), &pod.node);
         let table = TableId::of_eni(eni.card, eni.device);
@@ -151,7 +151,7 @@ impl Routing {
     }
 }
 
-/// Whether it is the ENI's own address rather than a pod's.
+/// True for the ENI's own address, false for a pod's.
 fn is_own(eni: &EniSpec, address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => eni.primary == address,

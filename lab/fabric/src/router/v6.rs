@@ -1,7 +1,7 @@
 //! The router's IPv6: one gateway address on every port, a route per address and prefix.
 //!
-//! A prefix of 2^48 addresses cannot have a neighbour for each. So every route goes by one invented
-//! next hop per port, which has the ENI's Ethernet address for good.
+//! A prefix of 2^48 addresses cannot have a neighbor for each. So every route uses one artificial next hop per
+//! port, which permanently has the ENI's Ethernet address.
 
 use super::{LinkMac, ObservedLinks, Plan, write_sysctl};
 use crate::{EniSpec, FabricError, Vpc, tool};
@@ -17,7 +17,6 @@ use std::{
 /// By which a port's routes go.
 const NEXT_HOP: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0, 2);
 
-/// What of IPv6 is mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// The port of each block.
@@ -49,8 +48,8 @@ pub(super) fn gateway(port: &str, vpc: &Vpc) -> String {
     format!("address add {}/64 dev {port} nodad\n", registry::VPC_GATEWAY_V6)
 }
 
-/// What a node's system does with a link's IPv6, as lines for `ip -batch`: its address, and what
-/// the VPC's router announces.
+/// IPv6 configuration of a link by a node's system, as lines for `ip -batch`: its address and the routes that the
+/// VPC's router announces.
 pub(super) fn configuration(eni: &EniSpec, link: &str, metric: &str) -> String {
     let Some(address) = eni.ipv6.first() else { return String::new() };
     format!(

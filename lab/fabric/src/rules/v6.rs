@@ -1,7 +1,7 @@
 //! The VPC's packet filter for IPv6: source check, security groups, counters by reason.
 //!
-//! A table of its own, rendered anew as a whole when anything changes, but for the named counters.
-//! What goes to the internet keeps its address: of IPv6 they are public.
+//! A separate table. Each change renders all of it again, except the named counters. Traffic to the internet keeps
+//! its source address, because IPv6 addresses are public.
 
 use super::{Direction, FINGERPRINT, fnv, port_name};
 use crate::{
@@ -93,7 +93,7 @@ fn static_rules() -> Vec<(&'static str, String)> {
     let drop = |reason: DropReason| format!("counter name {} drop", reason.counter_name());
     vec![
         ("check_source", format!("iifname . ip6 saddr @{SOURCES} accept")),
-        // Neighbours are found by link-local addresses, which no router forwards.
+        // Neighbors are found by link-local addresses, which no router forwards.
         ("check_source", "ip6 saddr { ::, fe80::/10 } accept".into()),
         ("check_source", "iifname @unchecked accept".into()),
         (

@@ -37,7 +37,7 @@ fn ingress_is_stateful() {
     only_b(&mut lab, GroupSpec { ingress: Vec::new(), egress });
     assert_eq!(lab.echo("a", "10.0.1.10", "10.0.2.10"), Err(Reason::NoReply));
     assert_eq!(dropped(&lab, DropReason::GroupIngress), 1);
-    // b may begin, and hears the answer.
+    // b may open the connection and receives the answer.
     assert_eq!(lab.echo("b", "10.0.2.10", "10.0.1.10"), Ok(()));
     assert_eq!(dropped(&lab, DropReason::GroupIngress), 1);
 }

@@ -146,7 +146,7 @@ fn pods_are_probed() {
     assert!(report.passed(), "{report:#?}");
     assert_eq!((report.pods.reached, report.tcp.reached), (12, 4));
     assert_eq!((report.node_to_pod.reached, report.pod_to_node.reached), (8, 8));
-    // Who is cut off is told, and why.
+    // The report names the isolated pod and the reason.
     let victim = plan.pods[0].address;
     ip_batch(&lab.node("a"), &format!("route del {victim}/128\n"));
     (plan.tcp_pairs, plan.patience) = (0, SILENCE);
@@ -180,7 +180,7 @@ fn a_strange_source_is_dropped() {
     );
     let counters = lab.fabric.counters().unwrap();
     assert!(counters.enis[&eni_id("a", 0)].spoofed_v6[&strange].packets > 0, "{counters:?}");
-    // Nor is one reached that nobody has.
+    // An unassigned address is not reachable either.
     let nobody = SocketAddr::new(v6("2001:db8:0:2:cc::1").into(), 80);
     eventually("a packet to nobody is dropped and counted", tests_eventually::PATIENCE, || {
         assert_eq!(lab.node("a").inside(|| connect(nobody, SILENCE)).unwrap(), None);

@@ -220,7 +220,7 @@ impl TestLab {
 
     /// Waits until so many packets have been dropped for this reason, and fails at one more.
     ///
-    /// A packet that waits for a neighbour reaches the fabric late on a busy machine.
+    /// A packet that waits for a neighbor reaches the fabric late on a busy machine.
     pub(crate) fn has_dropped(&self, reason: DropReason, packets: u64) {
         let dropped = || self.fabric.counters().unwrap().dropped(reason);
         eventually(&format!("{reason:?} counts {packets}"), tests_eventually::PATIENCE, || {
@@ -254,5 +254,5 @@ pub(crate) fn links(node: &Node) -> BTreeSet<String> {
     text.lines().map(name).collect()
 }
 
-/// Long enough for a neighbour to be resolved on a busy machine; only failures wait that long.
+/// Long enough for a neighbor to be resolved on a busy machine; only failures wait that long.
 const PATIENCE: Duration = Duration::from_secs(1);

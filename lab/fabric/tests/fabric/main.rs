@@ -70,7 +70,7 @@ fn run(tests: &[Test], filters: &[&String]) -> ExitCode {
             Err(_) => failed.push(name),
         }
     }
-    // As libtest says it: who counts tests reads this line.
+    // The format of libtest: programs that count tests read this line.
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     println!("test result: {verdict}. {passed} passed; {} failed", failed.len());
     if failed.is_empty() {

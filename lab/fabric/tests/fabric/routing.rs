@@ -24,7 +24,7 @@ fn two_subnets_reach_each_other() {
     lab.apply();
     assert_eq!(lab.echo("a", "10.0.1.10", "10.0.2.10"), Ok(()));
     assert_eq!(lab.echo("b", "10.0.2.10", "10.0.1.10"), Ok(()));
-    // A neighbour of the same subnet: the router answers its ARP.
+    // A neighbor of the same subnet: the router answers its ARP.
     assert_eq!(lab.echo("a", "10.0.1.10", "10.0.1.30"), Ok(()));
     let counters = lab.fabric.counters().unwrap();
     let sent = &counters.enis[&eni_id("a", 0)].sources[&ip("10.0.1.10")];
@@ -58,7 +58,7 @@ fn a_spoofed_packet_is_dropped_and_counted() {
     let counters = lab.fabric.counters().unwrap();
     assert_eq!(counters.enis[&eni_id("a", 0)].spoofed[&ip("10.0.1.21")].packets, 1);
     assert_eq!(counters.enis[&eni_id("a", 1)].sources[&ip("10.0.1.21")].packets, 0);
-    // What is counted survives a change of the ruleset.
+    // Counters survive a change of the ruleset.
     lab.want_eni("b", 1, "10.0.2.20", &[]);
     assert!(lab.apply().refiltered);
     assert_eq!(lab.fabric.counters().unwrap().dropped(DropReason::SourceCheck), 1);
@@ -102,7 +102,7 @@ fn nobody_answers_for_an_address_of_nobody() {
     let lab = TestLab::two_nodes();
     assert_eq!(lab.echo("a", "10.0.1.10", "10.0.2.99"), Err(Reason::NoReply));
     lab.has_dropped(DropReason::NoSuchAddress, 1);
-    // In its own subnet the node gets no ARP answer, and says so itself.
+    // In its own subnet the node gets no ARP answer, so its own kernel reports the error.
     let here = lab.echo("a", "10.0.1.10", "10.0.1.99");
     assert!(matches!(here, Err(Reason::NoReply | Reason::Unreachable { .. })), "{here:?}");
     assert_eq!(lab.fabric.counters().unwrap().dropped(DropReason::NoSuchAddress), 1);
