@@ -17,7 +17,7 @@ macro_rules! actions {
             /// Every action, in alphabetical order.
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
-            /// The name as it stands in `Action=`.
+            /// The name in `Action=`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name)),+
@@ -79,7 +79,7 @@ actions! {
 }
 
 impl Action {
-    /// Whether the action changes anything.
+    /// True if the action changes anything.
     pub fn is_mutating(self) -> bool {
         !self.name().starts_with("Describe") && !self.name().starts_with("Get")
     }

@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 /// Addresses of an ENI that is not attached; attaching holds it against the type's own limit.
 pub(crate) const MOST_UNATTACHED: usize = 50;
 
-/// What a request asks for, after its parameters were held against each other.
+/// The addresses that a request asks for, after the check of its parameters against each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddressRequest {
     primary: Option<Ipv4Addr>,
@@ -61,7 +61,7 @@ impl AddressRequest {
         }
     }
 
-    /// Whether it asks for any address, be it the primary one.
+    /// True if it asks for any address, even the primary one.
     pub(crate) fn names_any(&self) -> bool {
         self.primary.is_some() || self.kinds() > 0
     }
@@ -76,7 +76,7 @@ impl AddressRequest {
         kinds.iter().filter(|asked| **asked).count()
     }
 
-    /// How many places of the ENI it fills beside the primary address; a prefix fills one.
+    /// Number of places of the ENI that it fills beside the primary address; a prefix fills one.
     fn places(&self) -> usize {
         self.secondary.len() + self.secondary_count + self.prefixes.len() + self.prefix_count
     }
@@ -139,7 +139,7 @@ impl Cloud {
         Ok((std::iter::once(primary).chain(secondary).collect(), prefixes))
     }
 
-    /// Named addresses must lie in the subnet and be named once.
+    /// Named addresses must be in the subnet and be named once.
     fn check_named(
         &self,
         subnet: &SubnetId,
@@ -157,7 +157,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// How many addresses an ENI may have where it is.
+    /// Maximum number of addresses of an ENI at its place.
     pub(crate) fn address_limit(&self, eni: &NetworkInterface) -> usize {
         let instance = eni.attachment.as_ref().map(|a| &a.instance_id);
         instance
@@ -286,7 +286,7 @@ impl Cloud {
     }
 }
 
-/// How many of its places an ENI has filled; the primary address is one.
+/// Number of filled places of an ENI; the primary address is one.
 pub(crate) fn places_of(eni: &Arc<NetworkInterface>) -> usize {
     eni.private_addresses.len() + eni.ipv4_prefixes.len()
 }

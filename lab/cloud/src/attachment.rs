@@ -165,15 +165,15 @@ impl Cloud {
         Ok(())
     }
 
-    /// Begins to pull an ENI out.
+    /// Starts to detach an ENI.
     pub(crate) fn unplug(&mut self, eni: &EniId, attachment: &AttachmentId, delay: Span) {
         self.edit_attachment(eni, |a| a.status = AttachmentStatus::Detaching);
         self.after(delay, Transition::Detached(eni.clone(), attachment.clone()));
     }
 }
 
-/// What an ENI is for must suit the instance: EFAs come and go only while it is stopped, a trunk
-/// needs a type that can have one, a branch is associated and never attached.
+/// Checks that the kind of an ENI suits the instance. EFAs can be attached and detached only while it is stopped. A
+/// trunk needs a type that can have one. A branch is associated and never attached.
 ///
 /// EC2's codes for these are not documented.
 fn check_kind(

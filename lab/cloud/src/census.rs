@@ -1,4 +1,4 @@
-//! What a simulation asks the model directly: no call that could be throttled, no text to parse.
+//! Questions of a simulation to the model: direct, without throttling and without text to parse.
 
 use crate::{AttachmentStatus, Cloud, NetworkInterface};
 use config_model::{InstanceId, Time};

@@ -2,7 +2,7 @@
 
 use config_model::{Time, utc};
 
-/// Where the model's clock stands on the wall.
+/// Wall-clock time at which the model's clock starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch(pub(crate) u64);
 

@@ -22,16 +22,14 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// Who calls the API.
+/// Caller of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The account's administrator: may do everything, but is throttled like all.
     Administrator,
     /// The role of an instance, by credentials from its IMDS.
     Role {
-        /// The role.
         role: String,
-        /// The instance.
         instance: InstanceId,
     },
 }
@@ -165,7 +163,7 @@ impl Cloud {
         }
     }
 
-    /// How EC2 names a caller.
+    /// EC2's name for a caller.
     pub(crate) fn arn_of(&self, caller: &Caller) -> String {
         let account = &self.spec.account;
         match caller {
@@ -205,9 +203,9 @@ impl Cloud {
         }
     }
 
-    /// How long a call of this action takes now: sleep so long around [`Cloud::call`].
+    /// Duration of a call of this action now: sleep so long around [`Cloud::call`].
     ///
-    /// A fault's latency is exact; the spec's varies by a quarter, as the seed says.
+    /// A fault's latency is exact. The spec's latency varies by a quarter, and the seed determines the variation.
     pub fn latency(&mut self, now: Time, action: Action) -> Span {
         self.advance(now);
         if let Some(latency) = self.faults.latency(action) {
@@ -220,7 +218,7 @@ impl Cloud {
         Span(usual.0 * percent / 100)
     }
 
-    /// Whose access key this is; `None` means `AuthFailure` ([`crate::Ec2Error::auth_failure`]).
+    /// Owner of this access key; `None` means `AuthFailure` ([`crate::Ec2Error::auth_failure`]).
     /// [`Cloud::ADMINISTRATOR_KEY`] is the administrator's.
     pub fn caller_of(&self, access_key_id: &str) -> Option<Caller> {
         if access_key_id == Self::ADMINISTRATOR_KEY {
@@ -233,12 +231,12 @@ impl Cloud {
         Some(Caller::Role { role: instance.role.clone()?, instance: instance.id.clone() })
     }
 
-    /// Where the model's clock stands on the wall.
+    /// Wall-clock time at which the model's clock starts.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.spec.epoch_unix_ms)
     }
 
-    /// Changes the state; whoever looks back sees it as it was.
+    /// Changes the state; reads of an earlier time still get the old state.
     pub(crate) fn edit<R>(&mut self, change: impl FnOnce(&mut State, Stamp) -> R) -> R {
         self.version += 1;
         if self.furthest_lag() == Span(0) {
@@ -253,12 +251,12 @@ impl Cloud {
         self.state.at((lag > Span(0)).then(|| self.now - lag))
     }
 
-    /// How far Describe calls are behind now.
+    /// Current age of the answers of Describe calls.
     pub(crate) fn read_lag(&self) -> Span {
         self.faults.read_lag().unwrap_or(self.spec.timing.read_lag)
     }
 
-    /// How far IMDS is behind now.
+    /// Current age of the answers of IMDS.
     pub(crate) fn imds_lag(&self) -> Span {
         self.faults.imds_lag().unwrap_or(self.spec.timing.imds_lag)
     }
@@ -269,7 +267,7 @@ impl Cloud {
 }
 
 impl Request {
-    /// Whether a read asks for everything at once, which EC2 throttles harder.
+    /// True if a read asks for everything at once, which EC2 throttles harder.
     fn is_unfiltered(&self) -> bool {
         match self {
             Self::DescribeInstances(r) => {

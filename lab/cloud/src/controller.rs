@@ -1,7 +1,7 @@
 //! The VPC resource controller: gives nodes that ask for it a trunk, and pods a branch of it.
 //!
-//! On EKS it runs in the control plane. Here it is a state machine beside the cloud: it is told what
-//! Kubernetes says, calls EC2 like everybody, and answers with what it would write to Kubernetes.
+//! On EKS it runs in the control plane. Here it is a state machine beside the cloud. Its input is the state of
+//! Kubernetes, it calls EC2 as any client does, and it returns its writes to Kubernetes.
 
 mod annotation;
 mod cluster;
@@ -16,10 +16,10 @@ use node::{BRANCH_COOLDOWN, Node, call};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// How soon something that EC2 refused is tried again.
+/// Delay before the next try of a request that EC2 refused.
 const RETRY: Span = Span::seconds(1);
 
-/// Where a node wants its trunk.
+/// A node's request for a trunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrunkRequest {
     /// The subnet of an ENIConfig; the node's own if absent.
@@ -28,7 +28,7 @@ pub struct TrunkRequest {
     pub groups: Vec<SecurityGroupId>,
 }
 
-/// What the controller would write to Kubernetes.
+/// A write of the controller to Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum ControllerEvent {
@@ -37,18 +37,15 @@ pub enum ControllerEvent {
     TrunkAttached {
         /// The node.
         instance: InstanceId,
-        /// The trunk.
         trunk: EniId,
-        /// How many branches the type allows.
+        /// Number of branches that the type allows.
         branches: u16,
     },
     /// The pod's annotation.
     Annotated {
         /// The node.
         instance: InstanceId,
-        /// The pod.
         pod: PodName,
-        /// Its branch.
         branch: PodEni,
     },
     /// EC2 refused something; it is tried again.
@@ -57,7 +54,6 @@ pub enum ControllerEvent {
         instance: InstanceId,
         /// The pod, if it was for one.
         pod: Option<PodName>,
-        /// Why.
         why: String,
     },
 }
@@ -66,7 +62,7 @@ pub enum ControllerEvent {
 #[derive(Debug, Default)]
 pub struct ResourceController {
     nodes: BTreeMap<InstanceId, Node>,
-    /// The pods that a cluster told of.
+    /// The pods that a cluster reported.
     heard: BTreeMap<PodName, cluster::ClusterPod>,
 }
 
@@ -99,8 +95,8 @@ impl ResourceController {
         self.nodes.get(instance)?.branches.get(pod)
     }
 
-    /// When there is something to do, if nobody tells of anything. A trunk that is being attached
-    /// shows in [`Cloud::next_change_at`].
+    /// Time of the next action without further input. A trunk that is being attached is in
+    /// [`Cloud::next_change_at`].
     pub fn wake_at(&self) -> Option<Time> {
         let of_node = |node: &Node| {
             node.cooling.iter().map(|(at, _)| *at).chain(node.retry_at).collect::<Vec<_>>()

@@ -234,7 +234,7 @@ fn eni(eni: &NetworkInterface, epoch: Epoch, by_itself: bool) -> Document {
     Fields(fields)
 }
 
-/// What an efa-only ENI does not have.
+/// Elements that an efa-only ENI does not have.
 fn primary_address(eni: &NetworkInterface, region: &str) -> Vec<(&'static str, Document)> {
     let address = eni.primary_address().map(|address| {
         let name = text(private_dns_name(address, region));

@@ -58,7 +58,7 @@ impl Cloud {
         Ok(created(made, request))
     }
 
-    /// What a new ENI gets in IPv6: what is asked for, or an address if the subnet says so.
+    /// IPv6 addresses of a new ENI: the requested ones, or one address if the subnet assigns it.
     fn ipv6_of_new(
         &self,
         subnet: &SubnetId,
@@ -71,7 +71,7 @@ impl Cloud {
         Ok(if given { AddressRequest6::one() } else { wanted })
     }
 
-    /// Whether each new ENI of a subnet gets an IPv6 address.
+    /// True if each new ENI of a subnet gets an IPv6 address.
     pub(crate) fn gives_ipv6(&self, subnet: &SubnetId) -> bool {
         let subnet = self.state.subnets.get(subnet);
         subnet.is_some_and(|subnet| subnet.assign_ipv6_address_on_creation)
@@ -286,7 +286,7 @@ impl Cloud {
         });
     }
 
-    /// Whether an address of a subnet is held by anyone.
+    /// True if an address of a subnet is in use.
     pub(crate) fn is_held(&self, subnet: &SubnetId, address: Ipv4Addr) -> bool {
         self.ledgers.get(subnet).is_some_and(|ledger| ledger.is_held(address))
     }

@@ -15,10 +15,10 @@ pub struct Ec2Error {
     pub http_status: u16,
 }
 
-/// Why a call gave no response.
+/// Reason for a call without a response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// EC2 said no.
+    /// EC2 refused the call.
     #[error(transparent)]
     Refused(#[from] Ec2Error),
     /// EC2 has acted, but the answer never arrives: close the connection without one.
@@ -60,7 +60,7 @@ impl Ec2Error {
         Self::new("InvalidParameterCombination", message)
     }
 
-    /// `AuthFailure`, status 401: credentials that nobody knows.
+    /// `AuthFailure`, status 401: unknown credentials.
     pub fn auth_failure() -> Self {
         Self::new("AuthFailure", "AWS was not able to validate the provided access credentials")
             .with_status(401)
@@ -163,8 +163,8 @@ impl Ec2Error {
         )
     }
 
-    /// What CreateNetworkInterface answers where AssignPrivateIpAddresses says
-    /// `InsufficientCidrBlocks`; code and text as amazon-vpc-cni-k8s issue 3105 shows them.
+    /// Answer of CreateNetworkInterface where AssignPrivateIpAddresses answers `InsufficientCidrBlocks`. Code and
+    /// text are from amazon-vpc-cni-k8s issue 3105.
     pub(crate) fn no_blocks_for_creation() -> Self {
         Self::invalid_value("There aren't sufficient free Ipv4 addresses or prefixes")
     }
@@ -198,7 +198,7 @@ impl Ec2Error {
     }
 }
 
-/// Whether this is a prefix and hexadecimal digits.
+/// True for a prefix and hexadecimal digits.
 pub(crate) fn is_id(text: &str, prefix: &str) -> bool {
     let digits = text.strip_prefix(prefix).unwrap_or("");
     !digits.is_empty() && digits.chars().all(|c| c.is_ascii_hexdigit())

@@ -11,66 +11,62 @@ use std::{collections::BTreeMap, fmt};
 pub enum Fault {
     /// Every nth call of the action (of each action, if absent) gets `RequestLimitExceeded`.
     ThrottleEveryNth {
-        /// Which action; all if absent.
+        /// All actions if absent.
         action: Option<Action>,
         /// 1 throttles every call, 2 every second.
         nth: u32,
     },
     /// Another bucket than the spec's.
     ThrottleBucket {
-        /// Which action; all if absent, each with its own bucket.
+        /// All actions if absent, each with its own bucket.
         action: Option<Action>,
         /// The bucket, which starts full.
         bucket: Bucket,
     },
     /// The action fails before it does anything.
     Error {
-        /// Which action; all if absent.
+        /// All actions if absent.
         action: Option<Action>,
-        /// What it answers.
         error: Ec2Error,
-        /// How often; until cleared if absent.
+        /// Number of calls; until cleared if absent.
         times: Option<u32>,
     },
     /// The action is carried out, then its reply is lost.
     LoseReply {
-        /// Which action; all if absent.
+        /// All actions if absent.
         action: Option<Action>,
-        /// How often; until cleared if absent.
+        /// Number of calls; until cleared if absent.
         times: Option<u32>,
     },
     /// The action takes this long.
     Latency {
-        /// Which action; all if absent.
+        /// All actions if absent.
         action: Option<Action>,
-        /// How long.
         latency: Span,
     },
     /// IMDS lags by this much.
     ImdsLag {
-        /// How much.
         lag: Span,
     },
     /// Describe calls lag by this much.
     ReadLag {
-        /// How much.
         lag: Span,
     },
     /// IMDS answers with this HTTP status (see [`crate::Cloud::imds_outage`]).
     ImdsStatus {
-        /// Which instance; all if absent.
+        /// All instances if absent.
         instance: Option<InstanceId>,
         /// Such as 500 or 503.
         status: u16,
     },
     /// `DeleteOnTermination` is accepted and not kept.
     ForgetDeleteOnTermination {
-        /// How often; until cleared if absent.
+        /// Number of times; until cleared if absent.
         times: Option<u32>,
     },
-    /// Attachments that begin now stay `attaching` until the fault is cleared.
+    /// New attachments stay `attaching` until the fault is cleared.
     AttachNeverCompletes {
-        /// Which instance; all if absent.
+        /// All instances if absent.
         instance: Option<InstanceId>,
     },
 }
@@ -118,7 +114,7 @@ fn spend(times: &mut Option<u32>) -> bool {
 }
 
 impl Faults {
-    /// Whether a fault decides about throttling: `Some(true)` lets the call pass its own bucket.
+    /// Decision of a fault about throttling: `Some(true)` lets the call pass its own bucket.
     pub(crate) fn throttles(&mut self, now: Time, action: Action) -> Option<bool> {
         let mut verdict = None;
         for active in self.set.values_mut() {
@@ -153,7 +149,7 @@ impl Faults {
         })
     }
 
-    /// Whether a change of `DeleteOnTermination` is to have no effect.
+    /// True if a change of `DeleteOnTermination` has no effect.
     pub(crate) fn forgets_delete_on_termination(&mut self) -> bool {
         self.set.values_mut().any(|active| {
             if let Fault::ForgetDeleteOnTermination { times } = &mut active.fault {
@@ -196,7 +192,7 @@ impl Faults {
         })
     }
 
-    /// Whether a new attachment has to wait for a fault's end.
+    /// True if a new attachment has to wait for a fault's end.
     pub(crate) fn holds_attach(
         &mut self,
         instance: &InstanceId,
@@ -213,7 +209,7 @@ impl Faults {
         })
     }
 
-    /// What the latest fault says that says anything.
+    /// Value of the latest fault that has one.
     fn latest<T>(&self, say: impl Fn(&Fault) -> Option<T>) -> Option<T> {
         self.set.values().rev().find_map(|active| say(&active.fault))
     }
@@ -242,8 +238,7 @@ impl Cloud {
     /// Makes something go wrong.
     pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
         self.advance(now);
-        // A lag that begins now looks back to now at first, and no further: what was before the
-        // lag was not kept.
+        // A new lag goes back only to its own start at first: the state before the lag was not kept.
         self.faults.next += 1;
         let id = FaultId(self.faults.next);
         let active =
@@ -252,7 +247,7 @@ impl Cloud {
         id
     }
 
-    /// Ends a fault; false if it was not set. Attachments that it held up now go on.
+    /// Ends a fault; false if it was not set. Attachments that waited for it continue.
     pub fn clear_fault(&mut self, now: Time, id: FaultId) -> bool {
         self.advance(now);
         let Some(active) = self.faults.set.remove(&id) else { return false };
@@ -276,7 +271,7 @@ impl Cloud {
         self.faults.set.iter().map(|(id, active)| (*id, active.fault.clone())).collect()
     }
 
-    /// The HTTP status with which IMDS fails for this instance now, if a fault says so.
+    /// The HTTP status with which IMDS fails for this instance now; `None` without such a fault.
     pub fn imds_outage(&self, instance: &InstanceId) -> Option<u16> {
         self.faults.imds_status(instance)
     }

@@ -3,7 +3,7 @@
 use crate::{Ec2Error, Filter};
 use std::collections::BTreeMap;
 
-/// What a described object says when a filter asks.
+/// Values of a described object for filters.
 pub(crate) trait Filtered {
     /// The names that EC2 knows for this kind of object, apart from `tag:…` and `tag-key`.
     const NAMES: &'static [&'static str];
@@ -11,7 +11,6 @@ pub(crate) trait Filtered {
     /// The values behind a name of [`Self::NAMES`].
     fn values(&self, name: &str) -> Vec<String>;
 
-    /// Its tags.
     fn tags(&self) -> &BTreeMap<String, String>;
 }
 
@@ -31,7 +30,7 @@ pub(crate) fn check<T: Filtered>(filters: &[Filter]) -> Result<(), Ec2Error> {
     Ok(())
 }
 
-/// Whether an object passes all filters.
+/// True if an object passes all filters.
 pub(crate) fn passes<T: Filtered>(object: &T, filters: &[Filter]) -> bool {
     filters.iter().all(|filter| {
         let values = if let Some(key) = filter.name.strip_prefix("tag:") {
@@ -45,19 +44,19 @@ pub(crate) fn passes<T: Filtered>(object: &T, filters: &[Filter]) -> bool {
     })
 }
 
-/// Whether a pattern matches itself alone.
+/// True if a pattern matches itself alone.
 fn is_plain(pattern: &str) -> bool {
     !pattern.contains(['*', '?', '\\'])
 }
 
-/// The values that a filter of this name asks for, if one does and none is a pattern: whoever has an
-/// index of them need not look at everything.
+/// The values of a filter of this name; `None` if there is no such filter or a value is a pattern. A caller with an
+/// index of them does not have to read everything.
 pub(crate) fn plain_values<'a>(filters: &'a [Filter], name: &str) -> Option<&'a [String]> {
     let filter = filters.iter().find(|filter| filter.name == name)?;
     filter.values.iter().all(|value| is_plain(value)).then_some(&filter.values)
 }
 
-/// Whether a text matches a pattern with `*`, `?` and `\` before a literal.
+/// True if a text matches a pattern with `*`, `?` and `\` before a literal.
 pub(crate) fn wildcard(pattern: &str, text: &str) -> bool {
     if is_plain(pattern) {
         return pattern == text;

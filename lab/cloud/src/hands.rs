@@ -6,8 +6,8 @@ use config_model::{EniId, SecurityGroupId, SubnetId, Time};
 use std::{net::Ipv4Addr, sync::Arc};
 
 impl Cloud {
-    /// Takes one address of each /28 of a subnet that is still whole, as other workloads would: what
-    /// is left is enough for single addresses and for no prefix.
+    /// Takes one address of each /28 of a subnet that is still whole, as other workloads would. The rest is enough
+    /// for single addresses and for no prefix.
     ///
     /// # Errors
     /// If there is no such subnet.
@@ -69,7 +69,7 @@ impl Cloud {
         self.ledgers.get(subnet).map(|ledger| ledger.operators()).unwrap_or_default()
     }
 
-    /// How many /28 prefixes a subnet can still give.
+    /// Number of /28 prefixes that a subnet can still give.
     pub fn free_prefixes(&self, subnet: &SubnetId) -> usize {
         self.ledgers.get(subnet).map_or(0, |ledger| ledger.free_prefixes())
     }
@@ -120,7 +120,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// Says whether an ENI goes with its instance.
+    /// Sets the deletion of an ENI at the end of its instance.
     ///
     /// # Errors
     /// If there is no such ENI, or it is not attached.

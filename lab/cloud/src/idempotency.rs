@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Tokens(BTreeMap<String, (CreateNetworkInterface, NetworkInterface)>);
 
 impl Tokens {
-    /// What this request has made before, as it was then.
+    /// The earlier result of this request, as it was then.
     pub(crate) fn made_before(
         &self,
         request: &CreateNetworkInterface,

@@ -18,16 +18,16 @@ enum Node {
 
 /// Versions of the API in the path beside `latest`.
 const VERSIONS: [&str; 3] = ["1.0", "2018-09-24", "2021-07-15"];
-/// How long credentials are good for, and how often there are new ones.
+/// Validity of credentials, and the interval at which they are replaced.
 const CREDENTIALS_VALID: Span = Span::seconds(6 * 3600);
 const CREDENTIALS_ROTATED_MS: u64 = 3600 * 1000;
 
 impl Cloud {
-    /// What IMDS answers to an instance; `None` is 404. The path is the URL's, such as
-    /// `/latest/meta-data/mac`; the token dance is the HTTP layer's.
+    /// Answer of IMDS to an instance; `None` is 404. The path is the URL's, such as `/latest/meta-data/mac`. The
+    /// HTTP layer handles the tokens.
     ///
-    /// Interfaces, addresses and tags are as they were [`crate::Timing::imds_lag`] ago, but not
-    /// before the last boot: a fresh instance knows itself.
+    /// Interfaces, addresses and tags are as they were [`crate::Timing::imds_lag`] ago. They are never older than
+    /// the last boot, so a new instance gets its own data.
     pub fn imds(&mut self, now: Time, instance: &InstanceId, path: &str) -> Option<String> {
         self.advance(now);
         let current = self.state.instances.get(instance)?;
@@ -153,7 +153,7 @@ impl Cloud {
                 files.extend([file("network-card", attachment.network_card_index.0)]);
             }
         }
-        // What an ENI, its subnet or its VPC does not have is not there at all.
+        // Values that an ENI, its subnet or its VPC lacks have no path.
         let optional = [
             ("local-ipv4s", lines(eni.private_addresses.iter().map(|a| a.address))),
             ("ipv6s", lines(&eni.ipv6_addresses)),
@@ -252,8 +252,7 @@ impl Node {
         Self::Directory(nodes.into_iter().map(|(name, node)| (name.to_owned(), node)).collect())
     }
 
-    /// What stands at a path. A directory is listed with or without the slash at its end; a file
-    /// has none.
+    /// Content of a path. A directory is listed with or without the slash at its end; a file has none.
     fn read(&self, path: &str) -> Option<String> {
         match self {
             Self::Directory(nodes) if path.is_empty() => {

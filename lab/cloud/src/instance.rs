@@ -125,7 +125,7 @@ impl Cloud {
         Ok(enis)
     }
 
-    /// Whether the type has room for the ENIs of a launch where they are to be.
+    /// Checks that the type has room for the ENIs of a launch at their places.
     fn check_interfaces(&self, kind: &InstanceType, launch: &Launch) -> Result<(), OperateError> {
         let mut places = BTreeMap::from([(0, BTreeSet::from([0]))]);
         for new in &launch.interfaces {

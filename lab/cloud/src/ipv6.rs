@@ -13,7 +13,7 @@ use config_model::{InstanceId, SubnetId};
 use ipnet::Ipv6Net;
 use std::net::Ipv6Addr;
 
-/// What a request asks for in IPv6, after its parameters were held against each other.
+/// The IPv6 addresses that a request asks for, after the check of its parameters against each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddressRequest6 {
     pub(crate) addresses: Vec<Ipv6Addr>,
@@ -31,7 +31,7 @@ impl AddressRequest6 {
     pub(crate) fn by_creation(request: &CreateNetworkInterface) -> Result<Self, Ec2Error> {
         Self {
             addresses: request.ipv6_addresses.clone(),
-            // 0 is allowed here: it overrides what the subnet says.
+            // 0 is allowed here: it overrides the subnet's setting.
             count: count(request.ipv6_address_count.filter(|count| *count > 0))?,
             prefixes: request.ipv6_prefixes.clone(),
             prefix_count: count(request.ipv6_prefix_count)?,
@@ -74,14 +74,14 @@ impl AddressRequest6 {
         self.places() == 0
     }
 
-    /// How many places of the ENI it fills; a prefix fills one.
+    /// Number of places of the ENI that it fills; a prefix fills one.
     pub(crate) fn places(&self) -> usize {
         let counted = self.count.saturating_add(self.prefix_count);
         counted.saturating_add(self.addresses.len() + self.prefixes.len())
     }
 }
 
-/// How many of its IPv6 places an ENI has filled.
+/// Number of filled IPv6 places of an ENI.
 pub(crate) fn places6_of(eni: &NetworkInterface) -> usize {
     eni.ipv6_addresses.len() + eni.ipv6_prefixes.len()
 }
@@ -103,7 +103,7 @@ impl Cloud {
         ledger.take(wanted, &mut self.rng)
     }
 
-    /// How many IPv6 addresses and prefixes an ENI may have on this instance.
+    /// Maximum number of IPv6 addresses and prefixes of an ENI on this instance.
     pub(crate) fn ipv6_limit(&self, instance: Option<&InstanceId>) -> usize {
         instance
             .and_then(|id| self.state.instances.get(id))
@@ -169,7 +169,7 @@ impl Cloud {
     }
 }
 
-/// What EC2 says here is not documented; the code is the one of a wrong argument.
+/// EC2's answer in this case is not documented; the code is the one of a wrong argument.
 fn no_ipv6(subnet: &SubnetId) -> Ec2Error {
     let message = format!("The subnet '{subnet}' does not have an IPv6 CIDR block.");
     Ec2Error::invalid_value(message)

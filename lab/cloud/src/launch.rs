@@ -1,4 +1,4 @@
-//! What an instance is launched with.
+//! Parameters of an instance's launch.
 
 use crate::InterfaceKind;
 use config_model::{CardIndex, DeviceIndex, SecurityGroupId, SubnetId};
@@ -12,7 +12,7 @@ pub struct Launch {
     pub name: String,
     /// For example `c5.xlarge`.
     pub instance_type: String,
-    /// The type that it shows instead, such as one that nobody knows.
+    /// The type that the instance shows instead, such as an unknown one.
     pub shown_type: Option<String>,
     /// The subnet of its primary ENI.
     pub subnet: SubnetId,
@@ -22,7 +22,7 @@ pub struct Launch {
     pub tags: BTreeMap<String, String>,
     /// The IP TTL of IMDS answers.
     pub metadata_hop_limit: u8,
-    /// Whether IMDS shows its tags.
+    /// True if IMDS shows its tags.
     pub metadata_tags: bool,
     /// The role of its instance profile.
     pub role: Option<String>,
@@ -35,11 +35,9 @@ pub struct Launch {
 /// An ENI that an instance is launched with: the only way to an EFA without stopping it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchInterface {
-    /// The card.
     pub card: CardIndex,
     /// The place on the card.
     pub device: DeviceIndex,
-    /// What it is for.
     pub kind: InterfaceKind,
 }
 

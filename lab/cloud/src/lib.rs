@@ -1,18 +1,18 @@
 //! A pure model of EC2 and of its instance metadata service; time is an argument.
 //!
-//! Nothing here reads a clock, a file or a socket. Whoever holds a [`Cloud`] tells it the time with
-//! every question, and the model answers as EC2 would then: with delays, limits, throttling, replies
-//! that are behind the truth, and EC2's own error codes.
+//! The crate does not read a clock, a file or a socket. The owner of a [`Cloud`] passes the time with every
+//! question. The model answers as EC2 would then: with delays, limits, throttling, lagging replies, and EC2's own
+//! error codes.
 //!
-//! - [`Cloud::call`] is the EC2 API: [`Request`] in, [`Response`] or [`CallError`] out.
-//!   [`Response::document`] gives the element names that EC2's XML uses.
+//! - [`Cloud::call`] is the EC2 API: [`Request`] in, [`Response`] or [`CallError`] out. [`Response::document`]
+//!   gives the element names that EC2's XML uses.
 //! - [`Cloud::imds`] is the metadata service of one instance.
-//! - [`Cloud::truth`] is what a fabric must build: which ENI is plugged in where, right now.
-//! - [`ResourceController`] stands beside it: trunks and branches for security groups of pods.
-//! - [`Cloud::launch`] and its neighbours are the operator's hands; [`Fault`] is bad weather.
+//! - [`Cloud::truth`] is the state that a fabric must build: the current place of each attached ENI.
+//! - [`ResourceController`] is a separate state machine: trunks and branches for security groups of pods.
+//! - [`Cloud::launch`] and the similar methods are the operator's actions; a [`Fault`] is an injected failure.
 //!
-//! Where to read: `model` for the objects, `request` and `response` for the API, then one module
-//! per question (`subnet`, `eni`, `instance`, `throttle`, `filter`, `imds`, `fault`, `truth`).
+//! Start reading at `model` for the objects, `request` and `response` for the API. Then there is one module per
+//! question (`subnet`, `eni`, `instance`, `throttle`, `filter`, `imds`, `fault`, `truth`).
 
 mod action;
 mod address;

@@ -31,10 +31,8 @@ impl Tag {
     }
 }
 
-/// The VPC.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vpc {
-    /// Its id.
     pub id: VpcId,
     /// The account.
     pub owner_id: String,
@@ -42,18 +40,14 @@ pub struct Vpc {
     pub cidrs: Vec<Ipv4Net>,
     /// Its IPv6 blocks; Amazon gives a /56.
     pub ipv6_cidrs: Vec<Ipv6Net>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Subnet {
-    /// Its id.
     pub id: SubnetId,
     /// The name that the operator gave.
     pub name: String,
-    /// Its VPC.
     pub vpc_id: VpcId,
     /// The account.
     pub owner_id: String,
@@ -67,15 +61,13 @@ pub struct Subnet {
     pub availability_zone_id: String,
     /// Addresses that can still be given out; EC2 keeps five for itself.
     pub available_ip_address_count: u32,
-    /// Whether the primary ENI of a new instance gets a public address.
+    /// True if the primary ENI of a new instance gets a public address.
     pub map_public_ip_on_launch: bool,
-    /// Whether each new ENI gets an IPv6 address.
+    /// True if each new ENI gets an IPv6 address.
     pub assign_ipv6_address_on_creation: bool,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Where an ENI is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EniStatus {
@@ -83,7 +75,7 @@ pub enum EniStatus {
     Pending,
     /// Not attached.
     Available,
-    /// It has an attachment, which may still be attaching or already detaching.
+    /// An attached ENI; its attachment can still be attaching or already detaching.
     InUse,
     /// A branch of a trunk.
     Associated,
@@ -101,7 +93,6 @@ impl EniStatus {
     }
 }
 
-/// Where an attachment is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachmentStatus {
@@ -127,32 +118,27 @@ impl AttachmentStatus {
 /// The tie of an ENI to an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Attachment {
-    /// Its id.
     pub id: AttachmentId,
-    /// The instance.
     pub instance_id: InstanceId,
     /// The place on the card.
     pub device_index: DeviceIndex,
-    /// The card.
     pub network_card_index: CardIndex,
-    /// Where it is in its life.
     pub status: AttachmentStatus,
     /// When it was asked for.
     pub attach_time: Time,
-    /// Whether the ENI goes with the instance.
+    /// True if the end of the instance deletes the ENI.
     pub delete_on_termination: bool,
 }
 
 /// A private address of an ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PrivateAddress {
-    /// The address.
     pub address: Ipv4Addr,
-    /// Whether it is the ENI's own.
+    /// True for the ENI's own address.
     pub primary: bool,
 }
 
-/// What an ENI is for; EC2's `InterfaceType`.
+/// Purpose of an ENI; EC2's `InterfaceType`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -187,25 +173,18 @@ impl InterfaceKind {
 /// An ENI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkInterface {
-    /// Its id.
     pub id: EniId,
-    /// Its subnet.
     pub subnet_id: SubnetId,
-    /// Its VPC.
     pub vpc_id: VpcId,
-    /// Its availability zone.
     pub availability_zone: String,
     /// The account.
     pub owner_id: String,
-    /// Who made it: an access key's owner or a role session.
+    /// Creator of the ENI: an access key's owner or a role session.
     pub requester_id: String,
     /// Free text.
     pub description: String,
-    /// Its MAC.
     pub mac: Mac,
-    /// Where it is in its life.
     pub status: EniStatus,
-    /// What it is for.
     pub kind: InterfaceKind,
     /// Its addresses, the primary first; an efa-only ENI has none.
     pub private_addresses: Vec<PrivateAddress>,
@@ -219,11 +198,9 @@ pub struct NetworkInterface {
     pub public_ip: Option<Ipv4Addr>,
     /// Its security groups.
     pub groups: Vec<GroupIdentifier>,
-    /// Whether packets from or to other addresses are dropped.
+    /// True if packets from or to other addresses are dropped.
     pub source_dest_check: bool,
-    /// Its attachment.
     pub attachment: Option<Attachment>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -233,13 +210,11 @@ impl NetworkInterface {
         self.private_addresses.first().map(|first| first.address)
     }
 
-    /// The secondary addresses.
     pub fn secondary_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         self.private_addresses.iter().filter(|a| !a.primary).map(|a| a.address)
     }
 }
 
-/// Where an instance is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InstanceState {
@@ -247,7 +222,6 @@ pub enum InstanceState {
     Pending,
     /// Up.
     Running,
-    /// Stopping.
     Stopping,
     /// Down, ENIs and private addresses kept.
     Stopped,
@@ -283,10 +257,8 @@ impl InstanceState {
     }
 }
 
-/// An instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Instance {
-    /// Its id.
     pub id: InstanceId,
     /// The reservation of its launch, `r-…`.
     pub reservation_id: String,
@@ -296,27 +268,23 @@ pub struct Instance {
     pub instance_type: String,
     /// The type of [`InstanceType`]'s table whose limits it has.
     pub limits_of: &'static str,
-    /// Where it is in its life.
     pub state: InstanceState,
     /// When it was launched, or last started.
     pub launch_time: Time,
     /// Its last boot: launch, start or reboot.
     pub boot_time: Time,
-    /// How often it has booted; a change means a new boot id.
+    /// Number of boots; a change means a new boot ID.
     pub boots: u32,
     /// The subnet of its primary ENI.
     pub subnet_id: SubnetId,
-    /// Its VPC.
     pub vpc_id: VpcId,
-    /// Its availability zone.
     pub availability_zone: String,
     /// The IP TTL of IMDS answers.
     pub metadata_hop_limit: u8,
-    /// Whether IMDS shows its tags.
+    /// True if IMDS shows its tags.
     pub metadata_tags: bool,
     /// The role of its instance profile.
     pub role: Option<String>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 

@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-/// What a role may not do; everything else it may.
+/// Actions that a role may not do; all others are allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iam {
     /// Action names without `ec2:`, `*` at the end allowed, such as `Describe*`.
@@ -59,7 +59,7 @@ impl InstanceType {
     /// The type of this name.
     ///
     /// # Errors
-    /// Says which there are: of the same family if that is known, else the families.
+    /// Lists the existing types of the same family if that is known, else the families.
     pub fn require(name: &str) -> Result<&'static Self, OperateError> {
         if let Some(found) = Self::named(name) {
             return Ok(found);
@@ -78,7 +78,7 @@ impl InstanceType {
     }
 }
 
-/// What EC2 asks of a VPC's block.
+/// EC2's conditions for a VPC's block.
 pub(crate) fn check_vpc(cidr: Ipv4Net) -> Result<(), OperateError> {
     let bad = |why| Err(OperateError::BadVpc { cidr, why });
     if cidr.trunc() != cidr {
@@ -137,10 +137,8 @@ impl Cloud {
         Ok(())
     }
 
-    /// Adds a subnet.
-    ///
     /// # Errors
-    /// If it lies outside of the VPC or overlaps another.
+    /// If it is outside the VPC or overlaps another subnet.
     pub fn add_subnet(&mut self, now: Time, spec: SubnetSpec) -> Result<SubnetId, OperateError> {
         self.advance(now);
         let cidr = spec.cidr;
@@ -219,8 +217,6 @@ impl Cloud {
         self.edit_group(&id, |group| group.ingress.push(members));
     }
 
-    /// Adds a security group.
-    ///
     /// # Errors
     /// If its name is taken.
     pub fn add_security_group(
@@ -277,12 +273,12 @@ impl Cloud {
         self.edit(|state, stamp| state.groups.change(stamp, id, change));
     }
 
-    /// What each role may not do, of those of which that was said.
+    /// Denied actions by role; only roles with a setting are listed.
     pub fn iam(&self) -> &BTreeMap<String, Iam> {
         &self.iam
     }
 
-    /// Says what a role may not do.
+    /// Replaces the denied actions of a role.
     pub fn set_iam(&mut self, role: &str, iam: Iam) {
         self.iam.insert(role.to_owned(), iam);
     }

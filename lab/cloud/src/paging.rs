@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 /// EC2 gives no fewer results per page.
 const LEAST: u32 = 5;
 
-/// Cuts a page out of results that are sorted by `key`; a token stands for the last key given, so
-/// objects that come and go in between neither repeat nor hide others.
+/// Cuts a page out of results that are sorted by `key`. A token represents the last key of the page. Objects that
+/// are created or deleted in between therefore neither repeat nor hide others.
 pub(crate) fn cut<T>(
     mut results: Vec<T>,
     page: &Page,

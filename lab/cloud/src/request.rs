@@ -1,7 +1,7 @@
-//! What can be asked of EC2: one struct per action, fields named as EC2's parameters.
+//! Requests to EC2: one struct per action, fields named as EC2's parameters.
 //!
-//! A parameter that was not sent is `None`, an empty list or `false`; the model, not the HTTP layer,
-//! says what is missing.
+//! A parameter that was not sent is `None`, an empty list or `false`. The model, not the HTTP layer, reports
+//! missing parameters.
 
 mod read;
 
@@ -26,14 +26,13 @@ macro_rules! requests {
         }
 
         impl Request {
-            /// Which action this is.
             pub fn action(&self) -> Action {
                 match self {
                     $(Self::$name(_) => Action::$name),+
                 }
             }
 
-            /// Whether only permission is to be checked (`DryRun=true`).
+            /// True if only permission is to be checked (`DryRun=true`).
             pub fn dry_run(&self) -> bool {
                 match self {
                     $(Self::$name(request) => request.dry_run),+
@@ -101,7 +100,7 @@ impl Filter {
 pub struct Page {
     /// At most this many results.
     pub max_results: Option<u32>,
-    /// Where the previous page ended.
+    /// End of the previous page.
     pub next_token: Option<String>,
 }
 
@@ -117,9 +116,8 @@ pub struct TagSpecification {
 /// `PrivateIpAddresses.N` of CreateNetworkInterface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateAddressRequest {
-    /// The address.
     pub address: Ipv4Addr,
-    /// Whether it is to be the primary one.
+    /// True if it is to be the primary one.
     pub primary: bool,
 }
 
@@ -347,7 +345,6 @@ pub struct CreateTags {
 /// `Tag.N` of DeleteTags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagToDelete {
-    /// The key.
     pub key: String,
     /// Delete only if the tag has this value; any value if absent.
     pub value: Option<String>,

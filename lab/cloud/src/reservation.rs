@@ -8,7 +8,7 @@ use config_model::SubnetId;
 use ipnet::Ipv4Net;
 use serde::Serialize;
 
-/// What reserved addresses are kept for.
+/// Purpose of reserved addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReservationKind {
@@ -28,16 +28,14 @@ impl ReservationKind {
     }
 }
 
-/// A reservation. What was given out before stays where it is.
+/// A reservation. Earlier assignments keep their addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reservation {
     /// Its id, `scr-…`.
     pub id: String,
-    /// The subnet.
     pub subnet_id: SubnetId,
     /// The addresses.
     pub cidr: Ipv4Net,
-    /// What they are kept for.
     pub kind: ReservationKind,
     /// The account.
     pub owner_id: String,

@@ -1,4 +1,4 @@
-//! What EC2 answers: one variant per action.
+//! Answers of EC2: one variant per action.
 
 use crate::{
     Instance, InstanceType, NetworkInterface, Reservation, SecurityGroup, Subnet, Tag,
@@ -73,7 +73,7 @@ pub enum Response {
     UnassignPrivateIpAddresses,
 }
 
-/// What AssignPrivateIpAddresses added; addresses that were there before are not in it.
+/// Additions of AssignPrivateIpAddresses, without the addresses that were there before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignedPrivateIpAddresses {
     /// The ENI.
@@ -84,30 +84,25 @@ pub struct AssignedPrivateIpAddresses {
     pub ipv4_prefixes: Vec<Ipv4Net>,
 }
 
-/// What AssignIpv6Addresses added, or UnassignIpv6Addresses took.
+/// Additions of AssignIpv6Addresses, or removals of UnassignIpv6Addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AssignedIpv6Addresses {
     /// The ENI.
     pub network_interface_id: EniId,
-    /// The addresses.
     pub ipv6_addresses: Vec<Ipv6Addr>,
-    /// The prefixes.
     pub ipv6_prefixes: Vec<Ipv6Net>,
 }
 
-/// The attachment that AttachNetworkInterface began.
+/// The attachment that AttachNetworkInterface started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Its id.
     pub attachment_id: AttachmentId,
-    /// The network card.
     pub network_card_index: CardIndex,
 }
 
 /// An instance and its ENIs, ordered by card and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedInstance {
-    /// The instance.
     pub instance: Instance,
     /// Its ENIs, the primary first.
     pub network_interfaces: Vec<NetworkInterface>,
@@ -116,7 +111,6 @@ pub struct DescribedInstance {
 /// One tag of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagDescription {
-    /// The resource.
     pub resource_id: String,
     /// Such as `network-interface`.
     pub resource_type: &'static str,

@@ -1,4 +1,4 @@
-//! What a lab's cloud looks like on its first day.
+//! Initial state of a lab's cloud.
 
 use crate::{Action, Bucket, Rule};
 use config_model::Span;
@@ -30,14 +30,13 @@ pub struct CloudSpec {
     pub epoch_unix_ms: u64,
     /// Delays and lags.
     pub timing: Timing,
-    /// How calls are throttled.
     pub throttling: Throttling,
 }
 
 /// A subnet to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubnetSpec {
-    /// How the operator calls it; becomes its `Name` tag.
+    /// The operator's name for it; becomes its `Name` tag.
     pub name: String,
     /// Its addresses, /16 to /28.
     pub cidr: Ipv4Net,
@@ -45,9 +44,9 @@ pub struct SubnetSpec {
     pub ipv6_cidr: Option<Ipv6Net>,
     /// For example `eu-west-1a`.
     pub availability_zone: String,
-    /// Whether the primary ENI of a new instance gets a public address.
+    /// True if the primary ENI of a new instance gets a public address.
     pub map_public_ip_on_launch: bool,
-    /// Whether each new ENI gets an IPv6 address.
+    /// True if each new ENI gets an IPv6 address.
     pub assign_ipv6_address_on_creation: bool,
     /// More tags.
     pub tags: BTreeMap<String, String>,
@@ -81,9 +80,9 @@ pub struct SecurityGroupSpec {
     pub name: String,
     /// Free text.
     pub description: String,
-    /// What may come in.
+    /// Rules for incoming traffic.
     pub ingress: Vec<Rule>,
-    /// What may go out.
+    /// Rules for outgoing traffic.
     pub egress: Vec<Rule>,
 }
 
@@ -102,17 +101,16 @@ pub struct Timing {
     pub boot: Span,
     /// From stop until `stopped`, from terminate until `terminated`.
     pub shutdown: Span,
-    /// How old the state is from which Describe calls answer.
+    /// Age of the state from which Describe calls answer.
     pub read_lag: Span,
-    /// How old the state is from which IMDS answers.
+    /// Age of the state from which IMDS answers.
     pub imds_lag: Span,
-    /// How long a Describe call takes.
     pub describe_latency: Span,
-    /// How long a call takes that changes something.
+    /// Duration of a call that changes something.
     pub mutate_latency: Span,
 }
 
-/// How calls are throttled.
+/// Limits on the rate of calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Throttling {

@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Forgets what nobody sees who looks no further back than `then`.
+    /// Deletes history that reads of `then` or later do not need.
     pub(crate) fn forget_before(&mut self, then: Time) {
         self.subnets.forget_before(then);
         self.groups.forget_before(then);

@@ -1,4 +1,4 @@
-//! Which addresses of a subnet are given out.
+//! Assigned addresses of a subnet.
 
 use crate::{Ec2Error, reservation::ReservationKind, rng::Rng};
 use config_model::EniId;
@@ -25,7 +25,7 @@ pub(crate) struct AddressPool {
     fenced: Vec<u16>,
     /// Blocks that are given only by name.
     explicit: Vec<bool>,
-    /// Who holds an address that is not of a prefix; the operator, if it is nobody's.
+    /// Holder of each single address outside prefixes; `None` is the operator.
     holders: BTreeMap<u32, Option<EniId>>,
     free: u32,
 }
@@ -57,7 +57,7 @@ impl AddressPool {
         size_of(self.cidr)
     }
 
-    /// How many addresses can still be given out.
+    /// Number of free addresses.
     pub(crate) fn free(&self) -> u32 {
         self.free
     }
@@ -89,18 +89,18 @@ impl AddressPool {
         offset < RESERVED - 1 || offset == self.size() - 1
     }
 
-    /// Whether an address is given out, by itself or within a prefix.
+    /// True if an address is assigned, by itself or within a prefix.
     pub(crate) fn is_held(&self, address: Ipv4Addr) -> bool {
         let (word, bit) = self.place(address.into());
         self.gone.get(word).is_some_and(|word| word & bit != 0) && !self.is_reserved(address.into())
     }
 
-    /// Who holds an address by itself.
+    /// Holder of a single address.
     pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<&EniId> {
         self.holders.get(&u32::from(address))?.as_ref()
     }
 
-    /// Whether an address could be asked for by name.
+    /// Checks that a request could name this address.
     pub(crate) fn check(&self, address: Ipv4Addr) -> Result<(), Ec2Error> {
         if !self.cidr.contains(&address) {
             let message =
@@ -114,7 +114,7 @@ impl AddressPool {
         Ok(())
     }
 
-    /// Whether a prefix could be asked for by name.
+    /// Checks that a request could name this prefix.
     pub(crate) fn check_prefix(&self, prefix: Ipv4Net) -> Result<(), Ec2Error> {
         if prefix.prefix_len() != PREFIX_LEN || prefix.trunc() != prefix {
             return Err(Ec2Error::invalid_value(format!("{prefix} is not a /28 prefix")));
@@ -224,7 +224,7 @@ impl AddressPool {
         (start..start + PREFIX_SIZE).for_each(|address| self.unmark(address));
     }
 
-    /// How many prefixes can still be given out without naming them.
+    /// Number of prefixes that can still be assigned without naming them.
     pub(crate) fn free_prefixes(&self) -> usize {
         let blocks = self.gone.iter().zip(&self.explicit);
         blocks.filter(|(gone, explicit)| **gone == 0 && !**explicit).count()
@@ -244,7 +244,7 @@ impl AddressPool {
         taken
     }
 
-    /// What the operator holds.
+    /// Addresses of the operator.
     pub(crate) fn operators(&self) -> Vec<Ipv4Addr> {
         let operators = self.holders.iter().filter(|(_, holder)| holder.is_none());
         operators.map(|(address, _)| Ipv4Addr::from(*address)).collect()
@@ -256,7 +256,7 @@ impl AddressPool {
         self.fence(cidr, Some(kind));
     }
 
-    /// Ends what [`Self::reserve`] began; what was given out stays so.
+    /// Ends a reservation of [`Self::reserve`]; assigned addresses stay assigned.
     pub(crate) fn unreserve(&mut self, cidr: Ipv4Net) {
         self.fence(cidr, None);
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(ledger.operators().len(), 14);
         assert!(ledger.take_prefixes(1, &mut rng).is_err());
         assert_eq!(ledger.take_some(40, Some(&eni), &mut rng).unwrap().len(), 40);
-        // Whole again where nobody else has an address.
+        // Whole again where the subnet has no other assignment.
         let (mut other, _, mut rng) = self::ledger("10.0.0.0/24");
         other.fragment(&mut rng).into_iter().for_each(|address| other.release(address));
         assert_eq!((other.free_prefixes(), other.free()), (14, 251));

@@ -6,8 +6,7 @@ use std::{
     sync::Arc,
 };
 
-/// Since when a change is visible; `None` if nobody may look back to before it, so that what was
-/// before need not be kept.
+/// Start of a change's visibility; `None` if earlier states cannot be read, so that the old value need not be kept.
 pub(crate) type Stamp = Option<Time>;
 
 /// The changes of an object, oldest first, each with what it was until then.
@@ -21,7 +20,7 @@ type History<V> = VecDeque<(Time, Option<Arc<V>>)>;
 pub(crate) struct Table<K, V> {
     now: BTreeMap<K, Arc<V>>,
     before: BTreeMap<K, History<V>>,
-    /// Which objects changed, in the order of time.
+    /// Changed objects, in the order of time.
     changed: VecDeque<(Time, K)>,
 }
 
@@ -72,14 +71,14 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
     fn keep(&mut self, stamp: Stamp, id: K, old: Option<Arc<V>>) {
         let Some(at) = stamp else { return };
         let before = self.before.entry(id.clone()).or_default();
-        // Of several changes at one time only the first tells what was before.
+        // Of several changes at one time only the first has the value before them.
         if before.back().is_none_or(|(last, _)| *last != at) {
             before.push_back((at, old));
             self.changed.push_back((at, id));
         }
     }
 
-    /// Forgets what nobody sees who looks no further back than `then`.
+    /// Deletes history that reads of `then` or later do not need.
     pub(crate) fn forget_before(&mut self, then: Time) {
         while let Some((_, id)) = self.changed.pop_front_if(|(at, _)| *at <= then) {
             if let Some(before) = self.before.get_mut(&id) {
@@ -125,7 +124,7 @@ impl<'a, K: Ord + Clone, V: Clone> TableView<'a, K, V> {
         }
     }
 
-    /// What it was, if it has changed since.
+    /// The old value, if it has changed since.
     fn replaced(self, id: &K) -> Option<Option<&'a Arc<V>>> {
         let then = self.then?;
         let changes = self.table.before.get(id)?;

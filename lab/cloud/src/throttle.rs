@@ -22,12 +22,18 @@ impl Bucket {
 
     /// AWS's bucket of an action, per account and region.
     ///
-    /// Source: "Request throttling for the Amazon EC2 API" in the EC2 developer guide. The shape
-    /// (one bucket per action, `RequestLimitExceeded`) and the bucket of reads, 100 and 20/s, were
-    /// checked against that page on 2026-11-21. The other rows follow the page's table of limits
-    /// but could not be checked that day: reads with neither filter, id nor page 50 and 10/s,
-    /// changes 50 and 5/s, address assignment and ENI life 100 and 5/s, tags 100 and 10/s. AWS
-    /// changes them without notice and raises them per account, so nothing may rely on them.
+    /// Source: "Request throttling for the Amazon EC2 API" in the EC2 developer guide. Two facts were checked
+    /// against that page on 2026-11-21: the shape (one bucket per action, `RequestLimitExceeded`) and the bucket of
+    /// reads, 100 and 20/s.
+    ///
+    /// The other rows follow the page's table of limits but could not be checked that day:
+    ///
+    /// - reads with neither filter, id nor page: 50 and 10/s
+    /// - changes: 50 and 5/s
+    /// - address assignment and ENI life: 100 and 5/s
+    /// - tags: 100 and 10/s
+    ///
+    /// AWS changes them without notice and raises them per account, so no code may rely on them.
     pub const fn published(action: Action, unfiltered: bool) -> Self {
         match action {
             Action::DescribeInstances
@@ -68,7 +74,7 @@ impl Bucket {
 /// millisecond.
 const TOKEN: u64 = 1_000_000;
 
-/// How full a bucket is.
+/// Fill level of a bucket.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     level: u64,

@@ -1,10 +1,10 @@
-//! What is under way and happens by itself once its time has come.
+//! Pending changes that happen at a set time without a call.
 
 use crate::{AttachmentStatus, Cloud, EniStatus, InstanceState};
 use config_model::{AttachmentId, EniId, InstanceId, Span, Time};
 use std::collections::BTreeMap;
 
-/// A change that waits for its time. What is no longer true by then is passed over.
+/// A change that waits for its time. A transition that no longer applies by then is skipped.
 #[derive(Clone, Debug)]
 pub(crate) enum Transition {
     EniCreated(EniId),
@@ -19,7 +19,7 @@ pub(crate) enum Transition {
 /// EC2 shows a terminated instance for about an hour.
 const TERMINATED_SHOWN: Span = Span::seconds(3600);
 
-/// Transitions by due time, then in the order in which they began.
+/// Transitions by due time, then in the order of their start.
 #[derive(Debug, Default)]
 pub(crate) struct TransitionQueue {
     due: BTreeMap<(Time, u64), Transition>,
@@ -61,7 +61,7 @@ impl Cloud {
         self.advance(self.now);
     }
 
-    /// When something that is under way will be visible next, if nobody does anything.
+    /// Time at which the next pending change becomes visible without further calls.
     pub fn next_change_at(&mut self, now: Time) -> Option<Time> {
         self.advance(now);
         self.agenda.next_at()
@@ -125,7 +125,7 @@ impl Cloud {
         }
     }
 
-    /// The end of an instance: each ENI goes with it or becomes available, as it was told.
+    /// The end of an instance: `DeleteOnTermination` decides if an ENI is deleted or becomes available.
     fn drop_enis_of(&mut self, id: &InstanceId) {
         let enis: Vec<(EniId, bool)> = self
             .state

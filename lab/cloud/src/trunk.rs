@@ -14,9 +14,7 @@ use std::{collections::BTreeMap, sync::Arc};
 pub struct TrunkAssociation {
     /// Its id, `trunk-assoc-…`.
     pub id: String,
-    /// The branch.
     pub branch: EniId,
-    /// The trunk.
     pub trunk: EniId,
     /// The VLAN that carries the branch's packets on the trunk.
     pub vlan: u16,
@@ -27,7 +25,7 @@ const LAST_VLAN: u16 = 4094;
 /// EC2's largest page here.
 const MOST: u32 = 255;
 
-/// Which branch is on which trunk; Describe calls see it without lag.
+/// Trunk of each branch; Describe calls see it without lag.
 #[derive(Debug, Default)]
 pub(crate) struct Trunks {
     all: BTreeMap<String, TrunkAssociation>,

@@ -1,4 +1,4 @@
-//! What is really plugged in where: the fabric's orders.
+//! Current attachments without lag: the input of the fabric.
 
 use crate::{
     AttachmentStatus, Cloud, Instance, InstanceState, InterfaceKind, NetworkInterface,
@@ -19,13 +19,11 @@ use std::{
 pub struct Truth {
     /// Grows with every change; equal versions mean equal truths.
     pub version: u64,
-    /// The VPC.
     pub vpc_id: VpcId,
     /// Its CIDR blocks, the primary first.
     pub vpc_cidrs: Vec<Ipv4Net>,
     /// Its IPv6 blocks.
     pub vpc_ipv6_cidrs: Vec<Ipv6Net>,
-    /// All subnets.
     pub subnets: Vec<TruthSubnet>,
     /// All security groups, by id.
     pub security_groups: BTreeMap<SecurityGroupId, SecurityGroup>,
@@ -36,7 +34,6 @@ pub struct Truth {
 /// A subnet for the router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TruthSubnet {
-    /// Its id.
     pub id: SubnetId,
     /// The operator's name for it.
     pub name: String,
@@ -46,22 +43,19 @@ pub struct TruthSubnet {
     pub gateway: Ipv4Addr,
     /// Its IPv6 addresses; their router is link-local.
     pub ipv6_cidr: Option<Ipv6Net>,
-    /// Its zone.
     pub availability_zone: String,
 }
 
 /// An instance and the ENIs that it sees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TruthInstance {
-    /// Its id.
     pub id: InstanceId,
     /// Its `Name` tag, or its id.
     pub name: String,
-    /// Its type.
     pub instance_type: String,
-    /// Where it is in its life; ENIs of a stopped instance stay attached.
+    /// ENIs of a stopped instance stay attached.
     pub state: InstanceState,
-    /// How often it has booted; a change means that it was rebooted or started.
+    /// Number of boots; a change means that it was rebooted or started.
     pub boots: u32,
     /// The IP TTL of IMDS answers.
     pub metadata_hop_limit: u8,
@@ -75,15 +69,11 @@ pub struct TruthInstance {
 /// A branch: an ENI whose packets a trunk carries with a VLAN tag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TruthBranch {
-    /// Its id.
     pub id: EniId,
-    /// The trunk.
     pub trunk: EniId,
     /// The VLAN on the trunk.
     pub vlan: u16,
-    /// Its MAC.
     pub mac: Mac,
-    /// Its subnet.
     pub subnet_id: SubnetId,
     /// The subnet's addresses.
     pub subnet_cidr: Ipv4Net,
@@ -91,7 +81,6 @@ pub struct TruthBranch {
     pub gateway: Ipv4Addr,
     /// Its address.
     pub primary: Ipv4Addr,
-    /// IPv6 addresses.
     pub ipv6_addresses: Vec<Ipv6Addr>,
     /// Its security groups; the rules are in [`Truth::security_groups`].
     pub security_groups: Vec<SecurityGroupId>,
@@ -100,17 +89,13 @@ pub struct TruthBranch {
 /// An ENI that is plugged in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TruthEni {
-    /// Its id.
     pub id: EniId,
-    /// Its MAC.
     pub mac: Mac,
-    /// What it is for: `interface`, `efa` or `trunk`.
+    /// Only `interface`, `efa` or `trunk`.
     pub kind: InterfaceKind,
-    /// The card.
     pub network_card_index: CardIndex,
     /// The place on the card.
     pub device_index: DeviceIndex,
-    /// Its subnet.
     pub subnet_id: SubnetId,
     /// The subnet's addresses.
     pub subnet_cidr: Ipv4Net,
@@ -124,7 +109,6 @@ pub struct TruthEni {
     pub prefixes: Vec<Ipv4Net>,
     /// The subnet's IPv6 addresses.
     pub subnet_ipv6_cidr: Option<Ipv6Net>,
-    /// IPv6 addresses.
     pub ipv6_addresses: Vec<Ipv6Addr>,
     /// Delegated IPv6 prefixes.
     pub ipv6_prefixes: Vec<Ipv6Net>,
@@ -132,7 +116,7 @@ pub struct TruthEni {
     pub public_ip: Option<Ipv4Addr>,
     /// Its security groups; the rules are in [`Truth::security_groups`].
     pub security_groups: Vec<SecurityGroupId>,
-    /// Whether packets from or to other addresses are dropped.
+    /// True if packets from or to other addresses are dropped.
     pub source_dest_check: bool,
 }
 

@@ -3,15 +3,12 @@
 use serde::Serialize;
 use std::sync::LazyLock;
 
-/// What runs under the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hypervisor {
-    /// Nitro.
     Nitro,
-    /// Xen.
     Xen,
-    /// Nothing: bare metal has no hypervisor.
+    /// Bare metal has no hypervisor.
     None,
 }
 
@@ -29,20 +26,16 @@ impl Hypervisor {
 /// A network card of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NetworkCard {
-    /// Its index.
     pub index: u16,
-    /// How many ENIs it takes.
     pub maximum_network_interfaces: u16,
 }
 
-/// An instance type, as EC2's DescribeInstanceTypes knows it; the source stands in `types.tsv`.
+/// An instance type, as in EC2's DescribeInstanceTypes; `types.tsv` names its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceType {
     /// For example `c5.xlarge`.
     pub name: &'static str,
-    /// What runs under it.
     pub hypervisor: Hypervisor,
-    /// Whether it is bare metal.
     pub bare_metal: bool,
     /// IPv4 addresses per ENI, the primary among them.
     pub ipv4_per_interface: u16,
@@ -52,7 +45,7 @@ pub struct InstanceType {
     pub cards: Vec<NetworkCard>,
     /// `x86_64` or `arm64`.
     pub architecture: &'static str,
-    /// How many branch ENIs its trunk carries; 0 if it can have no trunk. EC2 does not tell.
+    /// Number of branch ENIs that its trunk carries; 0 if it can have no trunk. EC2 does not report this number.
     pub branch_interfaces: u16,
 }
 
@@ -68,12 +61,12 @@ impl InstanceType {
         &TABLE
     }
 
-    /// How many ENIs one card takes; `None` if there is no such card.
+    /// Number of ENIs that one card takes; `None` if there is no such card.
     pub fn interfaces_of_card(&self, index: u16) -> Option<u16> {
         self.cards.get(usize::from(index)).map(|card| card.maximum_network_interfaces)
     }
 
-    /// How many ENIs all cards take together.
+    /// Number of ENIs that all cards take together.
     pub fn maximum_network_interfaces(&self) -> u32 {
         self.cards.iter().map(|card| u32::from(card.maximum_network_interfaces)).sum()
     }

@@ -1,4 +1,4 @@
-//! The annotation by which a pod's branch is told.
+//! The annotation that describes a pod's branch.
 
 use config_model::{EniId, Mac};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -8,12 +8,11 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// A branch, as it stands in the annotation `vpc.amazonaws.com/pod-eni`.
+/// A branch, as in the annotation `vpc.amazonaws.com/pod-eni`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PodEni {
     /// The branch.
     pub eni: EniId,
-    /// Its MAC.
     pub mac: Mac,
     /// Its address.
     pub private_ip: Ipv4Addr,

@@ -1,7 +1,7 @@
-//! What the controller reads in Kubernetes, and what it writes there.
+//! The controller's reads of Kubernetes, and its writes there.
 //!
-//! Nothing is remembered of what was written: each look at the cluster says what it lacks, so that a
-//! write that was lost, or undone by somebody, is made again.
+//! The controller does not remember its writes. Each look at the cluster shows the missing ones, so that a write
+//! that was lost or undone is repeated.
 
 use super::{Node, ResourceController, TrunkRequest};
 use config_model::{InstanceId, PodName, Time};
@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 /// A cluster, as far as it matters to the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSnapshot {
-    /// The nodes, by name.
     pub nodes: BTreeMap<String, ObservedNode>,
     /// The features of each CNINode that is there: names and values.
     pub cni_nodes: BTreeMap<String, BTreeMap<String, String>>,
@@ -20,21 +19,20 @@ pub struct ClusterSnapshot {
     pub pods: BTreeMap<PodName, ObservedPod>,
 }
 
-/// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedNode {
-    /// Which one of its name.
+    /// Distinguishes objects of the same name.
     pub uid: String,
-    /// It has the label `vpc.amazonaws.com/has-trunk-attached: "true"`.
+    /// True if it has the label `vpc.amazonaws.com/has-trunk-attached: "true"`.
     pub labelled: bool,
-    /// How many of the resource `vpc.amazonaws.com/pod-eni` it has, and how many can be given out.
+    /// Its capacity of the resource `vpc.amazonaws.com/pod-eni`, and its allocatable number.
     pub branches: [Option<u16>; 2],
 }
 
 /// A pod that wants a branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedPod {
-    /// Which one of its name.
+    /// Distinguishes objects of the same name.
     pub uid: String,
     /// The node it is bound to.
     pub node: String,
@@ -47,21 +45,17 @@ pub struct ObservedPod {
 pub enum ClusterWrite {
     /// The node's CNINode, owned by the node.
     MakeCniNode {
-        /// The node.
         node: String,
-        /// Its uid.
         uid: String,
     },
     /// The node's label, and the extended resource in its status.
     TellTrunk {
-        /// The node.
         node: String,
-        /// How many branches there can be.
+        /// Maximum number of branches.
         branches: u16,
     },
     /// The pod's annotation.
     Annotate {
-        /// The pod.
         pod: PodName,
         /// Its uid: the next pod of its name has another branch.
         uid: String,
@@ -70,7 +64,7 @@ pub enum ClusterWrite {
     },
 }
 
-/// A pod that the cluster told of.
+/// A pod that the cluster reported.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterPod {
     uid: String,
@@ -84,7 +78,7 @@ const SECURITY_GROUPS: &str = "SecurityGroupsForPods";
 const CUSTOM_NETWORKING: &str = "CustomNetworking";
 
 impl ResourceController {
-    /// Takes in what the cluster says of these nodes; others are somebody else's.
+    /// Applies the cluster's state of these nodes; other nodes belong to other controllers.
     pub fn hear(
         &mut self,
         now: Time,
@@ -117,12 +111,12 @@ impl ResourceController {
         }
     }
 
-    /// The pods that the cluster told of, and their nodes.
+    /// The pods that the cluster reported, and their nodes.
     pub fn heard(&self) -> impl Iterator<Item = (&PodName, &str)> {
         self.heard.iter().map(|(pod, heard)| (pod, heard.node.as_str()))
     }
 
-    /// What the cluster lacks.
+    /// The writes that the cluster lacks.
     pub fn writes(
         &self,
         instances: &BTreeMap<String, InstanceId>,

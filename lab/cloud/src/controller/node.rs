@@ -11,15 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// VLAN 0 is not used; 121 slots a trunk.
 const VLANS: std::ops::RangeInclusive<u16> = 1..=120;
-/// How long a branch stays after its pod, and its VLAN is not given to another.
+/// Time for which a branch stays after its pod; its VLAN is not reused in that time.
 pub(super) const BRANCH_COOLDOWN: Span = Span::seconds(60);
-/// What the controller knows of one node.
+/// The controller's state of one node.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) wish: Option<TrunkRequest>,
     /// The trunk, once EC2 has made it.
     trunk: Option<EniId>,
-    /// How many branches were announced with it.
+    /// Number of branches that were announced with it.
     announced: Option<u16>,
     /// Pods that wait for a branch, with their groups, in the order of their names.
     pub(super) waiting: BTreeMap<PodName, Vec<SecurityGroupId>>,
@@ -39,7 +39,7 @@ struct PendingBranch {
     pod: PodName,
     groups: Vec<SecurityGroupId>,
     vlan: u16,
-    /// Which request it is, for its tokens.
+    /// Number of the request, for its client tokens.
     number: u64,
     trunk: EniId,
     subnet: SubnetId,
@@ -47,7 +47,7 @@ struct PendingBranch {
     eni: Option<NetworkInterface>,
 }
 
-/// What EC2 did not do, and for whom it was.
+/// A refusal of EC2, with the pod whose branch needed the call; `None` for the node itself.
 pub(super) struct Refused {
     pub(super) pod: Option<PodName>,
     pub(super) why: String,
@@ -60,9 +60,9 @@ impl From<CallError> for Refused {
 }
 
 impl Node {
-    /// The instance goes: so do its branches, at once, and nothing is wanted any more.
+    /// Handles the end of the instance: its branches go at once, and nothing is desired.
     ///
-    /// Answers with the trunk that it had, and with a branch that was half made.
+    /// Returns the trunk that it had, and a branch that was half created.
     pub(super) fn abandon(&mut self, now: Time) -> Vec<EniId> {
         self.wish = None;
         self.waiting.clear();
@@ -122,7 +122,7 @@ impl Node {
         Ok(())
     }
 
-    /// How many branches the trunk can have, once it is there.
+    /// Number of branches of the attached trunk; `None` before that.
     pub(super) fn announced(&self) -> Option<u16> {
         self.announced
     }
@@ -146,7 +146,7 @@ impl Node {
         Ok(())
     }
 
-    /// Makes the trunk and begins to attach it, at the highest place of card 0 that is free.
+    /// Creates the trunk and starts to attach it, at the highest free place of card 0.
     fn make_trunk(
         &mut self,
         now: Time,
@@ -229,8 +229,7 @@ impl Node {
         Ok(true)
     }
 
-    /// Makes the branch that was begun, with the same tokens as often as it takes: a lost answer is
-    /// asked for again.
+    /// Creates the started branch. Repeats use the same tokens, so that a repeat gets a lost answer.
     fn finish_branch(
         &mut self,
         now: Time,
@@ -325,7 +324,7 @@ pub(super) fn call(
     cloud.call(now, &Caller::Administrator, request)
 }
 
-/// What is gone already need not be removed; a lost answer was an answer.
+/// An object that is gone already need not be removed; a lost answer counts as an answer.
 fn gone_is_fine(outcome: Result<Response, CallError>) -> Result<(), CallError> {
     match outcome {
         Ok(_) | Err(CallError::ReplyLost) => Ok(()),

@@ -1,4 +1,4 @@
-//! What described objects say when a filter asks.
+//! Values of described objects for filters.
 
 use crate::{
     Instance, InstanceType, NetworkInterface, SecurityGroup, Subnet, TagDescription, Vpc,

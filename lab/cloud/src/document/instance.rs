@@ -46,7 +46,7 @@ pub(super) fn instance_item(described: &DescribedInstance, epoch: Epoch) -> Docu
         ("architecture", text(kind.map_or("x86_64", |kind| kind.architecture))),
         ("rootDeviceType", text("ebs")),
         ("virtualizationType", text("hvm")),
-        // EC2 says so for Nitro too.
+        // EC2 answers this for Nitro too.
         ("hypervisor", text("xen")),
         ("tagSet", tags(&instance.tags)),
         ("metadataOptions", Fields(metadata)),

@@ -1,4 +1,4 @@
-//! Which IPv6 addresses of a subnet are given out.
+//! Assigned IPv6 addresses of a subnet.
 
 use super::AddressRequest6;
 use crate::{Ec2Error, rng::Rng};
@@ -16,7 +16,7 @@ const RESERVED: u64 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct AddressPool6 {
     cidr: Ipv6Net,
-    /// Single addresses, by what stands behind the subnet.
+    /// Single addresses, by their bits after the subnet.
     held: BTreeSet<u64>,
     /// Prefixes, by number.
     prefixes: BTreeSet<u16>,
@@ -50,7 +50,7 @@ impl AddressPool6 {
             && self.held.range(start..=end).next().is_none()
     }
 
-    /// Whether an address could be given to one who names it.
+    /// Checks that a request could name this address.
     fn check(&self, address: Ipv6Addr) -> Result<(), Ec2Error> {
         if !self.cidr.contains(&address) || is_reserved(host_of(address)) {
             let message =
@@ -63,7 +63,7 @@ impl AddressPool6 {
         Err(Ec2Error::new("InvalidIPAddress.InUse", format!("Address {address} is in use.")))
     }
 
-    /// Whether a prefix could be given to one who names it.
+    /// Checks that a request could name this prefix.
     fn check_prefix(&self, prefix: Ipv6Net) -> Result<(), Ec2Error> {
         if prefix.prefix_len() != PREFIX_LEN || prefix.trunc() != prefix {
             return Err(Ec2Error::invalid_value(format!("{prefix} is not a /80 prefix")));
@@ -132,7 +132,7 @@ fn is_reserved(host: u64) -> bool {
     host < RESERVED || host == u64::MAX
 }
 
-/// What stands behind the subnet.
+/// The bits after the subnet.
 fn host_of(address: Ipv6Addr) -> u64 {
     let [.., a, b, c, d, e, f, g, h] = address.octets();
     u64::from_be_bytes([a, b, c, d, e, f, g, h])

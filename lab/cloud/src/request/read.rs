@@ -1,4 +1,4 @@
-//! What only looks.
+//! Requests that change nothing.
 
 use super::{Filter, Page};
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, VpcId};

@@ -314,7 +314,7 @@ fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of
     assert_eq!(play.world.find(&trunk).unwrap().subnet_id, tiny);
     assert_eq!(round(&mut play, &mut seen, 1), [], "nothing is lacking");
 
-    // What was lost or undone is written again.
+    // A write that was lost or undone is repeated.
     seen.pods.get_mut(&pod("web")).unwrap().annotation = None;
     assert_eq!(round(&mut play, &mut seen, 0), [annotated("u1", &first)]);
 

@@ -17,7 +17,7 @@ fn describe_filtered() -> Request {
     .into()
 }
 
-/// How many calls in a row are answered before one is throttled.
+/// Number of calls in a row that are answered before one is throttled.
 fn burst(world: &mut World, request: &Request) -> u32 {
     for passed in 0..10_000 {
         match world.try_call(request.clone()) {

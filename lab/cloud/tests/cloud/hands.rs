@@ -1,4 +1,4 @@
-//! What an operator does to subnets, groups and permissions, and what the daemon sees of it.
+//! Operator actions on subnets, groups and permissions, and their effects on the daemon.
 
 use crate::world::{World, quiet};
 use config_model::Span;

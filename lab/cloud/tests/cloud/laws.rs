@@ -1,4 +1,4 @@
-//! What holds whatever is done, in whatever order.
+//! Laws that hold for any actions in any order.
 
 use crate::world::quiet;
 use config_model::{AttachmentId, EniId, InstanceId, Span, SubnetId, Time};
@@ -18,7 +18,7 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// One step; numbers pick among what there is.
+/// One step; numbers pick among the existing objects.
 #[derive(Clone, Debug)]
 enum Step {
     Create { subnet: usize, count: u32, token: Option<u8> },
@@ -320,7 +320,7 @@ impl Simulation {
         }
     }
 
-    /// The same token and arguments must give the same ENI for ever.
+    /// The same token and arguments must always give the same ENI.
     fn create(&mut self, subnet: usize, count: u32, token: Option<u8>) {
         let request = CreateNetworkInterface {
             subnet_id: Some(self.subnet(subnet)),

@@ -13,7 +13,7 @@ pub(crate) struct World {
     pub(crate) node: InstanceId,
 }
 
-/// Nothing delayed, nothing throttled, a tiny subnet (11 addresses) beside the usual two.
+/// A cloud without delays and throttling, with a tiny subnet (11 addresses) beside the usual two.
 pub(crate) fn quiet() -> CloudSpec {
     let mut spec = CloudSpec::two_zones();
     spec.timing = Timing::INSTANT;
@@ -120,7 +120,7 @@ impl World {
         self.cloud.imds(self.now, &self.node, path)
     }
 
-    /// How many ENIs the node really has.
+    /// Number of ENIs that the node really has.
     pub(crate) fn plugged(&mut self) -> usize {
         let truth = self.cloud.truth(self.now);
         truth.instances.iter().find(|i| i.id == self.node).map_or(0, |i| i.enis.len())
