@@ -38,7 +38,7 @@ use std::{
 /// Runs one verb.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The failed action and its causes, for people.
 pub fn run(cli: Cli) -> Result<ExitCode> {
     if !nix::unistd::geteuid().is_root() {
         bail!("a lab is made of network namespaces and needs root; try again with sudo");
@@ -47,7 +47,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
     if let Verb::Serve(args) = &cli.verb {
         return lifecycle::serve(&cli.name, &layout, args);
     }
-    // One thread: whoever enters a namespace afterwards must be alone.
+    // One thread: a process that enters a namespace later must have a single thread.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tool = Tool { client: Client::new(layout.socket()), layout, output: cli.output };
     runtime.block_on(tool.verb(&cli.name, cli.verb)).map_err(|err| explain(err, &cli.name))
@@ -56,7 +56,7 @@ pub fn run(cli: Cli) -> Result<ExitCode> {
 /// `$FERRULE_LAB_DIR`, or `/run/ferrule-lab`; each lab is a folder in it.
 fn base_dir() -> Result<PathBuf> {
     let dir = std::env::var_os("FERRULE_LAB_DIR").unwrap_or_else(|| "/run/ferrule-lab".into());
-    // The server works in another folder than whoever starts it.
+    // The server's working folder differs from its caller's.
     std::path::absolute(&dir).with_context(|| format!("FERRULE_LAB_DIR={}", dir.display()))
 }
 

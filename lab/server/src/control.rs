@@ -1,4 +1,4 @@
-//! What the lab's server and its command line say to each other: JSON over a unix socket.
+//! Messages between the lab's server and its command line: JSON over a unix socket.
 
 mod client;
 mod cloud;
@@ -18,7 +18,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// How a node names the devices of its ENIs.
+/// Names of a node's ENI devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
@@ -31,7 +31,7 @@ pub enum Profile {
     NetworkManager,
 }
 
-/// What gives a node's pods their network.
+/// Network plugin of a node's pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cni {
@@ -47,9 +47,8 @@ pub enum Cni {
 pub struct NodeSpec {
     /// Its name; `None` picks the next free `nodeN`.
     pub name: Option<String>,
-    /// Which subnet its primary ENI is in; `None` takes them in turn.
+    /// Index of the subnet of its primary ENI; `None` takes the subnets in turn.
     pub subnet: Option<usize>,
-    /// The instance type.
     pub instance_type: String,
     /// The type that it shows instead.
     #[serde(default)]
@@ -57,14 +56,12 @@ pub struct NodeSpec {
     /// ENIs beside the primary one.
     #[serde(default)]
     pub interfaces: Vec<lab_cloud::LaunchInterface>,
-    /// How devices are named.
     pub profile: Profile,
-    /// Whether the production daemon runs.
+    /// True if the production daemon runs.
     pub daemon: bool,
-    /// What gives its pods their network.
     #[serde(default)]
     pub cni: Cni,
-    /// Where amazon-vpc-cni's programs are.
+    /// Folder of amazon-vpc-cni's programs.
     #[serde(default)]
     pub cni_dir: Option<std::path::PathBuf>,
     /// The daemon's settings.
@@ -74,7 +71,6 @@ pub struct NodeSpec {
 /// A pod to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PodSpec {
-    /// The node.
     pub node: String,
     /// The Kubernetes namespace.
     pub namespace: String,
@@ -91,7 +87,6 @@ pub struct PodSpec {
 pub enum FaultSpec {
     /// RequestLimitExceeded for every n-th call of an action, or of all.
     Throttle {
-        /// The action.
         action: Option<String>,
         /// Every how many calls.
         every: u32,
@@ -100,50 +95,42 @@ pub enum FaultSpec {
     Error {
         /// EC2's code.
         code: String,
-        /// The action.
         action: Option<String>,
-        /// How often; until cleared if absent.
+        /// Number of calls; until cleared if absent.
         times: Option<u32>,
     },
     /// The answer of every n-th call is lost after acting.
     LoseReplies {
-        /// The action.
         action: Option<String>,
         /// Every how many calls.
         every: u32,
     },
     /// Answers come late.
     Latency {
-        /// The action.
         action: Option<String>,
-        /// How late.
         delay_ms: u64,
     },
     /// Instance metadata lags.
     ImdsLag {
-        /// How far.
         lag_ms: u64,
     },
     /// Instance metadata answers with this HTTP status.
     ImdsStatus {
-        /// The status.
         status: u16,
     },
     /// Describe calls lag.
     ReadLag {
-        /// How far.
         lag_ms: u64,
     },
     /// `DeleteOnTermination` is accepted and not kept.
     ForgetTermination {
-        /// How often; until cleared if absent.
+        /// Number of times; until cleared if absent.
         times: Option<u32>,
     },
-    /// Attachments that begin now do not come to an end.
+    /// New attachments stay `attaching`.
     AttachNever,
     /// An ENI is detached behind the daemon's back.
     Detach {
-        /// The ENI.
         eni: String,
     },
 }
@@ -153,30 +140,30 @@ pub enum FaultSpec {
 pub struct FaultView {
     /// Its handle.
     pub id: String,
-    /// What it does.
+    /// The fault's definition.
     #[serde(flatten)]
     pub fault: serde_json::Value,
 }
 
-/// What a check is to cover.
+/// Extent of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckSpec {
     /// The length of the ICMP packets, IP header included.
     pub packet: u16,
-    /// How many pairs speak TCP.
+    /// Number of pairs that use TCP.
     pub tcp: usize,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub timeout_ms: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckView {
-    /// Whether everything was reached.
+    /// True if every pair was reached.
     pub passed: bool,
     /// Ordered pairs of pods.
     pub pod_pairs: usize,
-    /// Those that were reached.
+    /// Subset of the tried pairs.
     pub pod_pairs_reached: usize,
     /// Pods that were not probed: their namespaces went when their node went down.
     pub without_namespace: usize,
@@ -185,7 +172,7 @@ pub struct CheckView {
     pub report: lab_fabric::probe::ProbeReport,
 }
 
-/// What the VPC and EC2 counted.
+/// Counters of the VPC and EC2.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CountersView {
     /// The router's.
@@ -195,7 +182,7 @@ pub struct CountersView {
     pub calls: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
-/// What to do with a node's daemon.
+/// Action on a node's daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum DaemonOrder {
@@ -203,7 +190,7 @@ pub enum DaemonOrder {
     Start {
         /// The settings.
         env: BTreeMap<String, String>,
-        /// Whose daemon, if another than before.
+        /// The daemon's project; `None` keeps the last one.
         #[serde(default)]
         cni: Option<Cni>,
     },
@@ -219,9 +206,7 @@ pub enum DaemonOrder {
 /// A node as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Its name.
     pub name: String,
-    /// Its instance.
     pub instance: String,
     /// The instance's type.
     pub instance_type: String,
@@ -233,16 +218,14 @@ pub struct NodeView {
     pub address: Option<Ipv4Addr>,
     /// Its ENIs, in the order of their device numbers.
     pub enis: Vec<EniView>,
-    /// Its daemon.
     pub daemon: DaemonView,
-    /// How many pods it has.
+    /// Number of its pods.
     pub pods: usize,
 }
 
 /// An ENI as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EniView {
-    /// Its id.
     pub id: String,
     /// `interface`, `efa` or `trunk`.
     pub kind: String,
@@ -252,7 +235,6 @@ pub struct EniView {
     pub device: u16,
     /// Its MAC address.
     pub mac: String,
-    /// Its subnet.
     pub subnet: String,
     /// Its primary address.
     pub primary: Ipv4Addr,
@@ -260,7 +242,6 @@ pub struct EniView {
     pub secondary: Vec<Ipv4Addr>,
     /// Its prefixes, /28 and /80.
     pub prefixes: Vec<ipnet::IpNet>,
-    /// Its IPv6 addresses.
     pub ipv6_addresses: Vec<Ipv6Addr>,
 }
 
@@ -271,7 +252,7 @@ pub struct DaemonView {
     pub state: String,
     /// Its process.
     pub pid: Option<u32>,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: u32,
 }
 
@@ -282,7 +263,6 @@ pub struct PodView {
     pub namespace: String,
     /// The pod's name.
     pub name: String,
-    /// Its node.
     pub node: String,
     /// Its first address.
     pub address: Option<IpAddr>,
@@ -296,11 +276,11 @@ pub struct PodView {
     pub container_id: String,
     /// Its network namespace as the node sees it.
     pub netns: String,
-    /// Whether that is still there: it goes when the node goes down.
+    /// False after its node has gone down.
     pub has_namespace: bool,
-    /// How long the plugin ran for the ADD, in microseconds.
+    /// Run time of the plugin for the ADD, in microseconds.
     pub add_us: u64,
-    /// What the plugin answered.
+    /// The plugin's answer.
     pub result: serde_json::Value,
 }
 
@@ -316,15 +296,13 @@ pub struct StatusView {
     /// The Kubernetes API server as nodes see it, if the lab forwards to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<String>,
-    /// Its subnets.
     pub subnets: Vec<SubnetView>,
-    /// Its nodes.
     pub nodes: Vec<NodeView>,
-    /// How many pods it has.
+    /// Number of its pods.
     pub pods: usize,
 }
 
-/// Why a request was refused.
+/// Reason for the refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// The reason, with its causes.
@@ -337,7 +315,7 @@ pub struct Refusal {
 /// The end of a log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogFile {
-    /// Where it lies on this machine.
+    /// Path on this machine.
     pub path: std::path::PathBuf,
     /// Its last lines.
     pub lines: Vec<String>,

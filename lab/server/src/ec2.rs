@@ -134,7 +134,7 @@ fn success(action: &str, id: &str, document: &Document) -> Vec<u8> {
     })
 }
 
-/// The outermost fields stand beside `requestId`; actions without an answer say `return`.
+/// The outermost fields are beside `requestId`. Actions without an answer have the element `return`.
 fn write_body(xml: &mut Xml, document: &Document) {
     match document {
         Document::Fields(fields) => {

@@ -7,8 +7,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Forwards every connection of the listener, for ever. The bytes are passed on as they are: whoever
-/// speaks TLS speaks it with the other side.
+/// Forwards every connection of the listener until the task ends. The bytes are unchanged, so TLS is end to end.
 pub(crate) async fn serve(listener: TcpListener, to: SocketAddr) {
     let mut connections = JoinSet::new();
     loop {

@@ -1,5 +1,7 @@
-//! A small HTTP/1 server for the two faces of the cloud: it knows the caller's address, can set the
-//! TTL of its packets, and can act without answering, which axum's handlers cannot.
+//! A small HTTP/1 server for the EC2 and IMDS endpoints.
+//!
+//! It has the caller's address, can set the TTL of its packets, and can act without answering. axum's handlers
+//! cannot do that.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -11,9 +13,8 @@ use tokio::{net::TcpListener, net::TcpStream, task::JoinSet};
 /// A request whose body has been read.
 pub(crate) type FullRequest = Request<Bytes>;
 
-/// What becomes of a request.
+/// Outcome of a request.
 pub(crate) enum Reply {
-    /// An answer.
     Answer(Response<Full<Bytes>>),
     /// The connection closes without one, as when an answer is lost on its way.
     Lost,

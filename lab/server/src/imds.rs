@@ -17,18 +17,18 @@ use std::{
 use tokens::Tokens;
 use tokio::net::TcpStream;
 
-/// The metadata service of all instances of a cloud; who asks is told by the address.
+/// The metadata service of all instances of a cloud; the source address identifies the caller.
 pub(crate) struct Metadata {
     cloud: LiveCloud,
     tokens: Tokens,
     callers: Callers,
 }
 
-/// How the service knows whose metadata is wanted.
+/// Identification of the instance that calls.
 pub(crate) enum Callers {
     /// By the source address of the connection, as within a VPC.
     BySource,
-    /// It is always this instance: for tests on loopback.
+    /// Always this instance: for tests on loopback.
     Fixed(InstanceId),
 }
 

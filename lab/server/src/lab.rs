@@ -78,7 +78,7 @@ impl Lab {
         }
     }
 
-    /// Where nodes find EC2.
+    /// URL of EC2, as nodes reach it.
     pub(crate) fn ec2_url(&self) -> String {
         format!("http://{}", self.ec2_endpoint)
     }

@@ -2,10 +2,10 @@
 //!
 //! - [`LiveCloud`] is the pure model of `lab-cloud` under a real clock.
 //! - [`serve_loopback`] gives a test both services on loopback, without any privilege.
-//! - The EC2 face speaks the Query protocol and answers XML; the IMDS face is version 2 alone. What
-//!   either says is the model's; here are forms, XML, HTTP and time.
+//! - The EC2 endpoint speaks the Query protocol and answers XML; the IMDS endpoint is version 2 alone. The model
+//!   decides the answers. This crate adds forms, XML, HTTP and time.
 //!
-//! It must never touch the machine's own network: everything of a lab is in namespaces of its own.
+//! The crate must never touch the machine's own network: everything of a lab is in namespaces of its own.
 
 pub mod cli;
 pub mod control;

@@ -34,11 +34,11 @@ pub struct ReplyLoss {
     pub action: Option<Action>,
     /// Every how many calls.
     pub every: u32,
-    /// How many calls there were.
+    /// Number of calls.
     pub calls: u32,
 }
 
-/// Whose packets carry an address; made anew when the truth has another version.
+/// Owner of each source address; rebuilt if the version of the truth changes.
 #[derive(Debug, Default)]
 struct Sources {
     version: Option<u64>,
@@ -49,7 +49,6 @@ struct Sources {
 /// The instance that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The instance.
     pub instance: InstanceId,
     /// The IP TTL of the metadata service's answers to it.
     pub hop_limit: u8,
@@ -76,7 +75,7 @@ impl LiveCloud {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The time that the model is told.
+    /// The current time of the model.
     pub fn now(&self) -> Time {
         Time(millis(self.shared.started.elapsed()))
     }
@@ -98,8 +97,8 @@ impl LiveCloud {
         answer
     }
 
-    /// As [`LiveCloud::with`], for those who look often and rarely change anything: they say whether
-    /// they did.
+    /// As [`LiveCloud::with`], for frequent callers that rarely change anything. The closure also returns true if
+    /// it changed the model.
     pub(crate) fn change<R>(&self, ask: impl FnOnce(&mut Cloud, Time) -> (R, bool)) -> R {
         let (answer, changed) = {
             let mut cloud = unpoisoned(&self.shared.cloud);
@@ -141,7 +140,7 @@ impl LiveCloud {
         let _ = tokio::time::timeout(wait, self.shared.changed.notified()).await;
     }
 
-    /// Whose address this is now.
+    /// Current owner of this address.
     pub fn source(&self, address: Ipv4Addr) -> Option<Source> {
         let mut sources = unpoisoned(&self.shared.sources);
         let mut cloud = unpoisoned(&self.shared.cloud);
@@ -153,7 +152,7 @@ impl LiveCloud {
         sources.find(address)
     }
 
-    /// How often each action ended how: the action and `ok` or EC2's code.
+    /// Number of calls by action and outcome: `ok` or EC2's code.
     pub fn calls(&self) -> BTreeMap<(String, String), u64> {
         unpoisoned(&self.shared.calls).clone()
     }
@@ -164,12 +163,12 @@ impl LiveCloud {
         *unpoisoned(&self.shared.lossy) = lossy;
     }
 
-    /// What [`LiveCloud::lose_replies`] set.
+    /// Setting of [`LiveCloud::lose_replies`].
     pub fn lossy(&self) -> Option<ReplyLoss> {
         unpoisoned(&self.shared.lossy).clone()
     }
 
-    /// Whether the answer of this call is to be lost.
+    /// True if the answer of this call is to be lost.
     pub(crate) fn loses(&self, action: Action) -> bool {
         let mut lossy = unpoisoned(&self.shared.lossy);
         let Some(lossy) = lossy.as_mut() else { return false };
@@ -216,7 +215,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How long nobody looks when nothing is under way.
+/// Interval between looks at the model if no change is pending.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -8,20 +8,20 @@ use tokio::{net::TcpListener, task::JoinHandle};
 /// Two servers on loopback; they end when this is dropped.
 #[derive(Debug)]
 pub struct Loopback {
-    /// Where the EC2 endpoint listens.
+    /// Address of the EC2 endpoint.
     pub ec2: SocketAddr,
-    /// Where the metadata service listens.
+    /// Address of the metadata service.
     pub imds: SocketAddr,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Loopback {
-    /// What `AWS_ENDPOINT_URL_EC2` is to be.
+    /// Value for `AWS_ENDPOINT_URL_EC2`.
     pub fn ec2_endpoint(&self) -> String {
         format!("http://{}", self.ec2)
     }
 
-    /// What `AWS_EC2_METADATA_SERVICE_ENDPOINT` is to be.
+    /// Value for `AWS_EC2_METADATA_SERVICE_ENDPOINT`.
     pub fn imds_endpoint(&self) -> String {
         format!("http://{}", self.imds)
     }
@@ -33,10 +33,10 @@ impl Drop for Loopback {
     }
 }
 
-/// Serves a cloud on two free ports of 127.0.0.1; whoever asks IMDS is taken for `instance`.
+/// Serves a cloud on two free ports of 127.0.0.1; every caller of IMDS is treated as `instance`.
 ///
 /// # Errors
-/// If no port can be had.
+/// If no port can be bound.
 pub async fn serve_loopback(cloud: LiveCloud, instance: InstanceId) -> io::Result<Loopback> {
     let (ec2, imds) = (free_port().await?, free_port().await?);
     let addresses = (ec2.local_addr()?, imds.local_addr()?);

@@ -26,36 +26,34 @@ pub(crate) struct Cluster {
     client: Client,
 }
 
-/// What did not work, and with what.
+/// Failed action of the controller, with its cause.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     /// The kubeconfig is of no use.
     #[error("use kubeconfig {path}: {why}")]
     Kubeconfig {
-        /// Where it is.
         path: String,
-        /// Why, with its causes.
+        /// The reason, with its causes.
         why: String,
     },
     /// The API server did not do it.
     #[error("{attempt}")]
     Refused {
-        /// What was tried.
+        /// The attempted action.
         attempt: String,
-        /// Why.
         #[source]
         cause: Box<kube::Error>,
     },
     /// The API server did not answer.
     #[error("{attempt}: no answer within {PATIENCE:?}")]
     Silent {
-        /// What was tried.
+        /// The attempted action.
         attempt: String,
     },
 }
 
 impl Cluster {
-    /// By a kubeconfig; reaches nobody yet.
+    /// Uses a kubeconfig; does not connect yet.
     ///
     /// # Errors
     /// If it cannot be read or used.
@@ -71,7 +69,7 @@ impl Cluster {
         Ok(Self { client })
     }
 
-    /// What the cluster holds at this moment.
+    /// The cluster's current state.
     ///
     /// # Errors
     /// If one of its kinds cannot be listed.
@@ -115,7 +113,7 @@ async fn ask<T>(
     }
 }
 
-/// How long the API server gets for one request.
+/// Timeout of one request to the API server.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A pod's branch, and the extended resource by which pods ask for one.
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";

@@ -25,14 +25,14 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What a server is to be.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeSpec {
     /// The lab's name.
     pub name: String,
     /// The lab's folder; it exists and holds no other lab.
     pub dir: PathBuf,
-    /// Where the production programs are.
+    /// Folder of the production programs.
     pub bin_dir: PathBuf,
     /// The cloud of the first day.
     pub cloud: CloudSpec,
@@ -67,7 +67,7 @@ impl Layout {
         self.dir.join("control.sock")
     }
 
-    /// Where the API server finds its way to nodes.
+    /// Socket of the API server's proxy to nodes.
     pub fn way_in(&self) -> PathBuf {
         self.dir.join("vpc.sock")
     }
@@ -77,7 +77,7 @@ impl Layout {
         self.dir.join("cluster")
     }
 
-    /// What the server writes.
+    /// File for the server's output.
     pub fn log(&self) -> PathBuf {
         self.dir.join("server.log")
     }
@@ -88,10 +88,10 @@ impl Layout {
     }
 }
 
-/// Serves a lab until SIGTERM or SIGINT, then takes it down.
+/// Serves a lab until SIGTERM or SIGINT, then removes it.
 ///
 /// # Errors
-/// What could not be started or taken down, with its causes.
+/// The part that could not be started or removed, with its causes.
 pub async fn serve(spec: ServeSpec) -> Result<(), ServeError> {
     let layout = Layout::new(&spec.dir);
     // First of all, so that no signal from now on ends the server without the end of its lab.
@@ -249,5 +249,5 @@ fn ended() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Where instances find their metadata.
+/// Address of the metadata service, as instances reach it.
 const IMDS: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);

@@ -1,5 +1,6 @@
-//! The way of this machine's API server into the VPC: a proxy on a unix socket that connects on its
-//! behalf, from the address at which nodes know it.
+//! Path of this machine's API server into the VPC: a proxy on a unix socket.
+//!
+//! The proxy connects for the API server, from the address that nodes know.
 
 use lab_fabric::Fabric;
 use std::{
@@ -13,7 +14,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Connects whoever asks by `CONNECT ADDRESS:PORT`, for ever.
+/// Connects each client that sends `CONNECT ADDRESS:PORT`, until the task ends.
 pub(crate) async fn serve(listener: UnixListener, fabric: Fabric, from: Ipv4Addr) {
     let fabric = Arc::new(fabric);
     let mut connections = JoinSet::new();

@@ -55,7 +55,7 @@ impl Lab {
         self.run(&["node", "exec", node, "--", "bash", "-c", script])
     }
 
-    /// Gives a node's primary ENI addresses by EC2's API, and tells the stand-in of them.
+    /// Assigns addresses to a node's primary ENI by EC2's API, and passes them to the stand-in.
     fn assign(&self, node: &str, count: usize) {
         let nodes = self.json(&["node", "list"]);
         let found = nodes.as_array().unwrap().iter().find(|found| found["name"] == node);
@@ -103,7 +103,7 @@ fn http(host: &str, request: &str, headers: &str) -> String {
     )
 }
 
-/// A zombie that nobody has reaped does not run.
+/// An unreaped zombie does not run.
 fn runs(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -145,7 +145,7 @@ fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
     assert!(del.contains("prevResult") && del.contains("netns=/run/netns/cni-"), "{del}");
     assert!(!lab.output(&["exec", "node1-0", "--", "true"]).status.success());
 
-    // After a reboot the namespaces are gone, and runtimes say so.
+    // After a reboot the namespaces are gone, and runtimes report it.
     lab.run(&["node", "reboot", "node1"]);
     lab.run(&["pod", "delete", "--node", "node1"]);
     let del = lab.on_node("node1", "grep '^DEL.*POD_NAME=node1-1' /var/lib/cni/calls");
@@ -156,7 +156,7 @@ fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
 fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
     let Some(lab) = Lab::up("daemon", &["--env", "FLAVOUR=one"]) else { return };
     let first = lab.daemon("node1")["pid"].as_u64().unwrap();
-    // Each of its lives says how it was begun, if it lasts long enough.
+    // Each run of the daemon logs its start, if it lasts long enough.
     let says = |words: &str, times: usize| {
         eventually("its words", PATIENCE, || {
             lab.run(&["logs", "node1"]).matches(words).count() == times
@@ -201,7 +201,7 @@ fn nodes_stop_start_and_go() {
     assert!(!lab.output(&["node", "add", "node2"]).status.success(), "a name was given twice");
 }
 
-/// What the tool says when it refuses, and that it ends with this code.
+/// Error message of the tool; also checks that it ends with this code.
 fn refused(lab: &Lab, code: i32, args: &[&str]) -> String {
     let output = lab.output(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -233,7 +233,7 @@ fn without_a_lab_every_verb_says_how_to_make_one() {
         assert!(said.contains("make it: ferrule-lab --name none up"), "{verb}: {said}");
         assert_eq!(said.matches("is not up").count(), 1, "{verb}: {said}");
     }
-    // What `up` is told is looked at before anything is made, and a wrong word leaves nothing.
+    // `up` checks its arguments before it creates anything, and a wrong one leaves nothing.
     for (args, why) in [
         ("--vpc 10.0.0.0/8", "VPC 10.0.0.0/8 is not a /16 to /28 network"),
         ("--vpc 10.0.0.5/16", "VPC 10.0.0.5/16 has bits behind its prefix"),
@@ -328,7 +328,7 @@ fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
 
 #[test]
 fn nodes_reach_an_api_server_of_this_machine() {
-    // It says who asked, so that a connection from elsewhere would show.
+    // The server answers with the client's address, so that a connection from elsewhere would show.
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = server.local_addr().unwrap().to_string();
     let folder = tempfile::tempdir().unwrap();
@@ -412,7 +412,7 @@ fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
     assert!(lab.json(&["eni", "add", "c"])["node"].is_null());
     assert!(refused(&lab, 1, &["eni", "add", "a", "--attach", "nope"]).contains("no node nope"));
 
-    // What the nodes' role may not do.
+    // Denied actions of the nodes' role.
     let denied = lab.json(&["iam", "deny", "CreateNetworkInterface", "Describe*"]);
     assert_eq!(denied[0]["deny"].as_array().unwrap().len(), 2, "{denied}");
     assert!(lab.run(&["iam", "allow"]).contains("everything is allowed"));
@@ -430,7 +430,7 @@ fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "branch").count(), 1, "{kinds:?}");
     lab.run(&["branch", "remove", "web"]);
 
-    // Cards, adapters, and a type that nobody knows.
+    // Cards, adapters, and an unknown type.
     lab.run(&[
         "node",
         "add",

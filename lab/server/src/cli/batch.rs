@@ -7,12 +7,11 @@ use serde::Serialize;
 use std::{collections::VecDeque, future::Future};
 use tokio::task::JoinSet;
 
-/// What came of a batch.
+/// Result of a batch.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Outcome<T> {
-    /// What worked.
+    /// Successful results.
     pub(super) pods: Vec<T>,
-    /// What did not.
     pub(super) failed: Vec<Failed>,
 }
 
@@ -136,7 +135,7 @@ where
             None => return Ok(outcome),
             Some(Err(err)) => std::panic::resume_unwind(err.into_panic()),
             Some(Ok((_, Ok(value)))) => outcome.pods.push(value),
-            // The others would hear the same.
+            // The other requests would fail in the same way.
             Some(Ok((_, Err(down @ ClientError::Down { .. })))) => return Err(down.into()),
             Some(Ok((pod, Err(err)))) => {
                 say(&format!("{pod}: {}", config_model::causes(&err)));

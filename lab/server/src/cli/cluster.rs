@@ -43,7 +43,7 @@ pub(super) struct WithCluster {
     pub(super) cluster: Option<ClusterView>,
 }
 
-/// What runs of a cluster.
+/// Running parts of a cluster.
 #[derive(Serialize)]
 pub(super) struct ClusterView {
     pub(super) version: String,
@@ -60,13 +60,13 @@ pub(super) struct ProgramView {
     pub(super) log: PathBuf,
 }
 
-/// What later commands must know.
+/// Data that later commands need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ClusterRecord {
     proxy: ProxyMode,
     /// The API server's address as nodes see it.
     server: String,
-    /// The nodes' cgroups begin so.
+    /// Name prefix of the nodes' cgroups.
     cgroups: String,
 }
 
@@ -141,7 +141,7 @@ impl Tool {
         Ok(folder)
     }
 
-    /// What runs, also when the lab's server is dead.
+    /// Running parts of the cluster, even if the lab's server is dead.
     pub(super) fn cluster_of(&self) -> Option<ClusterView> {
         let folder = self.layout.cluster();
         let components = keep::components(&folder);
@@ -261,7 +261,7 @@ impl Tool {
         };
         let folder = folder.to_owned();
         spawn_blocking(move || {
-            // All at once: whoever lacks one should not learn it after minutes.
+            // All at once, so that a missing program is reported now and not after minutes.
             Program::ready()?;
             Program::plugins()?;
             image::usual(&folder.join("images"))?;
@@ -357,11 +357,11 @@ fn config(view: &NodeView, kept: &ClusterRecord, plugins: &Path) -> Result<NodeC
     })
 }
 
-/// What the cluster holds from its first moment.
+/// Creates the initial objects of the cluster.
 async fn prepare(client: &Client, cni: Network) -> Result<()> {
     let mut all = objects::usual();
     if cni == Network::Ferrule {
-        // What a chart would bring otherwise.
+        // Otherwise a chart would install these.
         all.extend([config_crds::eni_config_crd(), config_crds::cni_node_crd()]);
         all.extend(config_crds::rbac());
     }
@@ -416,7 +416,7 @@ fn loopback(whose: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, 64 | (a & 63), b, c | 1)
 }
 
-/// Tells a lab from every other of the machine (FNV-1a).
+/// Distinguishes the labs of the machine (FNV-1a).
 fn fingerprint(dir: &Path) -> u32 {
     dir.as_os_str()
         .as_bytes()

@@ -44,7 +44,7 @@ pub(super) fn serve(name: &str, layout: &Layout, args: &UpArgs) -> Result<ExitCo
         cloud: cloud_spec(args)?,
         cluster: api_server(args),
     };
-    // Only now: paths in the arguments are relative to where `up` was said.
+    // Not earlier: paths in the arguments are relative to the folder of `up`.
     std::env::set_current_dir("/").context("leave the folder of `up`")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(crate::serve::serve(spec))?;
@@ -87,7 +87,7 @@ impl Tool {
         Ok(one)
     }
 
-    /// Whether the server could begin with these.
+    /// Checks that the server could start with these arguments.
     pub(super) fn check(&self, args: &UpArgs) -> Result<()> {
         lab_fabric::tools_are_there()?;
         bin_dir(args)?;
@@ -179,8 +179,8 @@ impl Tool {
     }
 }
 
-/// Keeps a second `up` of the same lab from taking the first one's half for remains: a socket without
-/// a file, which ends with its holder.
+/// Lock against a second `up` of the same lab, which could treat the unfinished lab of the first as remains. The
+/// lock is a socket without a file, which ends with its holder.
 fn lock(dir: &Path) -> Result<UnixListener> {
     let name = format!("ferrule-lab up {}", dir.display());
     let address = SocketAddr::from_abstract_name(name)?;
@@ -229,7 +229,7 @@ fn filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::new(wish)
 }
 
-/// Where the production programs are: as told, or beside this one.
+/// Folder of the production programs: the argument's, or the one of this program.
 fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
     let dir = match &args.bin_dir {
         Some(dir) => dir.clone(),
@@ -252,7 +252,7 @@ fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Whether the server could begin with this, told before it is started.
+/// Checks before the start that the server could start with this.
 fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
     let vpc = args.vpc;
     if vpc.contains(&spec.public_pool) || spec.public_pool.contains(&vpc) {

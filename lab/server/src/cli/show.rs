@@ -74,7 +74,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
     out.to_string()
 }
 
-/// Of a /80 nobody counts the addresses.
+/// The addresses of a /80 are not counted.
 fn ipv4_prefixes(eni: &EniView) -> usize {
     eni.prefixes.iter().filter(|prefix| matches!(prefix, IpNet::V4(_))).count()
 }
@@ -121,7 +121,7 @@ pub(super) fn checked(outcome: &Outcome<String>) -> String {
     format!("CHECK passed for {} of {} pods", outcome.pods.len(), all(outcome))
 }
 
-/// Failures are told one by one, while the batch runs, on standard error.
+/// Failures are printed one by one on standard error, while the batch runs.
 fn all<T>(outcome: &Outcome<T>) -> usize {
     outcome.pods.len() + outcome.failed.len()
 }

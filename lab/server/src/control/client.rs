@@ -12,12 +12,12 @@ use tokio::net::UnixStream;
 /// A request that brought no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No server listens on the socket.
     #[error("no lab is running here: {path} does not answer")]
     Down {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
@@ -32,7 +32,6 @@ pub enum ClientError {
     Unexpected {
         /// The type that was expected.
         wanted: &'static str,
-        /// Why it is not that.
         #[source]
         source: serde_json::Error,
     },
@@ -50,7 +49,6 @@ impl Client {
         Self { socket: socket.into() }
     }
 
-    /// The socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -63,7 +61,7 @@ impl Client {
         self.call(Method::GET, path, Bytes::new()).await
     }
 
-    /// Tells the server to do something.
+    /// Sends a POST request to the server.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -76,7 +74,7 @@ impl Client {
         self.call(Method::POST, path, body.into()).await
     }
 
-    /// Tells the server to remove something.
+    /// Sends a DELETE request to the server.
     ///
     /// # Errors
     /// See [`ClientError`].

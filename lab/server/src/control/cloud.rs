@@ -1,4 +1,4 @@
-//! What is said of the cloud itself: subnets, ENIs, security groups, permissions, branches.
+//! Messages about the cloud itself: subnets, ENIs, security groups, permissions, branches.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// What to do with a subnet.
+/// Action on a subnet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum SubnetOrder {
@@ -14,29 +14,24 @@ pub enum SubnetOrder {
     Fragment,
     /// Take so many single addresses.
     Take {
-        /// How many.
         count: usize,
     },
     /// Give back what was taken.
     Free {
-        /// How many; all if absent.
+        /// All if absent.
         count: Option<usize>,
     },
     /// Give it a tag.
     Tag {
-        /// The key.
         key: String,
-        /// The value.
         value: String,
     },
     /// Take a tag from it.
     Untag {
-        /// The key.
         key: String,
     },
     /// Keep addresses of it for prefixes.
     Reserve {
-        /// Which.
         cidr: ipnet::Ipv4Net,
     },
 }
@@ -48,7 +43,6 @@ pub struct SubnetSpec {
     pub cidr: ipnet::Ipv4Net,
     /// The letter of its zone; its own if absent.
     pub zone: Option<char>,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -57,7 +51,6 @@ pub struct SubnetSpec {
 pub struct SubnetView {
     /// The operator's name for it: a letter.
     pub name: String,
-    /// Its id.
     pub id: String,
     /// Its address block.
     pub cidr: String,
@@ -66,13 +59,12 @@ pub struct SubnetView {
     pub ipv6_cidr: Option<String>,
     /// Its availability zone.
     pub zone: String,
-    /// How many addresses are free.
+    /// Number of free addresses.
     pub free: u32,
-    /// How many /28 prefixes are free.
+    /// Number of free /28 prefixes.
     pub free_prefixes: usize,
-    /// How many addresses the operator took.
+    /// Number of addresses that the operator took.
     pub taken: usize,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -81,32 +73,27 @@ pub struct SubnetView {
 pub struct EniSpec {
     /// Its subnet, by name or id.
     pub subnet: String,
-    /// Its description.
     pub description: String,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
     /// The names or ids of its security groups.
     pub groups: Vec<String>,
-    /// How many secondary addresses it has.
+    /// Number of secondary addresses.
     pub addresses: u32,
     /// The node that it is attached to.
     pub node: Option<String>,
 }
 
-/// What to do with an ENI.
+/// Action on an ENI.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum EniOrder {
     /// Give it a tag.
     Tag {
-        /// The key.
         key: String,
-        /// The value.
         value: String,
     },
     /// Take a tag from it.
     Untag {
-        /// The key.
         key: String,
     },
     /// Give it other security groups.
@@ -116,7 +103,7 @@ pub enum EniOrder {
     },
     /// Let it outlive its instance, or not.
     DeleteOnTermination {
-        /// Whether it goes with its instance.
+        /// True if the end of its instance deletes it.
         goes: bool,
     },
 }
@@ -124,7 +111,6 @@ pub enum EniOrder {
 /// An ENI as EC2 has it, attached or not.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InterfaceView {
-    /// Its id.
     pub id: String,
     /// `interface`, `efa`, `efa-only`, `trunk` or `branch`.
     pub kind: String,
@@ -136,9 +122,8 @@ pub struct InterfaceView {
     pub card: Option<u16>,
     /// The device number.
     pub device: Option<u16>,
-    /// Whether it goes with its instance.
+    /// True if the end of its instance deletes it.
     pub delete_on_termination: Option<bool>,
-    /// Its subnet.
     pub subnet: String,
     /// Its MAC address.
     pub mac: String,
@@ -146,38 +131,31 @@ pub struct InterfaceView {
     pub addresses: Vec<Ipv4Addr>,
     /// Its prefixes, /28 and /80.
     pub prefixes: Vec<ipnet::IpNet>,
-    /// Its IPv6 addresses.
     pub ipv6_addresses: Vec<Ipv6Addr>,
     /// The names of its security groups.
     pub groups: Vec<String>,
-    /// Its description.
     pub description: String,
-    /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
 
 /// A security group to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupSpec {
-    /// Its name.
     pub name: String,
-    /// Whether everything may come in; otherwise nothing may.
+    /// True if all incoming traffic is allowed; otherwise none is.
     pub open: bool,
 }
 
 /// A security group as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupView {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
 }
 
-/// What the nodes' role may not do.
+/// Denied actions of the nodes' role.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IamView {
-    /// The role.
     pub role: String,
     /// Action names, `*` at the end allowed.
     pub deny: Vec<String>,
@@ -186,7 +164,6 @@ pub struct IamView {
 /// A pod that is to have a branch of its node's trunk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BranchSpec {
-    /// The node.
     pub node: String,
     /// The Kubernetes namespace.
     pub namespace: String,
@@ -199,7 +176,6 @@ pub struct BranchSpec {
 /// A branch as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BranchView {
-    /// The node.
     pub node: String,
     /// The Kubernetes namespace.
     pub namespace: String,

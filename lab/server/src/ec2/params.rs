@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What is wrong with a parameter; EC2 has a code for each.
+/// Defect of a parameter; EC2 has a code for each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ParamError {
     /// A parameter that the action does not have.
@@ -16,9 +16,8 @@ pub(super) enum ParamError {
     Invalid {
         /// The parameter.
         name: String,
-        /// What was given.
         value: String,
-        /// What it should have been, as a sentence.
+        /// The expected value, as a sentence.
         wanted: &'static str,
     },
 }
@@ -130,7 +129,7 @@ impl Params {
     /// Ends the reading.
     ///
     /// # Errors
-    /// [`ParamError::Unknown`] with the first parameter that nobody took.
+    /// [`ParamError::Unknown`] with the first parameter that was not read.
     pub(super) fn finish(self) -> Result<(), ParamError> {
         match self.values.keys().next() {
             Some(name) => Err(ParamError::Unknown(self.full(name))),

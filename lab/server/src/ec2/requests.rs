@@ -330,7 +330,7 @@ fn private_addresses(p: &mut Params) -> Result<Vec<PrivateAddressRequest>, Param
     Ok(addresses)
 }
 
-/// CreateNetworkInterface says `Ipv4Prefix.N.Ipv4Prefix` where Assign says `Ipv4Prefix.N`.
+/// CreateNetworkInterface uses `Ipv4Prefix.N.Ipv4Prefix` where Assign uses `Ipv4Prefix.N`.
 fn nested<T: std::str::FromStr>(
     p: &mut Params,
     list: &str,

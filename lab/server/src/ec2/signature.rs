@@ -1,4 +1,4 @@
-//! Who signed a request. Signatures are not checked: the lab has nothing to protect.
+//! Signer of a request. Signatures are not checked: the lab has nothing to protect.
 
 /// The access key of a SigV4 request: of its `Authorization` header or of its query.
 pub(super) fn access_key(authorization: Option<&str>, query: Option<&str>) -> Option<String> {

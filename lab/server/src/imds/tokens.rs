@@ -37,7 +37,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// Whether the token is this instance's and not over.
+    /// True if the token belongs to this instance and has not expired.
     pub(super) fn fits(&self, token: &str, instance: &InstanceId, now: Instant) -> bool {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         given.get(token).is_some_and(|given| given.until > now && given.instance == *instance)

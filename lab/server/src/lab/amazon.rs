@@ -22,7 +22,7 @@ pub(super) fn prepare(node: &Node, programs: &Path) -> Result<(), LabError> {
     for plugin in ["aws-cni", "egress-cni"] {
         install(&programs.join(plugin), node, &format!("{PLUGIN_DIR}/{plugin}"))?;
     }
-    // Its conflist chains these, which its init container brings along.
+    // Its conflist chains these plugins, and its init container installs them.
     for plugin in ["portmap", "host-local", "bandwidth", "tuning"] {
         let from = Path::new(DEBIAN_PLUGINS).join(plugin);
         if from.exists() {
@@ -40,7 +40,7 @@ pub(super) fn prepare(node: &Node, programs: &Path) -> Result<(), LabError> {
     written.map_err(LabError::file("write", "/app/eni-max-pods.txt"))
 }
 
-/// What the manifest of its DaemonSet sets, without the policy agent; the rest is the caller's.
+/// Environment of its DaemonSet's manifest, without the policy agent; the caller adds the rest.
 pub(super) fn env(ec2_url: &str) -> BTreeMap<String, String> {
     let fixed = [
         ("AWS_EC2_ENDPOINT", ec2_url),
@@ -60,7 +60,7 @@ pub(super) fn env(ec2_url: &str) -> BTreeMap<String, String> {
     fixed.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// Whether its agent serves.
+/// True if its agent serves.
 pub(super) fn serves(node: &Node) -> bool {
     on_machine(node, SOCKET).is_ok_and(|socket| UnixStream::connect(socket).is_ok())
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// The controller, and which pods it was told of.
+/// The controller, and the pods that it has received.
 #[derive(Debug, Default)]
 pub(super) struct Branches(Mutex<BranchState>);
 
@@ -27,7 +27,7 @@ impl Branches {
     }
 }
 
-/// Lets the controller work, for ever.
+/// Runs the controller until the task ends.
 pub(crate) async fn control(lab: Arc<Lab>) {
     loop {
         lab.step_controller();
@@ -35,7 +35,7 @@ pub(crate) async fn control(lab: Arc<Lab>) {
     }
 }
 
-/// Plays the controller in a cluster, for ever.
+/// Runs the controller in a cluster until the task ends.
 pub(crate) async fn control_in(cluster: Cluster, lab: Arc<Lab>) {
     let mut said = None;
     loop {
@@ -49,8 +49,8 @@ pub(crate) async fn control_in(cluster: Cluster, lab: Arc<Lab>) {
 }
 
 impl Lab {
-    /// Looks at the cluster, works, and writes what it lacks. What is refused, such as an annotation
-    /// for a pod that has just gone, hinders nothing else.
+    /// Reads the cluster, runs the controller, and writes the missing objects. A refused write, such as an
+    /// annotation for a pod that has just gone, does not stop the other writes.
     async fn control_round(&self, cluster: &Cluster) -> Result<(), ClusterError> {
         let writes = self.hear(&cluster.look().await?);
         let mut outcome = Ok(());

@@ -36,7 +36,7 @@ pub(super) fn keep(
     fs::write(&path, text.to_string()).map_err(LabError::file("write", &path))
 }
 
-/// What was kept, in the shape of this version; none when another network's name was used then.
+/// The cached result, in the format of this version; `None` if the cached entry is of another network name.
 pub(super) fn recall(
     node: &Node,
     network: &str,
@@ -55,7 +55,6 @@ pub(super) fn recall(
     Ok((kept["kind"] == KIND).then(|| in_version(kept["result"].clone(), version)))
 }
 
-/// Forgets it.
 pub(super) fn forget(
     node: &Node,
     network: &str,
@@ -71,7 +70,7 @@ pub(super) fn forget(
     }
 }
 
-/// As libcni's types convert a result: before 1.0.0 each address tells its family.
+/// Converts a result as libcni's types do: before 1.0.0 each address has its family.
 fn in_version(mut result: Value, version: &str) -> Value {
     let tells_family = version.starts_with("0.");
     for ip in result["ips"].as_array_mut().into_iter().flatten() {

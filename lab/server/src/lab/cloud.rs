@@ -48,7 +48,7 @@ impl Lab {
         })
     }
 
-    /// Makes one more subnet, and a block of the VPC for it if it lies in none.
+    /// Adds a subnet, and a block of the VPC for it if no block contains it.
     pub(crate) async fn add_subnet(&self, spec: SubnetSpec) -> Result<SubnetView, LabError> {
         let SubnetSpec { cidr, zone, tags } = spec;
         if cidr.contains(&INTERNET_HOST) {

@@ -10,21 +10,21 @@ use std::{
 /// The port at which nodes find the API server.
 pub(crate) const API_SERVER_PORT: u16 = 443;
 
-/// Where a node finds how to speak to it.
+/// Kubeconfig inside a node.
 pub(super) const KUBECONFIG: &str = "/run/lab/kubeconfig";
 
 /// A Kubernetes API server of this machine.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Where it listens on this machine.
+    /// Its address on this machine.
     pub api_server: SocketAddr,
     /// A kubeconfig that works on this machine; each node gets it with its own way there.
     pub kubeconfig: Option<PathBuf>,
-    /// One with the rights of the VPC resource controller, which the lab then plays there.
+    /// Kubeconfig with the rights of the VPC resource controller; with it the lab runs that controller.
     pub controller: Option<PathBuf>,
 }
 
-/// What nodes are told of the API server.
+/// Access of nodes to the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterAccess {
     pub(super) address: Ipv4Addr,
@@ -56,12 +56,12 @@ impl Cluster {
 }
 
 impl ClusterAccess {
-    /// Where nodes find it.
+    /// URL of the API server, as nodes reach it.
     pub(crate) fn url(&self) -> String {
         format!("https://{}:{API_SERVER_PORT}", self.address)
     }
 
-    /// What a DaemonSet's pod finds in its environment.
+    /// Environment that a DaemonSet's pod gets.
     pub(super) fn env(&self) -> BTreeMap<String, String> {
         let mut env = BTreeMap::from([
             ("CLUSTER_ENDPOINT".to_owned(), self.url()),

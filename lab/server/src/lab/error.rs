@@ -1,4 +1,4 @@
-//! Why a lab could not do what it was told.
+//! Errors of the lab's operations.
 
 use lab_cloud::OperateError;
 use lab_fabric::FabricError;

@@ -10,7 +10,6 @@ use lab_cloud::{Action, Ec2Error, Fault, FaultId};
 use serde_json::json;
 
 impl Lab {
-    /// Sets a fault.
     pub(crate) fn set_fault(&self, spec: FaultSpec) -> Result<Vec<FaultView>, LabError> {
         match spec {
             FaultSpec::Detach { eni } => {

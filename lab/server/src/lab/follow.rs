@@ -7,7 +7,7 @@ use super::{
 use lab_fabric::{Applied, Fabric, Power, Wanted};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Applies every change of the truth to the fabric, in order, for ever.
+/// Applies every change of the truth to the fabric, in order, until the task ends.
 pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
     let mut known = None;
     let mut powered: BTreeMap<String, u64> = BTreeMap::new();
@@ -55,7 +55,7 @@ fn boots(wanted: &Wanted) -> BTreeMap<String, u64> {
 }
 
 impl Lab {
-    /// Waits until the network shows what the model says now.
+    /// Waits until the network matches the current model.
     pub(super) async fn settled(&self) -> Result<(), LabError> {
         let version = Some(self.cloud.version());
         let mut followed = self.followed.subscribe();

@@ -15,16 +15,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the lab knows of a node beyond its instance.
+/// The lab's data of a node besides its instance.
 pub(super) struct NodeEntry {
     pub(super) instance: InstanceId,
     pub(super) instance_type: String,
     pub(super) profile: Profile,
     /// The daemon's settings.
     pub(super) env: Mutex<BTreeMap<String, String>>,
-    /// Whose daemon runs.
+    /// Project of the running daemon.
     pub(super) cni: Mutex<Cni>,
-    /// amazon-vpc-cni's programs; only a node that began with it has them.
+    /// Folder of amazon-vpc-cni's programs; `None` unless the node started with that CNI.
     pub(super) cni_dir: Option<PathBuf>,
     pub(super) supervisor: Supervisor,
 }
@@ -65,7 +65,7 @@ impl Lab {
         let subnet = subnets.get(index);
         let count = subnets.len();
         let subnet = subnet.ok_or(LabError::NoSubnet { index, count })?.id.clone();
-        // Under the lock of the nodes, so that whoever sees the instance finds its profile.
+        // Under the lock of the nodes, so that a reader of the instance finds its profile.
         let launch = Launch {
             shown_type: spec.shown_type,
             interfaces: spec.interfaces,
@@ -193,8 +193,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Ours goes with the daemon's settings; amazon-vpc-cni's is there once its agent serves. On a
-    /// node that began with that, ours is not the lab's to write.
+    /// Writes our conflist with the daemon's settings; amazon-vpc-cni writes its own once its agent serves. The lab
+    /// does not write ours on a node that started with amazon-vpc-cni.
     fn give_conflist(&self, entry: &Arc<NodeEntry>, node: &Node) -> Result<(), LabError> {
         if entry.cni_dir.is_none() {
             let env = self.daemon_env(entry, node);

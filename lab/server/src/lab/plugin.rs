@@ -39,7 +39,6 @@ impl Call<'_> {
         Ok(result)
     }
 
-    /// CHECK.
     pub(super) async fn check(&self) -> Result<(), LabError> {
         let list = List::read(self.node)?;
         let previous = self.recall(&list)?;
@@ -78,7 +77,7 @@ impl Call<'_> {
         };
         let mut child = self.command(verb, &program).spawn().map_err(spawn)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A plugin that ends without reading has said why elsewhere.
+            // A plugin that ends without reading has reported the reason elsewhere.
             let _ = stdin.write_all(netconf.to_string().as_bytes()).await;
         }
         let failed =
@@ -170,8 +169,8 @@ impl List {
         })
     }
 
-    /// What a plugin reads: its own part with the list's name and version, what it declared itself
-    /// capable of, and the result so far.
+    /// Input of a plugin: its own part with the list's name and version, its declared capabilities, and the result
+    /// so far.
     fn netconf(
         &self,
         plugin: &Value,

@@ -32,13 +32,13 @@ pub(super) struct PodEntry {
     pub(super) annotations: BTreeMap<String, String>,
     /// A request is at work on it.
     pub(super) busy: bool,
-    /// What the plugin answered; none before that.
+    /// The plugin's answer; `None` before that.
     pub(super) result: Option<Value>,
     pub(super) add_us: u64,
 }
 
 impl PodEntry {
-    /// What the plugin gave it: one address a family and interface.
+    /// Addresses from the plugin: one for each family and interface.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let ips = self.result.as_ref().and_then(|result| result["ips"].as_array());
         let text = ips.into_iter().flatten().filter_map(|ip| ip["address"].as_str());

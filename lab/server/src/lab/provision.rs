@@ -1,5 +1,5 @@
-//! What a node image and a DaemonSet put on a node: the plugin, its network configuration, and how
-//! the daemon is started.
+//! Files of a node image and a DaemonSet on a node: the plugin, its network configuration, and the daemon's
+//! command.
 
 use super::{ClusterAccess, LabError, cluster::KUBECONFIG};
 use config_settings::Settings;
@@ -15,9 +15,9 @@ use std::{
     process::Stdio,
 };
 
-/// How the daemon of a node is started.
+/// Command that starts a node's daemon.
 pub(super) struct DaemonCommand {
-    /// It does not end by SIGTERM.
+    /// True if it does not end on SIGTERM.
     pub(super) is_deaf: bool,
     pub(super) node: Node,
     pub(super) program: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct DaemonCommand {
 }
 
 impl DaemonCommand {
-    /// Starts it, contained; what it says is appended to [`DAEMON_LOG`].
+    /// Starts it in the daemon's container; appends its output to [`DAEMON_LOG`].
     pub(super) fn spawn(&self) -> Result<tokio::process::Child, LabError> {
         let path = on_machine(&self.node, DAEMON_LOG)?;
         make_parent(&path)?;
@@ -145,7 +145,7 @@ fn installing<T>(
     done.map_err(failed)
 }
 
-/// Where a node's file lies on this machine.
+/// Path of a node's file on this machine.
 pub(super) fn on_machine(node: &Node, inside: &str) -> Result<PathBuf, LabError> {
     let outside = "it lies in no folder of the node's own";
     node.on_machine(Path::new(inside))
@@ -161,9 +161,9 @@ pub(super) fn make_parent(path: &Path) -> Result<(), LabError> {
 pub(crate) const DAEMON_LOG: &str = "/var/log/ferrule/ipamd.log";
 /// The plugin's log as the node sees it.
 pub(crate) const PLUGIN_LOG: &str = "/var/log/ferrule/plugin.log";
-/// Where runtimes look for network configurations.
+/// Folder in which runtimes look for network configurations.
 pub(super) const CONFIG_DIR: &str = "/etc/cni/net.d";
-/// Where runtimes look for plugins.
+/// Folder in which runtimes look for plugins.
 pub(super) const PLUGIN_DIR: &str = "/opt/cni/bin";
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ enum Order {
 }
 
 impl Supervisor {
-    /// Of a node that is off; `wanted` says whether the daemon is to run once it is on.
+    /// For a node that is off; the daemon starts with the node if `wanted` is true.
     pub(super) fn new(node: String, wanted: bool) -> Self {
         let (orders, inbox) = mpsc::channel(8);
         let (show, view) = watch::channel(DaemonView::default());
@@ -37,12 +37,12 @@ impl Supervisor {
         Self { orders, view }
     }
 
-    /// What it is doing.
+    /// Current state of the daemon.
     pub(super) fn view(&self) -> DaemonView {
         self.view.borrow().clone()
     }
 
-    /// Keeps it running; one that runs with other settings is started anew.
+    /// Keeps it running; restarts it if its settings changed.
     pub(super) async fn start(&self, command: DaemonCommand) {
         self.order(Order::Start(command)).await;
     }
@@ -91,7 +91,7 @@ impl Supervisor {
 struct Task {
     node: String,
     wanted: bool,
-    /// How it is started; `None` while the node is off.
+    /// Its command; `None` while the node is off.
     command: Option<DaemonCommand>,
     child: Option<Child>,
     started: Option<Instant>,
@@ -253,7 +253,7 @@ fn send(pid: u32, signal: i32) -> Result<(), LabError> {
     kill(target, number).map_err(|err| failed(err.into()))
 }
 
-/// How long a daemon may take to end after SIGTERM.
+/// Time limit for a daemon to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(15);
 const FIRST_REST: Duration = Duration::from_millis(200);
 const LONGEST_REST: Duration = Duration::from_secs(10);

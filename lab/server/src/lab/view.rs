@@ -1,4 +1,4 @@
-//! How the lab shows itself.
+//! Views of the lab for the control socket.
 
 use super::{ClusterAccess, Lab, LabError, nodes::NodeEntry, pods::PodEntry};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};

@@ -7,16 +7,16 @@ use lab_fabric::{
 };
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-/// The subnets in the order in which the operator gave them: their names are letters in that order,
-/// while the truth lists them by ids that nobody chose.
+/// The subnets in the order in which the operator gave them. Their names are letters in that order. The truth lists
+/// them by random ids.
 pub(super) fn subnets(truth: &Truth) -> Vec<&TruthSubnet> {
     let mut subnets: Vec<_> = truth.subnets.iter().collect();
     subnets.sort_by(|a, b| a.name.cmp(&b.name));
     subnets
 }
 
-/// The facts of the VPC; EC2's API answers at base + 3 of the first subnet and the Kubernetes API
-/// server at base + 2, which EC2 reserves.
+/// The facts of the VPC. EC2 reserves base + 2 and base + 3 of the first subnet: the Kubernetes API server answers
+/// at base + 2 and EC2's API at base + 3.
 pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
     let first = subnets(truth).first()?.cidr;
     let subnets = truth.subnets.iter().map(|subnet| {
@@ -32,7 +32,7 @@ pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
     })
 }
 
-/// What the fabric is to be; instances without a profile are not of this lab.
+/// Desired state of the fabric; instances without a profile are not of this lab.
 pub(super) fn wanted(truth: &Truth, profiles: &BTreeMap<String, Profile>) -> Wanted {
     let mut wanted = Wanted::default();
     for instance in truth.instances.iter().filter(|i| i.state != InstanceState::Terminated) {
@@ -94,7 +94,7 @@ fn group(group: &SecurityGroup) -> GroupSpec {
 }
 
 fn rule(rule: &Rule) -> GroupRule {
-    // -1 is the lowest port as a range's begin, the highest as its end.
+    // -1 is the lowest port as a range's start, the highest as its end.
     let port = |value: i32, all: u16| u16::try_from(value).unwrap_or(all);
     let ports = rule.ports.unwrap_or((-1, -1));
     let ports = (port(ports.0, 0), port(ports.1, u16::MAX));

@@ -1,4 +1,4 @@
-//! Objects, of which the controller hears what matters to it.
+//! Objects with only the fields that the controller needs.
 
 use super::{HAS_TRUNK, POD_ENI};
 use config_crds::{CniNode, EniConfig};

@@ -1,4 +1,4 @@
-//! What a cluster lacks, written.
+//! Writes of the objects that a cluster lacks.
 
 use super::{ClusterError, HAS_TRUNK, POD_ENI, ask};
 use config_crds::CniNode;
