@@ -215,7 +215,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Interval between looks at the model if no change is pending.
+/// Longest wait between checks of the model, also if no change is pending.
 const IDLE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

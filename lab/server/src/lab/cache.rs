@@ -36,7 +36,7 @@ pub(super) fn keep(
     fs::write(&path, text.to_string()).map_err(LabError::file("write", &path))
 }
 
-/// The cached result, in the format of this version; `None` if the cached entry is of another network name.
+/// The cached result, in the format of this version; `None` if the ADD used another network name.
 pub(super) fn recall(
     node: &Node,
     network: &str,

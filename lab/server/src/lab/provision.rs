@@ -25,7 +25,7 @@ pub(super) struct DaemonCommand {
 }
 
 impl DaemonCommand {
-    /// Starts it in the daemon's container; appends its output to [`DAEMON_LOG`].
+    /// Starts it with the limits of the daemon's container; appends its output to [`DAEMON_LOG`].
     pub(super) fn spawn(&self) -> Result<tokio::process::Child, LabError> {
         let path = on_machine(&self.node, DAEMON_LOG)?;
         make_parent(&path)?;
