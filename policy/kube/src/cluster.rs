@@ -9,7 +9,7 @@ use kube::{
 use std::{path::Path, time::Duration};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long the server may be silent.
+/// Longest time without an answer of the server.
 const READ: Duration = Duration::from_secs(60);
 
 /// A cluster, as somebody with these credentials sees it.
@@ -20,11 +20,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The cluster of a kubeconfig: of this file, or where kubectl looks; of this context, or the current one.
-    /// Reaches nobody yet.
+    /// Reads the kubeconfig file `file`, or the files that kubectl reads. Uses the context `context`, or the current one.
+    /// Sends no request yet.
     ///
     /// # Errors
-    /// If there is none, or it cannot be used.
+    /// If no kubeconfig exists or the configuration is not usable.
     pub async fn connect(file: Option<&Path>, context: Option<&str>) -> Result<Self, KubeError> {
         let unusable = |error: &dyn std::error::Error| KubeError::Config { cause: causes(error) };
         let options = KubeConfigOptions {
@@ -56,7 +56,7 @@ impl Cluster {
         Ok(Self { client, name })
     }
 
-    /// What speaks to the API server, for those who ask for more than policy does.
+    /// The client of the API server, for callers that need more than policy reads.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -66,10 +66,10 @@ impl Cluster {
         &self.name
     }
 
-    /// An object at a path of the API server's, as JSON.
+    /// Gets an object at a path of the API server, as JSON.
     ///
     /// # Errors
-    /// If it is not there, or not for whoever asks.
+    /// If the object does not exist or the user may not read it.
     pub async fn get(&self, path: &str, what: &str) -> Result<String, KubeError> {
         let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError);

@@ -1,9 +1,9 @@
-//! What went wrong, for whom it goes wrong, and what to do.
+//! Errors of a read, each with its object and the next step.
 
 use config_model::causes;
 use thiserror::Error;
 
-/// Why a cluster is not read.
+/// Reasons why a cluster is not read.
 #[derive(Debug, Error)]
 pub enum KubeError {
     /// There is no usable kubeconfig.
@@ -25,7 +25,7 @@ pub enum KubeError {
         /// The server's words.
         said: String,
     },
-    /// Whoever asks is not known.
+    /// The API server does not accept the credentials.
     #[error(
         "the API server does not know who asks: {said}; renew the credentials of the kubeconfig"
     )]
@@ -53,12 +53,12 @@ pub enum KubeError {
 }
 
 impl KubeError {
-    /// What came is not what was asked for.
+    /// The answer has an unexpected form.
     pub fn odd(verb: &'static str, what: &str, error: &dyn std::error::Error) -> Self {
         Self::Failed { verb, what: what.to_owned(), cause: causes(error) }
     }
 
-    /// What the API server answered, or that it did not.
+    /// Converts an error answer of the API server, or the failure to get an answer.
     pub fn of(error: &kube::Error, verb: &'static str, what: &str) -> Self {
         let what = what.to_owned();
         let kube::Error::Api(status) = error else {

@@ -1,8 +1,8 @@
-//! What policy reads of a cluster, by lists: for people who ask once. Who follows the cluster watches it.
+//! Reads the objects that policy needs from a cluster, by lists. Programs that follow a cluster use watches instead.
 //!
-//! [`Cluster::connect`] takes a kubeconfig as kubectl does. [`Cluster::served`] says which of policy's kinds, and
-//! which network policies that nobody here enforces, the API server has; [`Cluster::list`] reads all
-//! objects of one.
+//! [`Cluster::connect`] takes a kubeconfig as kubectl does. [`Cluster::served`] lists the kinds of policy that the API
+//! server has, and the network policies of other vendors, which Ferrule does not enforce. [`Cluster::list`] reads all
+//! objects of one kind.
 
 mod cluster;
 mod error;

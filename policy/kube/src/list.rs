@@ -7,16 +7,16 @@ use policy_objects::{
 };
 use serde::Deserialize;
 
-/// How many objects a page has.
+/// Objects per page.
 const PAGE: usize = 500;
-/// How often a list is begun anew because its continuation was forgotten.
+/// Number of restarts of a list whose continuation token expired.
 const AGAIN: usize = 3;
 
 /// An object, or why it is none.
 #[derive(Debug)]
 pub struct Item {
     pub read: Result<Parsed, ReadError>,
-    /// Its resource version, which orders those of one kind; 0 where the server said none.
+    /// Resource version of the list, which orders versions of one kind; 0 if the server sent none.
     pub version: u64,
 }
 
@@ -26,10 +26,10 @@ pub struct Listed {
 }
 
 impl Cluster {
-    /// Reads all objects of a kind. Says how many there are after each page.
+    /// Reads all objects of a kind. Reports the count so far after each page.
     ///
     /// # Errors
-    /// If the server does not list them, or what it says is no list.
+    /// If the server does not list them, or the answer is not a list.
     pub async fn list(
         &self,
         resource: &Resource,

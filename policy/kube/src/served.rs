@@ -1,4 +1,4 @@
-//! Which kinds an API server has.
+//! Kinds that an API server has.
 
 use crate::{Cluster, KubeError};
 use kube::discovery::{Discovery, Scope, verbs};
@@ -7,7 +7,7 @@ use policy_objects::Kind;
 /// A kind as an API server has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Which of policy's kinds it is; none of a kind of others, or of an old version.
+    /// `None` for a kind that policy does not read, or for an old version.
     pub kind: Option<Kind>,
     /// Its group and version, as in `apiVersion`.
     pub api_version: String,
@@ -35,25 +35,25 @@ impl Resource {
     }
 }
 
-/// Whether a kind that is not read is somebody's network policy, or belongs to one.
+/// True if a kind that is not read is a network policy of another vendor, or belongs to one.
 pub fn is_policy(kind: &str) -> bool {
     kind.ends_with("NetworkPolicy") || OTHERS.contains(&kind)
 }
 
-/// What other vendors' network policies are made of.
+/// Kinds that network policies of other vendors use.
 const OTHERS: [&str; 5] =
     ["NetworkSet", "GlobalNetworkSet", "CiliumCIDRGroup", "ClusterGroup", "ExternalEntity"];
 
 impl Cluster {
-    /// The kinds that policy reads, in the order of [`Kind::ALL`], then network policies of others.
+    /// The kinds that policy reads, in the order of [`Kind::ALL`], then network policies of other vendors.
     ///
     /// # Errors
-    /// If the API server does not say what it has.
+    /// If the API server does not list its resources.
     pub async fn served(&self) -> Result<Vec<Resource>, KubeError> {
         let at_once = Discovery::new(self.client.clone()).run_aggregated().await;
         let found = match at_once {
             Ok(found) => found,
-            // Before 1.30 it was not said at once everywhere.
+            // Servers before 1.30 do not list all kinds in one answer.
             Err(kube::Error::Service(error)) => {
                 let error = kube::Error::Service(error);
                 return Err(KubeError::of(&error, "list", KINDS));
