@@ -15,12 +15,12 @@ pub struct Tier {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AntreaPolicy {
     pub meta: Meta,
-    /// Its tier's name, as it is written but for the old capitalised ones; `application` if it is not said.
+    /// As written, except the old capitalized names of tiers; `application` if absent.
     pub tier: String,
     /// Lower first; finite. Not understood: before every other of the tier, for no rule is understood
     /// either, and what denies denies all.
     pub priority: f64,
-    /// What it is about, unless its rules say so.
+    /// Subjects of the policy; empty if its rules have their own.
     pub applied_to: Vec<Subject<AntreaAppliedTo>>,
     pub ingress: Vec<AntreaEntry>,
     pub egress: Vec<AntreaEntry>,
@@ -29,12 +29,12 @@ pub struct AntreaPolicy {
 /// A rule, with what it is about also where the rest of it is not understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AntreaEntry {
-    /// What it is about; empty: what the policy is about.
+    /// Subjects of the rule; if empty, those of the policy apply.
     pub applied_to: Vec<Subject<AntreaAppliedTo>>,
     pub rule: Read<AntreaRule>,
 }
 
-/// What a policy or a rule is about.
+/// A subject of a policy or of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AntreaAppliedTo {
     /// Pods; both `None`: an empty item, which is nothing in a ClusterNetworkPolicy and the whole
@@ -49,8 +49,8 @@ pub enum AntreaAppliedTo {
     Group(String),
     /// Pods of a service account.
     ServiceAccount(Named),
-    /// What comes to a Service from outside the cluster; it is not supported, and cannot be told from
-    /// what else comes to its pods. `None`: it is not understood which Service, so it may be any pod's.
+    /// Traffic to a Service from outside the cluster. It is not supported, because at the pods it cannot be
+    /// distinguished from other traffic. `None`: the Service is not understood, so it may have any pod.
     Service(Option<Named>),
     /// Nodes, which are no pods: it is not supported.
     Nodes,
@@ -69,7 +69,7 @@ pub struct AntreaRule {
     pub ports: Vec<AntreaPort>,
     /// A Service's address that was asked for (`toServices`); egress alone, and then no peers and ports.
     pub services: Vec<Named>,
-    /// Whether and how it is logged.
+    /// `None` if the rule does not log.
     pub logging: Option<Logging>,
 }
 
@@ -79,7 +79,7 @@ pub enum AntreaAction {
     Allow,
     /// Dropped.
     Drop,
-    /// Refused, and the sender is told.
+    /// Drops the packet and informs the sender.
     Reject,
     /// On to NetworkPolicies.
     Pass,
@@ -130,7 +130,7 @@ pub enum AntreaPeer {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NamespaceMatch {
     Same,
-    /// It has the same values of these labels, all of which the subject's has; at least one.
+    /// Namespaces with the subject's values of these labels; at least one label. The subject has all of them.
     SameLabels(Vec<String>),
 }
 
@@ -162,7 +162,7 @@ pub struct Icmp {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
-    /// What the log calls them; empty if it is not said.
+    /// The label of the rule in the log; empty if absent.
     pub label: String,
 }
 
@@ -170,15 +170,14 @@ pub struct Logging {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub meta: Meta,
-    /// Who is in it; of one that is not understood nobody knows.
+    /// Members of the group; unknown if the spec is not understood.
     pub spec: Read<GroupSpec>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupSpec {
-    /// Nobody.
+    /// A group without members.
     Empty,
-    /// Pods.
     Pods {
         /// Of these namespaces; `None`: of all (ClusterGroup), or of the Group's own.
         namespaces: Option<Selector>,
@@ -198,8 +197,8 @@ pub enum GroupSpec {
 }
 
 impl FqdnPattern {
-    /// Whether a name, in any case, is meant. A dot at the end of a name or of a pattern is a
-    /// character like another, but for a name from DNS, where callers leave it out.
+    /// True if the pattern matches a name, in any case. A dot at the end of a name or a pattern is an ordinary
+    /// character. Callers remove it from names that come from DNS.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.to_ascii_lowercase();
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());

@@ -1,4 +1,4 @@
-//! What policies speak of: pods, namespaces, nodes, Services.
+//! Objects that policies refer to: pods, namespaces, nodes, Services.
 
 use crate::{Labels, Meta, Protocol, Read, Selector};
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ pub struct Pod {
     pub meta: Meta,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,
-    /// It has the network of its node: no policy selects it, neither as subject nor as peer.
+    /// True if the pod uses its node's network: no policy selects it, neither as subject nor as peer.
     pub host_network: bool,
     pub service_account: String,
     pub phase: Phase,
@@ -22,9 +22,9 @@ pub struct Pod {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It runs or will run; also while it is being deleted.
+    /// The pod runs or will run; also while it is being deleted.
     Live,
-    /// It succeeded or failed: its address may be another's at once.
+    /// The pod succeeded or failed: another pod may have its address at once.
     Ended,
 }
 
@@ -51,12 +51,12 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub meta: Meta,
-    /// What its pods' labels are; `None` for one without a selector, which has no pods of its own.
+    /// Selects its pods by their labels; `None` for a Service without a selector, which has no pods of its own.
     pub selector: Read<Option<Selector>>,
     /// `spec.clusterIPs`, or `spec.clusterIP`; empty for a headless one.
     pub cluster_ips: Read<Vec<IpAddr>>,
-    /// Where it is reached besides: `spec.externalIPs`, and what a load balancer has in `status`. Not
-    /// `spec.loadBalancerIP`, which is a wish.
+    /// Other addresses of the Service: `spec.externalIPs`, and the load balancer's addresses in `status`. Not
+    /// `spec.loadBalancerIP`, which is only a request.
     pub outer_ips: Vec<IpAddr>,
     pub ports: Vec<ServicePort>,
 }

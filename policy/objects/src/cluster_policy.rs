@@ -6,7 +6,7 @@ use crate::{Cidr, Meta, PortName, PortRange, Protocol, Read, Selector, Subject};
 pub struct ClusterPolicy {
     pub meta: Meta,
     pub dialect: Dialect,
-    /// Where in the order it stands; `Admin` where it is not understood (and no rule is).
+    /// Place in the order; `Admin` if it is not understood (then no rule is either).
     pub tier: ClusterTier,
     /// Within the tier, lower first; 0 to 1000 where the API server has seen to it. Not
     /// understood: before every other, for no rule is understood either, and what denies denies all.
@@ -25,7 +25,7 @@ pub enum Dialect {
     Aws,
 }
 
-/// Where in the order a policy stands.
+/// Place of a policy in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClusterTier {
     /// Before NetworkPolicies.
@@ -62,13 +62,12 @@ pub struct NamespacedPods {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterPeer {
-    /// Pods.
     Pods(NamespacedPods),
     /// Addresses, those of pods included; egress alone.
     Networks(Vec<Cidr>),
     /// The addresses of these nodes; egress alone.
     Nodes(Selector),
-    /// What these names lead to; egress and `Accept` alone.
+    /// Addresses of these names; egress and `Accept` only.
     Domains(Vec<DomainName>),
 }
 
@@ -90,7 +89,7 @@ pub enum ProtocolMatch {
 }
 
 impl DomainName {
-    /// Whether a name, in any case and with or without a dot at its end, is meant.
+    /// True if the pattern matches a name, in any case and with or without a dot at its end.
     pub fn matches(&self, name: &str) -> bool {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         match self {

@@ -1,7 +1,7 @@
-//! Objects of old API versions, as the current ones have them.
+//! Converts objects of old API versions to the current ones.
 //!
-//! Nothing is lost silently: what the current version cannot say is an error that names the field, and
-//! what was chosen is a note.
+//! The conversion loses no field silently. A field that the current version cannot express is an error with the name
+//! of the field. A choice of the conversion is a note.
 
 mod admin;
 
@@ -17,22 +17,22 @@ use serde_json::{Map, Value};
 pub struct Converted {
     /// The object, without what only an API server sets.
     pub object: Value,
-    /// What was chosen, and what reading it has to say.
+    /// Choices of the conversion, and the notes of reading the object.
     pub notes: Vec<Note>,
 }
 
-/// Why there is no object of a current version.
+/// Reasons why the conversion yields no object of a current version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
-    /// It is no object of an old version; `current` if it is one of a current version.
+    /// Not an object of an old version; `current` if it has a current version.
     #[error("{kind} of `{api_version}` {}", if *current { "is current" } else { "is no old version of a policy" })]
     NotOld {
         api_version: String,
         kind: String,
-        /// Nothing has to be done.
+        /// True if the object needs no conversion.
         current: bool,
     },
-    /// The current version cannot say this.
+    /// The current version cannot express this field.
     #[error("`{field}` cannot be carried over: {cause}")]
     Lost { field: String, cause: String },
 }

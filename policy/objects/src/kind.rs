@@ -133,7 +133,7 @@ impl Kind {
         }
     }
 
-    /// It is a policy, or what policies name: no field of its spec is left unread.
+    /// True for a policy and for an object that policies name: reading skips no field of its spec.
     pub fn is_policy(self) -> bool {
         !matches!(self, Self::Pod | Self::Namespace | Self::Node | Self::Service)
     }

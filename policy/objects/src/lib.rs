@@ -1,15 +1,14 @@
-//! The Kubernetes objects that network policy is made of, trimmed to what policy reads, as they are read.
+//! The Kubernetes objects that network policy uses, reduced to the fields that policy reads.
 //!
-//! Reading never fails as a whole because of a part: what is not understood stays in its place as
-//! [`Read::Unknown`] with the reason, and whoever decides lets it fail closed. What is odd but valid is
-//! read, and said by a [`Note`]. This crate decides nothing: it knows no order of policies, no matching
-//! of packets and no groups' members.
+//! Reading never fails as a whole because of a part. A part that is not understood stays in its place as
+//! [`Read::Unknown`] with the reason, and the caller lets it fail closed. A part that is odd but valid is
+//! read and reported by a [`Note`]. This crate decides nothing: it has no order of policies, no matching
+//! of packets and no members of groups.
 //!
-//! [`Object::read`] reads one object, [`Object::read_all`] a document that may be a list; both have a
-//! form for a [`serde_json::Value`] that came from YAML. [`ReadError`] says what of the identity could
-//! not be read; a kind that is not ours is [`ReadError::Foreign`]. [`page`] reads
-//! pages of lists: pods and namespaces borrowed by the page, other kinds as objects, one by one. [`convert`]
-//! writes objects of old API versions as the current ones have them.
+//! [`Object::read`] reads one object, [`Object::read_all`] a document that may be a list. Both have a
+//! form for a [`serde_json::Value`] that came from YAML. [`ReadError`] names the part of the identity that cannot be
+//! read; other kinds are [`ReadError::Foreign`]. [`page`] reads pages of lists one item at a time: pods and namespaces
+//! borrow from the page, other kinds are objects. [`convert`] converts objects of old API versions to the current ones.
 
 mod address;
 mod antrea;

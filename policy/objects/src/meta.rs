@@ -1,4 +1,4 @@
-//! What every object has.
+//! Metadata of every object.
 
 use crate::Labels;
 
@@ -13,18 +13,18 @@ pub struct Meta {
     pub labels: Labels,
     /// Its annotations that policy reads: [`LOGGING`] of namespaces, [`MIRROR`] of pods, and no other.
     pub annotations: Labels,
-    /// When it was made, as written (`2026-01-31T10:00:00Z`, which sorts as text); empty if it is not said.
+    /// Creation time as written (`2026-01-31T10:00:00Z`, which sorts as text); empty if absent.
     pub created: String,
-    /// Counts changes of its spec; 0 if it is not said.
+    /// Counts changes of its spec; 0 if absent.
     pub generation: i64,
 }
 
 /// The label of a namespace that is its name.
 pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// The annotation of a mirror pod, which stands in the API for a static pod of a node: the UID that the kubelet has given
-/// that one, and tells the runtime. The API server gives the mirror pod another. It can be set at creation alone, and by
-/// whoever may create the pod.
+/// Annotation of a mirror pod, which represents a static pod of a node in the API. The value is the UID that the
+/// kubelet gave the static pod and sends to the runtime. The API server gives the mirror pod another UID. The
+/// annotation can be set only at creation, by any client that may create the pod.
 pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The annotation of a namespace that has its NetworkPolicies logged.

@@ -12,9 +12,9 @@ pub struct NetworkPolicy {
     pub subject: Subject<Selector>,
     /// Its directions, as they are given or follow from the rules; both where they are not understood.
     pub types: Vec<PolicyType>,
-    /// What is let in; dead letters where `types` lack Ingress.
+    /// Allowed ingress; without effect if `types` lacks Ingress.
     pub ingress: Vec<Read<NetworkRule>>,
-    /// What is let out; dead letters where `types` lack Egress.
+    /// Allowed egress; without effect if `types` lacks Egress.
     pub egress: Vec<Read<NetworkRule>>,
 }
 
@@ -44,7 +44,6 @@ pub struct NetworkRule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetworkPeer {
-    /// Pods.
     Pods {
         /// Of these namespaces; `None`: of the policy's own.
         namespaces: Option<Selector>,

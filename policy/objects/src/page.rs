@@ -1,9 +1,9 @@
-//! Pages of lists, as API servers send them: one item at a time, never a page as a tree.
+//! Pages of lists as API servers send them. Reads one item at a time and never builds a tree of a page.
 //!
-//! [`pods`], [`namespaces`] and [`network_policies`] lend what they read from the page, trimmed;
-//! [`objects`] reads items of any kind. An item that is odd in any way is read as [`Object::read_as`] reads it, one that is no
-//! object or has no name is handed over as an error, and the others stand. What people should know of
-//! pods and namespaces, [`objects`] says.
+//! [`pods`], [`namespaces`] and [`network_policies`] borrow the fields that they need from the page;
+//! [`objects`] reads items of any kind. An odd item is read as [`Object::read_as`] reads it. An item without a name,
+//! or one that is not an object, is passed on as an error, and the other items stay valid. Only [`objects`] reports
+//! notes on pods and namespaces.
 
 mod borrowed;
 mod cursor;
@@ -84,7 +84,7 @@ where
 }
 
 /// Reads a page of objects of a kind. NetworkPolicies as API servers write them are read without a
-/// tree; where nothing is to be said of an item, its notes are empty and take no memory.
+/// tree. An item without notes has an empty list, which allocates no memory.
 pub fn objects<E>(kind: Kind, page: &[u8], mut each: E) -> Result<Page, PageError>
 where
     E: FnMut(Result<Parsed, ReadError>),

@@ -6,11 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
-    /// SCTP.
     Sctp,
 }
 
@@ -32,7 +29,7 @@ pub enum TargetPort {
 }
 
 impl PortRange {
-    /// Whether a port is in it.
+    /// True if a port is in the range, ends included.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

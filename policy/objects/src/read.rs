@@ -25,7 +25,7 @@ use tree::{At, Doubt, Notes};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parsed {
     pub object: Object,
-    /// What is odd or not understood, in the order of the object.
+    /// Parts that are odd or not understood, in the order of the object.
     pub notes: Vec<Note>,
 }
 
@@ -49,7 +49,7 @@ impl Object {
         }
     }
 
-    /// Reads one object of a kind that is known from elsewhere: items of a list do not say it.
+    /// Reads one object of a kind that the caller knows: items of a list do not contain it.
     pub fn read_as(kind: Kind, value: &Value) -> Result<Parsed, ReadError> {
         let map = value.as_object().ok_or(ReadError::NoObject)?;
         let mut notes = Notes::default();
@@ -90,7 +90,7 @@ impl Object {
         };
         let items = match value.get("items") {
             Some(Value::Array(items)) => items,
-            // What a server writes of none.
+            // Servers write `null` for an empty list.
             Some(Value::Null) => return Vec::new(),
             _ if of.is_empty() || Kind::of_any_version(version, of).is_some() => {
                 return vec![Err(ReadError::NoItems { kind: format!("{of}List") })];
@@ -155,13 +155,13 @@ fn unknown(rule: &At<'_>, doubt: &Doubt) -> Unknown {
     Unknown { why: doubt.why(), name: said("name"), action: said("action") }
 }
 
-/// Whether a policy has no rule at all.
+/// True if a policy has no rules at all.
 fn is_silent(spec: &At<'_>) -> bool {
     let none = |key| spec.items(key).is_ok_and(|items| items.len() == 0);
     spec.value.is_object() && none("ingress") && none("egress")
 }
 
-/// What becomes of a rule with an action that is not understood.
+/// Effect of a rule with an action that is not understood.
 fn becomes(rule: Option<&At<'_>>) -> &'static str {
     match rule.map(|rule| word(rule.value, "action")) {
         Some("Allow" | "Accept") => "the rule allows nothing until that is mended",

@@ -1,4 +1,4 @@
-//! What was read, and what was not understood.
+//! Parts of objects that were read, and parts that were not understood.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Read<T> {
     Known(T),
-    /// Some of it is not: whoever decides lets it fail closed.
+    /// A part is not understood: the component that decides lets it fail closed.
     Unknown(Unknown),
 }
 
-/// Why a part is not understood, and what of it could be read nevertheless.
+/// Reason why a part is not understood, and the content that could still be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// The object's field and the cause, for people.
@@ -30,30 +30,30 @@ impl<T> Read<T> {
     }
 }
 
-/// Whom a policy, or a rule of it, is about.
+/// Subject of a policy or of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject<T> {
     pub selects: T,
-    /// Why not all of it is understood; then it selects at least those that were meant: a requirement
-    /// that is not understood is left out.
+    /// Reason why a part is not understood. The subject then selects at least the intended pods: a requirement
+    /// that is not understood is omitted.
     pub doubt: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is enforced, perhaps not as its author thought: host bits in a CIDR.
+    /// The part is enforced, but perhaps not as the author intended: host bits in a CIDR.
     Warning,
-    /// It is not understood and fails closed.
+    /// The part is not understood and fails closed.
     Error,
 }
 
-/// What people should know of an object.
+/// A note for people about an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Note {
     pub severity: Severity,
     /// The field, such as `spec.ingress[0].from[1].ipBlock.cidr`.
     pub field: String,
-    /// What is odd or not understood, what becomes of it, and what to do.
+    /// The part that is odd or not understood, the effect, and the next step.
     pub text: String,
 }

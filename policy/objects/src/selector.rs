@@ -34,7 +34,7 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// Whether labels fulfil all requirements.
+    /// True if labels meet all requirements.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
@@ -47,7 +47,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// Whether labels fulfil it.
+    /// True if labels meet the requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         match &self.operator {

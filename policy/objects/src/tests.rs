@@ -1,4 +1,4 @@
-//! What is read of objects.
+//! Tests of reading objects.
 
 mod antrea;
 mod cluster;

@@ -9,7 +9,7 @@ use crate::{
 /// An item of a page of NetworkPolicies.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyItem<'a> {
-    /// All of it is understood, and nothing is to be said of it.
+    /// The object is completely understood and has no notes.
     Borrowed(PolicyView<'a>),
     /// Anything else.
     Read(Box<Parsed>),
@@ -21,9 +21,9 @@ pub struct PolicyView<'a> {
     pub meta: MetaView<'a>,
     /// The pods of its namespace that it is about.
     pub subject: SelectorView<'a>,
-    /// What is let in; `None`: it says nothing of that direction.
+    /// Allowed ingress; `None`: the policy does not apply to ingress.
     pub ingress: Option<Vec<RuleView<'a>>>,
-    /// What is let out; `None`: it says nothing of that direction.
+    /// Allowed egress; `None`: the policy does not apply to egress.
     pub egress: Option<Vec<RuleView<'a>>>,
 }
 
@@ -38,7 +38,6 @@ pub struct RuleView<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerView<'a> {
-    /// Pods.
     Pods {
         /// Of these namespaces; `None`: of the policy's own.
         namespaces: Option<SelectorView<'a>>,
@@ -175,7 +174,7 @@ impl From<SelectorView<'_>> for Selector {
 }
 
 impl<'a> PolicyView<'a> {
-    /// Of an object; `None` if some of it is not understood, or more than such a policy can say.
+    /// Borrows from an object; `None` if a part is not understood or a view cannot express it.
     pub fn of(policy: &'a NetworkPolicy) -> Option<Self> {
         let NetworkPolicy { meta, flavor, subject, types, ingress, egress } = policy;
         if *flavor != Flavor::Kubernetes || subject.doubt.is_some() {

@@ -5,29 +5,29 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Deserializer, Value};
 
-/// What a page says of itself.
+/// Metadata of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// Its items' `apiVersion`.
     pub api_version: String,
     /// Its own `kind`, such as `PodList`.
     pub kind: String,
-    /// Where the next page goes on; empty if this is the last.
+    /// Continuation token of the next page; empty if this is the last.
     pub next: String,
-    /// What was read is of this version.
+    /// Version of the list.
     pub resource_version: String,
-    /// How many items there were.
+    /// Number of items on the page.
     pub items: usize,
 }
 
-/// Why a page was not read to its end. Items that came before were handed over.
+/// Reasons why a page was not read to its end. Earlier items were already passed to the caller.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// It is cut off, or no JSON.
+    /// The page is truncated or not JSON.
     #[error("the page cannot be parsed behind byte {offset}, where {items} items were read")]
     NotJson {
         offset: usize,
-        /// How many items were.
+        /// Number of items before the error.
         items: usize,
         #[source]
         source: serde_json::Error,
@@ -36,10 +36,10 @@ pub enum PageError {
     #[error("the page is no list at byte {offset}, where {items} items were read")]
     NoList {
         offset: usize,
-        /// How many items were.
+        /// Number of items before the error.
         items: usize,
     },
-    /// It is an object without items: perhaps the server's refusal.
+    /// The object has no items: perhaps the server refused the request.
     #[error("the page has no items: it is a `{kind}`")]
     NoItems { kind: String },
 }
@@ -146,7 +146,7 @@ impl<'p> Cursor<'p> {
                 self.offset += values.byte_offset();
                 Ok(value)
             }
-            // Nothing is left: the same error as for half a value.
+            // The input is at its end: the same error as for half a value.
             None => serde_json::from_slice(b""),
         }
     }

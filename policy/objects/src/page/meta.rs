@@ -1,4 +1,4 @@
-//! What every object has, and namespaces, which have nothing else.
+//! Metadata of every object, and namespaces, which have no other fields.
 
 use super::scan::{Once, Scan};
 use crate::{LOGGING, Labels, Meta, NAME_LABEL, Namespace};

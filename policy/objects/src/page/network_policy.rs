@@ -1,5 +1,5 @@
-//! NetworkPolicies as API servers write them. What has anything odd is left to the slow way, so that
-//! both never differ: here is no leniency and no note.
+//! NetworkPolicies as API servers write them. Any odd item is left to the slow reader, so that
+//! the two readers never differ: this one has no leniency and no notes.
 
 use super::borrowed::{
     OperatorView, PeerView, PolicyView, RequirementView, RuleView, SelectorView, ValuesView,
@@ -29,7 +29,7 @@ pub(super) fn policy<'p>(scan: &mut Scan<'p>) -> Option<PolicyView<'p>> {
     })?;
     let Spec { pods, types, ingress, egress } = spec?;
     let (lets_in, lets_out) = types.unwrap_or((true, !egress.is_empty()));
-    // Rules of a direction that it lacks are dead letters, of which something is to be said.
+    // Rules of a direction that the policy lacks have no effect, which is worth a note.
     if !lets_in && !ingress.is_empty() || !lets_out && !egress.is_empty() {
         return None;
     }
@@ -79,7 +79,7 @@ impl<'p> Spec<'p> {
     }
 }
 
-/// Whether Ingress and Egress are said; `None` within if neither is.
+/// Returns whether Ingress and Egress are present; `None` within if neither is.
 fn said(scan: &mut Scan<'_>) -> Option<Option<(bool, bool)>> {
     let mut seen = Once::default();
     let (mut ingress, mut egress) = (false, false);

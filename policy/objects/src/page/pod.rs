@@ -12,7 +12,7 @@ pub struct PodView<'a> {
     pub meta: MetaView<'a>,
     /// The node that it is bound to; empty as long as there is none.
     pub node: Cow<'a, str>,
-    /// It has the network of its node.
+    /// True if the pod uses its node's network.
     pub host_network: bool,
     pub service_account: Cow<'a, str>,
     pub phase: Phase,

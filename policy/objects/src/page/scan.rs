@@ -1,10 +1,10 @@
 //! JSON read forward, without a tree and without a copy.
 //!
-//! `None` stands for anything odd, also for what is no JSON: whoever reads goes back and takes the slow
-//! way, which says what it is. What is skipped is followed by its texts and brackets alone.
+//! `None` stands for any odd input, also for input that is not JSON. The caller then uses the slow reader, which
+//! reports the cause. Skipped values are checked only for strings and brackets.
 
-/// A page: its bytes, and, if all of it is, its text. It is asked once: texts of an item are short, and
-/// to ask for each takes longer than to read it.
+/// A page: its bytes, and its text if all of it is UTF-8. The check runs once: texts of an item are short, and
+/// a check of each would take longer than reading it.
 #[derive(Clone, Copy)]
 pub(super) struct Text<'p> {
     bytes: &'p [u8],
@@ -142,12 +142,12 @@ impl<'p> Scan<'p> {
         self.digits()?.parse().ok()
     }
 
-    /// Whether a text is next.
+    /// True if a string is next.
     pub(super) fn is_text(&mut self) -> bool {
         self.next() == Some(b'"')
     }
 
-    /// Whether `null` was next; it is taken.
+    /// True if `null` was next; consumes it.
     pub(super) fn null(&mut self) -> bool {
         self.word(b"null")
     }

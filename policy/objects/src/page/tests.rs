@@ -57,7 +57,7 @@ fn what_api_servers_write_is_read_without_a_tree() {
     assert!(meta::namespace(&mut Scan::at(scan::Text::new(text.as_bytes()), 0)).is_some());
 }
 
-/// What the lending way and the other one read of a pod.
+/// Results of the borrowing reader and of the other reader for a pod.
 fn both(pod: &Value) -> (Option<Pod>, Option<Pod>) {
     let borrowed = borrowed_pod(&page("Pod", std::slice::from_ref(pod)));
     let read = Object::read_as(Kind::Pod, pod).ok().map(|parsed| parsed.object);
@@ -218,7 +218,7 @@ fn a_policy_is_read_without_a_tree_as_it_is_with_one_whatever_is_replaced() {
     assert!(without_tree > 80 && with_notes > 500, "{without_tree} {with_notes}");
 }
 
-/// An item's text in which a value stands under a key of it once more, before all keys or behind them.
+/// An item's text in which one key occurs a second time with a value, before all keys or behind them.
 fn twice(item: &Value, way: &str, other: &Value, before: bool) -> Option<String> {
     let (above, key) = way.rsplit_once('/')?;
     let mut item = item.clone();
@@ -352,7 +352,7 @@ fn a_text_ends_where_it_does_whatever_is_before_and_behind_it() {
                 assert_eq!(scan.offset(), word.len() + 2);
                 let mut scan = Scan::at(scan::Text::new(text.as_bytes()), 0);
                 assert_eq!((scan.skip(), scan.offset()), (Some(()), word.len() + 2));
-                // What comes later on the page is no text: this one is.
+                // A later part of the page is not UTF-8: this part is.
                 let mut bytes = text.into_bytes();
                 bytes.push(0xff);
                 let mut scan = Scan::at(scan::Text::new(&bytes), 0);

@@ -105,7 +105,7 @@ fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<f64, Doubt> {
     let priority = at.value.as_f64().filter(|number| number.is_finite());
     let priority = priority.ok_or_else(|| at.doubt("it is no number within 1 to 10000"))?;
     if !(1.0..=10_000.0).contains(&priority) {
-        // Of a huge number most digits say nothing.
+        // Most digits of a huge number carry no information.
         let said =
             if priority.abs() < 1e15 { priority.to_string() } else { format!("{priority:e}") };
         notes.warn(&at, format!("{said} is not within 1 to 10000: API servers refuse it"));
@@ -126,14 +126,14 @@ fn said_twice(spec: &At<'_>, notes: &mut Notes) {
     }
 }
 
-/// What every rule of a policy is read with.
+/// Context for reading every rule of a policy.
 struct Reader {
     scope: Scope,
     namespace: String,
-    /// Why the spec is not understood as a whole.
+    /// Reason why the spec is not understood as a whole.
     odd: Option<Doubt>,
     whole: Option<Doubt>,
-    /// The policy itself says of nobody that it is about them.
+    /// True if the policy itself has no subjects.
     alone: bool,
 }
 
@@ -150,7 +150,7 @@ impl Reader {
                 vec![self.lost(&doubt, notes)]
             }
         };
-        // What is not understood may be rules.
+        // A part that is not understood may be rules.
         entries.extend(self.odd.as_ref().map(|doubt| self.lost(doubt, notes)));
         entries
     }
@@ -220,7 +220,7 @@ impl Reader {
     }
 }
 
-/// Where the peers are, and what else a rule may say.
+/// Field of the peers, and the other fields that a rule may have.
 fn fields(direction: PolicyType) -> (&'static str, &'static [&'static str]) {
     match direction {
         PolicyType::Ingress => ("from", &FIELDS[..9]),

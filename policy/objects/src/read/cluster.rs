@@ -108,7 +108,7 @@ pub(super) fn service(meta: Meta, spec: &At<'_>, status: &At<'_>, notes: &mut No
     Service { meta, selector, cluster_ips, outer_ips: outer_ips(spec, status, notes), ports }
 }
 
-/// What is not understood of them is passed over: no policy reads them.
+/// Skips parts that are not understood: no policy reads them.
 fn outer_ips(spec: &At<'_>, status: &At<'_>, notes: &mut Notes) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for item in values(spec, "externalIPs", notes) {
@@ -151,7 +151,7 @@ fn service_selector(spec: &At<'_>) -> Result<Option<Selector>, Doubt> {
     Ok(Some(Selector { requirements }).filter(|selector| !selector.requirements.is_empty()))
 }
 
-/// What is not understood is told, with what becomes of it.
+/// Adds a note with the effect if the value is not understood.
 fn known<T>(read: Result<T, Doubt>, becomes: &str, notes: &mut Notes) -> Read<T> {
     match read {
         Ok(known) => Read::Known(known),
@@ -228,7 +228,7 @@ fn container_port(item: &At<'_>, name: &At<'_>) -> Result<ContainerPort, Doubt> 
     })
 }
 
-/// Says that it is none, where what is within is then not there.
+/// Adds a note if the value is not an object; the fields in it then count as absent.
 fn is_object(at: &At<'_>, notes: &mut Notes) -> bool {
     let is = at.value.is_object();
     if !is {

@@ -43,7 +43,7 @@ pub(super) fn policy(
     }
     let mut read = |direction| rules(spec, direction, dialect, whole.as_ref(), notes);
     let (mut ingress, mut egress) = (read(PolicyType::Ingress), read(PolicyType::Egress));
-    // What is not understood may be rules.
+    // A part that is not understood may be rules.
     if let Some(doubt) = &odd {
         ingress.extend(lost(&ingress, doubt));
         egress.extend(lost(&egress, doubt));

@@ -1,25 +1,25 @@
-//! Why nothing could be read.
+//! Reasons why an object could not be read.
 
 use super::word;
 use crate::Kind;
 use serde_json::Value;
 
-/// What of an object's identity could not be read.
+/// Part of an object's identity that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It cannot be parsed at all.
+    /// The input cannot be parsed at all.
     #[error("this is not JSON")]
     NotJson {
-        /// Where, and why.
+        /// Position and cause.
         #[source]
         source: serde_json::Error,
     },
-    /// It is a list, a number, a text.
+    /// The input is a list, a number or a string.
     #[error(
         "this is no object: write one with `apiVersion` and `kind`, or a List that has such as `items`"
     )]
     NoObject,
-    /// Nothing says of what kind it is.
+    /// The input has no `kind`.
     #[error("it lacks `apiVersion` or `kind`: write both")]
     NoKind,
     /// A list of nothing that can be found.

@@ -1,4 +1,4 @@
-//! What names may look like.
+//! Syntax of names.
 
 use super::tree::{At, Doubt};
 use crate::{DomainName, FqdnPattern};

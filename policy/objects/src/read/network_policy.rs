@@ -26,7 +26,7 @@ pub(super) fn policy(
     let ingress = rules(spec, PolicyType::Ingress, flavor, whole.as_ref(), notes);
     let egress = rules(spec, PolicyType::Egress, flavor, whole.as_ref(), notes);
     let said = types(spec, !egress.is_empty(), notes);
-    // What is not understood may be a direction.
+    // A part that is not understood may be a direction.
     let types = if whole.is_some() { BOTH.to_vec() } else { said };
     for (direction, rules) in [(PolicyType::Ingress, &ingress), (PolicyType::Egress, &egress)] {
         if !rules.is_empty() && !types.contains(&direction) {

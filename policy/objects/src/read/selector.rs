@@ -92,7 +92,7 @@ fn checked_key(key: &str, at: &At<'_>) -> Result<String, Doubt> {
     }
 }
 
-/// A value that no label can have was accepted by older API servers, and means what it says.
+/// Keeps a value that no label can have. Older API servers accepted such values, and they are taken literally.
 fn checked_value(at: &At<'_>, notes: &mut Notes) -> Result<String, Doubt> {
     let value = at.text()?;
     if !is_label_value(value) {

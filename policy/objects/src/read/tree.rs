@@ -44,7 +44,7 @@ impl<'a> At<'a> {
         Some(At { above: Some(self), step: Step::Key(key), value })
     }
 
-    /// What is understood of an object is these keys and no other.
+    /// Fails if an object has a key that is not in `known`.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Doubt> {
         let map = self.value.as_object().ok_or_else(|| self.unlike("an object"))?;
         let odd =
@@ -87,7 +87,7 @@ impl<'a> At<'a> {
         self.value.as_str().ok_or_else(|| self.unlike("a text"))
     }
 
-    /// A text that says something.
+    /// A string that is not empty.
     pub(crate) fn word(&self) -> Result<&'a str, Doubt> {
         let text = self.text()?;
         if text.is_empty() { Err(self.doubt("it is empty")) } else { Ok(text) }
@@ -143,23 +143,23 @@ impl<'a> At<'a> {
     }
 }
 
-/// What people should know, gathered.
+/// Notes for people; bounded for each severity.
 #[derive(Default)]
 pub(crate) struct Notes {
     said: Vec<Note>,
     /// Beyond the most.
     more: BTreeSet<Note>,
-    /// Where the first of these is.
+    /// Place of the first note of each severity.
     from: BTreeMap<Severity, String>,
 }
 
 impl Notes {
-    /// It is enforced, perhaps not as its author thought.
+    /// Adds a warning: the part is enforced, but perhaps not as the author intended.
     pub(crate) fn warn(&mut self, at: &At<'_>, text: impl Into<String>) {
         self.push(Severity::Warning, at.path(), text.into());
     }
 
-    /// It is not understood, and this becomes of it.
+    /// Adds an error: the part is not understood, and `becomes` is the effect.
     pub(crate) fn fail(&mut self, doubt: &Doubt, becomes: &str) {
         self.push(Severity::Error, doubt.field.clone(), format!("{}; {becomes}", doubt.cause));
     }
@@ -178,7 +178,7 @@ impl Notes {
         }
     }
 
-    /// In the order of the object; of a severity that has too many, the last says how many are left out.
+    /// Returns notes in the order of the object. If a severity has too many, its last note has the count of the others.
     pub(crate) fn finish(mut self) -> Vec<Note> {
         for (severity, field) in self.from {
             let count = self.more.iter().filter(|note| note.severity == severity).count();

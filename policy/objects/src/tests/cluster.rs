@@ -88,7 +88,7 @@ fn nothing_of_another_kind_is_passed_over_in_silence() {
     assert_eq!(said("Pod", none.clone(), json!({"phase": 1})), ["status.phase"]);
     let lone = json!({"addresses": [{"type": "InternalIP"}, {"address": "10.0.0.1"}, "10.0.0.2"]});
     let odd = ["status.addresses[0]", "status.addresses[1]", "status.addresses[2]"];
-    // The last is told of first, as what is no item at all.
+    // The last error is reported first, as for an item that is not an object.
     assert_eq!(BTreeSet::from_iter(said("Node", none.clone(), lone)), odd.map(String::from).into());
     assert_eq!(said("Node", none.clone(), json!(7)), ["status"]);
     assert_eq!(

@@ -140,7 +140,7 @@ fn no_object_gets_more_notes_than_people_can_read() {
                 assert!(note.text.starts_with(&left), "{note:?}");
             }
         }
-        // What decides is not counted: each rule fails closed, listed or not.
+        // The limit applies to notes, not to decisions: each rule fails closed, listed or not.
         let Object::NetworkPolicy(policy) = parsed.object else { panic!("another kind") };
         assert!(policy.ingress.iter().all(|rule| rule.known().is_none()));
     }

@@ -101,7 +101,7 @@ fn label_key(at: &At<'_>) -> Result<String, Doubt> {
     }
 }
 
-/// In the order in which the first one said is the one that is read.
+/// If several are present, the first one in this order is read.
 const FIELDS: [&str; 8] = [
     "ipBlock",
     "group",

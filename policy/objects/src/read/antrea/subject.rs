@@ -5,7 +5,7 @@ use crate::read::selector::wide;
 use crate::read::tree::{At, Doubt, Notes};
 use crate::{AntreaAppliedTo, Selector, Subject};
 
-/// Whose `appliedTo` it is: not all of them have all fields.
+/// Place of an `appliedTo`: not every place has all fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Policy,
@@ -55,7 +55,7 @@ fn fields(scope: Scope, level: Level) -> &'static [&'static str] {
     }
 }
 
-/// What goes with nothing else in an item.
+/// Fields that exclude all others in an item.
 fn alone(at: &At<'_>, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doubt> {
     let said = |key: &&str| at.get(key).is_some();
     let count = CLUSTER.iter().chain(&NAMESPACED[2..]).filter(|key| said(key)).count();
@@ -127,7 +127,7 @@ fn by_selectors(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaA
     }
 }
 
-/// All that a policy or a rule can be about, as nobody can say whom it means.
+/// All pods that a policy or a rule can apply to, because the intended ones are unknown.
 pub(super) fn everybody(
     scope: Scope,
     doubt: &Doubt,
@@ -157,5 +157,5 @@ const CLUSTER: [&str; 6] =
 /// The last one is not in a rule's.
 const NAMESPACED: [&str; 3] = ["podSelector", "group", "externalEntitySelector"];
 
-/// What goes with nothing else, beside groups.
+/// Fields that exclude all others, besides groups.
 const ALONE: [&str; 4] = ["serviceAccount", "service", "nodeSelector", "externalEntitySelector"];
