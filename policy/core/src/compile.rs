@@ -1,10 +1,9 @@
-//! A policy object in the one form, whatever other objects there are.
+//! Compiles a policy object into the common form, independently of other objects.
 //!
-//! What is not understood fails closed here. A rule that would allow something of it matches nothing;
-//! one that would deny or pass on, or whose action is not understood, denies all of its direction. A
-//! subject that is not understood, even one item of several, is read wider than it was meant: rules of
-//! it that allow match nothing, isolation and denials apply to all of it, and a Pass, which could let
-//! the rest of its family be skipped, denies all.
+//! A part that is not understood fails closed here. A rule that would allow part of it matches nothing. A rule
+//! that would deny or pass, or whose action is not understood, denies all of its direction. A subject that is not
+//! understood, even in one item of several, covers more pods than intended. Its Allow rules then match nothing,
+//! while isolation and denials apply to all of it. A Pass denies all, because it could skip the rest of its family.
 
 mod antrea;
 mod cluster_policy;
@@ -28,13 +27,13 @@ pub fn compile(object: &Object) -> Option<Policy> {
     }
 }
 
-/// What a policy or a rule is about.
+/// Subjects of a policy or of a rule.
 #[derive(Clone, Debug, Default)]
 struct Subjects {
     pods: Vec<Pods>,
-    /// Why they are more than were meant.
+    /// Reason why they are more pods than intended.
     doubt: Option<String>,
-    /// Why a rule's packets cannot be told from others of these pods: it denies all, or allows nothing.
+    /// Reason why a rule's packets cannot be distinguished from others of these pods: it denies all or allows nothing.
     unfit: Option<String>,
 }
 
@@ -44,7 +43,7 @@ struct Head {
     name: Option<String>,
 }
 
-/// What a rule that is understood says.
+/// Content of a rule that is understood.
 struct Body {
     action: Action,
     peers: Peers,

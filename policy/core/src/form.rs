@@ -21,9 +21,9 @@ pub struct Policy {
     pub key: PolicyKey,
     /// Its UID; empty for one that was read from a file.
     pub uid: String,
-    /// Where in the one order it stands.
+    /// Place in the common order.
     pub place: Place,
-    /// Which directions of its subject are closed but for what such policies allow; NetworkPolicies alone.
+    /// Directions of its subject that are closed except for traffic that NetworkPolicies allow; NetworkPolicies only.
     pub isolation: Option<Isolation>,
     /// In the order in which they are tried: each direction has its own.
     pub rules: Vec<Rule>,
@@ -33,13 +33,13 @@ pub struct Policy {
 pub struct Isolation {
     /// For these pods; where its selector is not understood, more than were meant.
     pub subject: Vec<Pods>,
-    /// Why these are more than were meant.
+    /// Reason why these are more pods than intended.
     pub doubt: Option<String>,
     pub ingress: bool,
     pub egress: bool,
 }
 
-/// Where a policy stands among all. The number of an Antrea tier is known only with the Tiers that exist.
+/// Place of a policy among all. The number of an Antrea tier is known only with the Tiers that exist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
     pub tier: Tier,
@@ -59,8 +59,8 @@ pub enum Tier {
     Baseline,
 }
 
-/// Whose a tier is: a Pass ends its own family's walk alone. Of two tiers of one number the earlier
-/// family's is before.
+/// Owner of a tier: a Pass ends only the walk of its own family. Of two tiers with the same number, the tier of
+/// the earlier family is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Family {
     /// Upstream's and AWS's.
@@ -75,7 +75,7 @@ pub enum Family {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Priority(f64);
 
-/// Which way a packet goes, seen from the pod that a rule is about.
+/// Direction of a packet, from the view of the pod that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -85,10 +85,10 @@ pub enum Direction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Action {
-    /// It goes on, in this direction.
+    /// The packet continues, in this direction.
     Allow,
     Drop,
-    /// It is gone and the sender is told.
+    /// The packet is dropped and the sender is informed.
     Reject,
     /// The rest of this family's rules before NetworkPolicy are not asked.
     Pass,
@@ -101,29 +101,29 @@ pub struct Rule {
     pub index: usize,
     /// As people or Antrea named it.
     pub name: Option<String>,
-    /// What becomes of what matches. Of a rule that is not understood: Drop, if it fails closed by
+    /// Action for packets that match. If the rule is not understood: Drop, if it fails closed by
     /// denying all; Allow, if by matching nothing.
     pub action: Action,
     /// The pods that it is about.
     pub subject: Vec<Pods>,
-    /// Why these are more than were meant; such a rule denies.
+    /// Reason why these are more pods than intended; such a rule denies.
     pub doubt: Option<String>,
     pub peers: Peers,
-    /// What of it; one of these.
+    /// Traffic of the peers that the rule matches; one of these.
     pub traffic: Traffic,
-    /// What the log is to say.
+    /// `None` if the rule does not log.
     pub log: Option<Log>,
     pub standing: Standing,
 }
 
-/// How far a rule is understood, and so what it does.
+/// Degree to which a rule is understood, and its effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Wholly.
     Understood,
-    /// It would have allowed something not understood, and matches nothing.
+    /// The rule would have allowed a part that is not understood, and matches nothing.
     MatchesNothing { why: String },
-    /// It would have denied something not understood, and denies all of its direction to its subject.
+    /// The rule would have denied a part that is not understood. It denies all of its direction to its subject.
     DeniesAll { why: String },
 }
 
@@ -146,11 +146,11 @@ pub enum Pods {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     Namespace(String),
-    /// Those with such labels; without requirement all.
+    /// Namespaces with such labels; a selector without requirements selects all.
     Namespaces(Selector),
     /// The subject's own, whichever it is.
     SameNamespace,
-    /// Those with the same values of these labels as the subject's, which has all of them.
+    /// Namespaces with the subject's values of these labels. The subject has all of them.
     SameLabels(Vec<String>),
 }
 
@@ -158,7 +158,7 @@ pub enum Scope {
 pub enum Peers {
     /// Everybody: every address of both families.
     Any,
-    /// One of these; none: nobody.
+    /// One of these; an empty list matches no peer.
     Of(Vec<Peer>),
 }
 
@@ -166,7 +166,7 @@ pub enum Peers {
 pub enum Peer {
     /// Pods. Groups may hold ranges and nodes as well.
     Pods(Pods),
-    /// Addresses, whoever has them.
+    /// Addresses, independent of their owner.
     Block(Block),
     /// Addresses of nodes.
     Nodes(Selector),
@@ -213,15 +213,15 @@ pub enum Transport {
     },
 }
 
-/// What the log is to say.
+/// Settings of a rule's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// A word of the author's; empty if there is none.
+    /// Label that the author chose; empty if absent.
     pub label: String,
 }
 
 impl Priority {
-    /// One that is a number; anything else is the first of all.
+    /// Keeps a finite number. NaN and infinities sort before all others.
     pub fn new(value: f64) -> Self {
         // -0.0 and 0.0 are one.
         Self(if value.is_finite() { value + 0.0 } else { f64::MIN })
@@ -253,7 +253,7 @@ fn text<S: Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
 
 impl fmt::Display for PolicyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names in files are whatever these say, lines and all.
+        // Names in files contain any characters, line breaks too.
         let (kind, name) = (self.kind.text(), self.name.escape_debug());
         match self.namespace.as_str() {
             "" => write!(f, "{kind} {name}"),

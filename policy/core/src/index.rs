@@ -1,12 +1,12 @@
-//! The index: which pods every selector of every policy selects, and which nodes need which policy.
+//! The index of the pods that each selector selects, and of the nodes that need each policy.
 //!
 //! An entity (a pod, a node) ↔ its label set ↔ selections ↔ groups ↔ policies. Identical selectors of one
-//! scope share a group, whoever wrote them. Each event is answered by what it changed, and costs in
-//! proportion to the groups, members and spans that it changes: nothing is scanned. Ids are the same
+//! scope share a group, also across policies. Each event returns its changes. Its cost is in
+//! proportion to the groups, members and spans that it changes: the index never scans all objects. Ids are the same
 //! on every replica, and deltas are in the order of their ids. Start at [`Index::apply`].
 //!
-//! Everything here is said once and by number; it must hold a hundred thousand pods in little memory. What
-//! it must equal, an evaluation of all objects anew, stands in its tests.
+//! Each value is stored once and referred to by number; the index must hold a hundred thousand pods in little memory.
+//! The tests contain its specification: a full evaluation of all objects.
 
 mod addresses;
 mod by_id;
@@ -53,7 +53,7 @@ use std::{borrow::Cow, collections::BTreeSet, net::IpAddr};
 use table::Table;
 use tiers::Tiers;
 
-/// What has happened to an object.
+/// A change of an object.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// A pod is new or has changed.
@@ -77,14 +77,14 @@ pub enum Event<'a> {
     Policy(&'a Policy),
     /// A NetworkPolicy is, borrowed by a page of a list.
     PolicyView(&'a PolicyView<'a>),
-    /// An object is gone. One that never was is no matter.
+    /// The object was deleted. The event has no effect if the index does not have the object.
     Gone {
         kind: Kind,
         /// Its namespace; empty for kinds of the cluster.
         namespace: &'a str,
         name: &'a str,
-        /// Its UID: another of the same name, which came before word of this one's end, stays. Empty:
-        /// whichever it is.
+        /// UID of the deleted object. Another object of the same name stays, if it was created before this event
+        /// arrived. Empty: any UID.
         uid: &'a str,
     },
 }
@@ -125,12 +125,12 @@ impl Index {
         }
     }
 
-    /// Takes in an object of the first lists. Nothing is matched before all of them are
+    /// Adds an object of the first lists. Matching starts when all of them are
     /// [`loaded`](Self::loaded); from then on this is [`apply`](Self::apply).
     pub fn load(&mut self, event: Event<'_>) {
         if self.loading {
             self.take(event);
-            // Most events of a load leave nothing behind; nobody is told of what they change.
+            // Most events of a load free nothing, and their changes are not reported.
             if !self.changes.unused.is_empty() {
                 self.drop_unused();
                 self.changes = Changes::default();
@@ -202,7 +202,7 @@ impl Index {
         snapshot
     }
 
-    /// Whether a namespace's object is known. Of one that is not, only its name is, and none of its labels.
+    /// True if the index has the namespace's object. Without it, only the name is known, and no labels.
     pub fn knows_namespace(&self, name: &str) -> bool {
         let found = self.matching.spaces.find(name);
         found.is_some_and(|space| self.matching.spaces[space].known)
@@ -221,17 +221,17 @@ impl Index {
         found.into_iter().collect()
     }
 
-    /// How many groups there are, of both roles together.
+    /// Number of groups, of both roles together.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether no policy uses a group.
+    /// True if no policy uses a group.
     pub fn is_empty(&self) -> bool {
         self.groups.len() == 0
     }
 
-    /// How many values are kept of any kind; a test's word for a leak.
+    /// Number of stored values of all kinds; tests compare it to find leaks.
     #[cfg(test)]
     fn held(&self) -> usize {
         let expands = self.expanding.len() + self.dependents.len();
@@ -325,7 +325,7 @@ impl Index {
         }
     }
 
-    /// One that has ended, or has its node's network, is as good as gone.
+    /// Treats a pod that has ended, or that uses its node's network, as deleted.
     fn pod(&mut self, said: &Said<'_>, host_network: bool, phase: Phase) {
         if host_network || phase == Phase::Ended {
             self.entity_gone(said.namespace, said.name, "");
@@ -376,7 +376,7 @@ impl Index {
         self.turn_spot(namespace, &spot);
     }
 
-    /// Pods that say that one of these addresses is theirs as well.
+    /// Pods whose status also has one of these addresses.
     fn rivals(&self, id: Option<u32>, addresses: &[IpAddr]) -> Ids {
         self.entities.rivals(id, addresses)
     }

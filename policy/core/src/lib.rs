@@ -1,11 +1,11 @@
-//! Who may talk to whom, and why.
+//! Policy decisions: the traffic that may pass between pods, and the reason.
 //!
-//! [`compile`] brings every kind of policy into one form, a [`World`] holds all objects, and [`verdict`]
-//! answers for one packet: the decision, the rule that decided, and why each earlier one did not. It is
-//! the model that all that enforces policy is tested against, so it is written to be read; it looks at
-//! whole policies, and only [`index`] keeps an index of selectors. It must never know how something is
-//! enforced. Start at [`verdict`]; who is in a group says `world/groups`. [`lint`] says what of a world
-//! is not as its authors will have meant it.
+//! [`compile`] converts every kind of policy to one form, a [`World`] holds all objects, and [`verdict`]
+//! answers for one packet. The answer has the decision, the rule that decided, and the reason why each earlier one
+//! did not. This model is the reference in tests of all enforcement, so it is written to be read. It reads
+//! whole policies; only [`index`] keeps an index of selectors. It must never depend on the way of
+//! enforcement. Start at [`verdict`]; `world/groups` defines the members of groups. [`lint`] finds the parts of a
+//! world that their authors probably did not intend.
 
 mod compile;
 mod form;

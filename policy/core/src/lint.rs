@@ -1,8 +1,8 @@
-//! What of a world is not as its authors will have meant it.
+//! Finds the parts of a world that their authors probably did not intend.
 //!
-//! Each finding names the object, the field, what is the matter and what to do. Nothing here changes a
-//! verdict; what is said to be shadowed or passed in vain is so in every world with these policies,
-//! what matches nothing does so now.
+//! Each finding names the object, the field, the problem and the next step. The lint never changes a
+//! verdict. A finding about a shadowed rule or a Pass without effect holds in every world with these policies.
+//! A finding about a part that matches nothing holds for the current world.
 
 mod addresses;
 mod cover;
@@ -26,21 +26,20 @@ use std::{cmp::Reverse, fmt};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub severity: Severity,
-    /// What kind of thing it is.
     pub check: Check,
     pub object: ObjectName,
     /// The field, such as `spec.ingress[0]`; empty if it is the object as a whole.
     pub field: String,
-    /// What is the matter, what becomes of it, and what to do.
+    /// The problem, its effect, and the next step.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Check {
-    /// What was said when the object was read.
+    /// A note from reading the object.
     Reading,
-    /// A kind that nobody here enforces.
+    /// A kind that Ferrule does not enforce.
     NotEnforced,
     /// A group, a tier or a Service that is not there or cannot be used.
     Missing,
@@ -64,10 +63,10 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// What was found beside the objects that a world is made of.
+/// Findings outside the objects of a world.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
-    /// What was said when objects were read.
+    /// Notes from reading objects.
     pub notes: Vec<(ObjectName, Note)>,
     /// Objects of kinds that are not read.
     pub foreign: Vec<Foreign>,

@@ -1,4 +1,4 @@
-//! What is asked about.
+//! Packets as inputs of a verdict.
 
 use policy_objects::{Named, Protocol};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::{fmt, net::IpAddr};
 /// A packet, where policy sees it: behind any translation of its destination.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Packet {
-    /// Who made it: that decides exemptions, never its address.
+    /// Sender of the packet. It decides exemptions; the source address never does.
     pub origin: Origin,
     /// Its source address, by which peers of ingress rules are known.
     pub source: IpAddr,
@@ -16,7 +16,7 @@ pub struct Packet {
     /// The Service's address that was asked for, before translation.
     pub service: Option<IpAddr>,
     pub segment: Segment,
-    /// What connection tracking says of it.
+    /// State in connection tracking.
     pub state: State,
 }
 
@@ -27,7 +27,7 @@ pub enum Origin {
     Pod(Named),
     /// A process of this node.
     Node(String),
-    /// Neither: it comes from elsewhere, whatever its source address says.
+    /// The packet is forwarded from elsewhere, independent of its source address.
     Forwarded,
 }
 
@@ -52,15 +52,15 @@ pub enum Segment {
     Other(u8),
 }
 
-/// What connection tracking says of a packet.
+/// State of a packet in connection tracking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
     New,
-    /// It goes on with one, in the direction in which that began: judged as if it began it, since a
-    /// policy may have come in between.
+    /// The packet continues a connection in its original direction. It is judged like a first packet, since a
+    /// policy may have changed since then.
     Established,
-    /// It goes against that direction: it follows its flow.
+    /// The packet goes against that direction: it follows its flow.
     Reply,
     /// An error about a flow: it follows it.
     Related,

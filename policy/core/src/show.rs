@@ -1,8 +1,8 @@
-//! What people ask of a world: one packet in their words, who reaches whom, and what a change changes.
+//! Answers for people about a world: one packet in words, reachability between pods, and the effects of a change.
 //!
-//! [`packet`] turns words into the packet that [`verdict`](crate::verdict) judges. A [`Matrix`] asks it for
-//! every pair of pods and all that sets their policies apart ([`Samples`]); pods that no policy tells apart
-//! are asked for once, so that hundreds of them cost what their kinds cost. [`changes`] compares two worlds
+//! [`packet`] converts words to the packet that [`verdict`](crate::verdict) judges. A [`Matrix`] evaluates every
+//! pair of pods with all traffic that their policies distinguish ([`Samples`]). Pods that policies do not distinguish
+//! are evaluated once, so the cost depends on the number of kinds of pods. [`changes`] compares two worlds
 //! in the same way.
 
 mod ask;

@@ -1,5 +1,6 @@
-//! The stage: namespaces x (team=red), y (team=blue), z (no team), each with pods a, b, c labelled
-//! `app`, at 10.0.N.M and fd00::N:M, with ports TCP 80 `web`, TCP 81, UDP 80; x on node n1, the rest on n2.
+//! The stage: namespaces x (team=red), y (team=blue), z (no team), each with pods a, b, c labeled `app`.
+//! Their addresses are 10.0.N.M and fd00::N:M, with ports TCP 80 `web`, TCP 81, UDP 80. Namespace x is on
+//! node n1, the rest on n2.
 
 use crate::{Decision, Direction, Origin, Packet, Segment, State, World, decide, verdict};
 use policy_objects::*;
@@ -111,7 +112,7 @@ pub(crate) fn range(first: u16, last: u16) -> TargetPort {
     TargetPort::Numbers(PortRange { first, last })
 }
 
-/// What becomes of a new packet: ends are `x/a`, a node's name, or an address of nobody.
+/// Decision about a new packet. An end is `x/a`, a node's name, or an address without owner.
 pub(crate) fn ask(world: &World, from: &str, to: &str, segment: Segment) -> Decision {
     let packet = packet(world, from, to, segment);
     let decision = decide(world, &packet);

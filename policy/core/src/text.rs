@@ -60,7 +60,7 @@ pub(crate) fn block(block: &Block) -> String {
 impl fmt::Display for Priority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value() {
-            // Of whose digits most say nothing.
+            // Most of its digits carry no information.
             huge if huge.abs() >= 1e15 => write!(f, "{huge:e}"),
             value => write!(f, "{value}"),
         }

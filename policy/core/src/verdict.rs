@@ -12,11 +12,11 @@ use crate::{Action, Direction, Packet, Policy, PolicyKey, Rule, World};
 use policy_objects::Named;
 use serde::Serialize;
 
-/// What becomes of a packet, and why.
+/// Decision about a packet, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The packet passes only if both halves let it; else the first that does not, in the packet's
-    /// way, says what becomes of it.
+    /// The packet passes only if both halves allow it. Otherwise the first half that does not, in the packet's
+    /// direction, determines the decision.
     pub decision: Decision,
     /// At the source; `None` where no pod that policy knows sends it.
     pub egress: Option<Half>,
@@ -28,26 +28,26 @@ pub struct Verdict {
 #[serde(rename_all = "camelCase")]
 pub enum Decision {
     Allow,
-    /// It is gone without a word.
+    /// The packet is dropped silently.
     Drop,
-    /// It is gone and its sender is told: a TCP reset, or ICMP's "prohibited".
+    /// The packet is dropped and its sender is informed: a TCP reset, or ICMP's "prohibited".
     Reject,
 }
 
-/// What one pod's policies say of a packet.
+/// Result of one pod's policies for a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Half {
-    /// Which way, seen from the pod.
+    /// From the view of the pod.
     pub direction: Direction,
     pub pod: Named,
-    /// What becomes of the packet here.
+    /// Decision of this half about the packet.
     pub decision: Decision,
     pub reason: Reason,
     /// Of the policies that decided those whose subject is not understood, so that they are about more
     /// pods than were meant.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wider: Vec<Wider>,
-    /// NetworkPolicies that isolate the pod and say nothing of this packet.
+    /// NetworkPolicies that isolate the pod and have no rule for this packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unasked: Option<Unasked>,
     /// Every rule of this direction that was before it in the one order, in that order. Where nothing
@@ -59,7 +59,7 @@ pub struct Half {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wider {
     pub policy: PolicyKey,
-    /// What of its subject is not understood.
+    /// Part of its subject that is not understood.
     pub why: String,
 }
 
@@ -91,24 +91,24 @@ pub enum Reason {
     Exemption {
         exemption: Exemption,
     },
-    /// Nothing speaks against it.
+    /// No rule matches.
     Default,
 }
 
-/// Why a packet is not judged, or not by all kinds of policy.
+/// Reason why a packet is not judged, or not by all kinds of policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Exemption {
-    /// It follows its flow: a reply, or an error about it.
+    /// The packet follows its flow: a reply, or an error about it.
     FollowsItsFlow,
     /// A process of the pod's own node sends it.
     FromOwnNode,
-    /// A pod sends it to an address of its own, loopback too, which nobody can see.
+    /// A pod sends it to an address of its own, loopback too. Such a packet does not leave the pod.
     OwnAddress,
-    /// It goes to the pod's own node, of which NetworkPolicies say nothing.
+    /// The destination is the pod's own node, to which NetworkPolicies do not apply.
     ToOwnNode,
-    /// A pod asked for a Service and was led back to itself, of which NetworkPolicies and Antrea's say
-    /// nothing.
+    /// A pod used a Service and was directed back to itself, to which NetworkPolicies and Antrea's policies do
+    /// not apply.
     Hairpin,
 }
 
@@ -120,7 +120,7 @@ pub struct RuleName {
     pub index: usize,
     /// As people or Antrea named it.
     pub name: Option<String>,
-    /// What it does with what matches.
+    /// Action for packets that match.
     pub action: Action,
 }
 
@@ -131,7 +131,7 @@ pub struct Earlier {
     pub why: WhyNot,
 }
 
-/// Why a rule did not decide.
+/// Reason why a rule did not decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "why", rename_all = "camelCase")]
 pub enum WhyNot {
@@ -146,15 +146,15 @@ pub enum WhyNot {
         /// These.
         wanted: Vec<String>,
     },
-    /// It is about other ports, or ICMP types and codes.
+    /// The rule is about other ports, or ICMP types and codes.
     Port {
-        /// What it wants of the packet's protocol.
+        /// Ports, or types and codes, that the rule matches for the packet's protocol.
         wanted: Vec<String>,
     },
-    /// It would allow something that is not understood, so it matches nothing.
+    /// The rule would allow a part that is not understood, so it matches nothing.
     NotUnderstood { cause: String },
-    /// It matches and passes on to what comes after its family's rules before NetworkPolicies, or
-    /// after its tier.
+    /// The rule matches and passes to the rules that follow its family's rules before NetworkPolicies, or
+    /// its tier.
     PassesOn,
     /// A Pass of its family, or in a baseline of its tier, was before it.
     Skipped {
@@ -169,31 +169,31 @@ pub enum WhyNot {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PeerMiss {
     pub peer: String,
-    /// Why the other end is not it.
+    /// Reason why the other end does not match.
     pub why: String,
 }
 
-/// What becomes of a packet in a world, and why.
+/// Decides about a packet in a world, with the reason.
 ///
-/// - The policies of the pod that sends it (by its origin) judge its egress, those of the pod that has
-///   its destination its ingress. A pod with its node's network, or one that has ended, has none.
-/// - The other end is known by its address alone, and only the pod that has it now is meant by pods'
-///   labels: origin decides what is exempt, addresses decide who a peer is.
+/// - The policies of the pod that sends it (by its origin) judge its egress. The policies of the pod that has
+///   its destination judge its ingress. A pod with its node's network, or one that has ended, has none.
+/// - The other end is known only by its address. Labels of pods match only the pod that has the address now:
+///   origin decides exemptions, addresses decide peers.
 /// - Rules are tried in one order ([`World::policies`]); the first that matches decides. A Pass ends
 ///   its family's walk before NetworkPolicies; in a baseline, its tier's. Where NetworkPolicies isolate
-///   the pod they decide and no baseline is asked. Of a packet that is exempt from them they say
-///   nothing, so baselines judge it.
+///   the pod they decide, and baselines are skipped. They do not decide about a packet that is exempt from them,
+///   so baselines judge it.
 pub fn verdict(world: &World, packet: &Packet) -> Verdict {
     walk::verdict(world, packet, true)
 }
 
-/// The decision of [`verdict`] alone, for who asks of very many packets.
+/// Returns only the decision of [`verdict`], for callers with very many packets.
 pub fn decide(world: &World, packet: &Packet) -> Decision {
     walk::verdict(world, packet, false).decision
 }
 
 impl Verdict {
-    /// What there is of halves, in the packet's way.
+    /// The halves that exist, in the packet's direction.
     pub fn halves(&self) -> impl Iterator<Item = &Half> {
         self.egress.iter().chain(&self.ingress)
     }

@@ -19,7 +19,7 @@ pub(crate) use groups::{Lookup, Walk as GroupWalk, odd_service, title as group_t
 pub(crate) use order::{APPLICATION, antrea_number, lookup, number_of, tier_number};
 pub use order::{Rank, Stage, Walk};
 
-/// All objects at one time, and what DNS said.
+/// All objects at one time, and the answers of DNS.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     pods: BTreeMap<Named, Pod>,
@@ -36,7 +36,7 @@ pub struct World {
     names: BTreeMap<IpAddr, BTreeSet<String>>,
 }
 
-/// A pod that says that an address is its own; the greatest is right: the latest one made, then the
+/// A pod whose status has an address. The greatest claim is valid: the pod that was created last, then the
 /// greater UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// DNS said that a name leads to an address.
+    /// Adds an address from DNS to a name.
     pub fn name(&mut self, address: IpAddr, name: &str) {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         self.names.entry(address.to_canonical()).or_default().insert(name);
@@ -210,7 +210,7 @@ impl World {
         self.policies().filter_map(about)
     }
 
-    /// Whether a policy isolates a pod in a direction.
+    /// True if a policy isolates a pod in a direction.
     pub fn isolates(&self, policy: &Policy, pod: &Pod, direction: Direction) -> bool {
         let closed = |isolation: &Isolation| match direction {
             Direction::Ingress => isolation.ingress,
@@ -266,8 +266,8 @@ impl World {
     }
 }
 
-/// Whether policy knows a pod: one with its node's network, or one that has ended, is neither subject
-/// nor peer.
+/// True if a pod can be subject or peer. A pod with its node's network, or one that has ended, is
+/// neither.
 pub(crate) fn is_known(pod: &Pod) -> bool {
     !pod.host_network && pod.phase == Phase::Live
 }

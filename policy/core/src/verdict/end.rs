@@ -15,7 +15,7 @@ pub(super) struct Scene<'a> {
     pub(super) node: Option<&'a str>,
     /// The pod that has the destination.
     pub(super) receiver: Option<&'a Pod>,
-    /// Whether it is to be said why a rule did not decide.
+    /// True if the verdict needs the reasons why rules did not decide.
     pub(super) explains: bool,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct End<'a> {
     pub(super) scene: &'a Scene<'a>,
     pub(super) pod: &'a Pod,
     pub(super) direction: Direction,
-    /// Why NetworkPolicies do not judge it.
+    /// Reason why NetworkPolicies do not judge it.
     pub(super) exempt: Option<Exemption>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Scene<'a> {
             packet,
             sender,
             node,
-            // What goes to a loopback address never leaves the pod.
+            // A packet to a loopback address never leaves the pod.
             receiver: sender
                 .filter(|_| packet.destination.is_loopback())
                 .or_else(|| world.owner(packet.destination)),

@@ -1,4 +1,4 @@
-//! Whether a rule matches a packet.
+//! Matches rules with packets.
 
 use super::{PeerMiss, WhyNot, end::End};
 use crate::{
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 pub(super) enum Matched {
     Rule,
-    /// It is not understood, and denies all.
+    /// The rule is not understood, and denies all.
     DeniesAll {
         why: String,
     },
@@ -108,7 +108,7 @@ fn is_named(name: &str, wanted: &NameMatch) -> bool {
     }
 }
 
-/// Whether the address of a Service was asked for; its pods' own are none of it.
+/// Succeeds if the packet was sent to an address of the Service; addresses of its pods do not count.
 fn is_service(end: &End<'_>, name: &Named) -> Result<(), String> {
     let Some(service) = end.scene.world.service(name) else {
         return Err("it does not exist".to_owned());
@@ -187,8 +187,8 @@ fn is_in(port: u16, range: PortRange) -> bool {
     (range.first..=range.last).contains(&port)
 }
 
-/// The destination pod's port of a name: the first that has it, and the protocol if one is asked for.
-/// Who is no pod has none.
+/// The destination pod's port of a name: the first that has it, and the protocol if one is requested.
+/// `None` if the end is not a pod.
 fn port_of(end: &End<'_>, name: &str, protocol: Option<Protocol>) -> Option<(Protocol, u16)> {
     let ports = end.scene.receiver?.ports.iter();
     let mut named = ports.filter(|port| port.name == name);

@@ -26,7 +26,7 @@ pub(super) fn verdict(world: &World, packet: &Packet, explains: bool) -> Verdict
     Verdict { decision: decision.unwrap_or(Decision::Allow), egress, ingress }
 }
 
-/// What the walk has seen so far.
+/// Results of the walk so far.
 #[derive(Default)]
 struct Trail<'a> {
     earlier: Vec<Earlier>,
@@ -72,7 +72,7 @@ impl<'a> End<'a> {
         (Decision::Allow, Reason::Default)
     }
 
-    /// What a rule decides; if nothing, the trail says why.
+    /// Decision of a rule. If the rule does not decide, the trail gets the reason.
     fn ask(
         &self,
         walk: Walk,
@@ -124,8 +124,8 @@ impl<'a> End<'a> {
         matches(self, policy, rule)
     }
 
-    /// What NetworkPolicies decide of what none of their rules allows. Of what is exempt from them
-    /// nothing: the baselines judge it, or a policy that allows nothing would let more pass than none.
+    /// Decision of NetworkPolicies if none of their rules allows the packet. They do not decide about an exempt
+    /// packet: the baselines judge it. Otherwise a policy that allows nothing would let more pass than no policy.
     fn isolated(&self, trail: &mut Trail<'a>) -> Option<(Decision, Reason)> {
         let world = self.scene.world;
         let isolates = |policy: &&Policy| world.isolates(policy, self.pod, self.direction);

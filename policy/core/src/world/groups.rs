@@ -1,30 +1,28 @@
-//! Who is in a ClusterGroup or a Group.
+//! Members of a ClusterGroup or a Group.
 //!
-//! A group cannot be used where it, or one of its children, does not exist, is not understood, has
-//! children that have children themselves (so also any cycle), is of pods of a Service whose selector is
-//! not understood, or of what is no pod and has no address here. A rule with such a *peer* fails
-//! closed: Allow matches nothing; Drop, Reject and Pass deny all of their direction.
+//! A group is not usable in each of these cases. The group or one of its children does not exist or is not
+//! understood. A child has children itself, which includes any cycle. The group consists of pods of a Service
+//! whose selector is not understood. The group consists of objects that are not pods and have no address here.
+//! A rule with such a *peer* fails closed: Allow matches nothing; Drop, Reject and Pass deny all of their direction.
 //!
-//! As a *subject* what does not exist names nobody: to deny all pods of the cluster because one name is
-//! misspelt would help nobody. What is there and not understood may have meant anybody: it stands for all
-//! pods of its scope, and so do a Service's for all of its namespace. A rule about these is one with a
-//! subject that is not understood: to allow and to pass on needs to know whom it is about, to deny does not.
-//! What is no pod is nobody.
+//! As a *subject*, a missing group has no pods: one misspelled name must not deny all pods of the cluster.
+//! A group that exists and is not understood may mean any pod. It stands for all pods of its scope, and a
+//! Service stands for all pods of its namespace. A rule about these has a subject that is not understood: Allow
+//! and Pass need to know their subject, denials do not. An object that is not a pod has no effect.
 //!
-//! A group of a Service that does not exist can be used: nobody is behind that Service, as behind one
+//! A group of a Service that does not exist is usable and empty, as is a group of a Service
 //! without a selector. Addresses and nodes of a group are peers and never subjects.
 
 use crate::{Peer, Peers, Pods, World};
 use policy_objects::{Block, Group, GroupSpec, Named, Read, Selector, Unknown};
 
-/// What a group is made of; a member is in one of these.
+/// Parts of a group; a member is in at least one of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// Pods of namespaces.
     pub pods: Vec<(GroupScope, Selector)>,
     /// Addresses.
     pub blocks: Vec<Block>,
-    /// Nodes.
     pub nodes: Vec<Selector>,
 }
 
@@ -36,12 +34,12 @@ pub enum GroupScope {
 }
 
 impl Members {
-    /// Whether nothing is in it, whatever there is.
+    /// True if the group is empty in every world.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty() && self.blocks.is_empty() && self.nodes.is_empty()
     }
 
-    /// Whether pods of other namespaces than a policy's own may be in it.
+    /// True if pods of namespaces other than a policy's own may be in it.
     pub(crate) fn is_beyond(&self, own: &str) -> bool {
         let beyond = |scope: &GroupScope| match scope {
             GroupScope::Namespace(name) => name != own,
@@ -56,17 +54,17 @@ impl Members {
 pub struct Subjects {
     /// These.
     pub pods: Vec<(GroupScope, Selector)>,
-    /// Why they are more than were meant.
+    /// Reason why they are more pods than intended.
     pub doubt: Option<String>,
 }
 
-/// Where groups and Services are found.
+/// Source of groups and Services.
 pub(crate) trait Lookup {
     fn group(&self, name: &Named) -> Option<&Read<GroupSpec>>;
     fn service(&self, name: &Named) -> Option<&Read<Option<Selector>>>;
 }
 
-/// All that a group says, and what it does not.
+/// Parts of a group that were found, and the reasons for missing ones.
 #[derive(Default)]
 pub(crate) struct Walk {
     /// With all pods that a part may mean which is not understood.
@@ -115,7 +113,7 @@ impl Walk {
         all.group(name)
     }
 
-    /// What one group says; `of` is what reasons begin with.
+    /// Adds the content of one group; `of` is the prefix of the reasons.
     fn add(&mut self, all: &impl Lookup, name: &Named, of: &str) {
         let title = title(name);
         let spec = match all.group(name) {
@@ -175,13 +173,13 @@ impl Walk {
 }
 
 impl World {
-    /// Who is in a group, or why it cannot be used.
+    /// Members of a group, or the reason why it is not usable.
     pub fn members(&self, name: &Named) -> Result<Members, String> {
         let Walk { members, unusable, .. } = Walk::of_group(self, name);
         unusable.map_or(Ok(members), Err)
     }
 
-    /// Whom a group names as a subject.
+    /// Pods of a group as a subject.
     pub fn subjects(&self, name: &Named) -> Subjects {
         let Walk { members, doubt, .. } = Walk::of_group(self, name);
         Subjects { pods: members.pods, doubt }
@@ -193,7 +191,7 @@ impl World {
         Subjects { pods: members.pods, doubt }
     }
 
-    /// Why a rule is about more pods than were meant, as objects are now.
+    /// Reason why a rule covers more pods than intended, with the current objects.
     pub fn subject_doubt(&self, subject: &[Pods]) -> Option<String> {
         subject.iter().find_map(|pods| match pods {
             Pods::Group(name) => self.subjects(name).doubt,
@@ -202,7 +200,7 @@ impl World {
         })
     }
 
-    /// Why it cannot be told who a rule's peers are, as objects are now.
+    /// Reason why a rule's peers are unknown, with the current objects.
     pub fn peer_doubt(&self, peers: &Peers) -> Option<String> {
         let Peers::Of(peers) = peers else { return None };
         peers.iter().find_map(|peer| match peer {
@@ -234,7 +232,7 @@ impl Lookup for World {
     }
 }
 
-/// Where all pods are that a group may be of, as far as its name says.
+/// Scope of all pods that a group may have, from its name alone.
 fn whole_scope(group: &Named) -> GroupScope {
     match group.namespace.as_str() {
         "" => GroupScope::Namespaces(Selector::default()),

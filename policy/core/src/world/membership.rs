@@ -1,15 +1,15 @@
-//! Whether a pod is meant.
+//! Membership of pods in subjects, peers and groups.
 
 use super::{groups::GroupScope, is_known};
 use crate::{Pods, Policy, Scope, World};
 use policy_objects::{Pod, Selector};
 
 impl World {
-    /// Whether a policy, or a rule of it, is about a pod; where a subject is not understood, as objects are
-    /// now, about more pods than were meant.
+    /// True if a policy, or a rule of it, is about a pod. A subject that is not understood, with the current objects,
+    /// covers more pods than intended.
     ///
-    /// A policy of a namespace is about pods of that namespace alone, also where a Group of it selects
-    /// others: who may write there shall not judge elsewhere.
+    /// A policy of a namespace is only about pods of that namespace, even if a Group of it selects
+    /// others: write access to one namespace must not affect another.
     pub fn is_subject(&self, pod: &Pod, policy: &Policy, subject: &[Pods]) -> bool {
         let own = &policy.key.namespace;
         is_known(pod)
@@ -17,7 +17,7 @@ impl World {
             && subject.iter().any(|pods| self.is_named(pod, pods))
     }
 
-    /// Whether pods of a subject hold one.
+    /// True if pods of a subject include a pod.
     pub(crate) fn is_named(&self, pod: &Pod, pods: &Pods) -> bool {
         match pods {
             Pods::Group(name) => self.is_in(pod, &self.subjects(name).pods),
@@ -27,7 +27,7 @@ impl World {
         }
     }
 
-    /// Whether peers of a rule hold a pod; `subject` is the pod that the rule judges.
+    /// True if peers of a rule include a pod; `subject` is the pod that the rule judges.
     pub(crate) fn is_meant(&self, pod: &Pod, pods: &Pods, subject: &Pod) -> bool {
         match pods {
             Pods::Labelled { scope, pods } => {
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Whether a pod is in a group; not in one that cannot be used.
+    /// True if a pod is in a group; false for a group that is not usable.
     pub fn is_member(&self, pod: &Pod, group: &policy_objects::Named) -> bool {
         self.members(group).is_ok_and(|members| self.is_in(pod, &members.pods))
     }

@@ -3,7 +3,7 @@
 use crate::{Family, Policy, PolicyKey, Priority, Tier};
 use policy_objects::{Kind, Read};
 
-/// Where a policy stands among all: the lesser is asked first.
+/// Place of a policy among all: the lesser rank is evaluated first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     stage: Stage,
@@ -24,7 +24,7 @@ pub enum Stage {
     Baseline,
 }
 
-/// Which rules a Pass ends: those of a family before NetworkPolicies, or of a tier after them.
+/// Rules that a Pass ends: those of a family before NetworkPolicies, or of a tier after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Walk {
     pub family: Family,
@@ -51,7 +51,7 @@ impl Rank {
         self.stage
     }
 
-    /// Which rules a Pass of it ends.
+    /// Rules that a Pass of this rank ends.
     pub fn walk(&self) -> Walk {
         let tier = (self.stage == Stage::Baseline).then_some(self.number);
         Walk { family: self.family, tier }
@@ -67,12 +67,12 @@ impl super::World {
         }
     }
 
-    /// Whether an Antrea tier is there: as a Tier, or as one of those that Antrea makes itself.
+    /// True if an Antrea tier exists: as a Tier, or as one of those that Antrea creates itself.
     pub fn has_tier(&self, name: &str) -> bool {
         lookup(name, |name| self.said(name)).is_some()
     }
 
-    /// Where a policy of a name stands.
+    /// Rank of a policy by its key; `None` if the policy does not exist.
     pub fn rank(&self, key: &PolicyKey) -> Option<&Rank> {
         self.policies.get(key)
     }
@@ -86,13 +86,13 @@ impl super::World {
     }
 }
 
-/// What a Tier says; nothing if that is not understood.
+/// Number of a Tier; `None` if it is not understood.
 pub(crate) fn number_of(priority: &Read<u8>) -> Option<u8> {
     priority.known().copied()
 }
 
-/// A tier's number; NetworkPolicies have that of the last tier before them. `said` is what the Tier of a
-/// name says, if there is one.
+/// A tier's number; NetworkPolicies have that of the last tier before them. `said` returns the number in the Tier
+/// of a name, if the Tier exists.
 pub(crate) fn tier_number(tier: &Tier, said: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
     match tier {
         Tier::Admin => ADMIN,
@@ -102,13 +102,13 @@ pub(crate) fn tier_number(tier: &Tier, said: impl Fn(&str) -> Option<Option<u8>>
     }
 }
 
-/// That of one of Antrea's: one that is missing counts as `application`.
+/// Number of an Antrea tier: a missing one counts as `application`.
 pub(crate) fn antrea_number(name: &str, said: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
     let number = lookup(name, &said).or_else(|| lookup(APPLICATION, &said));
     number.unwrap_or(LAST_BEFORE)
 }
 
-/// As its Tier says, or, where there is none, as Antrea makes it.
+/// Number in its Tier or, if there is none, the number that Antrea assigns.
 pub(crate) fn lookup(name: &str, said: impl Fn(&str) -> Option<Option<u8>>) -> Option<u8> {
     if let Some(number) = said(name) {
         return number;
@@ -120,7 +120,7 @@ const ADMIN: u8 = 220;
 const BASELINE: u8 = 254;
 /// The last tier before NetworkPolicies.
 const LAST_BEFORE: u8 = 250;
-/// What a tier that is missing counts as.
+/// Replacement for a missing tier.
 pub(crate) const APPLICATION: &str = "application";
 /// The tiers that Antrea's controller makes.
 const DEFAULTS: [(&str, u8); 6] = [

@@ -155,7 +155,7 @@ fn a_pattern_of_names_goes_over_dots() {
     }
 }
 
-/// What becomes of packets of y/a, z/a, outside and node n2 to x/a, where a group's members are dropped.
+/// Returns true for each dropped packet of y/a, z/a, outside and node n2 to x/a. A rule drops a group's members.
 fn dropped(objects: Vec<Object>) -> [bool; 4] {
     let peer = AntreaPeer::Group("g".to_owned());
     let drop = antrea_in("drop", "application", 1.0, vec![entry(Gone, vec![peer])]);
@@ -230,7 +230,7 @@ fn a_missing_group_as_a_subject_is_nobody_and_other_subjects_stand() {
     assert_eq!(ask(&world, "y/a", "x/b", tcp(80)), Drop);
 }
 
-/// What becomes of y/a to x/a, y/a to z/a, z/b to x/a by rules about the ClusterGroup `g`, then a Reject.
+/// Decisions for y/a to x/a, y/a to z/a, z/b to x/a by rules about the ClusterGroup `g`, then a Reject.
 fn about_g(action: AntreaAction, objects: &[Object]) -> [Decision; 3] {
     let mut policy = antrea("", "odd", "application", 1.0);
     policy.applied_to = vec![sure(AntreaAppliedTo::Group("g".to_owned()))];
@@ -261,7 +261,7 @@ fn a_group_that_is_there_and_not_understood_is_all_pods_to_what_denies() {
         assert_eq!(about_g(Gone, &objects), [Drop, Drop, Reject], "{objects:?}");
         assert_eq!(about_g(Pass, &objects), [Drop; 3], "{objects:?}");
     }
-    // What does not exist, and what is no pod, is nobody.
+    // A missing object, and an object that is not a pod, has no members.
     let with_pods = vec![g(children(&["none", "pods"])), group("", "pods", one_of_x())];
     assert_eq!(about_g(Gone, &with_pods), [Drop, Reject, Reject]);
     for objects in [vec![], vec![g(GroupSpec::External)], vec![g(children(&["none"]))]] {

@@ -1,4 +1,4 @@
-//! What is not judged, and by whom.
+//! Packets that are exempt from judgment, and the kinds of policy that skip them.
 
 use super::*;
 use Decision::{Allow, Drop};
