@@ -141,5 +141,5 @@ fn transport(port: &AntreaPort) -> Transport {
     }
 }
 
-/// What comes to a Service from outside is known by its address and port there, and at its pods no more.
+/// External traffic to a Service has the Service's address and port only until it is directed to a pod.
 const UNFIT: &str = "a Service in appliedTo is not supported";

@@ -1,10 +1,10 @@
-//! Whose an address is, and addresses of a pod that its object does not say yet.
+//! Owners of addresses, and addresses of a pod that its object does not contain yet.
 
 use super::{Index, delta::Deltas, entities::Entity, settle::Seen};
 use policy_objects::Named;
 use std::net::IpAddr;
 
-/// Who says that an address is theirs.
+/// Objects whose status has an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
     /// Live pods with a network of their own; sorted. More than one while the end of one is not known.
@@ -20,12 +20,12 @@ pub struct KnownPod {
     pub uid: String,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,
-    /// All that it says are its own, sorted.
+    /// All addresses in its status, sorted.
     pub addresses: Vec<IpAddr>,
 }
 
 impl Index {
-    /// Who says that an address is theirs. It costs the same in a cluster of any size.
+    /// Returns the objects whose status has an address. The cost does not depend on the size of the cluster.
     pub fn holders(&self, address: IpAddr) -> Holders {
         let address = address.to_canonical();
         let mut pods: Vec<Named> =
@@ -49,8 +49,8 @@ impl Index {
         })
     }
 
-    /// A pod has these addresses, whatever its object said, until an event of that object: what that changed.
-    /// A pod that is not known, or another of that name, has none; nor is it heard before all is loaded.
+    /// Gives a pod these addresses instead of those of its object, until the next event of that object. Returns the
+    /// changes. Has no effect if the pod is unknown, if its UID differs, or before all objects are loaded.
     pub fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) -> Deltas {
         let found = self.entities.find(&self.matching, &pod.namespace, &pod.name);
         let is_pod = !pod.namespace.is_empty() && !self.loading;

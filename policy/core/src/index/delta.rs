@@ -1,4 +1,4 @@
-//! What the index tells: ids, members, deltas, and the state that they add up to.
+//! Output of the index: ids, members, deltas, and the state that they add up to.
 
 use crate::PolicyKey;
 use policy_objects::{
@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-/// What a group is for. One selector may be both, and the two have the same id.
+/// Use of a group. One selector may have both roles, and the two have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The pods that policies are about, also before they have an address. It holds the span.
@@ -43,7 +43,7 @@ pub struct Member {
     pub uid: String,
     /// The node that it is bound to; empty as long as there is none.
     pub node: String,
-    /// The addresses that are its own: not those that a later pod has, whatever its status says.
+    /// The addresses that it owns. An address of its status that a later pod owns is not included.
     pub addresses: Vec<IpAddr>,
     /// Its named ports, in the order in which a name is looked for.
     pub ports: Vec<ContainerPort>,
@@ -57,8 +57,8 @@ pub struct MemberKey {
     pub uid: String,
 }
 
-/// What one event changed, each list in the order of its ids. It is applied whole or not at all: a part of
-/// it can let pass what is let pass neither before nor after.
+/// The changes of one event, each list in the order of its ids. A caller applies all of it or nothing: a part
+/// can let traffic pass that passes neither before nor after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deltas {
     pub groups: Vec<GroupDelta>,
@@ -66,10 +66,10 @@ pub struct Deltas {
     pub nodes: Vec<NodeDelta>,
 }
 
-/// Whether there was one before.
+/// State of the object relative to the time before the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// It is new, and this is all of it.
+    /// The object is new, and the delta has all of it.
     Added,
     Changed,
     Removed,
@@ -79,21 +79,20 @@ pub enum Change {
 pub struct GroupDelta {
     pub role: Role,
     pub id: GroupId,
-    /// Whether there was one before.
     pub change: Change,
     /// Members that are new or have changed, whole.
     pub added: Vec<Arc<Member>>,
     /// Members that are gone.
     pub removed: Vec<MemberKey>,
-    /// What it holds besides members, if that has changed.
+    /// Content besides members; `None` if it has not changed.
     pub holds: Option<Holds>,
-    /// Which nodes need it, and did not.
+    /// Nodes that need it now and did not before.
     pub entered: Vec<String>,
-    /// Which nodes needed it, and do not.
+    /// Nodes that needed it before and do not now.
     pub left: Vec<String>,
 }
 
-/// What a group holds besides members.
+/// Content of a group besides members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
     /// Addresses; of peers alone.
@@ -111,23 +110,22 @@ pub struct PolicyDelta {
     pub id: PolicyId,
     /// Its name: another of it may have another id.
     pub key: PolicyKey,
-    /// Whether there was one before.
     pub change: Change,
     /// The number of its tier, if that has changed.
     pub tier: Option<u8>,
     /// The groups that it uses, if they have changed.
     pub uses: Option<Uses>,
-    /// Which nodes need it, and did not.
+    /// Nodes that need it now and did not before.
     pub entered: Vec<String>,
-    /// Which nodes needed it, and do not.
+    /// Nodes that needed it before and do not now.
     pub left: Vec<String>,
 }
 
 /// The groups that a policy uses, in the order of their ids.
 ///
-/// With its form ([`Policy`](crate::Policy)) and the number of its tier they are all that it says: the form
-/// has blocks, ports and the names of FQDN rules in it, and nothing of another object. What names lead
-/// to is known where they are asked for, at each node.
+/// Together with the form ([`Policy`](crate::Policy)) and the number of the tier they are the whole policy. The form
+/// has blocks, ports and the names of FQDN rules in it, and no part of another object. Each node resolves
+/// those names itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     pub applied: Vec<GroupId>,
@@ -136,8 +134,8 @@ pub struct Uses {
     /// The groups that stand for rules whose peers depend on the subject's namespace; they are among the
     /// others.
     pub expanded: Vec<Expanded>,
-    /// Which of those whom it is about are more pods than were meant, and why: rules about them that allow
-    /// match nothing, a Pass denies all. It is said here, since a node has no group without pods of its own.
+    /// Subjects that are more pods than intended, with the reason. Allow rules about them match nothing, and a Pass
+    /// denies all. The list is here because a node does not have a group without pods of its own.
     pub doubted: Vec<(GroupId, String)>,
 }
 
@@ -151,7 +149,7 @@ pub struct Expanded {
     pub address: GroupId,
 }
 
-/// What changed of what is a node's own.
+/// Changes of one node's own objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDelta {
     pub node: String,
@@ -172,7 +170,7 @@ pub struct Snapshot {
     pub nodes: BTreeMap<String, NodeState>,
 }
 
-/// What is a node's own at one time.
+/// One node's own objects at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     /// Its addresses, sorted: what its pods send there is no NetworkPolicy's.
@@ -181,7 +179,7 @@ pub struct NodeState {
     pub pods: BTreeMap<MemberKey, Arc<Member>>,
 }
 
-/// What one node needs, by name.
+/// Ids and names of the objects that one node needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub own: NodeState,
@@ -203,7 +201,7 @@ pub struct GroupState {
 /// A policy at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyState {
-    /// The number of its tier: with its form it says where the policy stands ([`Rank`](crate::Rank)).
+    /// The number of its tier: with the form it determines the place of the policy ([`Rank`](crate::Rank)).
     pub tier: u8,
     /// The groups that it uses.
     pub uses: Uses,
@@ -216,7 +214,7 @@ impl Member {
         MemberKey { namespace, name, uid: self.uid.clone() }
     }
 
-    /// Whether a group for a role holds it.
+    /// True if a group for a role has this content.
     pub(super) fn counts(&self, role: Role) -> bool {
         match role {
             Role::Applied => !self.namespace.is_empty(),
@@ -226,7 +224,7 @@ impl Member {
 }
 
 impl Deltas {
-    /// Nothing changed.
+    /// True if nothing changed.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.policies.is_empty() && self.nodes.is_empty()
     }

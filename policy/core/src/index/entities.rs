@@ -45,7 +45,7 @@ impl Keyed for Ports {
     }
 }
 
-/// What is said of an entity.
+/// Content of an entity's object.
 pub(super) struct Said<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -115,7 +115,7 @@ impl Entities {
         uid.is_empty() || self.entities[id].uid == Uid::of(uid)
     }
 
-    /// Takes in what is said of an entity, known or not.
+    /// Adds or replaces an entity.
     pub(super) fn put(&mut self, matching: &mut Matching, said: &Said<'_>) -> u32 {
         let Said { namespace, name, uid, .. } = *said;
         let space = matching.space(namespace);
@@ -244,7 +244,7 @@ impl Entities {
     fn claim(&mut self, id: u32, is_node: bool) {
         let (claims, entities, seed) = (&mut self.claims, &self.entities, &self.seed);
         for (at, address) in entities[id].addresses.iter().enumerate() {
-            // Nodes have what they say, and are asked about nothing.
+            // Nodes keep all their addresses, and have no claims to compare.
             if is_node {
                 *self.of_nodes.entry(*address).or_default() += 1;
                 continue;
@@ -269,12 +269,12 @@ impl Entities {
         }
     }
 
-    /// Whether a node says that an address is its own.
+    /// True if a node's status has an address.
     pub(super) fn is_of_node(&self, address: IpAddr) -> bool {
         self.of_nodes.contains_key(&address)
     }
 
-    /// The pods that say that an address is their own.
+    /// The pods whose status has an address.
     pub(super) fn claimants(&self, address: IpAddr) -> impl Iterator<Item = u32> {
         let mark = self.seed.hash(address);
         let same = move |(other, id, at): &&(Mark, u32, u32)| {
@@ -283,7 +283,7 @@ impl Entities {
         self.claims.iter_hash(mark.spread()).filter(same).map(|(_, id, _)| *id)
     }
 
-    /// Others that say so of any of these addresses.
+    /// Other pods whose status has any of these addresses.
     pub(super) fn rivals(&self, id: Option<u32>, addresses: &[IpAddr]) -> Ids {
         let canonical = addresses.iter().map(IpAddr::to_canonical);
         let found = canonical.flat_map(|address| self.claimants(address));
@@ -294,8 +294,8 @@ impl Entities {
         &self.entities[id].addresses
     }
 
-    /// Of two live pods that say that an address is theirs, the one that was made last is right, then the
-    /// one of the greater UID.
+    /// True if a pod owns an address. Of two live pods with the same address, the later one owns it, then the
+    /// pod with the greater UID.
     fn has(&self, matching: &Matching, id: u32, address: IpAddr) -> bool {
         let rank = |id: u32| {
             let Entity { space, name, uid, created, .. } = &self.entities[id];

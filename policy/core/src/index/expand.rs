@@ -1,5 +1,5 @@
-//! Rules whose peers depend on the subject's namespace: one pair of groups for each namespace, or for each
-//! tuple of its labels' values, that there is.
+//! Rules whose peers depend on the subject's namespace: one pair of groups for each existing namespace, or for
+//! each tuple of values of its labels.
 
 use super::{
     Index,
@@ -21,7 +21,7 @@ pub(super) struct Expanding {
     rules: Vec<Expansion>,
     /// The groups of its other rules.
     pub(super) fixed: (Ids, Ids),
-    /// How many namespaces there are of each value.
+    /// Number of namespaces of each value.
     values: BTreeMap<Value, u32>,
 }
 
@@ -43,7 +43,7 @@ enum Alike {
     Labels(Vec<String>),
 }
 
-/// What a namespace is called, and its labels.
+/// Name and labels of a namespace.
 pub(super) type Spot = Option<(String, Labels)>;
 
 impl Expanding {
@@ -135,7 +135,7 @@ impl Expanding {
     }
 }
 
-/// Who writes policies in a namespace does not judge elsewhere.
+/// Limits a source to a policy's own namespace. Write access to one namespace must not affect another.
 pub(super) fn within<'a>(source: Source<'a>, own: &str) -> Option<Source<'a>> {
     if own.is_empty() { Some(source) } else { source.within_space(own) }
 }
@@ -152,7 +152,7 @@ fn alike(peer: &Peer) -> Option<(Alike, Selector)> {
     }
 }
 
-/// Whether pods can be in a namespace.
+/// True if pods can be in a namespace.
 fn may_be_in(pods: &Pods, name: &str, labels: &Labels) -> bool {
     match pods {
         Pods::Labelled { scope: Scope::Namespace(own), .. } => own == name,

@@ -1,9 +1,9 @@
 //! Groups, the policies that use them, and the nodes that need them.
 //!
-//! A group's span is held where it arises: the group that a policy is about counts its pods by node. The
-//! span of a policy is the union of those of its applied-to groups. That of an address group is the
-//! union of its policies': as long as all of these are about one applied-to group it is that group's, and
-//! only otherwise is it counted.
+//! A group's span is stored where it is determined: an applied-to group counts its pods by node. The
+//! span of a policy is the union of those of its applied-to groups. The span of an address group is the
+//! union of those of its policies. If all these policies have the same applied-to group, the span refers to that
+//! group. Otherwise it has counts of its own.
 
 use super::{
     delta::{GroupId, Holds, Role},
@@ -74,7 +74,7 @@ pub(super) struct Address {
     pub(super) span: Span,
 }
 
-/// How many by node; sorted, none of nothing.
+/// Counts by node; sorted, without zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts(Vec<(u32, u32)>);
 
@@ -82,7 +82,7 @@ pub(super) struct Counts(Vec<(u32, u32)>);
 pub(super) enum Span {
     #[default]
     Nowhere,
-    /// That of an applied-to group, and how many policies say so.
+    /// The span of an applied-to group, and the number of policies that refer to it.
     Same(u32, u32),
     /// By node how many uses, a policy's applied-to group each; and how many uses there are.
     Counted(Counts, u32),
@@ -99,7 +99,7 @@ impl Counts {
         self.0.iter().map(|(node, _)| *node)
     }
 
-    /// Whether there was none before.
+    /// Returns true if the node had no count before.
     pub(super) fn add(&mut self, node: u32, more: u32) -> bool {
         match self.0.binary_search_by_key(&node, |(node, _)| *node) {
             Ok(at) => {
@@ -113,7 +113,7 @@ impl Counts {
         }
     }
 
-    /// Whether there is none any more.
+    /// Returns true if the node's count is now zero.
     pub(super) fn take(&mut self, node: u32, less: u32) -> bool {
         let Ok(at) = self.0.binary_search_by_key(&node, |(node, _)| *node) else { return false };
         self.0[at].1 = self.0[at].1.saturating_sub(less);
@@ -176,8 +176,8 @@ impl Span {
         }
     }
 
-    /// A node begins or ceases to have pods of an applied-to group, for one use: whether this span
-    /// changes with it, or `None` if it is that group's.
+    /// Counts a node that gains or loses its pods of an applied-to group, for one use. Returns whether this span
+    /// changes, or `None` if it refers to that group.
     pub(super) fn count(&mut self, node: u32, way: i32) -> Option<bool> {
         match self {
             Self::Nowhere => Some(false),
@@ -232,7 +232,7 @@ impl Group {
         }
     }
 
-    /// Whether what its selections select are members for a role: nobody is a peer of what cannot be used.
+    /// True if the selected pods are members for a role: a group that is not usable has no peers.
     pub(super) fn lists(&self, role: Role) -> bool {
         match (&self.makeup, role) {
             (Makeup::Selection(_) | Makeup::Service(_), _) | (_, Role::Applied) => true,

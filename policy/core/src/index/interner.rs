@@ -7,7 +7,7 @@ use std::ops;
 #[derive(Debug)]
 struct Key {
     text: Box<str>,
-    /// How many lists are found by this key, whatever its value is.
+    /// Number of lists found by this key, with any value.
     watched: u32,
 }
 
@@ -15,7 +15,7 @@ struct Key {
 struct Label {
     key: u32,
     value: Box<str>,
-    /// How many lists are found by this label.
+    /// Number of lists found by this label.
     watched: u32,
     sets: u32,
 }
@@ -70,7 +70,7 @@ impl Keyed for Terms {
 pub(super) enum Pivot {
     Label(u32),
     Key(u32),
-    /// By nothing: whoever looks looks here too.
+    /// Lists without a key or label; each lookup reads them too.
     Any,
 }
 
@@ -246,7 +246,7 @@ impl Interner {
         *watched = if more { *watched + 1 } else { watched.saturating_sub(1) };
     }
 
-    /// Where lists that may select these labels are found.
+    /// Keys and labels of the lists that may select these labels.
     pub(super) fn doors<'a>(&'a self, labels: &'a [u32]) -> impl Iterator<Item = Pivot> + 'a {
         let watched = |label: &'a u32| {
             let of = &self.labels[*label];
@@ -272,7 +272,7 @@ impl Interner {
         self.keys.len() + self.labels.len() + self.selectors.len()
     }
 
-    /// How many sets hold one of these.
+    /// Number of sets that have one of these labels.
     pub(super) fn holders(&self, labels: &[u32]) -> usize {
         labels.iter().map(|label| self.labels[*label].sets as usize).sum()
     }

@@ -1,4 +1,4 @@
-//! Which policy uses which groups, and what follows for spans.
+//! Links between policies and groups, and the spans that follow from them.
 
 use super::{
     Index,
@@ -39,7 +39,7 @@ impl Index {
     }
 
     fn group_of(&mut self, selection: u32, id: impl FnOnce() -> GroupId) -> u32 {
-        // One that is new has no groups.
+        // A new selection has no groups.
         let found = match self.matching.selections[selection].groups.is_empty() {
             true => None,
             false => self.groups.find(GroupKey::Selection(selection)),
@@ -136,8 +136,8 @@ impl Index {
         }
     }
 
-    /// The groups of a policy are needed where it is. Nobody is told of what was always so; kept for all, it
-    /// would outweigh the index.
+    /// Adds the span of a policy to its groups. Unchanged spans are not reported. Stored for all groups, they
+    /// would be larger than the index.
     pub(super) fn link_spans(&mut self, policy: u32) {
         let (applied, address) = self.uses(policy);
         for group in address.iter() {
@@ -201,7 +201,7 @@ impl Index {
         self.groups[group].applied.as_ref().map_or(const { &Counts::NONE }, |role| &role.pods)
     }
 
-    /// A node begins or ceases to have pods of an applied-to group.
+    /// Updates spans if a node gains or loses its pods of an applied-to group.
     pub(super) fn cross(&mut self, group: u32, node: u32, way: i32) {
         self.changes.spans.push((Subject::Applied(group), node, way));
         let Some(role) = &self.groups[group].applied else { return };

@@ -1,8 +1,8 @@
-//! Entity ↔ label set ↔ selection: what is selected by what.
+//! Entity ↔ label set ↔ selection: the matches between selectors and entities.
 //!
 //! Entities of one namespace with the same labels share a [`Set`]; a [`Selection`] is a selector with its
-//! scope. Either finds the other by what both have in common, a label or a key, so a new one costs what
-//! it matches and not what there is. Nodes are entities of the namespace without name, which no selector
+//! scope. Each is found from the other by a common label or key. A new one therefore costs in proportion to its
+//! matches and not to the number of objects. Nodes are entities of the namespace without name, which no selector
 //! for namespaces selects.
 
 use super::{
@@ -39,7 +39,7 @@ pub(super) struct Set {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Reach {
     Space(u32),
-    /// Those that a namespace selector selects; of them only one, if it is said.
+    /// Namespaces that a namespace selector selects; if the second field is present, only that namespace.
     Scope(u32, Option<u32>),
 }
 
@@ -59,7 +59,7 @@ struct Scope {
     selections: Ids,
 }
 
-/// Whom a list is for: sets of a namespace, sets of namespaces that a selector selects, or namespaces.
+/// Entries of a list: sets of a namespace, sets of namespaces that a selector selects, or namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Room {
     Space(u32),
@@ -113,7 +113,7 @@ impl Keyed for Bucket {
     }
 }
 
-/// What is selected, in words.
+/// A selection as text, before it is interned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Wanted<'a> {
     pub(super) space: Option<Cow<'a, str>>,
@@ -409,7 +409,7 @@ impl Matching {
         id
     }
 
-    /// One that has no group any more.
+    /// Removes a selection that no group uses.
     pub(super) fn unselect(&mut self, id: u32) {
         if !self.loading {
             self.sets_of(id).into_iter().for_each(|set| self.sets[set].selections.remove(id));

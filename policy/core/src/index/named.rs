@@ -16,20 +16,20 @@ use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 #[derive(Debug, Default)]
 pub(super) struct NamedObjects {
     pub(super) groups: BTreeMap<Named, Read<GroupSpec>>,
-    /// Those with a selector or an address, or of which that is not understood.
+    /// Services with a selector or an address, or whose selector is not understood.
     services: BTreeMap<Named, Served>,
     /// Addresses of Services, and of how many.
     vips: BTreeMap<IpAddr, u32>,
 }
 
-/// What policies can ask of a Service.
+/// Fields of a Service that policies read.
 #[derive(Debug)]
 struct Served {
     selector: Read<Option<Selector>>,
     vips: Read<Vec<IpAddr>>,
 }
 
-/// What a group is made of now, and what that depends on.
+/// Current content of a group, and the objects that it depends on.
 struct Made {
     wanted: Vec<Wanted<'static>>,
     holds: [Holds; 2],
@@ -77,7 +77,7 @@ impl NamedObjects {
         }
     }
 
-    /// Whether an address is a Service's.
+    /// True if a Service has the address.
     pub(super) fn is_of_service(&self, address: IpAddr) -> bool {
         self.vips.contains_key(&address)
     }
@@ -87,7 +87,7 @@ impl NamedObjects {
         self.vips.len()
     }
 
-    /// What the group of a Service's addresses holds.
+    /// Content of the group of a Service's addresses.
     fn vips(&self, name: &Named) -> Holds {
         match self.services.get(name).map(|served| &served.vips) {
             None => Holds::default(),
@@ -123,7 +123,7 @@ impl NamedObjects {
 }
 
 impl MembersOf {
-    /// Those of them that this is about; `None`: there can be none.
+    /// The pods that this group may have; `None`: it can have none.
     fn limit(&self, scope: GroupScope, pods: Selector) -> Option<Wanted<'static>> {
         let (space, spaces) = match scope {
             GroupScope::Namespace(name) => (Some(Cow::Owned(name)), None),
@@ -154,7 +154,7 @@ impl Index {
         group
     }
 
-    /// Makes a group what its objects say now.
+    /// Sets a group to the content of its current objects.
     fn resolve(&mut self, group: u32, of: &MembersOf) {
         let Made { wanted, holds, things } = self.named.resolve(of);
         self.dependents.extend(things.into_iter().map(|thing| (thing, group)));
@@ -189,7 +189,7 @@ impl Index {
         group
     }
 
-    /// Nothing that a group depends on is of matter to it any more.
+    /// Removes all dependencies of a group.
     pub(super) fn forget_things(&mut self, group: u32) {
         let things = match &self.groups[group].makeup {
             Makeup::Selection(_) => return,
@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    /// What a group is made of has changed.
+    /// Rebuilds a group whose content has changed.
     fn remake(&mut self, group: u32, of: &MembersOf) {
         if self.loading {
             return self.resolve(group, of);

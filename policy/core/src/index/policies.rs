@@ -168,7 +168,7 @@ impl Index {
         self.matching.release_space(space);
     }
 
-    /// Of its id there is none any more.
+    /// Reports that a policy is gone.
     fn goes(&mut self, id: u32) {
         let left = self.names(self.union(&self.policies[id].applied).into_iter());
         let gone = PolicyDelta { left, ..self.policy_delta(id, Change::Removed) };
@@ -271,8 +271,8 @@ fn needs_all_names(rule: &Rule) -> bool {
     beyond && asks_for_names(rule)
 }
 
-/// Whether addresses of a peer can be those of pods that are no members of its group: their ports' names
-/// are known from nowhere else. A pod may say that it has a node's address.
+/// True if addresses of a peer can belong to pods that are not members of its group: port names
+/// are known only from pods. The status of a pod may contain a node's address.
 fn may_hold_others_pods(peer: &Peer) -> bool {
     match peer {
         Peer::Block(_)

@@ -1,4 +1,4 @@
-//! What one node is told, and single groups and policies.
+//! Queries for one node, and for single groups and policies.
 
 use super::{
     Index,
@@ -11,9 +11,9 @@ use crate::PolicyKey;
 use std::{collections::BTreeSet, sync::Arc};
 
 impl Index {
-    /// What one node needs of everything, as it is now: its own; the groups and policies with it in their
-    /// span, which is told as this node alone; of applied-to groups its own pods. It costs what it
-    /// holds.
+    /// All objects that one node needs now: its own, and the groups and policies with it in their
+    /// span. The returned spans have only this node, and applied-to groups have only its pods. The cost is in proportion
+    /// to the result.
     pub fn snapshot_for(&self, node: &str) -> Snapshot {
         let span = BTreeSet::from([node.to_owned()]);
         let Needs { own, applied, address, policies } = self.needs_of(node);
@@ -41,8 +41,8 @@ impl Index {
         snapshot
     }
 
-    /// What one node needs, without what is in it: it costs what is the node's own, however large the
-    /// groups are.
+    /// Names of the objects that one node needs, without their content. The cost is in proportion to the node's
+    /// own objects and does not depend on the size of the groups.
     pub fn needs_of(&self, node: &str) -> Needs {
         let mut needs = Needs { own: self.node_state(node), ..Needs::default() };
         let Some(number) = self.entities.nodes.find(node) else { return needs };
@@ -66,9 +66,9 @@ impl Index {
         needs
     }
 
-    /// What one node is told of an event: it makes [`snapshot_for`](Self::snapshot_for) what it has become.
-    /// To be asked before the next event. A group or policy that the node begins to need is whole in it
-    /// and new to that node, one that it needs no longer is gone from there.
+    /// The part of an event for one node: it updates an earlier [`snapshot_for`](Self::snapshot_for) to the current one.
+    /// The caller must call this before the next event. A group or policy that the node newly needs is complete
+    /// and `Added`. If the node no longer needs it, it is `Removed`.
     pub fn deltas_for(&self, node: &str, deltas: &Deltas) -> Deltas {
         let here = Here {
             index: self,
@@ -117,7 +117,7 @@ impl Index {
         ids.into_iter().map(|(id, group)| (id, roles(group))).collect()
     }
 
-    /// Whether a node needs a group.
+    /// True if a node needs a group.
     pub fn is_needed(&self, role: Role, id: GroupId, node: &str) -> bool {
         let node = self.entities.nodes.find(node);
         let group = self.group(role, id);
@@ -145,7 +145,7 @@ impl Index {
         self.entities.entities[pod].node.map(|node| &*self.entities.nodes[node])
     }
 
-    /// Whether a pod is in an applied-to group.
+    /// True if a pod is in an applied-to group.
     pub fn is_about(&self, id: GroupId, namespace: &str, name: &str) -> bool {
         let Some(group) = self.group(Role::Applied, id) else { return false };
         let found = self.entities.find(&self.matching, namespace, name);
@@ -183,7 +183,7 @@ struct Here<'a> {
     own: Option<&'a NodeDelta>,
 }
 
-/// Whether a node needs something.
+/// Change of a node's need for an object.
 enum Need {
     Begins,
     Stays,
@@ -231,7 +231,7 @@ impl Here<'_> {
         }
     }
 
-    /// Of an applied-to group a node is told its own pods.
+    /// Limits an applied-to group to the node's own pods.
     fn own_pods(&self, delta: &mut GroupDelta) {
         let added = std::mem::take(&mut delta.added);
         let (own, others) = added.into_iter().partition(|member| member.node == self.node);
@@ -243,7 +243,7 @@ impl Here<'_> {
         delta.removed.sort_unstable();
     }
 
-    /// Whether a pod was here before the event: it is gone from here, or is here still.
+    /// True if a pod was on this node before the event: it has left the node or is still there.
     fn was_here(&self, pod: &MemberKey) -> bool {
         let gone = self.own.is_some_and(|own| own.removed.contains(pod));
         let index = self.index;

@@ -20,7 +20,7 @@ pub(super) enum Subject {
     Policy(u32),
 }
 
-/// What an event has touched so far. What cancels out is no change.
+/// The objects that an event has touched so far. Changes that cancel out are not reported.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     pub(super) made: BTreeSet<(u32, Role)>,
@@ -35,7 +35,7 @@ pub(super) struct Changes {
     pub(super) policies: BTreeMap<u32, Change>,
     /// Policies that have moved in the one order.
     pub(super) tiers: BTreeSet<u32>,
-    /// All of each that is told: who needed it.
+    /// Complete deltas, with the nodes that needed the policy.
     pub(super) gone_policies: Vec<PolicyDelta>,
     /// An entity as it was, or as it is.
     pub(super) own: Vec<(i32, Arc<Member>)>,
@@ -299,7 +299,7 @@ impl Index {
 type Both<'a> = (Option<&'a Arc<Member>>, Option<&'a Arc<Member>>);
 type Net<'a> = BTreeMap<(u32, Role, MemberKey), Both<'a>>;
 
-/// What changed at each node, of an entity as it was and as it is.
+/// Changes at each node, from an entity's old and new state.
 pub(super) fn own(edits: &[(i32, Arc<Member>)]) -> Vec<NodeDelta> {
     let mut net: BTreeMap<(&String, MemberKey), Both<'_>> = BTreeMap::new();
     for (way, member) in edits {

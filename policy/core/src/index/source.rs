@@ -1,4 +1,4 @@
-//! What a group is of.
+//! Sources of a group's members.
 
 use super::{
     delta::{Canonical, GroupId},
@@ -9,7 +9,7 @@ use crate::{Peer, Pods, Scope};
 use policy_objects::{Named, Operator, Requirement, Selector, page::SelectorView};
 use std::{borrow::Cow, collections::BTreeSet};
 
-/// What a group's members depend on.
+/// Object on which a group's members depend.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Dependency {
     Group(Named),
@@ -20,11 +20,11 @@ pub(super) enum Dependency {
 pub(super) enum Source<'a> {
     Pods(Wanted<'a>),
     Members(MembersOf),
-    /// The addresses of a Service; nobody's as a subject.
+    /// The addresses of a Service; as a subject it has no pods.
     Service(Cow<'a, Named>),
 }
 
-/// Those of a ClusterGroup, a Group, or behind a Service.
+/// Members of a ClusterGroup, of a Group, or behind a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct MembersOf {
     pub(super) thing: Dependency,
@@ -77,7 +77,7 @@ impl<'a> Source<'a> {
         Self::Pods(Wanted { space: None, spaces: None, selector: Cow::default() })
     }
 
-    /// Those of it in one namespace. `None`: there can be none.
+    /// Limits the source to one namespace. `None`: it can have no members.
     pub(super) fn within_space(self, name: &str) -> Option<Self> {
         Some(match self {
             Self::Pods(wanted) => match &wanted.space {
@@ -97,7 +97,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// Those of it in namespaces with such labels.
+    /// Limits the source to namespaces with such labels.
     pub(super) fn within_spaces(self, more: &Selector) -> Self {
         match self {
             Self::Pods(wanted) => {
@@ -136,7 +136,7 @@ impl<'a> Source<'a> {
             }
         };
         canonical.maybe(space);
-        // All namespaces are one scope, however it is said.
+        // All ways to select all namespaces give the same scope.
         let spaces = spaces.filter(|spaces| !spaces.requirements.is_empty());
         canonical.number(usize::from(spaces.is_some()));
         spaces.into_iter().for_each(|spaces| canonical.selector(&SelectorView::from(spaces)));
@@ -166,7 +166,7 @@ impl GroupId {
         source.map(|source| source.id())
     }
 
-    /// The group of a peer. `None` for those that have none: blocks and names, which stand in the policy's
+    /// The group of a peer. `None` for peers without a group. These are blocks and names, which are in the policy's
     /// form, and pods that depend on the subject's namespace, whose groups are
     /// [expanded](super::Uses::expanded).
     pub fn of_peer(peer: &Peer) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! Values by number: each once, counted by its users, its number given to another when nobody is left.
+//! Numbered values: each is stored once with a count of its users. A number without users is reused.
 
 use foldhash::{SharedSeed, quality::FoldHasher};
 use hashbrown::HashTable;
@@ -7,7 +7,7 @@ use std::{
     ops,
 };
 
-/// What a value is found by.
+/// Key of a value in the table.
 pub(super) trait Keyed {
     /// The part that no other value of the table has.
     type Key<'a>: Hash + Eq
@@ -32,7 +32,7 @@ struct Slot<T> {
     mark: Mark,
 }
 
-/// What keeps those who choose names from choosing them so that they collide: all that the hasher mixes in
+/// Seed against deliberate hash collisions by users who choose names. All input of the hasher besides the key
 /// comes from it.
 #[derive(Clone, Debug)]
 pub(super) struct Seed {
@@ -45,7 +45,7 @@ const NOT_ZERO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Seed {
     pub(super) fn new(seed: u64) -> Self {
-        // The hasher begins with this, and what it begins with zero it multiplies by zero.
+        // The hasher starts with this value, and a start of zero makes its products zero.
         Self { own: seed.rotate_left(32) ^ NOT_ZERO, shared: SharedSeed::from_u64(seed) }
     }
 
@@ -56,7 +56,7 @@ impl Seed {
     }
 }
 
-/// The half of a hash that is kept beside a number: others are told apart, and a table grows, without a look at
+/// The half of a hash that is stored with a number. It distinguishes values, and the table grows, without access to
 /// the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(u32);
@@ -68,7 +68,7 @@ impl Mark {
     }
 }
 
-/// Nothing iterates over the hash table, so its order is nobody's.
+/// Iteration over the hash table does not occur, so its order has no effect.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -153,12 +153,12 @@ impl<T> Table<T> {
         self.slots.get(id as usize)?.value.as_ref()
     }
 
-    /// Whether there is one user alone.
+    /// True if the value has exactly one user.
     pub(super) fn is_last(&self, id: u32) -> bool {
         self.slots[id as usize].uses <= 1
     }
 
-    /// The value, whoever uses it.
+    /// Removes the value for all of its users.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
         let value = self.slots[id as usize].value.take()?;
         let mark = self.slots[id as usize].mark;

@@ -1,8 +1,8 @@
-//! Tiers: which number each policy's has.
+//! Tier numbers of policies.
 //!
-//! Where a policy stands among all depends on no other object than its Tier, or, where that is missing, the
-//! Tier `application`: so a Tier that changes moves the policies of its name, and `application` besides
-//! those whose own is missing.
+//! The place of a policy among all depends only on its Tier. If the Tier is missing, the
+//! Tier `application` applies. A changed Tier therefore moves the policies of its name. A change of `application`
+//! also moves those with a missing Tier.
 
 use super::{Index, ids::Ids};
 use crate::{
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    /// What Tiers say: not a number if that is not understood.
+    /// Numbers of Tiers; `None` if the number is not understood.
     said: BTreeMap<Box<str>, Option<u8>>,
     /// Antrea's policies by the name of their tier; no name without policies.
     policies: BTreeMap<Box<str>, Ids>,

@@ -38,10 +38,10 @@ fn parse(text: &str) -> Option<[u8; 16]> {
     (odd < 16).then_some(bytes)
 }
 
-/// Where the two digits of each byte are.
+/// Offsets of the two digits of each byte.
 const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
-/// What a digit is worth; more than 15 for what is none.
+/// Value of each digit; more than 15 if the character is not a digit.
 const VALUES: [u8; 256] = {
     let mut values = [255; 256];
     let mut value = 0;

@@ -1,6 +1,6 @@
-//! Whether one part of a rule holds all that another does, whatever pods and labels there are.
+//! Decides if one part of a rule covers another, for all possible pods and labels.
 //!
-//! Where it cannot be told the answer is no.
+//! The answer is no if it is unknown.
 
 use crate::{Peer, Peers, Pods, Scope, Traffic, Transport};
 use policy_objects::{Block, Cidr, Operator, PortRange, Requirement, Selector, TargetPort};
@@ -68,7 +68,7 @@ fn pods(wide: &Pods, narrow: &Pods) -> bool {
     }
 }
 
-/// Whether no pod can be both of these and of those.
+/// True if no pod can be in both lists.
 pub(super) fn apart(these: &[Pods], those: &[Pods]) -> bool {
     these.iter().all(|one| those.iter().all(|other| are_apart(one, other)))
 }
@@ -101,7 +101,7 @@ fn home(pods: &Pods) -> Option<Selector> {
     }
 }
 
-/// Whether something that one requires is what the other forbids.
+/// True if one selector requires a label or value that the other forbids.
 fn excludes(one: &Selector, other: &Selector) -> bool {
     let clash = |mine: &Requirement| {
         other.requirements.iter().any(|theirs| {
@@ -146,7 +146,7 @@ fn namespaces(scope: &Scope) -> Option<Selector> {
     }
 }
 
-/// What the wide one requires follows from something that the narrow one does.
+/// True if each requirement of the wide selector follows from a requirement of the narrow one.
 fn selector(wide: &Selector, narrow: &Selector) -> bool {
     let follows = |wanted: &Requirement| {
         narrow

@@ -1,4 +1,4 @@
-//! What matches nothing now.
+//! Finds parts that match nothing now.
 
 use super::{Check, Finding};
 use crate::{
@@ -16,14 +16,14 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
             findings.push(Finding::of(policy, Severity::Warning, Check::MatchesNothing, text));
             continue;
         }
-        // Without any pod, as in a directory of policies alone, it could be said of each.
+        // Without any pod, as in a directory of policies alone, the finding would apply to each policy.
         if world.pods().next().is_some() {
             empty.policy(policy, findings);
         }
     }
 }
 
-/// What was found of parts that many rules have.
+/// Cached results for parts that many rules share.
 struct Empty<'a> {
     world: &'a World,
     pods: BTreeMap<&'a Pods, bool>,
@@ -35,7 +35,7 @@ impl<'a> Empty<'a> {
         let subjects: Vec<&Pods> =
             policy.rules.iter().map(|rule| &rule.subject).chain(isolated).flatten().collect();
         if subjects.is_empty() {
-            // Who read it has said so.
+            // The notes of reading the object report it already.
             return;
         }
         let nobody = subjects.iter().all(|pods| self.is_nobody(pods));
@@ -57,7 +57,7 @@ impl<'a> Empty<'a> {
         let mut texts = Vec::new();
         for peer in peers {
             let nobody = match peer {
-                // Who is missing is said elsewhere.
+                // Other checks report missing objects.
                 Peer::Pods(Pods::Group(_)) | Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => {
                     false
                 }
@@ -98,7 +98,7 @@ impl<'a> Empty<'a> {
         })
     }
 
-    /// Whether no pod is meant; of what depends on the subject, whether none is for any.
+    /// True if the selector has no pod. If it depends on the subject, true if it has none for any subject.
     fn is_nobody(&mut self, pods: &'a Pods) -> bool {
         if let Some(known) = self.pods.get(pods) {
             return *known;

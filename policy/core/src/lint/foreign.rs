@@ -19,7 +19,7 @@ impl Foreign {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Whether it is of a group whose kinds are read, and of none that this group has.
+    /// True if its API group is one that is read and the group does not have this kind.
     pub fn is_misspelt(&self) -> bool {
         let others = self.others();
         match self.group() {

@@ -1,4 +1,4 @@
-//! What is named and not there.
+//! Finds references to objects that do not exist.
 
 use super::{Check, Finding, ObjectName};
 use crate::{Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
@@ -16,7 +16,7 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
         let name = Named { namespace: group.meta.namespace.clone(), name: group.meta.name.clone() };
         let mut say = |severity, text| findings.push(of_group(&group.meta, severity, text));
         match (&group.spec, world.members(&name)) {
-            // Who read it has said so.
+            // The notes of reading the object report it already.
             (Read::Unknown(_) | Read::Known(GroupSpec::External), _) => {}
             (Read::Known(_), Err(why)) => {
                 let becomes = match world.subjects(&name).doubt {
@@ -90,7 +90,7 @@ fn subjects(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Find
     }
 }
 
-/// What becomes of a rule whose subject is not understood.
+/// Effect of a rule whose subject is not understood.
 fn wider(rule: &Rule) -> &'static str {
     match rule.action {
         Action::Allow => "the rule allows nothing",
@@ -131,7 +131,7 @@ fn subject_group(
     }
 }
 
-/// What is to be done with a group that cannot be used.
+/// Next step for a group that is not usable.
 fn next(world: &World, name: &Named) -> &'static str {
     let is =
         |group: &Group| (&group.meta.namespace, &group.meta.name) == (&name.namespace, &name.name);

@@ -39,7 +39,7 @@ fn ties(world: &World, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether rules of one direction do different things, to pods that both may be about.
+/// True if rules of one direction have different actions for pods that both may be about.
 fn differ(one: &Policy, other: &Policy) -> bool {
     one.rules.iter().any(|mine| {
         let against = |rule: &&Rule| {
@@ -138,8 +138,8 @@ fn places(world: &World, direction: Direction) -> Vec<Place<'_>> {
     places
 }
 
-/// Whether a rule never decides since another is before it: whatever reaches it has reached that one,
-/// and that one matches all of it and lets nothing go on to it.
+/// True if a rule never decides because another is before it. Each packet that reaches the later rule has reached the
+/// earlier one, which matches all of it and passes none.
 fn hides(world: &World, early: &Place<'_>, late: &Place<'_>) -> bool {
     if late.rule.subject.is_empty() || late.rule.standing != Standing::Understood {
         return false;
@@ -171,7 +171,7 @@ fn covers(world: &World, early: &Rule, late: &Rule) -> bool {
                 && is_understood(world, late)))
 }
 
-/// Whether all that it names is understood, as objects are now.
+/// True if all objects that the rule names are understood, with the current objects.
 fn is_understood(world: &World, rule: &Rule) -> bool {
     world.peer_doubt(&rule.peers).is_none() && world.subject_doubt(&rule.subject).is_none()
 }

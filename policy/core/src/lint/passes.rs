@@ -28,7 +28,7 @@ fn passing(policy: &Policy) -> impl Iterator<Item = &Rule> {
     policy.rules.iter().filter(|rule| rule.action == Action::Pass)
 }
 
-/// Whether a policy could decide what a Pass has let go on.
+/// True if a policy could decide about traffic that a Pass lets continue.
 fn speaks(policy: &Policy, pass: &Rule) -> bool {
     let same = |rule: &&Rule| {
         rule.direction == pass.direction && !cover::apart(&rule.subject, &pass.subject)

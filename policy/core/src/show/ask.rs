@@ -17,16 +17,15 @@ pub struct Question<'a> {
     pub service: Option<&'a str>,
 }
 
-/// What cannot be answered as it is asked.
+/// Reasons why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
     /// Neither a pod nor an address.
     #[error("{0:?} is neither a pod as namespace/name nor an address")]
     End(String),
-    /// No such pod.
     #[error("there is no pod {0}: name one that is in the files, or give an address")]
     NoPod(String),
-    /// It cannot send or get anything.
+    /// The end cannot send or receive packets.
     #[error("pod {0} has no address in status.podIPs, or has ended: give one that runs")]
     NoAddress(String),
     /// The address is another's now.
@@ -42,7 +41,7 @@ pub enum Unclear {
     /// No common family.
     #[error("{from} and {to} have no address of one family")]
     NoFamily { from: String, to: String },
-    /// Which port?
+    /// The question needs a port.
     #[error("{} lacks a port: write it as {}:80", .0, bracketed(.0))]
     NoPort(String),
     /// A number that no port has.
@@ -61,15 +60,14 @@ pub enum Unclear {
     PortTooMany(String),
     #[error("{0:?} is no protocol: tcp, udp, sctp, icmp[:type[:code]], or a number")]
     Protocol(String),
-    /// No such Service.
     #[error("there is no Service {0} in the files")]
     NoService(String),
-    /// Nobody has it: who asks for it gets to a pod.
+    /// The address belongs to a Service: a packet to it arrives at one of its pods.
     #[error(
         "{address} is the address of Service {service}: name a pod behind it, and the Service with --via-service"
     )]
     ServiceAddress { address: IpAddr, service: String },
-    /// It has no address of this family.
+    /// The Service has no address of this family.
     #[error("Service {0} has no address of this family: without one nobody asks for it")]
     NoServiceAddress(String),
     #[error("{pod} is none of the pods that Service {service} selects")]
@@ -226,7 +224,7 @@ fn has_it(world: &World, end: &End<'_>, address: IpAddr) -> Result<(), Unclear> 
     Err(Unclear::OthersAddress { pod: end.word.clone(), address, owner })
 }
 
-/// Who sends: a pod, a node, or somebody from elsewhere.
+/// Sender of the packet: a pod, a node, or an address outside the cluster.
 fn origin(world: &World, from: &End<'_>, source: IpAddr) -> Origin {
     if let Some(pod) = from.pod {
         return Origin::Pod(named(pod));
@@ -305,7 +303,7 @@ fn service<'w>(world: &'w World, word: &str) -> Result<&'w Service, Unclear> {
     world.service(&name).ok_or_else(missing)
 }
 
-/// The Service's address in the family of the pod's, if the pod is behind it.
+/// The Service's address in the same family as the pod's address, if the pod is behind it.
 fn behind(service: &Service, to: &End<'_>, destination: IpAddr) -> Result<IpAddr, Unclear> {
     let selected = |pod: &Pod| {
         service.selector.known().and_then(Option::as_ref).is_none_or(|selector| {

@@ -1,4 +1,4 @@
-//! What a change of objects changes.
+//! Effects of a change of objects.
 
 use super::{
     ask::named,
@@ -23,12 +23,12 @@ pub struct Changes {
     pub gone: Vec<Named>,
 }
 
-/// What changes between pods that neither world tells apart.
+/// Change between pods that both worlds treat alike.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// What those who send are called.
+    /// Name of the group of senders.
     pub from: String,
-    /// What those who get are called.
+    /// Name of the group of receivers.
     pub to: String,
     #[serde(serialize_with = "words")]
     pub sources: Vec<Named>,
@@ -39,7 +39,7 @@ pub struct Change {
 }
 
 impl Changes {
-    /// How many pairs of pods have changed.
+    /// Number of pairs of pods that have changed.
     pub fn count(&self) -> usize {
         let pairs = |change: &Change| {
             let all = change.sources.len() * change.destinations.len();
@@ -50,7 +50,7 @@ impl Changes {
     }
 }
 
-/// What changes from one world to another.
+/// Changes from one world to another.
 pub fn changes(before: &World, after: &World, samples: &Samples) -> Changes {
     let names = |world: &World| -> BTreeSet<Named> { kinds::pods(world).map(named).collect() };
     let (old, new) = (names(before), names(after));
@@ -99,10 +99,10 @@ pub fn changes(before: &World, after: &World, samples: &Samples) -> Changes {
     }
 }
 
-/// What passed and passes, who sends, who gets.
+/// Traffic that passed before and that passes now, senders, receivers.
 type Pair = ((Allowed, Allowed), Vec<Named>, Vec<Named>);
 
-/// What is the same for the same that get is told of all who send at once; then of all who get.
+/// Merges pairs with the same change: first senders with the same receivers, then receivers with the same senders.
 fn together(pairs: Vec<Pair>) -> Vec<Pair> {
     let mut of_destinations: BTreeMap<_, Vec<Named>> = BTreeMap::new();
     for (what, sources, destinations) in pairs {

@@ -1,4 +1,4 @@
-//! Pods that no policy tells apart.
+//! Pods that policies do not distinguish.
 
 use super::ask::named;
 use crate::{NameMatch, Peer, Peers, Pods, World};
@@ -15,7 +15,7 @@ pub(super) struct Looks {
     names: bool,
 }
 
-/// What policies see of a pod.
+/// Properties of a pod that policies read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Sight {
     namespace: String,
@@ -30,7 +30,7 @@ pub(super) struct Sight {
 pub(super) fn pods(world: &World) -> impl Iterator<Item = &Pod> {
     let known =
         |pod: &&Pod| pod.phase == Phase::Live && !pod.host_network && !pod.addresses.is_empty();
-    // What another has now is judged as that one's.
+    // If another pod owns an address of this one now, traffic to it is judged as that pod's.
     let own = |pod: &&Pod| {
         let mut addresses = pod.addresses.iter();
         addresses

@@ -1,4 +1,4 @@
-//! Who reaches whom.
+//! Reachability between pods.
 
 use super::{
     ask::named,
@@ -10,15 +10,15 @@ use policy_objects::{Named, Pod};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Who reaches whom. Pods that reach alike are one row, pods that are reached alike one column.
+/// Reachability between pods. Pods that reach alike are one row, pods that are reached alike one column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Matrix {
-    /// Who sends: the rows.
+    /// Senders: the rows.
     pub sources: Vec<Group>,
-    /// Who gets: the columns.
+    /// Receivers: the columns.
     pub destinations: Vec<Group>,
-    /// What each source gets through to each destination; `None`: a pod alone with itself, which no
-    /// policy judges, or ends without a family of addresses in common.
+    /// Traffic that passes from each source to each destination. `None`: a single pod to itself, which policies
+    /// do not judge, or ends without a common address family.
     pub cells: Vec<Vec<Option<Allowed>>>,
 }
 
@@ -115,7 +115,7 @@ fn grouped(count: usize, alike: impl Fn(usize, usize) -> bool) -> Vec<Vec<usize>
     groups
 }
 
-/// What there is between these and those.
+/// Traffic between two groups of pods.
 fn block<'a>(
     cells: &'a Cells,
     from: &'a [usize],
@@ -128,7 +128,7 @@ fn cell(cells: &Cells, from: usize, to: usize) -> Option<&Allowed> {
     cells.get(from)?.get(to)?.as_ref()
 }
 
-/// How groups of pods are called.
+/// Names of groups of pods, with counts that keep them unique.
 pub(super) struct Names(BTreeMap<String, usize>);
 
 impl Names {
@@ -167,7 +167,7 @@ impl Names {
     }
 }
 
-/// What names begin with, up to a dash where there is one.
+/// Common prefix of names, up to a dash if there is one.
 fn common<'a>(names: &[&'a str]) -> &'a str {
     let Some((first, rest)) = names.split_first() else { return "" };
     let mut end = first.len();
@@ -183,5 +183,5 @@ fn words<S: serde::Serializer>(pods: &[Named], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(pods.iter().map(crate::text::named))
 }
 
-/// How many namespaces a group's name tells.
+/// Largest number of namespaces in a group's name.
 const SHOWN: usize = 3;

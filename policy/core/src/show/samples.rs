@@ -1,4 +1,4 @@
-//! Of all that can be sent, one of each sort that the policies tell apart.
+//! One packet of each sort that the policies distinguish.
 
 use super::{ask::SOURCE_PORT, kinds};
 use crate::{Decision, Origin, Packet, Segment, State, Traffic, Transport, World, decide};
@@ -15,7 +15,7 @@ use std::{
 pub enum Sample {
     /// Ports from the first to the last.
     Ports(Protocol, u16, u16),
-    /// What asks for an echo, of either family.
+    /// Echo request, of either family.
     Echo,
     /// Another type and code of ICMP that a rule is about.
     Icmp(u8, u8),
@@ -23,7 +23,7 @@ pub enum Sample {
     Other,
 }
 
-/// The sorts, in order. Senders' ports are not among what they tell apart: one is taken that senders take.
+/// The sorts, in order. Senders' ports are not distinguished: the sample uses a usual source port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Samples(Vec<Sample>);
 
@@ -34,7 +34,7 @@ pub struct Allowed {
 }
 
 impl Samples {
-    /// Those that the policies of these worlds tell apart.
+    /// The sorts that the policies of these worlds distinguish.
     pub fn of(worlds: &[&World]) -> Self {
         let mut cuts: BTreeMap<Protocol, BTreeSet<u32>> =
             PROTOCOLS.map(|protocol| (protocol, BTreeSet::from([1, LAST + 1]))).into();
@@ -64,8 +64,8 @@ impl Samples {
         Self(ports.iter().map(|(protocol, port)| Sample::Ports(*protocol, *port, *port)).collect())
     }
 
-    /// Which of them one pod gets through to another, in each family of addresses that both have; `None`
-    /// where there is none.
+    /// Sorts that pass from one pod to another, in each family of addresses that both have; `None`
+    /// if they have no common family.
     pub fn ask(&self, world: &World, from: &Pod, to: &Pod) -> Option<Allowed> {
         let family = |v4: bool| {
             let of =
@@ -145,7 +145,7 @@ impl Allowed {
         self.passes.iter().all(|passes| *passes)
     }
 
-    /// Whether a port passes in any family; `samples` are those that were asked.
+    /// True if a port passes in any family; `samples` are those that were evaluated.
     pub fn has(&self, protocol: Protocol, port: u16, samples: &Samples) -> bool {
         samples.0.iter().cycle().zip(&self.passes).any(|(sample, passes)| match sample {
             Sample::Ports(of, first, last) => {
@@ -155,7 +155,7 @@ impl Allowed {
         })
     }
 
-    /// Nothing passes.
+    /// True if no sort passes.
     pub fn is_none(&self) -> bool {
         !self.passes.contains(&true)
     }
@@ -212,7 +212,7 @@ fn transports(traffic: &Traffic) -> &[Transport] {
     }
 }
 
-/// What a rule is about begins and ends somewhere.
+/// Adds the ends of the ranges of a transport.
 fn cut(
     world: &World,
     transport: &Transport,
@@ -220,7 +220,7 @@ fn cut(
     icmp: &mut BTreeSet<(u8, u8)>,
 ) {
     let mut around = |protocol: Protocol, first: u16, last: u16| {
-        // Port 0 is nobody's.
+        // Port 0 is not a valid port.
         let ends = [u32::from(first).max(1), u32::from(last) + 1];
         cuts.entry(protocol).or_default().extend(ends);
     };

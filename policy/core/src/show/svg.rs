@@ -1,11 +1,11 @@
-//! Who reaches whom, as a picture.
+//! Reachability as a picture.
 
 use super::{Allowed, Group, Matrix, table::Letters};
 use std::fmt::Write as _;
 
 impl Matrix {
-    /// The picture: rows are who sends, columns who gets; what passes is told by colour, by a letter, and
-    /// where the pointer rests.
+    /// The picture: rows are senders, columns receivers. Color, a letter and the tooltip show the traffic that
+    /// passes.
     pub fn svg(&self) -> String {
         let (rows, columns) = (self.sources.len(), self.destinations.len());
         let letters = Letters::of(self);
@@ -114,12 +114,12 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Told apart also by those who do not tell red from green.
+/// Distinguishable also for readers with red-green color blindness.
 const ALL: &str = "#4b9cd3";
 const SOME: &str = "#f5c242";
 const NOTHING: &str = "#f4f4f4";
 const ITSELF: &str = "#dddddd";
 const CELL: usize = 24;
 const LINE: usize = 20;
-/// How wide a character is at most.
+/// Largest width of a character.
 const CHARACTER: usize = 8;

@@ -1,9 +1,9 @@
-//! Who reaches whom, as a table for people.
+//! Reachability as a table for people.
 
 use super::{Allowed, Group, Matrix};
 use std::fmt;
 
-/// What is neither all nor nothing, each with its letter, in the order of its first place.
+/// Results that are neither all nor nothing, each with its letter, in the order of their first place.
 pub(super) struct Letters<'a>(Vec<&'a Allowed>);
 
 impl<'a> Letters<'a> {

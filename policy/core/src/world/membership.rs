@@ -9,7 +9,7 @@ impl World {
     /// covers more pods than intended.
     ///
     /// A policy of a namespace is only about pods of that namespace, even if a Group of it selects
-    /// others: write access to one namespace must not affect another.
+    /// others. Write access to one namespace must not affect another.
     pub fn is_subject(&self, pod: &Pod, policy: &Policy, subject: &[Pods]) -> bool {
         let own = &policy.key.namespace;
         is_known(pod)

@@ -1,4 +1,4 @@
-//! Addresses that a pod has before its object says so, in any order with all else.
+//! Addresses that a pod has before they are in its object, in any order with other events.
 
 use super::{
     model::{Happening, Model},
@@ -22,7 +22,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![5 => happening().prop_map(|happening| Step::Happens(Box::new(happening))), 2 => readdressed]
 }
 
-/// Whose each address is, and who each pod is.
+/// Checks the owner of each address, and the identity of each pod.
 fn whose(index: &Index, model: &Model) -> Result<(), TestCaseError> {
     let addresses: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "fd00::1"]
         .map(|address| address.parse().expect("an address"))

@@ -1,4 +1,4 @@
-//! All groups and spans computed anew from the objects there are: every selector against every pod, in words.
+//! Computes all groups and spans from the existing objects: every selector against every pod, as text.
 
 use crate::{
     Direction, Peer, Peers, Pods, Policy, PolicyKey, Scope, Traffic, Transport, World, compile,
@@ -309,7 +309,7 @@ impl Model {
         }
     }
 
-    /// A pod's object says that its addresses are these.
+    /// Sets a pod's addresses to these.
     pub(super) fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) {
         let found = self.world.pod(pod).filter(|found| is_known(found)).cloned();
         if let Some(mut pod) = found.filter(|found| uid.is_empty() || found.meta.uid == uid) {
@@ -318,7 +318,7 @@ impl Model {
         }
     }
 
-    /// The pods that say that an address is theirs; whether a node does, and a Service.
+    /// The pods whose status has an address; whether a node's does, and a Service's.
     pub(super) fn holders(&self, address: IpAddr) -> (Vec<Named>, bool, bool) {
         let says = |pod: &&Pod| is_known(pod) && pod.addresses.contains(&address);
         let name = |pod: &Pod| Named {
@@ -331,7 +331,7 @@ impl Model {
         (pods.into_iter().collect(), node, vips.any(|vips| vips.contains(&address)))
     }
 
-    /// Whether policy knows a pod.
+    /// True if policy reads the pod.
     pub(super) fn knows(&self, pod: &Pod) -> bool {
         is_known(pod)
     }
@@ -406,7 +406,7 @@ fn node_member(node: &Node) -> Member {
     }
 }
 
-/// What happens to an object, by value.
+/// A change of an object, by value.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Pod(Pod),

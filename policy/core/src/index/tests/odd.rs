@@ -77,7 +77,7 @@ fn index(pods: &[Pod]) -> Index {
 /// UID and addresses.
 type Brief = (String, Vec<IpAddr>);
 
-/// What a group for a role says of its members.
+/// Members of a group for a role, as the deltas describe them.
 fn members(deltas: &Deltas, role: Role) -> Vec<(Vec<Brief>, Vec<String>)> {
     let groups = deltas.groups.iter().filter(|delta| delta.role == role);
     groups

@@ -337,7 +337,7 @@ pub(super) fn check(index: &Index, model: &Model, folded: &Snapshot) -> Result<(
 
 const NODES: [&str; 4] = ["n1", "n2", "n3", ""];
 
-/// What of everything is one node's.
+/// Part of a snapshot for one node.
 fn part(all: &Snapshot, node: &str) -> Snapshot {
     let mut part = all.clone();
     let here = BTreeSet::from([node.to_owned()]);
@@ -372,8 +372,8 @@ fn each_alone(index: &Index, nodes: &[Snapshot]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Each group and policy once, in the order of their ids, and so their members and nodes; no word of what
-/// did not change.
+/// Checks that each group and policy occurs once, in the order of their ids, and so their members and nodes.
+/// Checks that unchanged objects do not occur.
 fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
     prop_assert!(deltas.groups.is_sorted_by(|a, b| (a.role, a.id) < (b.role, b.id)));
     prop_assert!(deltas.policies.is_sorted_by(|a, b| a.id < b.id));
