@@ -12,8 +12,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 impl Index {
     /// All objects that one node needs now: its own, and the groups and policies with it in their
-    /// span. The returned spans have only this node, and applied-to groups have only its pods. The cost is in proportion
-    /// to the result.
+    /// span. The returned spans have only this node, and applied-to groups have only its pods. The cost is in
+    /// proportion to the result.
     pub fn snapshot_for(&self, node: &str) -> Snapshot {
         let span = BTreeSet::from([node.to_owned()]);
         let Needs { own, applied, address, policies } = self.needs_of(node);
@@ -66,7 +66,7 @@ impl Index {
         needs
     }
 
-    /// The part of an event for one node: it updates an earlier [`snapshot_for`](Self::snapshot_for) to the current one.
+    /// The part of an event for one node: it updates an earlier [`snapshot_for`](Self::snapshot_for).
     /// The caller must call this before the next event. A group or policy that the node newly needs is complete
     /// and `Added`. If the node no longer needs it, it is `Removed`.
     pub fn deltas_for(&self, node: &str, deltas: &Deltas) -> Deltas {

@@ -158,7 +158,7 @@ impl<T> Table<T> {
         self.slots[id as usize].uses <= 1
     }
 
-    /// Removes the value for all of its users.
+    /// Removes the value, independent of its users, and frees its number.
     pub(super) fn remove(&mut self, id: u32) -> Option<T> {
         let value = self.slots[id as usize].value.take()?;
         let mark = self.slots[id as usize].mark;
