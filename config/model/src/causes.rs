@@ -1,6 +1,6 @@
 use std::error::Error;
 
-/// The causes of an error in one line, outermost first. Some repeat their cause in their own words: each is said once.
+/// The causes of an error in one line, outermost first. If an error's text repeats its cause, the cause appears once.
 pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

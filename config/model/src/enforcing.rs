@@ -3,7 +3,7 @@
 use crate::ParseError;
 use std::{fmt, str::FromStr};
 
-/// Whether a pod starts if its policies are not in force in time (`NETWORK_POLICY_ENFORCING_MODE`).
+/// Rule for a pod whose policies are not in force in time (`NETWORK_POLICY_ENFORCING_MODE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnforcingMode {
     /// The pod starts without its policies.

@@ -1,21 +1,21 @@
-//! How the host's rules for pods are laid out.
+//! Layouts of the host's rules for pods.
 
 use crate::{Mark, TableId, registry};
 
-/// How many rules there are for a node's pods. Each rule costs every packet's lookup a little.
+/// Number of rules for a node's pods. Each rule adds a small cost to the route lookup of every packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleLayout {
     /// Each pod has its own, as with amazon-vpc-cni: one to it, and one from it if it is not on the
     /// primary ENI.
     #[default]
     PerPod,
-    /// Pods share theirs: one rule to a table of the routes to them, and for each ENI one from each
-    /// of its prefixes and one from whatever netfilter marks as its.
+    /// Pods share rules. One rule selects the table of the routes to pods. Each ENI has one rule for each
+    /// of its prefixes and one for packets with its netfilter mark.
     Compact,
 }
 
 impl RuleLayout {
-    /// Where the host's routes to pods are.
+    /// Table of the host's routes to pods.
     pub fn pod_routes(self) -> TableId {
         match self {
             Self::PerPod => TableId::MAIN,

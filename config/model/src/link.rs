@@ -22,16 +22,16 @@ pub struct HostLink {
     pub mark: Option<Mark>,
     /// The ENI; `None` where it is not known, for example after a restart of the agent.
     pub eni: Option<EniId>,
-    /// How the link is connected on the host.
+    /// Connection of the link on the host.
     pub host_end: HostEnd,
 }
 
-/// How the host end of a pod's interface is connected.
+/// Connection of the host end of a pod's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostEnd {
     /// The host routes to it.
     Routed,
-    /// It is a port of a bridge.
+    /// The host end is a port of a bridge.
     Bridged {
         /// The port's name on the bridge.
         port: String,

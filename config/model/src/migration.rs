@@ -1,19 +1,19 @@
-//! Which way a node was told to go, between amazon-vpc-cni and us.
+//! Direction of a migration between amazon-vpc-cni and Ferrule.
 
 use serde::{Deserialize, Serialize};
 
-/// What `ferrule migrate` leaves in the state folder. The daemon reads it: a node that was given back
-/// is not ours until it is taken over again.
+/// File that `ferrule migrate` leaves in the state folder. The daemon reads it: it does not manage a node that was
+/// given back until the node is taken over again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Migration {
     /// [`Migration::VERSION`] of the writer.
     pub version: u32,
-    /// Whose the node is to be.
+    /// Owner of the node after the migration.
     pub owner: Owner,
-    /// Whether the other side's files are complete: from here on it may start.
+    /// True if the files of the other side are complete: that side may start from now on.
     pub handed_over: bool,
-    /// Whether all came to its end.
+    /// True if all steps are complete.
     pub done: bool,
 }
 
@@ -33,7 +33,7 @@ impl Migration {
     /// Its name in the state folder.
     pub const FILE: &'static str = "migration.json";
 
-    /// The way to this owner, begun.
+    /// A migration to this owner, before its first step.
     pub fn to(owner: Owner) -> Self {
         Self { version: Self::VERSION, owner, handed_over: false, done: false }
     }

@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 #[error("{text:?} is not {wanted}")]
 pub struct ParseError {
     pub text: String,
-    /// What it should have been, with an article.
+    /// Expected form of the value, with an article.
     pub wanted: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What identifies a pod's interface, and how its host end is named.
+//! Identity of a pod's interface, and the name of its host end.
 
 use crate::registry;
 use serde::{Deserialize, Serialize};
@@ -83,8 +83,8 @@ impl PodKey {
         format!("{ALIAS_PREFIX}{}/{}/{}", self.network, self.container_id, self.ifname)
     }
 
-    /// The key of the pod's interface number `number`, when this is its first one's: by it the host
-    /// ends of a pod on several network cards are told apart.
+    /// The key of the pod's interface `number`, if `self` is the key of its first one. The key distinguishes the
+    /// host ends of a pod on several network cards.
     #[must_use]
     pub fn interface(&self, number: u8) -> Self {
         let mut key = self.clone();
@@ -100,7 +100,7 @@ impl PodKey {
         further.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// Whether `other` is an interface of the same pod by the same ADD: itself, or a further one.
+    /// True if `other` is an interface of the same pod from the same ADD: itself, or a further one.
     pub fn covers(&self, other: &Self) -> bool {
         let of_sandbox =
             (&self.network, &self.container_id) == (&other.network, &other.container_id);
@@ -142,7 +142,7 @@ fn is_ifname(text: &str) -> bool {
 }
 
 /// The name of a pod's host veth: prefix and the first 11 hex digits of SHA-1 over
-/// `<namespace>.<pod>`, as amazon-vpc-cni, Calico and the AWS policy agent expect it.
+/// `<namespace>.<pod>`. amazon-vpc-cni, Calico and the AWS policy agent expect this form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VethName(String);

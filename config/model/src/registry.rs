@@ -57,17 +57,17 @@ pub const EGRESS_V6_BITS: u8 = 96;
 /// The VPC's IPv6 router, the same on every ENI. *Shared; AWS's.*
 pub const VPC_GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0x0ec2, 0, 0, 0, 0, 0, 1);
 
-/// What the interfaces of a pod beyond its first are called, with their number. *Shared.*
+/// Name prefix of a pod's interfaces beyond its first; their number follows. *Shared.*
 pub const FURTHER_INTERFACE: &str = "mNicIf";
 
 /// The table of a branch ENI is its VLAN plus this. *Shared.*
 pub const BRANCH_TABLES: u32 = 100;
 
-/// What the host veths of strict branch pods are called, in the place of the prefix that is a setting.
+/// Name prefix of the host veths of strict branch pods, instead of the prefix that is a setting.
 /// *Shared.*
 pub const STRICT_VETH_PREFIX: &str = "vlan";
 
-/// What the link of a branch ENI is called, with its VLAN. *Shared.*
+/// Name prefix of the link of a branch ENI; its VLAN follows. *Shared.*
 pub const VLAN_LINK: &str = "vlan.eth.";
 
 /// The link of a branch ENI has this number plus its VLAN, far from those that the kernel gives.
@@ -80,8 +80,8 @@ pub const ROUTE_PROTOCOL: u8 = 70;
 /// (2 to 16, from 10000 on) and of VLANs (101 to 4194).
 pub const POD_ROUTES: u32 = 0x4645;
 
-/// The bits of a packet's mark that say which ENI's single address it comes from, where pods share
-/// their rules. Free of kube-proxy's (0xc000), Calico's (0xffff0000) and [`CONNMARK`].
+/// The bits of a packet's mark that identify the ENI of its source, a single address, if pods share
+/// their rules. Distinct from those of kube-proxy (0xc000), Calico (0xffff0000) and [`CONNMARK`].
 pub const SOURCE_MARKS: u32 = 0x3f00;
 
 /// The device group that a host veth joins when its pod is gone and it may be deleted.
@@ -93,7 +93,7 @@ pub const CNI_NETWORK: &str = "aws-cni";
 /// TCP port of `/metrics`. *Shared.*
 pub const METRICS_PORT: u16 = 61_678;
 
-/// Where introspection listens. *Shared; a setting.*
+/// Listen address of introspection. *Shared; a setting.*
 pub const INTROSPECTION_ADDRESS: &str = "127.0.0.1:61679";
 /// The port of the former.
 pub const INTROSPECTION_PORT: u16 = 61679;
@@ -116,13 +116,13 @@ pub const IPAMD_SOCKET: &str = "/run/ferrule/ipamd.sock";
 /// The socket of the agent that enforces policy.
 pub const AGENT_SOCKET: &str = "/run/ferrule/agent.sock";
 
-/// The folder that survives the agent: what it was told of policy.
+/// The folder that outlives the agent process: the policy that it received.
 pub const AGENT_STATE_DIR: &str = "/var/lib/ferrule/agent";
 
 /// The folder that survives the daemon: checkpoint and tombstones.
 pub const STATE_DIR: &str = "/var/lib/ferrule";
 
-/// The folder within [`STATE_DIR`] where the plugin leaves word of a DEL that the daemon missed.
+/// The folder within [`STATE_DIR`] where the plugin writes tombstones of DELs that the daemon missed.
 pub const TOMBSTONE_DIR: &str = "tombstones";
 
 /// The largest MTU of an ENI, in bytes. *Shared.*

@@ -1,4 +1,4 @@
-//! Time as a value. Cores never read a clock; they are told.
+//! Time as a value. Cores never read a clock; their caller passes the time.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
@@ -18,7 +18,6 @@ pub struct Time(pub u64);
 pub struct Span(pub u64);
 
 impl Span {
-    /// This many seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
@@ -30,7 +29,7 @@ impl Span {
 }
 
 impl Time {
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// Time since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }

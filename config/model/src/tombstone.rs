@@ -1,4 +1,4 @@
-//! The word that a DEL leaves for a daemon that could not be told.
+//! The file that a DEL leaves if it cannot reach the daemon.
 
 use crate::{PodKey, PodName};
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ pub fn date_and_time(unix_seconds: u64) -> String {
 
 /// The date this many days after 1970-01-01.
 ///
-/// Years are counted from March, so that the leap day is the last one, and from the year 0, so that
+/// Years start in March, so that the leap day is the last day. Counting starts at the year 0, so that
 /// a period of 400 years (146,097 days) starts with it.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;

@@ -1,7 +1,7 @@
-//! Numbers that are reserved for datapaths to come (eBPF, OVS, Egress, overlay). Nothing uses them yet.
+//! Numbers that are reserved for future datapaths (eBPF, OVS, Egress, overlay). They are not used yet.
 //!
 //! A reservation is a bit, a number or a path that no other feature may take. The test of this module compares all of
-//! them with each other, with the numbers in use, and with those of other software on a node.
+//! them with each other, with the numbers in use, and with those of other software.
 
 use crate::Mark;
 
@@ -14,8 +14,8 @@ pub const MARK_TUNNELED: Mark = Mark { value: 0x2, mask: 0x2 };
 /// The mark of a packet that a trace follows.
 pub const MARK_TRACED: Mark = Mark { value: 0x4, mask: 0x4 };
 
-/// The bits of a packet's mark with the number of the Egress address that it leaves by, 1 to 15 on one node; 0 is
-/// none.
+/// The bits of a packet's mark with the number of its Egress address, 1 to 15 on one node; 0 means
+/// no Egress address.
 pub const EGRESS_MARKS: u32 = 0x78;
 
 /// Rule priority: traffic marked for an Egress address goes to the table of that address. It is after the rule to
@@ -28,7 +28,7 @@ pub const EGRESS_TABLES: u32 = 0x4645_0000;
 /// The table of the routes to pods on other nodes by a tunnel.
 pub const OVERLAY_ROUTES: u32 = 0x4645_0100;
 
-/// The bits of the six of DSCP that say that a packet is traced: code points `xxxx11`, which RFC 2474 leaves to local
+/// The two of the six DSCP bits that mark a traced packet: code points `xxxx11`, which RFC 2474 leaves to local
 /// use.
 pub const TRACE_DSCP: u8 = 0b00_0011;
 /// The bits of DSCP with the number of the trace, 0 to 15.
