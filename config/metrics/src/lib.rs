@@ -1,7 +1,7 @@
 //! Every metric of the programs: name, type, labels, unit, meaning.
 //!
-//! The one place where they stand. `runtime-process` makes a program's metrics of it, so that none is
-//! exposed that is not here; [`page`] is their reference for people (`docs/guide/metrics.md`); the
+//! This table is the only definition. `runtime-process` creates a program's metrics from it, so a program exposes
+//! no other metric. [`page`] is their reference for people (`docs/guide/metrics.md`). The
 //! rules and the dashboard may name no other.
 
 mod agent;
@@ -48,7 +48,6 @@ impl Program {
     }
 }
 
-/// What kind of metric it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Only grows.
@@ -78,7 +77,7 @@ pub struct Metric {
     pub name: &'static str,
     pub kind: Kind,
     pub labels: &'static [&'static str],
-    /// What it counts or measures, in one word or two.
+    /// The counted or measured quantity, in one word or two.
     pub unit: &'static str,
     pub help: &'static str,
 }
