@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// Operator, then condition key, then its values.
 pub type Conditions = BTreeMap<&'static str, BTreeMap<String, Wanted>>;
 
-/// What a condition key is to be.
+/// Required value of a condition key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Wanted {
@@ -30,7 +30,7 @@ pub struct Statement {
     pub sid: &'static str,
     /// Always `Allow`.
     pub effect: &'static str,
-    /// Which actions, with `ec2:`.
+    /// Names of actions, with `ec2:`.
     pub action: Vec<String>,
     /// On what.
     pub resource: Vec<String>,

@@ -1,6 +1,6 @@
 //! The calls that the code makes.
 
-/// How addresses come to pods, as far as EC2 is asked for other things by it.
+/// Modes of address assignment, as far as they need different EC2 calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// IPv4: secondary addresses or /28 prefixes, custom networking, subnet discovery, several
@@ -19,7 +19,7 @@ impl Mode {
     /// All of them. `ENABLE_IMDS_ONLY_MODE=true` needs no policy.
     pub const ALL: &[Self] = &[Self::Ipv4, Self::Ipv6, Self::Ipv6Enis, Self::ReadOnly];
 
-    /// Its word in the names of files.
+    /// Part of a file name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ipv4 => "ipv4",
@@ -30,7 +30,7 @@ impl Mode {
     }
 }
 
-/// What EC2 checks a call on.
+/// Resource on which EC2 checks a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     NetworkInterface,
@@ -54,11 +54,11 @@ impl Resource {
     }
 }
 
-/// Where a test sees the call made.
+/// Test that observes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     InLives,
-    /// Not in those, but where this says.
+    /// Another place, described by the text.
     Elsewhere(&'static str),
 }
 
@@ -67,12 +67,12 @@ pub enum Seen {
 pub struct Grant {
     /// EC2's name of it.
     pub action: &'static str,
-    /// What EC2 checks it on; nothing for actions that know no resources.
+    /// Resources on which EC2 checks the action; empty for actions without resources.
     pub on: &'static [Resource],
     pub modes: &'static [Mode],
     pub purpose: &'static str,
     pub without: &'static str,
-    /// Where a test sees it called.
+    /// Test that observes the call.
     pub seen: Seen,
 }
 

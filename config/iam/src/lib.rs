@@ -1,10 +1,10 @@
 //! The calls to EC2 that the code makes, and the IAM policies that allow them.
 //!
-//! [`grants`] is the table of the calls: on which resources EC2 checks each, in which modes it is
-//! made, and what an operator sees without it. [`policy`] makes a document of it, and [`files`]
-//! writes them all below `docs/iam`, with their page `docs/guide/iam.md`; `cargo xtask generate`
-//! keeps those up to date. The table cannot disagree with the code for long: `tests/sim` puts each
-//! call of its simulated lives to these documents.
+//! [`grants`] is the table of the calls: the resources on which EC2 checks each, the modes that make it,
+//! and the effect for an operator if it is missing. [`policy`] makes a document from it. [`files`]
+//! writes all documents below `docs/iam`, with their page `docs/guide/iam.md`; `cargo xtask generate`
+//! keeps those up to date. `tests/sim` checks each call of its simulations against these documents, so a difference
+//! between the table and the code fails a test.
 
 mod document;
 mod grant;

@@ -17,7 +17,7 @@ pub enum Scope {
 impl Scope {
     pub const ALL: &[Self] = &[Self::Account, Self::Cluster, Self::Session];
 
-    /// Its word in the names of files.
+    /// Part of a file name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Account => "account",
@@ -42,12 +42,12 @@ pub const ACCOUNT: &str = "ACCOUNT_ID";
 pub const VPC: &str = "VPC_ID";
 /// Stands for the cluster's name.
 pub const CLUSTER: &str = "CLUSTER_NAME";
-/// The cluster's name as EKS Pod Identity tells it.
+/// The cluster's name as EKS Pod Identity passes it.
 pub const CLUSTER_OF_SESSION: &str = "${aws:PrincipalTag/eks-cluster-name}";
 /// The tag of ENIs that names their cluster.
 pub const TAG_CLUSTER: &str = "cluster.k8s.amazonaws.com/name";
 
-/// The keys of all tags that the daemon gives ENIs, but for those of `ADDITIONAL_ENI_TAGS`.
+/// The keys of all tags that the daemon gives ENIs, except those of `ADDITIONAL_ENI_TAGS`.
 pub const TAG_KEYS: &[&str] = &[
     TAG_CLUSTER,
     "eks:eni:owner",
@@ -58,7 +58,7 @@ pub const TAG_KEYS: &[&str] = &[
     "node.k8s.amazonaws.com/instance_id",
 ];
 
-/// What the node's daemon needs in a mode.
+/// The rights that the node's daemon needs in a mode.
 pub fn policy(mode: Mode, scope: Scope) -> Document {
     let granted: Vec<&Grant> =
         grants().iter().filter(|grant| grant.modes.contains(&mode)).collect();
@@ -118,7 +118,7 @@ fn in_cluster(granted: &[&Grant], scope: Scope) -> Vec<Statement> {
         condition,
     };
     let instances = match scope {
-        // What node groups and Karpenter give their instances.
+        // Tag of the instances of node groups and Karpenter.
         Scope::Account | Scope::Cluster => {
             let owned = format!("aws:ResourceTag/kubernetes.io/cluster/{cluster}");
             all([("StringEquals", &owned, "owned")])
