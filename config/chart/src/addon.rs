@@ -1,5 +1,5 @@
-//! The configuration schema of the form for EKS add-ons: what may be given with an add-on, in the form that EKS
-//! reads (draft 06, every value of the environment as text).
+//! The configuration schema of the form for EKS add-ons: the values that an add-on accepts. EKS
+//! reads draft 06, with every value of the environment as text.
 
 use crate::{
     env,
@@ -20,14 +20,15 @@ pub(crate) fn text() -> String {
     }))
 }
 
-/// What vpc-cni's own schema has, and is idle or refused here: whoever gives the default is let.
+/// Values of vpc-cni's own schema that have no effect or are refused here. Only their default is accepted.
 const AT_THEIR_DEFAULTS: &[&str] = &[
     "nodeAgent.enableCloudWatchLogs",
     "nodeAgent.enablePolicyEventLogs",
     "nodeAgent.healthProbeBindAddr",
 ];
 
-/// Names of objects and whole Kubernetes objects are EKS's to set; what is idle or refused is nobody's.
+/// False for names of objects and whole Kubernetes objects, which EKS sets, and for values that have no effect or
+/// are refused.
 fn is_offered(value: &Value) -> bool {
     let never = ["nameOverride", "fullnameOverride", "image", "imagePullSecrets", "serviceAccount"];
     let top = value.path.split('.').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What may stand in the map `env`, beside the settings.
+//! Keys that the map `env` accepts, besides the settings.
 
 use config_settings::{Effect, Setting, table};
 
@@ -52,7 +52,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     table().filter(|setting| given_by_chart(setting.name).is_none())
 }
 
-/// Whether a setting is refused in this version in some of its values.
+/// True if this version refuses a setting in some of its values.
 pub(crate) fn is_refused(setting: &Setting) -> bool {
     matches!(setting.effect, Effect::Refused { .. })
 }
@@ -62,11 +62,11 @@ pub(crate) fn is_refused(setting: &Setting) -> bool {
 pub struct Idle {
     pub name: &'static str,
     pub told: &'static str,
-    /// Whether the chart does what it asks for in another way.
+    /// True if the chart has the effect in another way.
     pub is_done: bool,
 }
 
-/// Those of them that are accepted.
+/// The accepted keys.
 pub fn idle() -> &'static [Idle] {
     &[
         Idle {

@@ -1,6 +1,6 @@
-//! The values of the chart `charts/ferrule`: what each is, what it defaults to, whose it is and what comes of it.
+//! The values of the chart `charts/ferrule`: their types, defaults, origins and effects.
 //!
-//! One [`table()`] names every value; the environment's settings come from `config-settings`. From both are written
+//! One [`table()`] names every value; the environment's settings come from `config-settings`. Both are the source of
 //! `values.yaml`, `values.schema.json`, the configuration schema of the form for EKS add-ons and the reference page
 //! ([`files`]). Where amazon-vpc-cni's chart has a value, its key and meaning hold here too.
 //!

@@ -14,7 +14,7 @@ pub(crate) fn text() -> String {
     root["title"] = json!("Values of the chart ferrule");
     root["properties"]["global"] =
         json!({ "type": "object", "description": "What a chart above this one shares." });
-    // Nobody believes that policies are enforced who has not read that they are not.
+    // With `enableNetworkPolicy`, only the backend `none` is valid: users must know that policies are not enforced.
     root["if"] = json!({
         "properties": { "enableNetworkPolicy": { "enum": [true, "true"] } },
         "required": ["enableNetworkPolicy"],

@@ -14,11 +14,11 @@ pub struct Value {
     /// Where it stands, with dots between.
     pub path: &'static str,
     pub shape: Shape,
-    /// What counts if nothing is given, as JSON.
+    /// Value if none is given, as JSON.
     pub default: &'static str,
     pub origin: Origin,
     pub meaning: &'static str,
-    /// What comes of it in this version.
+    /// Effect of the value in this version.
     pub effect: Effect,
 }
 
@@ -30,7 +30,6 @@ pub enum Shape {
     BoolText,
     /// A number of at least so much.
     Int(u32),
-    /// Text.
     Text,
     /// Text, or nothing.
     MaybeText,
@@ -43,7 +42,6 @@ pub enum Shape {
     /// A number or nothing, also as text.
     MaybeInt,
     Choice(&'static [&'static str]),
-    /// Names and texts.
     Texts,
     /// Names and values of the environment: the settings.
     Env,
@@ -55,7 +53,7 @@ pub enum Shape {
     List(&'static str),
     /// A probe, without what it does.
     Probe,
-    /// What a container may do; never more than it does.
+    /// Rights of a container; never more than it uses.
     Rights,
     /// Subnets by zone.
     Subnets,
@@ -72,7 +70,7 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     Used,
-    /// It is accepted, nothing comes of it, and that is told after an installation.
+    /// The value is accepted without effect, and the notes after an installation report that.
     Idle,
     /// Only the default is accepted, for this reason.
     Refused(&'static str),
@@ -117,7 +115,7 @@ mod tests {
         }
     }
 
-    /// The page of amazon-vpc-cni's chart, version 1.23: whoever carries these over is understood.
+    /// The page of amazon-vpc-cni's chart, version 1.23: users may carry these values over.
     #[test]
     fn every_key_of_amazon_vpc_cni_is_there() {
         let tops: std::collections::BTreeSet<&str> = table()
