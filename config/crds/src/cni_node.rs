@@ -1,4 +1,4 @@
-//! CNINode: what the daemon and the VPC resource controller tell each other about a node.
+//! CNINode: messages between the daemon and the VPC resource controller about a node.
 
 use kube::CustomResource;
 use schemars::JsonSchema;

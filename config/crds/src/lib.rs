@@ -1,9 +1,10 @@
 //! Custom resources and access rights in Kubernetes, and the manifests of both.
 //!
-//! [`EniConfig`] and [`CniNode`] have the schema that amazon-vpc-cni and the VPC resource controller
-//! give them, so that existing objects hold, and so have the kinds of network policy
-//! ([`policy_crds`]) theirs; [`NetworkPolicyRealization`] is our own. [`manifests`] writes them all, and the rights that the daemon and the policy controller need, as files under `config/manifests`; `cargo xtask generate` keeps those up to date.
-//! This crate speaks to no API server.
+//! [`EniConfig`] and [`CniNode`] have the schema of amazon-vpc-cni and the VPC resource controller, so that existing
+//! objects stay valid. The kinds of network policy ([`policy_crds`]) also have the schemas of their owners.
+//! [`NetworkPolicyRealization`] is our own. [`manifests`] writes them all as files under `config/manifests`, with the
+//! rights that the daemon and the policy controller need. `cargo xtask generate` keeps those up to date.
+//! This crate sends no request to an API server.
 
 mod cni_node;
 mod eni_config;

@@ -32,7 +32,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
     ]
 }
 
-/// The same for the chart, which gives them names and says when they are needed.
+/// The same for the chart, which names them and has the conditions under which they are needed.
 pub fn chart() -> Vec<(PathBuf, String)> {
     let file = |name: &str, head: &str, objects: &[Value]| {
         (PathBuf::from("charts/ferrule").join(name), text(head, objects))
@@ -48,7 +48,7 @@ pub fn chart() -> Vec<(PathBuf, String)> {
     ]
 }
 
-/// What each account may do, by account and scope.
+/// Rights of each account, by account and scope.
 fn chart_rights() -> Value {
     let rows = |rights: &[Right]| -> Vec<Value> { rights.iter().flat_map(chart_rows).collect() };
     json!({
@@ -159,7 +159,7 @@ fn policy(crd: CustomResourceDefinition, required: &[&str]) -> Value {
     crd
 }
 
-/// What may be left out is left out, null is no value of it; and what stands alone in an item is alone.
+/// Removes null from the values of optional fields, which are absent instead. Adds the rule of `alone`.
 fn tidy_policy(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -179,7 +179,7 @@ fn tidy_policy(schema: &mut Value) {
     }
 }
 
-/// Of an item of Antrea's subjects and peers: each of these fields is its only one, but for a `group`
+/// Rule for an item of Antrea's subjects and peers: each of these fields is its only one, except a `group`
 /// without a name. In CEL this would cost more than the API server grants, as the lists have no bounds.
 fn alone(properties: &Value) -> Option<Value> {
     if properties.get("group").is_none() || properties.get("podSelector").is_none() {
@@ -198,7 +198,7 @@ fn alone(properties: &Value) -> Option<Value> {
     Some(json!([{ "maxProperties": 1 }, none]))
 }
 
-/// A generated definition, without what only says that nothing is said.
+/// A generated definition, without fields that have no content.
 fn definition(crd: CustomResourceDefinition) -> Value {
     let mut crd = json!(crd);
     let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -426,7 +426,7 @@ mod tests {
         schema
     }
 
-    /// Descriptions are nobody's contract.
+    /// Removes descriptions: the test compares only the contract.
     fn drop_words(value: &mut Value) {
         match value {
             Value::Object(map) => {

@@ -1,10 +1,9 @@
 //! The kinds of network policy: upstream's, Antrea's and AWS's.
 //!
-//! Each has its owner's schema, field by field, so that what an API server took from their hands it takes
-//! from ours: nothing is asked for that neither the owner's schema nor their webhook asks. What such a
-//! webhook refuses is said here in CEL, as far as one object tells it and the API server's estimate of
-//! costs lets it; names of rules that must differ, and holes within blocks of addresses, are `ferrule
-//! policy lint`'s.
+//! Each has its owner's schema, field by field, so that an object that an API server accepted with the owner's
+//! definition is valid with ours. The schema has no requirement beyond the owner's schema and webhook.
+//! Refusals of such a webhook are rules in CEL, as far as one object is sufficient and the API server's estimate of
+//! costs allows. `ferrule policy lint` checks that names of rules differ, and it checks exceptions within blocks.
 
 #![expect(clippy::duplicated_attributes, reason = "each column has its type, and so on")]
 

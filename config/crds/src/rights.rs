@@ -1,4 +1,4 @@
-//! What the daemon, the policy controller and the nodes' agents may do in the cluster: exactly what they do.
+//! Rights of the daemon, the policy controller and the nodes' agents in the cluster: exactly those that they use.
 
 use serde_json::{Value, json};
 
@@ -14,11 +14,11 @@ pub struct Right {
     pub group: &'static str,
     /// The resource, with its subresource.
     pub resource: &'static str,
-    /// What may be done.
+    /// Verbs of the API server.
     pub verbs: &'static [&'static str],
     /// To which objects; none named: to all.
     pub names: &'static [&'static str],
-    /// What it is for.
+    /// Reason why the account needs the right.
     pub purpose: &'static str,
 }
 
@@ -42,7 +42,7 @@ const fn named(
     Right { group, resource, verbs, names, purpose }
 }
 
-/// What holds in all namespaces.
+/// The daemon's rights in all namespaces.
 pub const CLUSTER_RIGHTS: &[Right] = &[
     right("", "nodes", &["list", "watch", "patch"], "own node; taking off the startup taint"),
     right("", "nodes/status", &["patch"], "condition IPPoolHealthy"),
@@ -57,7 +57,7 @@ pub const CLUSTER_RIGHTS: &[Right] = &[
     right("events.k8s.io", "events", &["create", "patch"], "events about pods and the daemon"),
 ];
 
-/// What holds in the daemon's own namespace.
+/// The daemon's rights in its own namespace.
 pub const RIGHTS_IN_NAMESPACE: &[Right] = &[right(
     "coordination.k8s.io",
     "leases",
@@ -78,7 +78,7 @@ const KEEP: &[&str] = &["get", "update"];
 const VIEW: &str = "the API at which people ask about policies, groups and nodes";
 const LEASE: &str = "election of the replica that writes status";
 
-/// What the policy controller may do in all namespaces.
+/// The policy controller's rights in all namespaces.
 pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
     right("", "pods", READ, "whom policies are about; the agents' own"),
     right("", "namespaces", READ, "their labels"),
@@ -123,7 +123,7 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
     right("networking.k8s.io", "networkpolicies/finalizers", &["update"], "owner of the former"),
 ];
 
-/// What it may do in its own namespace.
+/// The policy controller's rights in its own namespace.
 pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
     right("", "configmaps", CREATE, "the authority that agents trust"),
     named("", "configmaps", KEEP, &["ferrule-controller-ca"], "the authority that agents trust"),
@@ -151,18 +151,18 @@ pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
 /// The service account of the agent that holds policy on a node, in the same namespace.
 pub const AGENT_ACCOUNT: &str = "ferrule-agent";
 
-/// What the agent may do in its own namespace; in others nothing.
+/// The agent's rights in its own namespace; it has none in others.
 pub const AGENT_RIGHTS_IN_NAMESPACE: &[Right] =
     &[right("discovery.k8s.io", "endpointslices", READ, "where the controller's replicas are")];
 
-/// The roles of people who look, of the whole cluster and of the daemon's namespace. Nobody has them before they are bound.
+/// The roles of viewers, in the whole cluster and in the daemon's namespace. They are not bound to any user.
 pub const VIEWER: &str = "ferrule-viewer";
 
 const LOOK: &[&str] = &["get", "list"];
 /// The older verb is what WebSocket clients were asked for before they were asked for both.
 const FORWARD: &[&str] = &["get", "create"];
 
-/// What `ferrule status`, `ferrule pod` and `ferrule policy` need in all namespaces.
+/// Rights in all namespaces for `ferrule status`, `ferrule pod` and `ferrule policy`.
 pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
     right("", "nodes", LOOK, "each node's readiness and conditions"),
     right("", "pods", LOOK, "a pod's node, addresses and state; whom policies are about"),
@@ -184,8 +184,8 @@ pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
     right("view.policy.ferrule.io", "*", LOOK, "what the controller knows of policies and nodes"),
 ];
 
-/// What they need in the daemon's namespace. Who may forward to a pod with its node's network reaches
-/// the ports of that node's loopback: it is a right for operators.
+/// Rights in the daemon's namespace for the same commands. A user who may forward to a pod with its node's network
+/// reaches the ports of that node's loopback: this right is for operators.
 pub const VIEWER_RIGHTS_IN_NAMESPACE: &[Right] = &[
     right("", "pods/portforward", FORWARD, "asking each node's daemon, on its node's loopback"),
     right("", "pods/log", &["get"], "ferrule bundle"),
@@ -210,7 +210,7 @@ pub fn agent_rbac() -> Vec<Value> {
     rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
 }
 
-/// The roles of people who look; whoever installs binds them.
+/// The roles of viewers; the operator who installs them binds them.
 pub fn viewer_rbac() -> Vec<Value> {
     let is_role = |object: &Value| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role"));
     let mut objects = rbac_of(VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE);

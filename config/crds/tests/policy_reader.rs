@@ -1,5 +1,5 @@
-//! What the definitions let in, policy reads: a field that an API server keeps is either understood, or
-//! answered "not supported" by the name of the field.
+//! Policy reads each field that the definitions accept. A field that an API server keeps is either understood, or
+//! the answer is "not supported" with the name of the field.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -15,7 +15,7 @@ struct Kind {
     understood: Vec<Value>,
     /// With the field's path.
     refused: Vec<(&'static str, Value)>,
-    /// Fields that say nothing of who may talk to whom.
+    /// Fields that do not affect the allowed traffic.
     words: &'static [&'static str],
 }
 
@@ -152,7 +152,7 @@ fn antrea_rule(way: &str, mut peers: Vec<Value>) -> Value {
     })
 }
 
-/// What no rule supports.
+/// Fields that no rule supports.
 fn antrea_refused(of_spec: impl Fn(&str, Value) -> Value) -> Vec<(&'static str, Value)> {
     let rule = |more: Value| {
         let mut rule = json!({"action": "Allow"});

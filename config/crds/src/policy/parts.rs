@@ -1,4 +1,4 @@
-//! What several kinds have.
+//! Parts that several kinds share.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ macro_rules! words {
 }
 pub(super) use words;
 
-/// `x-kubernetes-validations`: rules in CEL, each with what is said where it does not hold.
+/// `x-kubernetes-validations`: rules in CEL, each with the message for a violation.
 pub(super) fn holds(rules: &[(&str, &str)]) -> Value {
     rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
 }

@@ -1,4 +1,4 @@
-//! What a policy or a rule is about. In which places there is which field is Antrea's own choice.
+//! Subjects of a policy or a rule. The fields of each place are those that Antrea defined.
 
 use super::selector::{Named, Selector};
 use crate::policy::parts::parts;

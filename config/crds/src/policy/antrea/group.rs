@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Both scopes have one spec, but for what `own` adds.
+/// Both scopes have one spec, except the fields in `own`.
 macro_rules! group {
     (
         $(#[$about:meta])* $spec:ident($($kube:tt)*)

@@ -9,7 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Both scopes have one spec, but for whom it can name.
+/// Both scopes have one spec and differ only in the names that they accept.
 macro_rules! policy {
     ($(#[$about:meta])* $spec:ident($($kube:tt)*) of $subject:ty, $ingress:ty, $egress:ty) => {
         $(#[$about])*
@@ -130,7 +130,7 @@ parts! {
     }
 }
 
-/// What Antrea's webhook asks of a policy as a whole, but for the names of its rules.
+/// Requirements of Antrea's webhook for a policy as a whole, except the names of its rules.
 const SPEC: &[(&str, &str)] = &[
     (
         "!has(self.tier) || !(self.tier in ['baseline', 'Baseline']) || \

@@ -1,4 +1,4 @@
-//! How Antrea's kinds select.
+//! Selectors of Antrea's kinds.
 
 use crate::policy::parts::{parts, words};
 use schemars::JsonSchema;
