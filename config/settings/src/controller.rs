@@ -1,5 +1,5 @@
-//! What `ferrule-controller` is told, for the reference page. Its own flags are defined where it reads them, and
-//! a test there holds them to this table.
+//! Settings of `ferrule-controller`, for the reference page. The controller defines its flags where it reads them;
+//! a test there compares them with this table.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ pub struct Flag {
     /// Without its dashes.
     pub flag: &'static str,
     pub variable: &'static str,
-    /// What counts if neither is given; empty for nothing.
+    /// Value if neither is given; empty if there is none.
     pub default: &'static str,
     pub meaning: &'static str,
 }

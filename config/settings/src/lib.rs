@@ -1,11 +1,11 @@
-//! Environment to resolved settings: the only place where defaults live.
+//! Resolves the environment to settings. Defaults exist only here.
 //!
 //! One [table()] names every setting with its type, default, unit and meaning. Parsing, the
-//! defaults and the reference page `docs/settings.md` all come from it. Where amazon-vpc-cni has
-//! the setting, its name, type, default and parsing are kept; where its code and its manifest
-//! differ in the default, the manifest's counts, since that is what clusters run with.
+//! defaults and the reference page `docs/settings.md` all come from it. A setting of amazon-vpc-cni
+//! keeps its name, type, default and parsing. If the default differs between its code and its
+//! manifest, the manifest's applies, since clusters run with the manifest.
 //!
-//! This crate reads no environment: [`Settings::resolve`] is given the pairs. Start reading there.
+//! This crate does not read the environment: its caller passes the pairs to [`Settings::resolve`]. Start reading there.
 
 mod contradiction;
 mod controller;

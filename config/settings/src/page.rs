@@ -4,7 +4,7 @@ use crate::controller;
 use crate::table::{Effect, Kind, OnBad, Origin, Setting, table};
 use std::fmt::Write as _;
 
-/// `docs/settings.md`: what an operator can set, and what comes of it.
+/// `docs/settings.md`: the settings of an operator, and their effects.
 pub fn reference_page() -> String {
     let mut page = String::from(HEAD);
     for (title, origin) in

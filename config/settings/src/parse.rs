@@ -12,7 +12,7 @@ use std::{
     path::PathBuf,
 };
 
-/// What a value should have been, with an article.
+/// Expected form of a value, with an article.
 pub(crate) type Wanted = &'static str;
 
 /// `strconv.ParseBool`.
@@ -82,7 +82,7 @@ pub(crate) fn log_level(text: &str) -> Result<LogLevel, Wanted> {
         "debug" => Ok(LogLevel::Debug),
         "info" => Ok(LogLevel::Info),
         "warn" => Ok(LogLevel::Warn),
-        // There is no level above error here: a daemon that gives up says so as an error.
+        // The highest level here is error: a daemon that stops logs the reason as an error.
         "error" | "fatal" => Ok(LogLevel::Error),
         _ => Err("debug, info, warn, error or fatal"),
     }
@@ -96,7 +96,7 @@ pub(crate) fn log_to(text: &str) -> Result<LogTo, Wanted> {
     }
 }
 
-/// Where the plugin logs. Its standard output belongs to the runtime.
+/// Destination of the plugin's log. Its standard output belongs to the runtime.
 pub(crate) fn plugin_log(text: &str) -> Result<String, Wanted> {
     if text == "stderr" || text.starts_with('/') {
         Ok(text.to_owned())
@@ -129,7 +129,7 @@ pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
     Ok(Bind::Tcp(SocketAddr::new(host, port.parse().map_err(|_| wanted)?)))
 }
 
-/// What is not a choice is `prng`, as in amazon-vpc-cni.
+/// An unknown choice is `prng`, as in amazon-vpc-cni.
 pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Wanted> {
     match text {
         "prng" => Ok(RandomizeSnat::Prng),

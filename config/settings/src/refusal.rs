@@ -17,7 +17,7 @@ pub enum Refusal {
         first: String,
         /// The other, with its value.
         second: String,
-        /// What the rule is, and what to do.
+        /// The rule, and the next step.
         why: &'static str,
     },
     /// A mode that this version does not have.

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub setting: String,
-    /// What was found and what counts now.
+    /// The value that was given and the value that applies.
     pub text: String,
 }
 
@@ -23,12 +23,12 @@ impl fmt::Display for Warning {
 }
 
 impl Settings {
-    /// Resolves pairs of name and value; names that are nobody's here are passed over, except
-    /// `FERRULE_…` ones, which are misspellings and are warned of.
+    /// Resolves pairs of name and value. Unknown names are skipped. Unknown `FERRULE_…` names are probably
+    /// misspelled, so each of them causes a warning.
     ///
     /// # Errors
     /// A value that amazon-vpc-cni's entrypoint refuses as well, a contradiction, or a mode that
-    /// does not exist here: better no daemon than one that does something else.
+    /// does not exist here. A daemon with other behavior than configured would be worse than none.
     pub fn resolve<K, V>(
         pairs: impl IntoIterator<Item = (K, V)>,
     ) -> Result<(Self, Vec<Warning>), Refusal>
@@ -57,7 +57,7 @@ impl Settings {
         Ok((settings, warnings))
     }
 
-    /// What holds when nothing is set.
+    /// Settings if the environment is empty.
     pub fn defaults() -> Self {
         let mut draft = Draft::blank();
         for setting in table() {

@@ -33,17 +33,17 @@ pub struct Setting {
     pub kind: Kind,
     /// The value that counts when it is unset, as one would write it.
     pub default: &'static str,
-    /// What a number counts; empty when it is no number.
+    /// Unit of a number; empty if the value is not a number.
     pub unit: &'static str,
     pub origin: Origin,
     /// The version of `origin`'s software that brought it; empty if that is not known.
     pub since: &'static str,
     pub meaning: &'static str,
-    /// What comes of it in this version.
+    /// Effect of the setting in this version.
     pub effect: Effect,
-    /// What happens to a value that does not fit.
+    /// Treatment of an invalid value.
     pub on_bad: OnBad,
-    /// Whether an empty value counts as none; if not, it is a value like others.
+    /// True if an empty value counts as unset; otherwise it is a value like others.
     pub empty_is_unset: bool,
     pub(crate) set: fn(&mut Draft, &str) -> Result<(), Wanted>,
 }
@@ -53,7 +53,7 @@ pub struct Setting {
 pub enum Kind {
     /// As Go's `ParseBool` reads it.
     Bool,
-    /// As Go's `Atoi` reads it; the text says the range.
+    /// An integer in the form that Go's `Atoi` reads; the text is the range.
     Int(&'static str),
     /// Any text.
     Text,
@@ -77,20 +77,20 @@ pub enum Origin {
     Ferrule,
 }
 
-/// What comes of a setting in this version.
+/// Effect of a setting in this version.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
     Used,
-    /// It is read, and asking for the mode is refused with this text.
+    /// The setting is read, and a value that requests the mode is refused with this text.
     Refused {
-        /// Whether the mode is asked for.
+        /// True if the settings request the mode.
         #[expect(private_interfaces, reason = "callers only see that the mode can be refused")]
         asked: fn(&Modes) -> bool,
         why: &'static str,
     },
 }
 
-/// What happens to a value that does not fit.
+/// Treatment of an invalid value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBad {
     /// The default counts, with a warning.

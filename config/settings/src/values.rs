@@ -5,47 +5,47 @@ use ipnet::Ipv4Net;
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf};
 
-/// Everything the daemon was told, resolved.
+/// All settings of the daemon, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub family: Family,
-    /// Whether addresses come in prefixes where the instance type has them; always with IPv6.
+    /// True if addresses are assigned in prefixes, if the instance type supports them; always with IPv6.
     pub prefixes: bool,
-    /// How many addresses to keep ready.
+    /// Numbers of addresses, prefixes and ENIs to keep ready.
     pub warm: Warm,
     /// The most ENIs to use; `None` is as many as the instance type allows.
     pub max_enis: Option<u32>,
-    /// How long a released address is given to nobody.
+    /// Time for which a released address is not reused.
     pub cooldown: Span,
     /// The MTU of the primary and of secondary ENIs, in bytes.
     pub eni_mtu: u32,
     /// The MTU of pods' links, in bytes.
     pub pod_mtu: u32,
-    /// Whether the plugin `bandwidth` is chained.
+    /// True if the plugin `bandwidth` is chained.
     pub bandwidth: bool,
     /// The configurations of further plugins that are chained; each is an object with a `type`.
     pub chained_plugins: Vec<Value>,
-    /// Whether answers of node ports are kept on the primary ENI by mark.
+    /// True if answers of node ports are kept on the primary ENI by mark.
     pub node_port_support: bool,
     /// The mark of such traffic.
     pub connmark: Mark,
-    /// Whether somebody else translates the pods' addresses towards the internet.
+    /// True if another component translates the pods' addresses towards the internet.
     pub external_snat: bool,
     /// Destinations towards which pods keep their own address.
     pub exclude_snat_cidrs: Vec<Ipv4Net>,
-    /// How source ports are chosen when addresses are translated.
+    /// Choice of source ports in address translation.
     pub randomize_snat: RandomizeSnat,
-    /// Whether pods reach the other family's destinations by a translated address.
+    /// True if pods reach destinations of the other family with a translated address.
     pub egress: bool,
-    /// Whether the kernel may look for a TCP packet's socket before its route.
+    /// True if the kernel may look for a TCP packet's socket before its route.
     pub tcp_early_demux: bool,
-    /// Who writes the rules of netfilter; `None` is what the node uses.
+    /// Program that writes the netfilter rules; `None`: the one that the node uses.
     pub nat_backend: Option<NatBackend>,
-    /// How the host's rules for pods are laid out.
+    /// Layout of the host's rules for pods.
     pub rules: RuleLayout,
     /// Destinations that are always routed by table main.
     pub external_service_cidrs: Vec<Ipv4Net>,
-    /// What names of host veths begin with.
+    /// Prefix of the names of host veths.
     pub veth_prefix: String,
     /// Tags for the ENIs that we create, beside our own.
     pub eni_tags: BTreeMap<String, String>,
@@ -53,23 +53,23 @@ pub struct Settings {
     pub cluster_name: Option<String>,
     /// The node group's name, for tags and the election of the collector of leaked ENIs.
     pub node_group: String,
-    /// Whether ENIs that do not carry this instance's tag are used.
+    /// True if ENIs without this instance's tag are used.
     pub manage_untagged: bool,
-    /// Whether ENIs are made as an ENIConfig says, and where the node names it.
+    /// Annotation and label with the node's ENIConfig; `None`: ENIs do not follow an ENIConfig.
     pub custom_networking: Option<CustomNetworking>,
-    /// Whether network cards beyond the first are used.
+    /// True if network cards beyond the first are used.
     pub multi_nic: bool,
-    /// Whether pods may have branch ENIs, and how those are routed.
+    /// Routing of branch ENIs; `None`: pods have no branch ENIs.
     pub pod_enis: Option<PodEniMode>,
-    /// Whether anything is made, attached, assigned or tagged in EC2.
+    /// True if the daemon creates, attaches, assigns or tags resources in EC2.
     pub provisioning: bool,
-    /// Whether EC2 is never asked what the node has; implies no provisioning.
+    /// True if the daemon never reads the node's state from EC2; implies no provisioning.
     pub imds_only: bool,
-    /// Whether leaked ENIs are looked for. Never with IPv6 or without provisioning.
+    /// True if the daemon searches for leaked ENIs. Never with IPv6 or without provisioning.
     pub collect_leaks: bool,
-    /// Whether subnets are discovered by tag.
+    /// True if subnets are discovered by tag.
     pub subnet_discovery: bool,
-    /// Whether ENIs of a node that takes no pods are changed.
+    /// True if ENIs of an unschedulable node are changed.
     pub manage_enis_non_schedulable: bool,
     /// The least severe log line that is written.
     pub log_level: LogLevel,
@@ -82,9 +82,9 @@ pub struct Settings {
     pub host_bin_dir: PathBuf,
     /// The host's folder of networks, as an installer has it.
     pub host_conf_dir: PathBuf,
-    /// Where introspection listens; `None` when it is off.
+    /// Listen address of introspection; `None` if it is off.
     pub introspection: Option<Bind>,
-    /// Whether `/metrics` is served.
+    /// True if `/metrics` is served.
     pub metrics: bool,
     /// The time limit of one call to EC2.
     pub http_timeout: Span,
@@ -92,38 +92,38 @@ pub struct Settings {
     pub node_name: Option<String>,
     /// The daemon's pod's name in Kubernetes.
     pub pod_name: Option<String>,
-    /// Whether the API server is spoken to.
+    /// Use of the API server.
     pub kubernetes: Kubernetes,
     /// The API server's URL, where it is not to be found as usual.
     pub cluster_endpoint: Option<String>,
-    /// Whether a pod's address is written to its annotation.
+    /// True if a pod's address is written to its annotation.
     pub annotate_pod_ip: bool,
-    /// Whether pods that are bound to this node and have no address yet count as demand.
+    /// True if pods that are bound to this node and have no address yet count as demand.
     pub anticipate_pods: bool,
     /// The key of the taint that is taken off the node once the pool can serve.
     pub startup_taint: String,
     /// amazon-vpc-cni's checkpoint of network card 0.
     pub backing_store: PathBuf,
-    /// What the policy agent is to do with a pod that no policy names.
+    /// Rule of the policy agent for a pod that no policy names; `None` if unset.
     pub policy_mode: Option<EnforcingMode>,
-    /// Whether aws-network-policy-agent is served, beside `backing_store`.
+    /// True if aws-network-policy-agent is served, besides `backing_store`.
     pub policy_agent: bool,
-    /// Whether ferrule-agent enforces policy on the node.
+    /// True if ferrule-agent enforces policy on the node.
     pub policy: bool,
     pub agent: Agent,
     /// The longest that an ADD waits for an address.
     pub add_wait: Span,
-    /// How many calls of one action EC2 may get of this node.
+    /// Limit of this node's calls to EC2, for each action.
     pub calls: CallBudget,
     /// The folder of checkpoint and tombstones.
     pub state_dir: PathBuf,
     /// The daemon's socket.
     pub socket: PathBuf,
-    /// Where the host's `/proc/sys/net` can be written.
+    /// Writable path of the host's `/proc/sys/net`.
     pub proc_sys_net: PathBuf,
 }
 
-/// How many calls of one action EC2 may get of one node while it does not object.
+/// Limit of one node's calls of one EC2 action, while EC2 does not throttle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallBudget {
     /// As many at once.
@@ -142,7 +142,7 @@ pub enum Family {
     V6,
 }
 
-/// Where a node names its ENIConfig; the label `vpc.amazonaws.com/externalEniConfig` goes before
+/// Place of a node's ENIConfig name. The label `vpc.amazonaws.com/externalEniConfig` has priority over
 /// both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomNetworking {
@@ -155,11 +155,11 @@ pub struct CustomNetworking {
 pub enum PodEniMode {
     /// All of a pod's traffic goes by its branch ENI.
     Strict,
-    /// What leaves the VPC and what comes from the node goes by the primary ENI.
+    /// Traffic that leaves the VPC, and traffic from the node, uses the primary ENI.
     Standard,
 }
 
-/// Whether the API server is spoken to.
+/// Use of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubernetes {
     /// When there are credentials for it and the node's name is known.
@@ -169,8 +169,8 @@ pub enum Kubernetes {
 }
 
 impl Settings {
-    /// Whether there is a mode that cannot work without the API server: the daemon then waits for
-    /// it before it serves. Annotations are written later instead.
+    /// True if a mode does not work without the API server: the daemon then waits for
+    /// it before it serves. Annotations do not need that, since they are written later.
     pub fn needs_kubernetes(&self) -> bool {
         self.custom_networking.is_some() || self.pod_enis.is_some()
     }
@@ -212,12 +212,11 @@ pub enum LogTo {
 /// A place to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// TCP.
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-/// How source ports are chosen when addresses are translated.
+/// Choice of source ports in address translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RandomizeSnat {
     None,
@@ -225,7 +224,7 @@ pub enum RandomizeSnat {
     Prng,
 }
 
-/// Who writes the rules of netfilter.
+/// Program that writes the netfilter rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatBackend {
     /// `iptables-legacy`.
@@ -236,7 +235,7 @@ pub enum NatBackend {
     Nftables,
 }
 
-/// What policies are put into force with.
+/// Backend that enforces policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyBackend {
     None,
@@ -253,18 +252,18 @@ impl fmt::Display for PolicyBackend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     pub socket: PathBuf,
-    /// What it puts policies into force with.
+    /// Backend that enforces policies.
     pub backend: PolicyBackend,
-    /// Where it keeps what it was told.
+    /// Folder of the received policy.
     pub state_dir: PathBuf,
-    /// Where it serves metrics and health.
+    /// Listen address of metrics and health.
     pub metrics: Option<Bind>,
     pub log_to: LogTo,
     /// The least severe line of it.
     pub log_level: LogLevel,
     /// Namespace and name of the controller's Service.
     pub service: (String, String),
-    /// What the controller's certificates are for.
+    /// Name in the controller's certificates.
     pub server_name: String,
     /// The file of the controller's authority.
     pub authority: PathBuf,
@@ -289,7 +288,7 @@ impl Agent {
     }
 }
 
-/// What the table's setters write to.
+/// Target of the table's setters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) settings: Settings,
@@ -298,7 +297,7 @@ pub(crate) struct Draft {
     pub(crate) notes: Vec<String>,
 }
 
-/// Values of which only several together tell what holds, and modes that are recognised so that
+/// Values that take effect only in combination, and modes that are recognized so that
 /// they are refused and not ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Modes {
@@ -319,7 +318,7 @@ pub(crate) struct Modes {
 }
 
 impl Draft {
-    /// Nothing set yet; the table's defaults come next and leave no field as it is here.
+    /// Placeholder values; the table's defaults then replace all of them.
     pub(crate) fn blank() -> Self {
         let settings = Settings {
             family: Family::V4,

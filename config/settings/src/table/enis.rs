@@ -1,4 +1,4 @@
-//! Which ENIs there are, where they are made and what they carry.
+//! Settings about ENIs: their number, their subnets and their tags.
 
 use super::{AMAZON, Kind, Setting};
 use crate::parse;

@@ -1,4 +1,4 @@
-//! How many addresses to keep ready, and in which shape.
+//! Settings about the pool: the number and the shape of the addresses to keep ready.
 
 use super::{AMAZON, Kind, OnBad, Setting};
 use crate::parse;

@@ -1,4 +1,4 @@
-//! The daemon itself: whom it speaks to, and what it tells.
+//! Settings of the daemon itself: its connections and its output.
 
 use super::{AMAZON, Kind, OnBad, Setting};
 use crate::parse;
