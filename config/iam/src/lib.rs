@@ -1,6 +1,6 @@
 //! The calls to EC2 that the code makes, and the IAM policies that allow them.
 //!
-//! [`grants`] is the table of the calls: the resources on which EC2 checks each, the modes that make it,
+//! [`grants`] is the table of the calls. It has the resources on which EC2 checks each, the modes that make it,
 //! and the effect for an operator if it is missing. [`policy`] makes a document from it. [`files`]
 //! writes all documents below `docs/iam`, with their page `docs/guide/iam.md`; `cargo xtask generate`
 //! keeps those up to date. `tests/sim` checks each call of its simulations against these documents, so a difference

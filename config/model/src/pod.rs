@@ -141,8 +141,8 @@ fn is_ifname(text: &str) -> bool {
         && !text.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }
 
-/// The name of a pod's host veth: prefix and the first 11 hex digits of SHA-1 over
-/// `<namespace>.<pod>`. amazon-vpc-cni, Calico and the AWS policy agent expect this form.
+/// The name of a pod's host veth: prefix and the first 11 hex digits of SHA-1 over `<namespace>.<pod>`.
+/// The form is the one that amazon-vpc-cni, Calico and the AWS policy agent expect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct VethName(String);
