@@ -104,7 +104,7 @@ pub struct Settings {
     pub startup_taint: String,
     /// amazon-vpc-cni's checkpoint of network card 0.
     pub backing_store: PathBuf,
-    /// Rule of the policy agent for a pod that no policy names; `None` if unset.
+    /// Rule of the policy agent for a pod that no policy names; `None`: the setting is `none`.
     pub policy_mode: Option<EnforcingMode>,
     /// True if aws-network-policy-agent is served, besides `backing_store`.
     pub policy_agent: bool,
