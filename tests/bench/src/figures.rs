@@ -52,12 +52,12 @@ impl Samples {
         self.quantile(99)
     }
 
-    /// How many there are.
+    /// Number of figures.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -82,13 +82,13 @@ pub struct Figure {
     pub value: f64,
     /// Of value and reference.
     pub unit: &'static str,
-    /// What the ratio is to: the floor, or the peer, of the same run.
+    /// The reference of the ratio: the floor or the peer of the same run.
     pub reference: Option<f64>,
     /// Value by reference.
     pub ratio: Option<f64>,
     /// The most that ratio (or value, without a reference) may be; none for what is only told.
     pub target: Option<f64>,
-    /// Whether the target holds.
+    /// True if the target holds.
     pub met: bool,
 }
 
@@ -108,7 +108,7 @@ impl Figure {
         }
     }
 
-    /// A value that is only told.
+    /// A value that is only reported.
     pub fn told(name: &str, value: f64, unit: &'static str) -> Self {
         let (name, value) = (name.to_owned(), round(value));
         Self { name, value, unit, reference: None, ratio: None, target: None, met: true }

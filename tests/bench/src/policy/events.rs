@@ -16,7 +16,7 @@ pub struct Timed {
     pub name: &'static str,
     /// Every single time.
     pub samples: Samples,
-    /// How many members entered or left groups, all times together.
+    /// Number of members that entered or left groups, over all times together.
     pub members: usize,
 }
 

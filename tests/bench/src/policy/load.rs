@@ -28,13 +28,13 @@ pub enum What {
 pub struct Loaded {
     /// All groups and spans; without any but for [`What::Groups`].
     pub index: Index,
-    /// What reading and indexing took, without the pages' way here.
+    /// Time of reading and indexing, without the transfer of the pages.
     pub took: Duration,
     /// The part of it that this process ran, and did not wait for others to let it.
     pub ran: Duration,
-    /// How many bytes the pages have.
+    /// Number of bytes of the pages.
     pub bytes: u64,
-    /// How many objects they hold.
+    /// Number of objects in the pages.
     pub objects: usize,
 }
 
@@ -73,7 +73,7 @@ impl Loaded {
     }
 }
 
-/// How long the first thread of this process has run.
+/// Run time of the first thread of this process.
 fn ran() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/self/schedstat").context("read schedstat")?;
     let nanos = text.split_whitespace().next().context("schedstat is empty")?;

@@ -21,7 +21,7 @@ const ENIS: u8 = 4;
 /// A /28 each: 1024 addresses on each ENI.
 const PREFIXES: u8 = 64;
 
-/// How long allocations took beside so many pods.
+/// Time of allocations beside so many pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
     /// The median.
@@ -103,7 +103,7 @@ impl Bench {
         Ticket(self.tickets)
     }
 
-    /// How long it took the core to give an address.
+    /// Time that the core took to assign an address.
     fn reserve(&mut self, pod: u32) -> Duration {
         let (ticket, key) = (self.ticket(), key(pod));
         let name = PodName { namespace: "default".to_owned(), name: format!("web-{pod}") };

@@ -34,7 +34,7 @@ pub(crate) enum DaemonReply {
     Links(Vec<EniId>),
 }
 
-/// How an ADD came out.
+/// Result of an ADD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Given(Ipv4Addr),
@@ -60,6 +60,6 @@ pub(crate) trait Daemon {
     fn add(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue);
     /// The plugin gives a pod's address back.
     fn del(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue);
-    /// Whether pods may be bound to the node.
+    /// True if pods may be bound to the node.
     fn is_ready(&self) -> bool;
 }

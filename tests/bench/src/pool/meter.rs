@@ -14,7 +14,7 @@ use std::{
 pub struct Calls {
     /// All of them.
     pub made: u64,
-    /// Those that EC2 refused with `RequestLimitExceeded`.
+    /// Calls that EC2 refused with `RequestLimitExceeded`.
     pub throttled: u64,
 }
 

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, time::Duration};
 /// What is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// How large the traces are.
+    /// Size of the traces.
     pub scale: Scale,
     /// Decides all chance.
     pub seed: u64,

@@ -69,7 +69,7 @@ impl Plugin {
         Ok(())
     }
 
-    /// Whether a host veth of this pod is left.
+    /// True if a host veth of this pod is left.
     pub(crate) fn has_link(&self, pod: &Sandbox) -> bool {
         let id = format!("{:064x}", u64::from(pod.number) + 1);
         std::fs::read_dir("/sys/class/net").is_ok_and(|links| {

@@ -61,7 +61,7 @@ impl Rules {
 pub(crate) struct Node {
     pub(crate) pods: usize,
     pub(crate) layout: Rules,
-    /// How many rules it has, the kernel's own among them.
+    /// Number of its rules, including the kernel's own.
     pub(crate) rules: usize,
     /// In the namespace of the pod that was added last.
     pod: UdpSocket,
@@ -345,7 +345,7 @@ impl Construction {
         Ok(seen.rules.iter().filter(|rule| rule.family == Family::V4).count())
     }
 
-    /// What ADD builds in the pod.
+    /// The part of the setup that ADD builds in the pod.
     fn inside(&mut self, net: &PodNet, _host_end: IfIndex, host_mac: Mac) -> Result<()> {
         let mut pod = self.measured.socket()?;
         let link = pod.link_named(&format!("far{}", self.made))?.context("the pod's end")?;

@@ -18,10 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long all agents may take to hold what there is.
+/// Time limit until all agents hold all objects.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What one agent holds.
+/// The state that one agent holds.
 #[derive(Default)]
 struct Agent {
     /// The replica's run, by its first byte.

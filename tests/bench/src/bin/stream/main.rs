@@ -251,7 +251,7 @@ impl AgentsProcess {
         self.ask(&format!("hold {generation}"))
     }
 
-    /// The same, of a replica that has begun anew.
+    /// The same for a replica that has restarted.
     fn hold_anew(&mut self, generation: u64) -> Result<(u64, u64)> {
         self.ask(&format!("anew {generation}"))
     }

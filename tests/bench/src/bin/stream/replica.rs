@@ -29,7 +29,7 @@ const POLICIES: usize = 500;
 const SPACES: usize = 100;
 /// The resource version up to which everything is read at first.
 const VERSION: u64 = 1_000_000;
-/// How long agents may take to say that they hold an event.
+/// Time limit for the agents' acks of an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The token is the node's name.
@@ -96,7 +96,7 @@ impl Replica {
         self.office.with(|hub| hub.measures().generation)
     }
 
-    /// Waits until all agents have said that they hold everything.
+    /// Waits until all agents have acknowledged everything.
     pub(crate) fn hears_of_all(&self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         while self.office.with(|hub| hub.measures().owed) > 0 {
@@ -137,7 +137,7 @@ impl Replica {
         VERSION + (self.extra + self.churned) as u64
     }
 
-    /// Ends this replica with its streams, and begins another at the same place.
+    /// Stops this replica with its streams and starts another at the same address.
     pub(crate) fn replace(&mut self) -> Result<()> {
         if let Some(serving) = self.serving.take() {
             serving.shutdown_background();
