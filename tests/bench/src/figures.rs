@@ -52,7 +52,7 @@ impl Samples {
         self.quantile(99)
     }
 
-    /// Number of figures.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,7 +1,7 @@
 //! The rival: amazon-vpc-cni v1.23.1's pool, written anew from a description of its algorithm.
 //!
 //! One loop for the node: every five seconds it looks at the pool, makes at most one call for
-//! addresses or one ENI, one after the other, and waits for each. It is not told of a failed ADD.
+//! addresses or one ENI, one after the other, and waits for each. It does not receive failed ADDs.
 //! [`store`] is what it knows, [`targets`] what it decides, [`ec2`] how it calls, [`ipamd`] the loop.
 //! Left out is what costs no calls and changes no decision: introspection, metrics, branch ENIs,
 //! other network cards, the kernel.

@@ -68,7 +68,7 @@ fn size(
     let mut turns = |line: &str, count: usize| -> Result<[Vec<Vec<f64>>; 2]> {
         let mut seen = [Vec::new(), Vec::new()];
         for turn in 0..count {
-            // The order of the turns varies.
+            // The order alternates: neither side is always the first.
             for at in [turn % 2, 1 - turn % 2] {
                 seen[at].push(both[at].ask(line)?);
             }

@@ -101,7 +101,7 @@ impl Node {
     }
 
     /// With thousands of links the kernel takes its time to say that each has its carrier, and drops
-    /// what is sent until then. Afterwards neighbours are known as well.
+    /// what is sent until then. Afterwards neighbors are known as well.
     fn wait_for_carriers(&self) -> Result<()> {
         let give_up = Instant::now() + PATIENCE;
         let patience = |time| {
