@@ -28,10 +28,7 @@ pub enum Caller {
     /// The account's administrator: may do everything, but is throttled like all.
     Administrator,
     /// The role of an instance, by credentials from its IMDS.
-    Role {
-        role: String,
-        instance: InstanceId,
-    },
+    Role { role: String, instance: InstanceId },
 }
 
 /// EC2 and IMDS of one account, one region, one VPC.

@@ -45,13 +45,9 @@ pub enum Fault {
         latency: Span,
     },
     /// IMDS lags by this much.
-    ImdsLag {
-        lag: Span,
-    },
+    ImdsLag { lag: Span },
     /// Describe calls lag by this much.
-    ReadLag {
-        lag: Span,
-    },
+    ReadLag { lag: Span },
     /// IMDS answers with this HTTP status (see [`crate::Cloud::imds_outage`]).
     ImdsStatus {
         /// All instances if absent.

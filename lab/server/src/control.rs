@@ -106,22 +106,13 @@ pub enum FaultSpec {
         every: u32,
     },
     /// Answers come late.
-    Latency {
-        action: Option<String>,
-        delay_ms: u64,
-    },
+    Latency { action: Option<String>, delay_ms: u64 },
     /// Instance metadata lags.
-    ImdsLag {
-        lag_ms: u64,
-    },
+    ImdsLag { lag_ms: u64 },
     /// Instance metadata answers with this HTTP status.
-    ImdsStatus {
-        status: u16,
-    },
+    ImdsStatus { status: u16 },
     /// Describe calls lag.
-    ReadLag {
-        lag_ms: u64,
-    },
+    ReadLag { lag_ms: u64 },
     /// `DeleteOnTermination` is accepted and not kept.
     ForgetTermination {
         /// Number of times; until cleared if absent.
@@ -130,9 +121,7 @@ pub enum FaultSpec {
     /// New attachments stay `attaching`.
     AttachNever,
     /// An ENI is detached behind the daemon's back.
-    Detach {
-        eni: String,
-    },
+    Detach { eni: String },
 }
 
 /// A fault that is set.

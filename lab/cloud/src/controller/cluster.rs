@@ -44,10 +44,7 @@ pub struct ObservedPod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterWrite {
     /// The node's CNINode, owned by the node.
-    MakeCniNode {
-        node: String,
-        uid: String,
-    },
+    MakeCniNode { node: String, uid: String },
     /// The node's label, and the extended resource in its status.
     TellTrunk {
         node: String,

@@ -13,27 +13,18 @@ pub enum SubnetOrder {
     /// Take one address of each /28 that is whole, so that no prefix is left.
     Fragment,
     /// Take so many single addresses.
-    Take {
-        count: usize,
-    },
+    Take { count: usize },
     /// Give back what was taken.
     Free {
         /// All if absent.
         count: Option<usize>,
     },
     /// Give it a tag.
-    Tag {
-        key: String,
-        value: String,
-    },
+    Tag { key: String, value: String },
     /// Take a tag from it.
-    Untag {
-        key: String,
-    },
+    Untag { key: String },
     /// Keep addresses of it for prefixes.
-    Reserve {
-        cidr: ipnet::Ipv4Net,
-    },
+    Reserve { cidr: ipnet::Ipv4Net },
 }
 
 /// A subnet to be made.
@@ -88,14 +79,9 @@ pub struct EniSpec {
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum EniOrder {
     /// Give it a tag.
-    Tag {
-        key: String,
-        value: String,
-    },
+    Tag { key: String, value: String },
     /// Take a tag from it.
-    Untag {
-        key: String,
-    },
+    Untag { key: String },
     /// Give it other security groups.
     Groups {
         /// Their names or ids.
