@@ -9,7 +9,7 @@ use control_rpc::{
 };
 use control_wire::{
     NodeSnapshot, Progress,
-    proto::{AnnounceRequest, Digest, Hello, Reached, ReportRequest, Versions},
+    proto::{AnnounceRequest, Hello, ReportRequest},
 };
 use policy_core::index::Event;
 use policy_objects::Object;
