@@ -127,7 +127,7 @@ fn words(entry: &Entry) -> String {
     }
 }
 
-/// Whether a kind may be absent.
+/// Returns true if a kind may be absent.
 pub(crate) fn may_be_absent(kind: Kind) -> bool {
     !kinds::is_built_in(kind)
 }

@@ -62,7 +62,7 @@ struct Replica {
     board: Arc<Readiness>,
     agents: Arc<Agents>,
     desk: Arc<ReportCollector>,
-    /// Whether this replica holds the Lease.
+    /// True if this replica holds the Lease.
     leads: watch::Sender<bool>,
     /// What ends none of these should.
     tasks: JoinSet<&'static str>,

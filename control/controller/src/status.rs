@@ -122,7 +122,7 @@ impl ReportCollector {
         }
     }
 
-    /// Whether something waits for the kind of our objects.
+    /// Returns true if something waits for the kind of our objects.
     fn has_nowhere(&self) -> bool {
         self.book().as_ref().is_some_and(Book::has_nowhere)
     }

@@ -46,7 +46,7 @@ impl Candidate {
         Self { identity, lasts, seen: None, held_until: None }
     }
 
-    /// Whether we lead.
+    /// Returns true if we lead.
     pub(super) fn leads(&self, now: Instant) -> bool {
         self.held_until.is_some_and(|until| now < until)
     }

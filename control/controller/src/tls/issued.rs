@@ -109,7 +109,7 @@ mod tests {
     const LIVES: Lives = Lives { certificate: 100, authority: 1_200 };
     const BEGUN: u64 = 1_800_000_000;
 
-    /// Whether a node that trusts this bundle takes what is shown.
+    /// Returns true if a node that trusts this bundle takes what is shown.
     fn takes(bundle: &str, kept: &Kept, now: u64) -> bool {
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
