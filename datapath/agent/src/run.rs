@@ -247,7 +247,7 @@ struct Owner {
     events: mpsc::Sender<Event>,
     stream_state: watch::Sender<StreamState>,
     work: mpsc::Sender<Work>,
-    /// Whether the backend enforces anything.
+    /// True if the backend enforces anything.
     enforces: bool,
     drift: Drift,
     health: Health,

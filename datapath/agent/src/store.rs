@@ -116,7 +116,7 @@ impl Store {
         }
     }
 
-    /// Whether [`Self::catch_up`] must be called again soon.
+    /// Returns true if [`Self::catch_up`] must be called again soon.
     pub(crate) fn is_lagging(&self) -> bool {
         self.lagging
     }
@@ -243,7 +243,7 @@ impl<F: Folder> Writer<F> {
         self.image_requested = self.send(Event::WantImage);
     }
 
-    /// Whether the agent's queue had room.
+    /// Returns true if the agent's queue had room.
     fn send(&self, event: Event) -> bool {
         self.events.try_send(event).is_ok()
     }

@@ -15,7 +15,7 @@ pub trait Backend: Send + 'static {
     /// The backend's name in settings, logs and status.
     fn name(&self) -> &'static str;
 
-    /// Whether it enforces anything. If not, the agent reports its policies as not enforced.
+    /// Returns true if it enforces anything. If not, the agent reports its policies as not enforced.
     fn enforces(&self) -> bool {
         true
     }

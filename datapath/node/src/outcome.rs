@@ -72,7 +72,7 @@ pub enum BackendEvent {
 pub struct Flow {
     /// The UID of the pod whose policies decided.
     pub endpoint: String,
-    /// Whether the pod is the destination.
+    /// True if the pod is the destination.
     pub ingress: bool,
     /// The addresses and ports.
     pub tuple: Tuple,

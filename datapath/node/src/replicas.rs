@@ -79,7 +79,7 @@ impl Replicas {
         &self.order
     }
 
-    /// Whether this replica is no longer ready while others are.
+    /// Returns true if this replica is no longer ready while others are.
     pub fn is_left_out(&self, at: SocketAddr) -> bool {
         !self.order.is_empty() && !self.order.contains(&at)
     }

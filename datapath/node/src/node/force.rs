@@ -50,7 +50,7 @@ impl Node {
         self.settle(now);
     }
 
-    /// Whether the last state is in force without exception.
+    /// Returns true if the last state is in force without exception.
     fn is_whole(&self) -> bool {
         self.fault.is_none() && self.failing.is_empty() && self.failing_endpoints.is_empty()
     }
