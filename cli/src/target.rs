@@ -15,7 +15,7 @@ pub(crate) struct KubeTarget {
 }
 
 impl KubeTarget {
-    /// Whether the user named a cluster.
+    /// Returns true if the user named a cluster.
     pub(crate) fn is_named(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }

@@ -80,7 +80,7 @@ impl Check {
         }
     }
 
-    /// Whether an ADD or DEL in progress can cause a finding of this check.
+    /// Returns true if an ADD or DEL in progress can cause a finding of this check.
     pub(crate) fn is_transient(self) -> bool {
         matches!(self, Self::TwinRules | Self::LeftoverRules | Self::MainRoutes | Self::Mtu)
     }

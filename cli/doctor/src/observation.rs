@@ -51,22 +51,22 @@ pub struct LinkView {
     pub mac: Option<Mac>,
     /// In bytes.
     pub mtu: u32,
-    /// Whether the link is hardware or loopback: the kernel has no kind for these.
+    /// True if the link is hardware or loopback: the kernel has no kind for these.
     pub hardware: bool,
-    /// Whether the link is a host veth of a pod.
+    /// True if the link is a host veth of a pod.
     pub of_pod: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleView {
-    /// Whether the rule is for IPv6.
+    /// True if the rule is for IPv6.
     pub v6: bool,
     pub pref: u32,
     pub src: Option<IpNet>,
     pub dst: Option<IpNet>,
-    /// Whether the rule has any other selector.
+    /// True if the rule has any other selector.
     pub narrow: bool,
-    /// Whether the rule has selectors or actions that `text` lacks.
+    /// True if the rule has selectors or actions that `text` lacks.
     pub untold: bool,
     pub table: TableId,
     pub protocol: u8,
@@ -88,9 +88,9 @@ pub struct RouteView {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     pub name: String,
-    /// Whether the unit starts at boot.
+    /// True if the unit starts at boot.
     pub enabled: bool,
-    /// Whether the unit runs.
+    /// True if the unit runs.
     pub active: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct Unit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkFile {
     pub path: String,
-    /// Whether the file matches host veths.
+    /// True if the file matches host veths.
     pub matches_veth: bool,
     pub mac_policy: Option<String>,
 }

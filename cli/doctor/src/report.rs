@@ -42,7 +42,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether a finding needs a fix.
+    /// Returns true if a finding needs a fix.
     pub fn needs_mending(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity > Severity::Notice)
     }

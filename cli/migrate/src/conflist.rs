@@ -35,13 +35,13 @@ pub struct Network {
 pub(crate) struct Theirs {
     /// The file name without the suffix of disabled files.
     pub(crate) name: String,
-    /// Whether the file is disabled.
+    /// True if the file is disabled.
     pub(crate) aside: bool,
     /// Ferrule's replacement.
     pub(crate) ours: Network,
 }
 
-/// Whether runtimes read files of this name.
+/// Returns true if runtimes read files of this name.
 pub fn is_read(name: &str) -> bool {
     READ.iter().any(|end| name.ends_with(end))
 }

@@ -35,7 +35,7 @@ pub struct File {
 /// The state of amazon-vpc-cni.
 #[derive(Clone, Debug)]
 pub struct Theirs {
-    /// Whether its agent accepts connections at its socket. ferrule-ipamd at that socket does not count.
+    /// True if its agent accepts connections at its socket. ferrule-ipamd at that socket does not count.
     pub serves: bool,
     /// `ipam.json`, and one file for each further network card.
     pub checkpoints: Looked<Vec<File>>,
@@ -46,7 +46,7 @@ pub struct Theirs {
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub socket: String,
-    /// Whether the agent accepts connections.
+    /// True if the agent accepts connections.
     pub serves: bool,
     /// The BPF programs on host veths, of all owners.
     pub programs: Looked<Vec<Program>>,
@@ -58,7 +58,7 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
     pub link: String,
-    /// Whether the program is on the link's ingress.
+    /// True if the program is on the link's ingress.
     pub ingress: bool,
     /// The program's name.
     pub name: String,
@@ -74,17 +74,17 @@ pub struct Program {
 /// The state of Ferrule.
 #[derive(Clone, Debug)]
 pub struct Ours {
-    /// Whether a daemon holds the lock of the checkpoint.
+    /// True if a daemon holds the lock of the checkpoint.
     pub runs: bool,
-    /// Whether the daemon reports that it serves.
+    /// True if the daemon reports that it serves.
     pub ready: bool,
-    /// Whether the daemon is configured to call a policy agent.
+    /// True if the daemon is configured to call a policy agent.
     pub policy_agent: bool,
     /// The checkpoint's assignments; `None` without a checkpoint.
     pub held: Looked<Option<Vec<Held>>>,
     /// Interfaces with a tombstone that the daemon has not processed.
     pub buried: Looked<Vec<PodKey>>,
-    /// Whether Ferrule's nftables table exists.
+    /// True if Ferrule's nftables table exists.
     pub table: Looked<bool>,
 }
 
@@ -96,7 +96,7 @@ pub struct Held {
     pub pod: Option<PodName>,
     /// One address per network card, with its ENI's position.
     pub addresses: Vec<(IpAddr, CardIndex, DeviceIndex)>,
-    /// Whether its ADD was completed.
+    /// True if its ADD was completed.
     pub confirmed: bool,
 }
 
@@ -118,7 +118,7 @@ pub struct Kernel {
 pub struct LinkView {
     pub index: u32,
     pub name: String,
-    /// Whether the link is one end of a veth pair.
+    /// True if the link is one end of a veth pair.
     pub veth: bool,
     /// The pod key in its alias.
     pub key: Option<PodKey>,

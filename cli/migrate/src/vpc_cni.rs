@@ -167,7 +167,7 @@ pub(crate) fn written(held: &[Held], unix_nanos: u64) -> BTreeMap<String, Vec<u8
     entries.into_iter().map(|(name, allocations)| (name, text(allocations))).collect()
 }
 
-/// Whether both have the same entries in any order and at any time.
+/// Returns true if both have the same entries in any order and at any time.
 pub fn same_allocations(one: &[u8], other: &[u8]) -> bool {
     let entries = |bytes| -> Option<BTreeSet<String>> {
         let entries = read(bytes).ok()?.allocations.unwrap_or_default();

@@ -30,7 +30,7 @@ pub(super) async fn get(
     }
 }
 
-/// Whether the server answered with an HTTP error, as opposed to a failed connection.
+/// Returns true if the server answered with an HTTP error, as opposed to a failed connection.
 pub(super) fn answered(why: &str) -> bool {
     why.starts_with(ANSWERS)
 }

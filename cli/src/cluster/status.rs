@@ -33,7 +33,7 @@ pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
     Ok(if status_report.is_good() { 0 } else { TROUBLE })
 }
 
-/// Whether the pod runs the daemon.
+/// Returns true if the pod runs the daemon.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
     has(pod, DAEMON)
 }

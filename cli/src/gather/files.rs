@@ -116,7 +116,7 @@ pub(super) fn link_files(root: &Path, veth_prefix: &str) -> Vec<LinkFile> {
     layered(root, "systemd/network", "link").into_iter().map(read).collect()
 }
 
-/// Whether a `[Match]` section matches a veth with this name prefix. All its conditions must match.
+/// Returns true if a `[Match]` section matches a veth with this name prefix. All its conditions must match.
 fn matches_veth(text: &str, prefix: &str) -> bool {
     let conditions = section(text, "Match");
     !conditions.is_empty()

@@ -28,7 +28,7 @@ impl<'a> Hands<'a> {
         Self { places, ours: None }
     }
 
-    /// Whether this process holds the lock of ferrule-ipamd.
+    /// Returns true if this process holds the lock of ferrule-ipamd.
     pub(crate) fn has_ours(&self) -> bool {
         self.ours.is_some()
     }

@@ -89,7 +89,7 @@ fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
     Ok(found)
 }
 
-/// Whether a process accepts connections at the socket.
+/// Returns true if a process accepts connections at the socket.
 fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
@@ -155,7 +155,7 @@ fn pins(folder: &Path) -> Looked<Vec<String>> {
     Ok(found)
 }
 
-/// Whether a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket.
+/// Returns true if a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket.
 fn serves(socket: &Path) -> bool {
     answers(socket) && says(socket, HealthName::Live).is_none()
 }

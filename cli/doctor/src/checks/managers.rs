@@ -124,7 +124,7 @@ fn state(unit: &Unit) -> &'static str {
     }
 }
 
-/// Whether an entry of `unmanaged-devices` covers these links.
+/// Returns true if an entry of `unmanaged-devices` covers these links.
 fn covers(spec: &str, veths: &str) -> bool {
     spec == veths || spec == "*" || spec == "interface-name:*" || spec == "type:veth"
 }

@@ -60,7 +60,7 @@ fn rules<'a>(chains: impl Iterator<Item = &'a Chain>) -> usize {
     chains.map(|chain| chain.rules).sum()
 }
 
-/// Whether the chain is in a table of `iptables-nft`.
+/// Returns true if the chain is in a table of `iptables-nft`.
 fn of_iptables(chain: &Chain) -> bool {
     let tables = ["filter", "nat", "mangle", "raw", "security"];
     matches!(chain.family.as_str(), "ip" | "ip6") && tables.contains(&chain.table.as_str())

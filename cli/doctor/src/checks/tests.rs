@@ -385,7 +385,7 @@ fn only(spoil: impl FnOnce(&mut Observation)) -> Finding {
     report.findings.into_iter().next().unwrap()
 }
 
-/// Whether a good node has a finding after one change.
+/// Returns true if a good node has a finding after one change.
 fn found_with(change: impl FnOnce(&mut Observation)) -> bool {
     let mut node = good();
     change(&mut node);

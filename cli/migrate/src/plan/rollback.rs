@@ -103,14 +103,14 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
 
-/// Whether Ferrule never managed this node.
+/// Returns true if Ferrule never managed this node.
 fn is_untouched(seen: &Observation) -> bool {
     let ours = |name: &str| name == OURS || name.ends_with(&aside(""));
     let files = seen.conflists.iter().flatten();
     matches!(&seen.ours.held, Ok(None)) && !files.into_iter().any(|file| ours(&file.name))
 }
 
-/// Whether a running Ferrule pod is missing in amazon-vpc-cni's checkpoint.
+/// Returns true if a running Ferrule pod is missing in amazon-vpc-cni's checkpoint.
 fn has_unlisted(seen: &Observation, kernel: &Kernel) -> bool {
     let files = seen.theirs.checkpoints.as_deref().unwrap_or_default();
     let listed = vpc_cni::allocations(files).unwrap_or_default();

@@ -51,7 +51,7 @@ pub(super) struct Node {
     /// Whether amazon-vpc-cni's DaemonSet has the agent, and whether it runs.
     pub(super) has_policy: bool,
     pub(super) policy_agent: bool,
-    /// Whether ferrule-ipamd calls the agent.
+    /// True if ferrule-ipamd calls the agent.
     pub(super) serves_policy: bool,
     pub(super) programs: Vec<Program>,
     pub(super) pins: Vec<String>,

@@ -44,7 +44,7 @@ impl Archive {
         append(&mut self.tar, path, kept)
     }
 
-    /// Whether the bounds are reached.
+    /// Returns true if the bounds are reached.
     pub(super) fn is_full(&self) -> bool {
         self.index.is_full(BOUNDS)
     }
