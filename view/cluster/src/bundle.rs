@@ -11,7 +11,7 @@ pub struct Index {
     pub files: Vec<Entry>,
     /// Missing files with the reason.
     pub missing: Vec<Missing>,
-    /// Whether the collection was interrupted. Then more files are missing than `missing` lists.
+    /// True if the collection was interrupted. Then more files are missing than `missing` lists.
     pub interrupted: bool,
 }
 
@@ -20,7 +20,7 @@ pub struct Index {
 pub struct Entry {
     pub path: String,
     pub bytes: usize,
-    /// Whether the start or the end of the file was cut off.
+    /// True if the start or the end of the file was cut off.
     pub cut: bool,
 }
 
@@ -55,7 +55,7 @@ impl Index {
         Some(kept)
     }
 
-    /// Whether the bounds are reached.
+    /// Returns true if the bounds are reached.
     pub fn is_full(&self, bounds: Bounds) -> bool {
         self.files.iter().map(|file| file.bytes).sum::<usize>() >= bounds.all
     }

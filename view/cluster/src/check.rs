@@ -54,7 +54,7 @@ pub struct Try {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outcome {
-    /// Whether the test passed.
+    /// True if the test passed.
     pub good: bool,
     /// The answer or the error.
     pub said: String,

@@ -38,7 +38,7 @@ pub struct Node {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSpec {
-    /// Whether the node is cordoned.
+    /// True if the node is cordoned.
     pub unschedulable: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Pod {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     pub node_name: Option<String>,
-    /// Whether the pod uses its node's network namespace.
+    /// True if the pod uses its node's network namespace.
     pub host_network: bool,
     pub containers: Vec<Container>,
 }

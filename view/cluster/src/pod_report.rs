@@ -35,7 +35,7 @@ pub struct PodReport {
     /// Such as `Running`.
     pub phase: String,
     pub node: Option<String>,
-    /// Whether the pod uses its node's network namespace, so that Ferrule does nothing for it.
+    /// True if the pod uses its node's network namespace, so that Ferrule does nothing for it.
     pub host_network: bool,
     /// The addresses in the pod's status.
     pub addresses: Vec<String>,
@@ -112,7 +112,7 @@ impl PodReport {
         }
     }
 
-    /// Whether the pod has no problem. A pod that waits for an unknown reason is not good.
+    /// Returns true if the pod has no problem. A pod that waits for an unknown reason is not good.
     pub fn is_good(&self) -> bool {
         let untold = self.phase == WAITS && self.events_unknown.is_some();
         self.findings.is_empty() && !untold

@@ -7,7 +7,7 @@ use view_node::{Severity, Trouble};
 pub(crate) const INTROSPECTION_OFF: &str = "DISABLE_INTROSPECTION";
 
 impl Pod {
-    /// Whether the pod template turns introspection off.
+    /// Returns true if the pod template turns introspection off.
     pub fn introspection_is_off(&self) -> bool {
         let values = self.spec.containers.iter().filter_map(|it| it.value(INTROSPECTION_OFF));
         let words = ["1", "t", "true"];

@@ -95,7 +95,7 @@ impl StatusReport {
         Self { nodes, troubles: judge::cluster(cluster), unasked: cluster.unasked.clone() }
     }
 
-    /// Whether no action is necessary, as far as all calls succeeded.
+    /// Returns true if no action is necessary, as far as all calls succeeded.
     pub fn is_good(&self) -> bool {
         let mut troubles = self.nodes.iter().flat_map(|node| &node.troubles).chain(&self.troubles);
         troubles.all(|trouble| trouble.severity != Severity::Trouble)

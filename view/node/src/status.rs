@@ -35,7 +35,7 @@ pub struct Limits {
     pub enis: u32,
     /// IPv4 addresses per ENI, including its primary address; a prefix counts as one.
     pub ipv4_per_eni: u16,
-    /// Whether ENIs can have prefixes.
+    /// True if ENIs can have prefixes.
     pub prefixes: bool,
     /// Branch ENIs of a trunk; 0 if the type can have none.
     pub branch_enis: u16,
@@ -144,7 +144,7 @@ pub struct Held {
     pub card: Option<u8>,
     /// The route table for packets from the pod.
     pub table: Option<u32>,
-    /// Whether its ADD is complete.
+    /// True if its ADD is complete.
     pub confirmed: bool,
     /// The host end; `None` until the ADD is complete.
     pub host_interface: Option<String>,

@@ -27,7 +27,7 @@ pub struct Agent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stream {
-    /// Whether the stream is open.
+    /// True if the stream is open.
     pub follows: bool,
     /// The generation up to which everything was sent, except for pending objects.
     pub told: u64,
@@ -47,7 +47,7 @@ pub struct Realized {
     pub seconds_ago: u64,
     /// Policies in force. Without a backend, policies held.
     pub policies: usize,
-    /// Whether the agent has no backend, so that no policy is in force.
+    /// True if the agent has no backend, so that no policy is in force.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unenforced: bool,
     /// The resource version, by kind, up to which the cluster is in force.
@@ -57,7 +57,7 @@ pub struct Realized {
 }
 
 impl Realized {
-    /// Whether the report is too old to count. Agents send a full report every ten minutes.
+    /// Returns true if the report is too old to count. Agents send a full report every ten minutes.
     pub fn is_stale(&self) -> bool {
         self.seconds_ago > STALE_SECONDS
     }

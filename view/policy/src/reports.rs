@@ -81,7 +81,7 @@ impl Reports {
         self.nodes.clear();
     }
 
-    /// Whether the node has reported.
+    /// Returns true if the node has reported.
     pub fn knows(&self, node: &str) -> bool {
         self.nodes.contains_key(node)
     }

@@ -61,7 +61,7 @@ impl Matrix {
         self.rows.push(row);
     }
 
-    /// Whether all tests passed and each node ran at least one.
+    /// Returns true if all tests passed and each node ran at least one.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty() && !self.rows.is_empty()
     }

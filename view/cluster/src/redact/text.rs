@@ -20,7 +20,7 @@ pub fn redact_text(text: &str) -> String {
     told
 }
 
-/// Whether a key of this name has a secret value.
+/// Returns true if a key of this name has a secret value.
 pub(super) fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     TELLING.iter().any(|word| name.ends_with(word))

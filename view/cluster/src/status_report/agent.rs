@@ -11,9 +11,9 @@ use view_node::{Severity, Trouble};
 pub struct Agent {
     /// The age of the last report; `None` without a report.
     pub reported_seconds_ago: Option<u64>,
-    /// Whether the report is too old to count.
+    /// True if the report is too old to count.
     pub stale: bool,
-    /// Whether the agent follows the replica that answered.
+    /// True if the agent follows the replica that answered.
     pub follows: bool,
     /// Objects without an ack, if the agent follows that replica.
     pub owed: usize,
@@ -21,7 +21,7 @@ pub struct Agent {
     pub policies: usize,
     /// Policies that the agent cannot put into force.
     pub failing: usize,
-    /// Whether the agent has a backend. Without one no policy is in force.
+    /// True if the agent has a backend. Without one no policy is in force.
     pub enforces: bool,
 }
 
