@@ -22,7 +22,7 @@ impl Backoff {
         self.next = self.first;
     }
 
-    /// Whether the pauses have reached the bound.
+    /// Returns true if the pauses have reached the bound.
     pub fn is_long(&self) -> bool {
         self.next == self.longest
     }

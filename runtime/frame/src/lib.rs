@@ -14,7 +14,7 @@ pub trait Record: Sized {
     const HEADER: &'static [u8];
     /// The longest payload in bytes. A longer frame is damage.
     const LONGEST: usize;
-    /// Whether records after a damaged one still count. They do not if a record means something only after all
+    /// True if records after a damaged one still count. They do not if a record means something only after all
     /// records before it.
     const COUNTS_AFTER_DAMAGE: bool;
 
@@ -57,7 +57,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Whether a power cut alone can explain the damage. If not, a person should look at the file.
+    /// Returns true if a power cut alone can explain the damage. If not, a person should look at the file.
     pub fn is_torn_tail(self) -> bool {
         matches!(self, Self::TornTail { .. })
     }

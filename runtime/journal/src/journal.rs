@@ -20,7 +20,7 @@ pub struct Opened<R, F: Folder> {
     pub journal: Journal<R, F>,
     /// The records that count, oldest first.
     pub records: Vec<R>,
-    /// Whether there was a file.
+    /// True if there was a file.
     pub found: bool,
     /// Except for a torn tail, the next rewrite keeps the damaged file aside.
     pub damage: Option<Damage>,

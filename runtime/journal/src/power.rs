@@ -102,7 +102,7 @@ impl Disk {
         self.lock().steps.push(step);
     }
 
-    /// Whether the disk is full: half of each write then fails.
+    /// Sets the state of the disk. If it is full, half of each write fails.
     pub fn refuse(&self, full: bool) {
         self.lock().full = full;
     }

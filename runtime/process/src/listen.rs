@@ -62,7 +62,7 @@ pub async fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Whether the kernel lacks the family or has it disabled.
+/// Returns true if the kernel lacks the family or has it disabled.
 fn without_ipv6(err: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
     err.raw_os_error() == Some(EAFNOSUPPORT) || err.kind() == io::ErrorKind::AddrNotAvailable

@@ -145,7 +145,7 @@ impl Protocol {
         output
     }
 
-    /// Whether there are bytes that may wait for the next output, but not forever.
+    /// Returns true if there are bytes that may wait for the next output, but not forever.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
@@ -155,7 +155,7 @@ impl Protocol {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Whether another request may follow on this connection.
+    /// Returns true if another request may follow on this connection.
     pub(crate) fn is_reusable(&self) -> bool {
         self.call.is_none() && !self.is_ending
     }

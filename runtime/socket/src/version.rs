@@ -27,7 +27,7 @@ impl Versions {
         self.newest_common(theirs).ok_or(NoCommonVersion { ours: self, theirs })
     }
 
-    /// Whether the range contains this version.
+    /// Returns true if the range contains this version.
     pub fn contains(self, version: u32) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
