@@ -204,7 +204,7 @@ proptest! {
         for step in steps {
             model.step(&mut book, step)?;
         }
-        // No events for long enough: for first reports, for patience, and for each write.
+        // Time passes without events: the first-report wait, PATIENCE_MS, and one interval for each write.
         for _ in 0..20 {
             model.now_ms += 10_000;
             model.write(&mut book, 50, 0)?;
