@@ -1,5 +1,5 @@
 //! Pods and addresses that the index does not contain, as no policy applies to them. An agent that announces such
-//! a pod receives the reason. The addresses are in use all the same.
+//! a pod receives the reason. Such addresses still count as in use.
 
 use crate::claims::Claims;
 use policy_objects::{Named, Phase};

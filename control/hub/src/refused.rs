@@ -12,7 +12,10 @@ pub enum AnnounceError {
     NotYet,
     /// There is none of this name; its creation may not have come here.
     #[error("no live pod {pod} is known here: ask again if it has just been made")]
-    UnknownPod { pod: Named },
+    UnknownPod {
+        /// Namespace and name in the announcement.
+        pod: Named,
+    },
     /// The pod of this name is another; the end of that one may not have come here.
     #[error("pod {pod} has another UID here than {uid}: ask again if it has just been made anew")]
     OtherUid {
@@ -22,7 +25,10 @@ pub enum AnnounceError {
     },
     /// The pod is not bound; this replica may not have received that event yet.
     #[error("pod {pod} is bound to no node here: ask again")]
-    Unbound { pod: Named },
+    Unbound {
+        /// Namespace and name in the announcement.
+        pod: Named,
+    },
     /// The pod is on another node than the caller.
     #[error("pod {pod} is not bound to {node}: a node speaks for its own pods alone")]
     OtherNode {
@@ -32,10 +38,16 @@ pub enum AnnounceError {
     },
     /// The pod has the network of its node.
     #[error("pod {pod} has its node's network: it has no address of its own")]
-    HostNetwork { pod: Named },
+    HostNetwork {
+        /// Namespace and name in the announcement.
+        pod: Named,
+    },
     /// The pod has succeeded or failed.
     #[error("pod {pod} has ended: its address may be another's")]
-    Ended { pod: Named },
+    Ended {
+        /// Namespace and name in the announcement.
+        pod: Named,
+    },
     /// No pod can have such an address.
     #[error("{address} cannot be the address of pod {pod}")]
     Unusable {
@@ -45,10 +57,18 @@ pub enum AnnounceError {
     },
     /// The address is a node's.
     #[error("{address} is a node's address: pod {pod} cannot have it")]
-    OfNode { pod: Named, address: IpAddr },
+    OfNode {
+        /// Namespace and name in the announcement.
+        pod: Named,
+        address: IpAddr,
+    },
     /// The address is a Service's.
     #[error("{address} is a Service's address: pod {pod} cannot have it")]
-    OfService { pod: Named, address: IpAddr },
+    OfService {
+        /// Namespace and name in the announcement.
+        pod: Named,
+        address: IpAddr,
+    },
     /// The address is that of another pod that lives; its end may not have come here.
     #[error(
         "{address} is the address of pod {holder}, which lives: pod {pod} cannot have it before that ends"
