@@ -250,7 +250,7 @@ fn read_lines(
 }
 
 /// One variable of a run's environment.
-pub(crate) fn variable<'a>(name: &'a str, value: impl AsRef<OsStr>) -> (&'a str, OsString) {
+pub(crate) fn variable(name: &str, value: impl AsRef<OsStr>) -> (&str, OsString) {
     (name, value.as_ref().to_owned())
 }
 

@@ -24,7 +24,7 @@ use ipamd_node::{desired, readiness};
 use routing_netlink::Kernel;
 use routing_plan::{Observed, addresses_in_use};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},

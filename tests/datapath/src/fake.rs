@@ -134,16 +134,16 @@ impl Target {
         let row_in = |id: &ObjectId| changed.is_none_or(|changed| changed.objects.contains(id));
         let pod_in = |uid: &String| changed.is_none_or(|changed| changed.endpoints.contains(uid));
         let write =
-            self.rows.iter().filter(|(id, row)| row_in(*id) && kernel.rows.get(*id) != Some(*row));
+            self.rows.iter().filter(|(id, row)| row_in(id) && kernel.rows.get(*id) != Some(*row));
         let write = write.map(|(id, row)| Call::WriteRow(id.clone(), row.clone()));
         let attach = self.filters.iter();
         let attach =
-            attach.filter(|(uid, of)| pod_in(*uid) && kernel.filters.get(*uid) != Some(*of));
+            attach.filter(|(uid, of)| pod_in(uid) && kernel.filters.get(*uid) != Some(*of));
         let attach = attach.map(|(uid, of)| Call::Attach(uid.clone(), of.clone()));
         let detach =
-            kernel.filters.keys().filter(|uid| pod_in(*uid) && !self.filters.contains_key(*uid));
+            kernel.filters.keys().filter(|uid| pod_in(uid) && !self.filters.contains_key(*uid));
         let detach = detach.map(|uid| Call::Detach(uid.clone()));
-        let delete = kernel.rows.keys().filter(|id| row_in(*id) && !self.rows.contains_key(*id));
+        let delete = kernel.rows.keys().filter(|id| row_in(id) && !self.rows.contains_key(*id));
         let delete = delete.map(|id| Call::DeleteRow(id.clone()));
         write.chain(attach).chain(detach).chain(delete).collect()
     }

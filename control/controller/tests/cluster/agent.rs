@@ -4,7 +4,7 @@ use crate::world::PATIENCE;
 use control_rpc::{Follow, FollowError, StreamEvent, Trust};
 use control_wire::{
     NodeSnapshot, Progress,
-    proto::{AnnounceRequest, Digest, Hello, How, Reached, Realized, ReportRequest, Versions},
+    proto::{AnnounceRequest, Hello, How, Realized, ReportRequest},
 };
 use kube::api::DynamicObject;
 use std::net::SocketAddr;

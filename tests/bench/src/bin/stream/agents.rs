@@ -2,10 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use control_rpc::{Follow, StreamEvent, Trust};
-use control_wire::{
-    NodeSnapshot, Progress,
-    proto::{Digest, Hello, Reached, Versions},
-};
+use control_wire::{NodeSnapshot, Progress, proto::Hello};
 use prost::Message as _;
 use std::{
     io::{BufRead as _, Write as _},
