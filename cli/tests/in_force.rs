@@ -64,10 +64,10 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     eventually_async("nothing is in force where there is no backend", PATIENCE, async || {
         let told = text(&ferrule(&cluster, &question).stdout);
         let not_there =
-            told.contains("\nNOT IN FORCE on n2: nothing enforces what its agent computes");
+            told.contains("\nNOT IN FORCE on n2: the agent has no backend");
         let said = ferrule(&cluster, &["status"]);
         let is_told =
-            text(&said.stdout).contains("NOTHING IN FORCE on n2: its agent has no backend");
+            text(&said.stdout).contains("NOTHING IN FORCE on n2: the agent has no backend");
         (not_there && is_told && said.status.code() == Some(1)).then_some(())
     })
     .await;

@@ -64,7 +64,7 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
     let status = live.ask(&["status"], &[]);
     assert_eq!(status.status.code(), Some(2));
     let told = text(&status.stderr);
-    assert!(told.starts_with("ferrule: no Ferrule controller is registered in cluster"), "{told}");
+    assert!(told.starts_with("ferrule: cannot find a Ferrule controller in cluster"), "{told}");
     what_would_change(&live, folder.path());
     who_may_not_list_is_told(&cluster, questions[0]);
     who_cannot_ask_is_told(folder.path(), questions[0]);

@@ -34,7 +34,7 @@ async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
 
     let told = status(&viewer, &[]);
     let said = text(&told.stdout);
-    assert!(said.contains("not asked: may not get daemonsets"), "{said}");
+    assert!(said.contains("not read: may not get daemonsets"), "{said}");
 
     bind(&client, "Role", "viewer").await;
     node(&client, "n1", json!({})).await;

@@ -151,7 +151,7 @@ mod tests {
             assert!(folder.starts_with(BPF_DIR) && folder.len() > BPF_DIR.len(), "{folder}");
         }
         assert_ne!(BPF_MAPS, BPF_LINKS);
-        assert!(TUNNEL_KEY < 1 << 24 && TUNNEL_KEY != GROUP_REAP);
+        const { assert!(TUNNEL_KEY < 1 << 24 && TUNNEL_KEY != GROUP_REAP) };
         let ports = [
             ("metrics", METRICS_PORT),
             ("introspection", INTROSPECTION_PORT),
