@@ -89,7 +89,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
             ferrule(&cluster, &["verdict", "--from", "default/web", "--to", "default/api:80"]);
         let told = text(&said.stdout);
         let denied = said.status.code() == Some(1);
-        let not_there = told.contains("\nNOT IN FORCE on n2: NetworkPolicy up to ");
+        let not_there = told.contains("\nNOT IN FORCE on n2: the node has NetworkPolicy up to ");
         (denied && not_there && told.contains("\nin force on n1\n")).then_some(())
     })
     .await;
