@@ -63,8 +63,7 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend::default()).await;
     eventually_async("nothing is in force where there is no backend", PATIENCE, async || {
         let told = text(&ferrule(&cluster, &question).stdout);
-        let not_there =
-            told.contains("\nNOT IN FORCE on n2: the agent has no backend");
+        let not_there = told.contains("\nNOT IN FORCE on n2: the agent has no backend");
         let said = ferrule(&cluster, &["status"]);
         let is_told =
             text(&said.stdout).contains("NOTHING IN FORCE on n2: the agent has no backend");

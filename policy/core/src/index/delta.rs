@@ -142,7 +142,7 @@ pub struct Uses {
 /// A pair of groups that stands for a rule, for the pods of some namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Expanded {
-    /// The rule: its place in [`Policy::rules`].
+    /// The rule, as an index into the policy's rules.
     pub rule: usize,
     pub applied: Vec<GroupId>,
     /// With whom, among other peers.
