@@ -218,8 +218,8 @@ fn build_and_place(
     programs.iter().try_for_each(|(_, name)| place(&built.join(name), &dir.join(name)))
 }
 
-/// Builds the plugin: stripped, static down to the C library, and at a fixed address: it is executed for every pod, and
-/// relocating itself would cost it a fifth of its page faults (docs/decisions/0013).
+/// Builds the plugin: stripped, static down to the C library, and at a fixed address. It is executed for every pod.
+/// Relocation would cost it a fifth of its page faults (docs/decisions/0013).
 pub(crate) fn plugin() -> Result<PathBuf> {
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     plugin_for(&triple, &["--target", &triple])
