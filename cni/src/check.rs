@@ -175,7 +175,7 @@ fn kernel(
     nets: impl FnOnce(&Observed) -> Vec<PodNet>,
 ) -> Result<Vec<String>, Fault> {
     let mut inside = sandbox.socket()?;
-    let in_pod = inside.observe(With::Neighbours).map_err(|error| failed(&call.key, &error))?;
+    let in_pod = inside.observe(With::Neighbors).map_err(|error| failed(&call.key, &error))?;
     let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
     let nets = nets(&on_host);

@@ -134,7 +134,7 @@ fn kind(action: &Action) -> &'static str {
         Action::DeleteRoute(_) => "delete_route",
         Action::AddRule(_) => "add_rule",
         Action::DeleteRule(_) | Action::PurgeRules(_) => "delete_rule",
-        Action::SetNeighbour(_) => "set_neighbour",
+        Action::SetNeighbor(_) => "set_neighbor",
         Action::WriteSysctl(..) => "write_sysctl",
     }
 }

@@ -14,7 +14,7 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage},
 };
 use routing_plan::{
-    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbour, Peer, Route, Rule,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbor, Peer, Route, Rule,
     Scope, Selector,
 };
 use std::{
@@ -240,7 +240,7 @@ pub(crate) fn route(message: &RouteMessage) -> Option<Route> {
     (route.table != LOCAL).then_some(route)
 }
 
-pub(crate) fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
+pub(crate) fn neighbor(message: &NeighbourMessage) -> Option<Neighbor> {
     let (mut address, mut hardware) = (None, None);
     for attribute in &message.attributes {
         #[expect(clippy::wildcard_enum_match_arm, reason = "probes and ages do not count")]
@@ -255,7 +255,7 @@ pub(crate) fn neighbour(message: &NeighbourMessage) -> Option<Neighbour> {
             _ => {}
         }
     }
-    Some(Neighbour {
+    Some(Neighbor {
         dev: IfIndex(message.header.ifindex),
         address: address?,
         mac: hardware,

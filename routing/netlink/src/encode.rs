@@ -18,7 +18,7 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 use routing_plan::{
-    Action, Family, IfIndex, Ipv4Conf, LinkAddr, LinkRef, Neighbour, Route, Rule, RulePattern,
+    Action, Family, IfIndex, Ipv4Conf, LinkAddr, LinkRef, Neighbor, Route, Rule, RulePattern,
     Scope, Selector, SysctlName, VlanLink,
     pod::{VethEnd, VethPair},
 };
@@ -108,8 +108,8 @@ pub(crate) fn means(action: &Action) -> Means {
             let body = RouteNetlinkMessage::DelRule(pattern_message(*pattern));
             return Means::UntilGone(Request::new(body, 0));
         }
-        Action::SetNeighbour(neighbour) => {
-            let body = RouteNetlinkMessage::NewNeighbour(neighbour_message(neighbour));
+        Action::SetNeighbor(neighbor) => {
+            let body = RouteNetlinkMessage::NewNeighbour(neighbor_message(neighbor));
             Request::new(body, NLM_F_CREATE | NLM_F_REPLACE)
         }
         Action::WriteSysctl(name, value) => {
@@ -189,7 +189,7 @@ pub(crate) fn dump_routes(family: Family) -> Request {
     Request::new(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
 }
 
-pub(crate) fn dump_neighbours(family: Family) -> Request {
+pub(crate) fn dump_neighbors(family: Family) -> Request {
     let mut message = NeighbourMessage::default();
     message.header.family = wire_family(family);
     Request::new(RouteNetlinkMessage::GetNeighbour(message), NLM_F_DUMP)
@@ -346,17 +346,17 @@ fn select(message: &mut RuleMessage, src: Option<IpNet>, dst: Option<IpNet>) {
     }
 }
 
-fn neighbour_message(neighbour: &Neighbour) -> NeighbourMessage {
+fn neighbor_message(neighbor: &Neighbor) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = family_of(neighbour.address);
-    message.header.ifindex = neighbour.dev.0;
-    message.header.state = match neighbour.permanent {
+    message.header.family = family_of(neighbor.address);
+    message.header.ifindex = neighbor.dev.0;
+    message.header.state = match neighbor.permanent {
         true => NeighbourState::Permanent,
         false => NeighbourState::Reachable,
     };
     message.header.kind = RouteType::Unicast;
-    message.attributes = vec![NeighbourAttribute::Destination(neighbour.address.into())];
-    let mac = neighbour.mac.map(mac_bytes);
+    message.attributes = vec![NeighbourAttribute::Destination(neighbor.address.into())];
+    let mac = neighbor.mac.map(mac_bytes);
     message.attributes.extend(mac.map(NeighbourAttribute::LinkLayerAddress));
     message
 }

@@ -12,8 +12,8 @@ use routing_plan::{Errno, Family, Link, Observed};
 pub enum With {
     /// Nothing.
     Nothing,
-    /// The neighbours.
-    Neighbours,
+    /// The neighbors.
+    Neighbors,
 }
 
 /// One list that the kernel can be asked for.
@@ -23,7 +23,7 @@ pub(crate) enum List {
     Addresses(Family),
     Rules(Family),
     Routes(Family),
-    Neighbours(Family),
+    Neighbors(Family),
 }
 
 /// How often a list that changed while it was read is read again.
@@ -32,13 +32,13 @@ pub(crate) const DUMP_TRIES: usize = 10;
 /// The lists of an observation. Links come first, so that whatever a later list names was there.
 pub(crate) fn lists(with: With) -> impl Iterator<Item = List> {
     let families = || [Family::V4, Family::V6].into_iter();
-    let neighbours = families().filter(move |_| with == With::Neighbours);
+    let neighbors = families().filter(move |_| with == With::Neighbors);
     [List::Links]
         .into_iter()
         .chain(families().map(List::Addresses))
         .chain(families().map(List::Rules))
         .chain(families().map(List::Routes))
-        .chain(neighbours.map(List::Neighbours))
+        .chain(neighbors.map(List::Neighbors))
 }
 
 impl List {
@@ -48,7 +48,7 @@ impl List {
             Self::Addresses(_) => "addresses",
             Self::Rules(_) => "rules",
             Self::Routes(_) => "routes",
-            Self::Neighbours(_) => "neighbours",
+            Self::Neighbors(_) => "neighbors",
         }
     }
 
@@ -58,7 +58,7 @@ impl List {
             Self::Addresses(family) => encode::dump_addresses(family),
             Self::Rules(family) => encode::dump_rules(family),
             Self::Routes(family) => encode::dump_routes(family),
-            Self::Neighbours(family) => encode::dump_neighbours(family),
+            Self::Neighbors(family) => encode::dump_neighbors(family),
         }
     }
 
@@ -69,7 +69,7 @@ impl List {
             Self::Addresses(family)
             | Self::Rules(family)
             | Self::Routes(family)
-            | Self::Neighbours(family) => family == Family::V6,
+            | Self::Neighbors(family) => family == Family::V6,
         };
         v6 && matches!(refusal, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
     }
@@ -97,8 +97,8 @@ impl List {
                     .filter_map(route_in)
                     .filter(|route| Family::of(route.dst.addr()) == family),
             ),
-            Self::Neighbours(family) => observed.neighbours.extend(
-                answers.iter().filter_map(neighbour_in).filter(|n| Family::of(n.address) == family),
+            Self::Neighbors(family) => observed.neighbors.extend(
+                answers.iter().filter_map(neighbor_in).filter(|n| Family::of(n.address) == family),
             ),
         }
     }
@@ -124,7 +124,7 @@ fn route_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Route> {
     decode::route(message)
 }
 
-fn neighbour_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbour> {
+fn neighbor_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbor> {
     let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
-    decode::neighbour(message)
+    decode::neighbor(message)
 }

@@ -66,7 +66,7 @@ impl Reply {
     /// What it tells of, if it was a reply to questions for lists.
     pub fn observed(&self) -> Observed {
         let mut observed = Observed::default();
-        lists(With::Neighbours).for_each(|list| list.fill(&mut observed, &self.objects));
+        lists(With::Neighbors).for_each(|list| list.fill(&mut observed, &self.objects));
         observed
     }
 

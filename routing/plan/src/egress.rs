@@ -6,7 +6,7 @@
 //! with the pod's as its peer, which unlike the route outlives that the link goes down: the
 //! [`lease`], observed and never remembered. Both go with the link.
 
-use crate::{Action, Family, IfIndex, LinkAddr, Neighbour, Op, Route, Subject};
+use crate::{Action, Family, IfIndex, LinkAddr, Neighbor, Op, Route, Subject};
 use config_model::{Mac, PodKey, TableId, registry};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -85,7 +85,7 @@ impl Egress {
             Action::AddAddress(self.pod_address(pod_end)),
             Action::ReplaceRoute(gateway),
             Action::ReplaceRoute(default),
-            Action::SetNeighbour(self.gateway_neighbour(pod_end, host_mac)),
+            Action::SetNeighbor(self.gateway_neighbor(pod_end, host_mac)),
         ])
     }
 
@@ -134,8 +134,8 @@ impl Egress {
         [Route::on_link(main, gateway, dev), Route::default_via(main, gateway, dev)]
     }
 
-    pub(crate) fn gateway_neighbour(&self, dev: IfIndex, mac: Mac) -> Neighbour {
-        Neighbour {
+    pub(crate) fn gateway_neighbor(&self, dev: IfIndex, mac: Mac) -> Neighbor {
+        Neighbor {
             dev,
             address: gateway(Family::of(self.address)),
             mac: Some(mac),

@@ -417,9 +417,9 @@ impl fmt::Display for Route {
     }
 }
 
-/// A permanent neighbour, or one that the kernel learned.
+/// A permanent neighbor, or one that the kernel learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Neighbour {
+pub struct Neighbor {
     /// The link.
     pub dev: IfIndex,
     /// Its address.
@@ -465,8 +465,8 @@ pub struct Observed {
     pub rules: Vec<Rule>,
     /// Every route outside table `local`.
     pub routes: Vec<Route>,
-    /// The neighbours, where they were asked for.
-    pub neighbours: Vec<Neighbour>,
+    /// The neighbors, where they were asked for.
+    pub neighbors: Vec<Neighbor>,
     /// The watched settings that are files.
     pub sysctls: BTreeMap<SysctlName, String>,
     /// How netfilter marks what comes from these addresses, where it was looked at.

@@ -1,6 +1,6 @@
 //! Operations, what the kernel's answers to them mean, and the order that executors keep.
 
-use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbour, Route, Rule, SysctlName};
+use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbor, Route, Rule, SysctlName};
 use config_model::{EniId, Mac, registry};
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -143,8 +143,8 @@ pub enum Action {
     DeleteRule(Rule),
     /// Remove all rules that fit.
     PurgeRules(RulePattern),
-    /// Put a neighbour in place.
-    SetNeighbour(Neighbour),
+    /// Put a neighbor in place.
+    SetNeighbor(Neighbor),
     /// Write a setting that is a file.
     WriteSysctl(SysctlName, String),
 }
@@ -169,7 +169,7 @@ impl fmt::Display for Action {
             Self::AddRule(rule) => write!(f, "add rule {rule}"),
             Self::DeleteRule(rule) => write!(f, "remove rule {rule}, protocol {}", rule.protocol),
             Self::PurgeRules(pattern) => write!(f, "remove all rules {pattern}"),
-            Self::SetNeighbour(n) => write!(f, "put neighbour {} on link #{}", n.address, n.dev),
+            Self::SetNeighbor(n) => write!(f, "put neighbor {} on link #{}", n.address, n.dev),
             Self::WriteSysctl(name, value) => write!(f, "set {name} to {value}"),
         }
     }
@@ -312,7 +312,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         | Action::AddRule(_)
         | Action::DeleteRule(_)
         | Action::PurgeRules(_)
-        | Action::SetNeighbour(_)
+        | Action::SetNeighbor(_)
         | Action::WriteSysctl(..) => Outcome::Refused(errno),
     }
 }

@@ -7,7 +7,7 @@ pub use check::{Mismatch, check};
 use crate::branch::{Carrier, loose_rp_filter};
 use crate::rules::{from_rule, rules_of};
 use crate::{
-    Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbour, Op, Route,
+    Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbor, Op, Route,
     Rule, RulePattern, Selector, Subject,
 };
 use config_model::{Mac, PodKey, RuleLayout, TableId, VethName, registry};
@@ -83,7 +83,7 @@ impl PodNet {
             Action::AddAddress(self.pod_address(pod_end)),
             Action::ReplaceRoute(self.gateway_route(pod_end)),
             Action::ReplaceRoute(self.default_route(pod_end)),
-            Action::SetNeighbour(self.gateway_neighbour(pod_end, host_mac)),
+            Action::SetNeighbor(self.gateway_neighbor(pod_end, host_mac)),
         ];
         self.ops(built.into_iter().chain(self.rule_in_pod().map(Action::AddRule)))
     }
@@ -159,8 +159,8 @@ impl PodNet {
         Route::default_via(self.pod_table(), self.gateway(), dev)
     }
 
-    pub(crate) fn gateway_neighbour(&self, dev: IfIndex, mac: Mac) -> Neighbour {
-        Neighbour { dev, address: self.gateway(), mac: Some(mac), permanent: true }
+    pub(crate) fn gateway_neighbor(&self, dev: IfIndex, mac: Mac) -> Neighbor {
+        Neighbor { dev, address: self.gateway(), mac: Some(mac), permanent: true }
     }
 
     /// What leaves by a further interface's address goes by that interface.

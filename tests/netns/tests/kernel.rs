@@ -10,7 +10,7 @@ use nix::{
 };
 use routing_netlink::{Kernel as _, LinuxKernel, Monitor, Netns, Socket, SocketError, With};
 use routing_plan::{
-    Action, Applied, Errno, IfIndex, LinkRef, Neighbour, Observed, Op, RulePattern, Subject,
+    Action, Applied, Errno, IfIndex, LinkRef, Neighbor, Observed, Op, RulePattern, Subject,
     SysctlName,
     pod::{PodNet, VethEnd, VethPair, check, removal},
 };
@@ -178,7 +178,7 @@ impl Pod {
     }
 
     fn check(&mut self) -> Vec<String> {
-        let inside = self.inside.observe(With::Neighbours).unwrap();
+        let inside = self.inside.observe(With::Neighbors).unwrap();
         let host = self.host.observe(With::Nothing).unwrap();
         check(&self.net, &inside, &host).iter().map(ToString::to_string).collect()
     }
@@ -230,7 +230,7 @@ fn check_names_what_is_wrong() {
         let from = RulePattern::From { pref: registry::PREF_FROM_POD, address: pod.net.address };
         let host_link = LinkRef { index: host_end, name: String::new() };
         let host = [op(Action::PurgeRules(from)), op(Action::SetMtu(host_link, 1500))];
-        let moved = Neighbour {
+        let moved = Neighbor {
             dev: pod_end.index,
             address: pod.net.gateway(),
             mac: Some(POD_MAC),
@@ -238,7 +238,7 @@ fn check_names_what_is_wrong() {
         };
         let default =
             routing_plan::Route::default_via(TableId::MAIN, pod.net.gateway(), pod_end.index);
-        let inside = [op(Action::SetNeighbour(moved)), op(Action::DeleteRoute(default))];
+        let inside = [op(Action::SetNeighbor(moved)), op(Action::DeleteRoute(default))];
         assert_eq!(pod.host.run(&host).unwrap().changed, 2);
         assert_eq!(pod.inside.run(&inside).unwrap().changed, 2);
         assert_eq!(
@@ -247,7 +247,7 @@ fn check_names_what_is_wrong() {
                 "link eni0d7763386da on the host has MTU 1500, not 9001",
                 "no rule pref 1536 from 10.0.1.7 lookup 2",
                 "no route default via 169.254.1.1 dev eth0 in the pod",
-                "neighbour 169.254.1.1 in the pod is at 0a:02:02:02:02:02, permanent; \
+                "neighbor 169.254.1.1 in the pod is at 0a:02:02:02:02:02, permanent; \
                  it should be at 0a:01:01:01:01:01, permanent",
             ]
         );
@@ -270,7 +270,7 @@ fn a_batch_reports_each_refusal_by_its_operation() {
             other => panic!("{other:?}"),
         };
         assert_eq!(errno, Errno::EEXIST);
-        // Routes and neighbours are put in place, rules and addresses are there already.
+        // Routes and neighbors are put in place, rules and addresses are there already.
         let again = pod.host.run(&pod.net.host_batch(host_end)).unwrap();
         assert_eq!((again.changed, again.already, again.refused.len()), (2, 2, 0));
         // The first and the last of a batch may fail, and the middle is still done.

@@ -215,13 +215,13 @@ impl FakeKernel {
             Action::AddRule(rule) => self.add_rule(rule),
             Action::DeleteRule(rule) => self.delete_rule(rule),
             Action::PurgeRules(pattern) => self.purge_rules(*pattern),
-            Action::SetNeighbour(neighbour) => {
-                if !self.state.links.contains_key(&neighbour.dev) {
+            Action::SetNeighbor(neighbor) => {
+                if !self.state.links.contains_key(&neighbor.dev) {
                     return Err(Errno::ENODEV);
                 }
-                let key = (neighbour.dev, neighbour.address);
-                self.state.neighbours.retain(|other| (other.dev, other.address) != key);
-                self.state.neighbours.push(*neighbour);
+                let key = (neighbor.dev, neighbor.address);
+                self.state.neighbors.retain(|other| (other.dev, other.address) != key);
+                self.state.neighbors.push(*neighbor);
                 Ok(())
             }
             Action::WriteSysctl(name, value) => match self.state.sysctls.get_mut(name) {
@@ -273,7 +273,7 @@ impl FakeKernel {
         self.state.links.remove(&index);
         self.flush_routes_of(index);
         self.state.addresses.retain(|address| address.dev != index);
-        self.state.neighbours.retain(|neighbour| neighbour.dev != index);
+        self.state.neighbors.retain(|neighbor| neighbor.dev != index);
     }
 
     fn is_up(&self, index: IfIndex) -> bool {

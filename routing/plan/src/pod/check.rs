@@ -20,7 +20,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Compares the pod's namespace (with neighbours) and the host's with what ADD builds.
+/// Compares the pod's namespace (with neighbors) and the host's with what ADD builds.
 pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
     let mut found = Findings(Vec::new());
     let host_end = host_end(net, host, &mut found);
@@ -184,17 +184,17 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
         found.add(format!("no rule {rule} {PLACE}"));
     }
     let Some(mac) = host_end.and_then(|link| link.mac) else { return };
-    let wanted = net.gateway_neighbour(link.index, mac);
+    let wanted = net.gateway_neighbor(link.index, mac);
     let gateway = net.gateway();
-    let there = pod.neighbours.iter().find(|n| (n.dev, n.address) == (wanted.dev, wanted.address));
+    let there = pod.neighbors.iter().find(|n| (n.dev, n.address) == (wanted.dev, wanted.address));
     match there {
-        None => found.add(format!("no neighbour {gateway} at {mac} on {ifname} in the pod")),
+        None => found.add(format!("no neighbor {gateway} at {mac} on {ifname} in the pod")),
         Some(there) if *there == wanted => {}
         Some(there) => {
             let at = there.mac.map_or_else(|| "nowhere".to_owned(), |mac| mac.to_string());
             let kind = if there.permanent { "permanent" } else { "not permanent" };
             found.add(format!(
-                "neighbour {gateway} in the pod is at {at}, {kind}; it should be at {mac}, permanent"
+                "neighbor {gateway} in the pod is at {at}, {kind}; it should be at {mac}, permanent"
             ));
         }
     }
@@ -219,12 +219,12 @@ fn other_family(
     let of_pod = of_pod.map(|there| there.address.addr()).find(second);
     let lease = egress::lease(host_end.index, &host.addresses).filter(|_| net.address.is_ipv6());
     let gateway = egress::gateway(other);
-    let neighbour = pod
-        .neighbours
+    let neighbor = pod
+        .neighbors
         .iter()
         .find(|there| (there.dev, there.address) == (link.index, gateway) && there.permanent);
     let routed = pod.routes.iter().any(|there| there.gateway == Some(gateway));
-    if lease.is_none() && of_pod.is_none() && neighbour.is_none() && !routed {
+    if lease.is_none() && of_pod.is_none() && neighbor.is_none() && !routed {
         return;
     }
     let ifname = &net.key.ifname;
@@ -257,9 +257,9 @@ fn other_family(
         found.route(route, ifname, "in the pod", pod);
     }
     if let Some(mac) = host_end.mac
-        && neighbour != Some(&egress.gateway_neighbour(link.index, mac))
+        && neighbor != Some(&egress.gateway_neighbor(link.index, mac))
     {
-        found.add(format!("no permanent neighbour {gateway} at {mac} on {ifname} in the pod"));
+        found.add(format!("no permanent neighbor {gateway} at {mac} on {ifname} in the pod"));
     }
 }
 

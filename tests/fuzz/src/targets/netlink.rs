@@ -48,7 +48,7 @@ pub fn objects(data: &[u8]) {
     if reply.read(data).is_err() {
         return;
     }
-    let Observed { addresses, rules, routes, neighbours, .. } = reply.observed();
+    let Observed { addresses, rules, routes, neighbors, .. } = reply.observed();
     for rule in rules.into_iter().filter(|rule| !rule.selector.other) {
         let again = asked(&Action::AddRule(rule.clone()));
         assert_eq!(again.rules, [rule]);
@@ -61,9 +61,9 @@ pub fn objects(data: &[u8]) {
         let again = asked(&Action::AddAddress(address));
         assert_eq!(again.addresses, [address]);
     }
-    for neighbour in neighbours {
-        let again = asked(&Action::SetNeighbour(neighbour));
-        assert_eq!(again.neighbours, [neighbour]);
+    for neighbor in neighbors {
+        let again = asked(&Action::SetNeighbor(neighbor));
+        assert_eq!(again.neighbors, [neighbor]);
     }
 }
 

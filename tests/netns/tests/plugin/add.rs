@@ -70,9 +70,9 @@ fn a_pod_of_the_primary_eni_gets_exactly_its_links_addresses_routes_and_rule() {
             json!(routes),
             json!([["default", "169.254.1.1", "eth0"], ["169.254.1.1", null, "eth0"]])
         );
-        let neighbours = inside("neigh show dev eth0 nud permanent");
-        let neighbour = neighbours.iter().find(|n| n["dst"] == "169.254.1.1").unwrap();
-        assert_eq!(neighbour["lladdr"], host["address"]);
+        let neighbors = inside("neigh show dev eth0 nud permanent");
+        let neighbor = neighbors.iter().find(|n| n["dst"] == "169.254.1.1").unwrap();
+        assert_eq!(neighbor["lladdr"], host["address"]);
     });
 }
 
@@ -209,8 +209,8 @@ fn a_repeated_add_repairs_what_is_broken() {
         assert_eq!(node.add(&sandbox), first);
         assert_eq!(node.host_state(), state);
         assert_eq!(node.show_inside(&sandbox.netns, "-4 route show table main").len(), 2);
-        let neighbours = node.show_inside(&sandbox.netns, "neigh show dev eth0 nud permanent");
-        assert!(neighbours.iter().any(|n| n["dst"] == "169.254.1.1"), "{neighbours:?}");
+        let neighbors = node.show_inside(&sandbox.netns, "neigh show dev eth0 nud permanent");
+        assert!(neighbors.iter().any(|n| n["dst"] == "169.254.1.1"), "{neighbors:?}");
     });
 }
 

@@ -130,7 +130,7 @@ fn echo(node: &Node, from: Option<&Path>, at: Option<&Path>, to: IpAddr) -> Opti
         let seen = scope.spawn(|| {
             let mut buffer = [0; 16];
             let (_, peer) = server.recv_from(&mut buffer).ok()?;
-            // The client asks again while neighbours are being found.
+            // The client asks again while neighbors are being found.
             server.send_to(b"pong", peer).ok()?;
             Some(peer.ip().to_string())
         });

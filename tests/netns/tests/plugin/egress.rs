@@ -183,7 +183,7 @@ fn check_names_whatever_is_missing_of_the_way_to_the_other_family() {
             node.ip(&format!("{ip} route add {second} dev {VETH} proto 70"));
             check(node, &sandbox, &result).run().is_silent_success();
             inside(&format!("neigh del {gateway} dev eth0"));
-            complaint(&format!("no permanent neighbour {gateway}"));
+            complaint(&format!("no permanent neighbor {gateway}"));
             let mac = text(&node.link(VETH).unwrap()["address"]).to_owned();
             inside(&format!("neigh replace {gateway} lladdr {mac} dev eth0 nud permanent"));
             check(node, &sandbox, &result).run().is_silent_success();
