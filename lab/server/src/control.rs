@@ -25,7 +25,7 @@ pub enum Profile {
     /// eth0, eth1, …
     #[default]
     Eth,
-    /// ens5, ens6, …: the kernel says ethN, a moment later the device is renamed.
+    /// ens5, ens6, …: the kernel names a device ethN, and udev renames it a moment later.
     Ens,
     /// As `eth`, but a network manager configures every ENI, as DHCP would.
     NetworkManager,
@@ -42,18 +42,18 @@ pub enum Cni {
     AmazonVpcCni,
 }
 
-/// A node to be made.
+/// Properties of a new node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeSpec {
-    /// Its name; `None` picks the next free `nodeN`.
+    /// `None` picks the next free `nodeN`.
     pub name: Option<String>,
-    /// Index of the subnet of its primary ENI; `None` takes the subnets in turn.
+    /// Index of the primary ENI's subnet; `None` takes the subnets in turn.
     pub subnet: Option<usize>,
     pub instance_type: String,
-    /// The type that it shows instead.
+    /// The type that metadata reports; `None` is the instance type.
     #[serde(default)]
     pub shown_type: Option<String>,
-    /// ENIs beside the primary one.
+    /// ENIs in addition to the primary one.
     #[serde(default)]
     pub interfaces: Vec<lab_cloud::LaunchInterface>,
     pub profile: Profile,

@@ -15,18 +15,17 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 #[derive(Debug, Parser)]
 #[command(name = "ferrule-lab", version, max_term_width = 100)]
 pub struct Cli {
-    /// Which lab; labs of different names do not know of each other.
+    /// Name of the lab; labs with different names are independent.
     #[arg(long, global = true, default_value = "default", value_parser = lab_name)]
     pub name: String,
-    /// How the result is printed.
+    /// Output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// How a result is printed.
+/// Output format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// Tables and sentences.
@@ -35,37 +34,36 @@ pub enum Output {
     Json,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Make a lab and leave it running.
+    /// Create a lab and leave it running.
     Up(UpArgs),
-    /// Be the lab's server in the foreground (`up` starts this).
+    /// Run the lab's server in the foreground (`up` starts this).
     #[command(hide = true)]
     Serve(UpArgs),
     /// Remove the lab and everything in it, also after its server was killed.
     Down,
-    /// What the lab holds.
+    /// Show the lab's nodes, pods and resources.
     Status,
-    /// A Kubernetes cluster of the lab's nodes.
+    /// Kubernetes cluster on the lab's nodes.
     #[command(subcommand)]
     Cluster(ClusterVerb),
-    /// Nodes.
+    /// Nodes of the lab, each one an EC2 instance.
     #[command(subcommand)]
     Node(NodeVerb),
-    /// Pods.
+    /// Pods on the lab's nodes.
     #[command(subcommand)]
     Pod(PodVerb),
-    /// Subnets, and who else lives in them.
+    /// Subnets, their tags, and addresses that other workloads use.
     #[command(subcommand)]
     Subnet(SubnetVerb),
-    /// ENIs, behind the daemons' backs.
+    /// ENIs, changed without the daemons.
     #[command(subcommand)]
     Eni(EniVerb),
     /// Security groups.
     #[command(subcommand)]
     Group(GroupVerb),
-    /// What the nodes' role may ask of EC2.
+    /// EC2 permissions of the nodes' role.
     #[command(subcommand)]
     Iam(IamVerb),
     /// Branch ENIs for pods with security groups of their own.
@@ -75,47 +73,47 @@ pub enum Verb {
     Exec {
         /// The pod: `name` or `namespace/name`.
         pod: String,
-        /// The command.
+        /// Command line, after `--`.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
     /// The production daemon of a node.
     #[command(subcommand)]
     Daemon(DaemonVerb),
-    /// Make the cloud misbehave.
+    /// Faults of EC2 and IMDS.
     #[command(subcommand)]
     Fault(FaultVerb),
-    /// What the lab, or a node's daemon and plugin, wrote.
+    /// Print the logs of the lab's server, or of a node's daemon and plugin.
     Logs {
-        /// The node; without it the lab's server.
+        /// Node name; without it, the lab's server.
         node: Option<String>,
         /// At most this many lines of each file, from its end.
         #[arg(long, default_value_t = 200)]
         lines: usize,
     },
-    /// Check every pod against every other, and the hosts; ends with 1 if anything was not reached.
+    /// Probe each pod from every other pod and from the hosts; exits with 1 if a probe fails.
     Check(CheckArgs),
-    /// What the VPC forwarded and dropped, and what EC2 was asked.
+    /// Show the packets that the VPC forwarded and dropped, and the calls of EC2.
     Counters,
 }
 
-/// What a new lab looks like.
+/// Options of a new lab.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
-    /// How many nodes to start with.
+    /// Number of nodes at the start.
     #[arg(long, default_value_t = 0)]
     pub nodes: usize,
-    /// Where `ferrule-ipamd` and `ferrule-cni` are; default: beside this program.
+    /// Folder of `ferrule-ipamd` and `ferrule-cni`; default: the folder of this program.
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
-    /// How calls of EC2 are throttled.
+    /// Throttling of EC2 calls.
     #[arg(long, value_enum, default_value_t = Throttling::Published)]
     pub throttling: Throttling,
-    /// The VPC's address block.
+    /// Address block of the VPC.
     #[arg(long, default_value = "10.0.0.0/16", value_name = "CIDR")]
     pub vpc: Ipv4Net,
-    /// A subnet; give it once for each, at least twice. They are called a, b, … in turn, and so are
-    /// their zones unless they say `zone=LETTER`; everything else are tags, such as
+    /// Subnet; repeat it for each one, at least twice. The names are a, b, … in order, and each zone has the
+    /// name of its subnet unless `zone=LETTER` is given. Other pairs are tags, such as
     /// `10.0.32.0/20,zone=a,kubernetes.io/role/cni=1`.
     #[arg(
         long = "subnet",
@@ -127,101 +125,99 @@ pub struct UpArgs {
     /// Give the VPC an IPv6 block, each subnet a /64 and each ENI an IPv6 address.
     #[arg(long)]
     pub ipv6: bool,
-    /// The token bucket of every EC2 action in place of AWS's, shared by all nodes, such as 100:5.
+    /// Token bucket of every EC2 action instead of the published ones, shared by all nodes, such as 100:5.
     #[arg(long, value_name = "BURST:PER_SECOND", value_parser = bucket, conflicts_with = "throttling")]
     pub bucket: Option<Bucket>,
-    /// How long an attach takes until the device is there, such as 1500ms or 2s.
+    /// Time until an attached device appears, such as 1500ms or 2s.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1500ms")]
     pub attach_delay: Duration,
-    /// How long a detach takes.
+    /// Duration of a detach.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "3s")]
     pub detach_delay: Duration,
-    /// How long instance metadata lags behind the truth.
+    /// Delay of instance metadata behind the state of EC2.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]
     pub imds_lag: Duration,
-    /// A Kubernetes API server of this machine, such as 127.0.0.1:6443, that nodes are to reach.
-    /// They find it at port 443 of the first subnet's base + 2 (10.0.0.2), which their daemons are
-    /// told; its certificate must name that address, or the kubeconfig a `tls-server-name`.
+    /// Kubernetes API server of this machine for the nodes, such as 127.0.0.1:6443. Nodes reach it at port 443 of
+    /// the first subnet's base + 2 (10.0.0.2), and their daemons get this address. The certificate must be valid
+    /// for it, or the kubeconfig must have a `tls-server-name`.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub api_server: Option<SocketAddr>,
-    /// A kubeconfig for that server; each node's daemon gets it, with the address that nodes see.
+    /// Kubeconfig for that server; each node's daemon gets it with the address for nodes.
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub kubeconfig: Option<PathBuf>,
-    /// A kubeconfig for that server with the rights of the VPC resource controller: the lab then plays
-    /// it there, for nodes that have the lab's names. It makes CNINodes, trunks for those with the
-    /// feature `SecurityGroupsForPods`, and a branch for each pod with a limit
-    /// `vpc.amazonaws.com/pod-eni`.
+    /// Kubeconfig for that server with the rights of the VPC resource controller. The lab then acts as this
+    /// controller for nodes with the lab's names. It creates CNINodes, a trunk for each one with the feature
+    /// `SecurityGroupsForPods`, and a branch for each pod with a limit `vpc.amazonaws.com/pod-eni`.
     #[arg(long, value_name = "FILE", requires = "api_server")]
     pub controller_kubeconfig: Option<PathBuf>,
-    /// How the first nodes are made.
+    /// Properties of the first nodes.
     #[command(flatten)]
     pub node: NodeArgs,
 }
 
-/// What to do with the cluster.
+/// Operations on the cluster.
 #[derive(Debug, Subcommand)]
 pub enum ClusterVerb {
-    /// Make a lab whose nodes run a container runtime, a kubelet and a proxy, beside a control plane on
-    /// this machine; leave it running.
+    /// Create a lab with a control plane on this machine, and leave it running. Each node runs a container
+    /// runtime, a kubelet and a proxy.
     Up(ClusterUp),
     /// Remove the lab and its cluster.
     Down,
-    /// Where the kubeconfig of one who may do everything is.
+    /// Print the path of the administrator's kubeconfig.
     Kubeconfig,
-    /// Give an image to the nodes' runtimes.
+    /// Load an image into the nodes' runtimes.
     LoadImage {
         /// An archive, as `buildah push`, `podman save` or `docker save` writes it.
         archive: PathBuf,
-        /// Only this node; may be given often.
+        /// Only this node; repeatable.
         #[arg(long = "node")]
         nodes: Vec<String>,
     },
-    /// What runs, by which process, and where it writes to.
+    /// Show each component with its process and its log file.
     Status,
-    /// Where a program for the cluster's users is; built from its Go module if it is not there yet.
+    /// Print the path of a client program; it is built from its Go module if it is missing.
     Program {
-        /// Which.
         #[arg(value_enum)]
         program: UsersProgram,
     },
-    /// Start runtime, kubelet and proxy of a node: after its boot, or of one that was added.
+    /// Start the runtime, kubelet and proxy of a node after its boot or its addition.
     Join {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
     /// Run a command beside a node's runtime, such as `ctr -n k8s.io tasks ls`.
     Exec {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
-        /// The command.
+        /// Command line, after `--`.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// End a component of the control plane, such as kube-apiserver; its data stay.
+    /// Stop a component of the control plane; its data stay.
     Stop {
-        /// The component.
+        /// Component name, such as kube-apiserver.
         component: String,
     },
-    /// Start it again.
+    /// Start a stopped component.
     Start {
-        /// The component.
+        /// Component name, such as kube-apiserver.
         component: String,
     },
 }
 
-/// What a new cluster looks like.
+/// Options of a new cluster.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterUp {
-    /// How many nodes.
+    /// Number of nodes at the start.
     #[arg(long, default_value_t = 2)]
     pub nodes: usize,
-    /// How Services reach their pods.
+    /// Mode of kube-proxy.
     #[arg(long, value_enum, default_value_t = Proxy::Iptables)]
     pub proxy: Proxy,
-    /// What gives pods their network. With none, nodes are not ready until something is installed.
+    /// Network of the pods. With none, nodes are not ready until a plugin is installed.
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub cni: Network,
-    /// Leave what there is when it does not come up, to be looked at.
+    /// Keep all parts for inspection if the start fails.
     #[arg(long)]
     pub keep: bool,
     /// Further options of `ferrule-lab up`, such as `--type m5.large`.
@@ -229,16 +225,15 @@ pub struct ClusterUp {
     pub lab: Vec<String>,
 }
 
-/// A program for the cluster's users.
+/// Client program of a cluster's users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum UsersProgram {
-    /// Of the cluster's version.
+    /// Has the cluster's version.
     Kubectl,
-    /// Helm.
     Helm,
 }
 
-/// How Services reach their pods.
+/// Mode of kube-proxy: the implementation of Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Proxy {
     /// Chains of iptables.
@@ -247,57 +242,56 @@ pub enum Proxy {
     Nftables,
 }
 
-/// What gives a cluster's pods their network.
+/// Network plugin of a cluster's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Network {
-    /// Nothing: it is yet to be installed.
+    /// No plugin: the user installs one.
     None,
-    /// Our daemon and plugin, as programs of the nodes.
+    /// Ferrule's daemon and plugin, as programs of the nodes.
     Ferrule,
 }
 
-/// How calls of EC2 are throttled.
+/// Throttling of EC2 calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Throttling {
     /// As AWS publishes it: a token bucket per action.
     Published,
-    /// Not at all.
+    /// No throttling.
     Off,
 }
 
-/// How a node is made.
+/// Properties of a new node.
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
-    /// The instance type.
+    /// EC2 instance type, which determines limits of ENIs and addresses.
     #[arg(long = "type", default_value = "c5.xlarge", value_name = "TYPE")]
     pub instance_type: String,
-    /// The type that it shows instead, such as one that nobody knows.
+    /// Instance type that metadata reports instead, such as an unknown one.
     #[arg(long, value_name = "TYPE")]
     pub show_type: Option<String>,
-    /// An ENI beside the primary one, such as 1:0:efa-only (card, device, kind); may be given often.
+    /// ENI in addition to the primary one, such as 1:0:efa-only (card, device, kind); repeatable.
     #[arg(long = "interface", value_name = "CARD:DEVICE[:KIND]", value_parser = interface)]
     pub interfaces: Vec<LaunchInterface>,
-    /// How the node names the devices of its ENIs.
+    /// Scheme of the names of ENI devices.
     #[arg(long, value_enum, default_value_t = Profile::Eth)]
     pub profile: Profile,
-    /// Do not run the production daemon on it.
+    /// Do not run the production daemon on the node.
     #[arg(long)]
     pub no_daemon: bool,
-    /// What gives its pods their network. On a node of amazon-vpc-cni the lab writes no conflist of
-    /// ours: that is for `ferrule migrate` to do.
+    /// Network plugin of the node's pods. On a node of amazon-vpc-cni the lab does not write Ferrule's conflist:
+    /// `ferrule migrate` does.
     #[arg(long, value_enum, default_value_t = Cni::Ferrule)]
     pub cni: Cni,
-    /// The folder of amazon-vpc-cni's programs: aws-k8s-agent, aws-cni, egress-cni, 10-aws.conflist
+    /// Folder of amazon-vpc-cni's programs: aws-k8s-agent, aws-cni, egress-cni, 10-aws.conflist
     /// and eni-max-pods.txt.
     #[arg(long, value_name = "DIR", required_if_eq("cni", "amazon-vpc-cni"))]
     pub cni_dir: Option<PathBuf>,
-    /// A setting of the daemon, such as `WARM_IP_TARGET=2`; may be given often.
+    /// Setting of the daemon, such as `WARM_IP_TARGET=2`; repeatable.
     #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
     pub env: Vec<(String, String)>,
 }
 
 impl NodeArgs {
-    /// The node that these ask for.
     pub fn spec(&self, name: Option<String>, subnet: Option<usize>) -> NodeSpec {
         NodeSpec {
             name,
@@ -317,86 +311,85 @@ impl NodeArgs {
     }
 }
 
-/// What to do with nodes.
+/// Operations on nodes.
 #[derive(Debug, Subcommand)]
 pub enum NodeVerb {
-    /// Launch an instance and make it a node.
+    /// Launch an instance as a node.
     Add {
-        /// Its name; default: node1, node2, …
+        /// Node name; default: the next free of node1, node2, …
         node: Option<String>,
-        /// Which of the lab's subnets its primary ENI is in, from 0; default: in turn.
+        /// Index of the primary ENI's subnet, from 0; default: the subnets in turn.
         #[arg(long)]
         subnet: Option<usize>,
-        /// How it is made.
+        /// Properties of the new node.
         #[command(flatten)]
         how: NodeArgs,
     },
-    /// Terminate the instance and forget the node.
+    /// Terminate the instance and remove the node.
     Remove {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
-    /// Reboot: all processes and namespaces of pods end, `/run` is emptied, ENIs stay.
+    /// Reboot: stops all processes, removes the pods' namespaces and the content of `/run`, and keeps ENIs.
     Reboot {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
     /// Stop the instance.
     Stop {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
     /// Start a stopped instance.
     Start {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
     /// Terminate the instance; the node stays listed.
     Terminate {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
-    /// Ask for a trunk, as a CNINode with `SecurityGroupsForPods` does.
+    /// Request a trunk, as a CNINode with `SecurityGroupsForPods` does.
     Trunk {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
-    /// All nodes.
+    /// List all nodes.
     List,
     /// Run a command in the node's namespaces.
     Exec {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
-        /// The command.
+        /// Command line, after `--`.
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
 }
 
-/// What to do with pods.
+/// Operations on pods.
 #[derive(Debug, Subcommand)]
 pub enum PodVerb {
-    /// Make a namespace and run the plugin's ADD, as a runtime would.
+    /// Create a network namespace and run the plugin's ADD, like a runtime.
     Add {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
-        /// How many.
+        /// Number of new pods.
         #[arg(long, default_value_t = 1)]
         count: usize,
-        /// Their names are this and a number; default: `NODE-`.
+        /// Prefix of the pods' names, before a number; default: `NODE-`.
         #[arg(long, conflicts_with = "pod")]
         prefix: Option<String>,
-        /// The first number.
+        /// First number of the names.
         #[arg(long, default_value_t = 0)]
         from: usize,
         /// One pod of this name: `name` or `namespace/name`.
         #[arg(long, conflicts_with = "count")]
         pod: Option<String>,
-        /// An annotation, such as `k8s.amazonaws.com/nicConfig=multi-nic-attachment`; may be given
-        /// often.
+        /// Annotation of each pod, such as `k8s.amazonaws.com/nicConfig=multi-nic-attachment`; repeatable.
         #[arg(long = "annotation", value_parser = key_value, value_name = "K=V")]
         annotations: Vec<(String, String)>,
-        /// How many at a time.
+        /// Highest number of concurrent calls.
         #[arg(long, default_value_t = 8)]
         parallel: usize,
     },
@@ -405,68 +398,68 @@ pub enum PodVerb {
         /// Pods: `name` or `namespace/name`.
         #[arg(required_unless_present_any = ["all", "node"])]
         pods: Vec<String>,
-        /// Every pod.
+        /// All pods of the lab.
         #[arg(long)]
         all: bool,
-        /// Every pod of this node.
+        /// All pods of this node.
         #[arg(long)]
         node: Option<String>,
-        /// How many at a time.
+        /// Highest number of concurrent calls.
         #[arg(long, default_value_t = 8)]
         parallel: usize,
     },
-    /// All pods.
+    /// List all pods.
     List,
     /// Run the plugin's CHECK.
     Check {
-        /// Pods; without any, all.
+        /// Pods: `name` or `namespace/name`; default: all.
         pods: Vec<String>,
     },
 }
 
-/// What to do with the daemon of a node.
+/// Operations on a node's daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonVerb {
-    /// Start it and keep it running.
+    /// Start the daemon and restart it after each exit.
     Start {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
-        /// Settings that replace those of before, such as `WARM_IP_TARGET=2`.
+        /// Settings instead of the earlier ones, such as `WARM_IP_TARGET=2`.
         #[arg(long = "env", value_parser = key_value, value_name = "K=V")]
         env: Vec<(String, String)>,
-        /// Whose daemon: the other one is ended first.
+        /// Network plugin of the daemon; the daemon of the other plugin is stopped first.
         #[arg(long, value_enum)]
         cni: Option<Cni>,
     },
-    /// End it by SIGTERM and keep it down.
+    /// Stop the daemon with SIGTERM and do not restart it.
     Stop {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
-    /// End it by SIGKILL; it is restarted, as a kubelet would.
+    /// Kill the daemon with SIGKILL; the lab restarts it, like a kubelet.
     Kill {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
     },
-    /// Send it a signal, such as STOP or CONT.
+    /// Send the daemon a signal, such as STOP or CONT.
     Signal {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
-        /// The signal's name or number.
+        /// Name or number of the signal.
         signal: String,
     },
 }
 
-/// How far a check goes.
+/// Extent of a check.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// The length of the ICMP packets, IP header included.
+    /// Length of the ICMP packets in bytes, with the IP header.
     #[arg(long, default_value_t = 9001, value_parser = clap::value_parser!(u16).range(28..))]
     pub packet: u16,
-    /// How many pairs send 1 MB each way over TCP.
+    /// Number of pairs of pods that send 1 MB in each direction over TCP.
     #[arg(long, default_value_t = 24)]
     pub tcp: usize,
-    /// How long an answer may take.
+    /// Longest wait for an answer.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "2s")]
     pub timeout: Duration,
 }
@@ -480,7 +473,7 @@ fn lab_name(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("it has the form KEY=VALUE")?;
+    let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

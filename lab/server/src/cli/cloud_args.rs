@@ -1,4 +1,4 @@
-//! The part of the command line that speaks of the cloud itself.
+//! Arguments of the verbs that change the cloud: subnets, ENIs, groups, IAM, branches.
 
 use crate::control::{EniOrder, EniSpec, SubnetOrder};
 use clap::{Args, Subcommand};
@@ -9,46 +9,44 @@ use lab_cloud::{Bucket, InterfaceKind, LaunchInterface};
 /// A subnet of `up`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubnetArg {
-    /// Its address block.
     pub cidr: Ipv4Net,
-    /// The letter of its zone; its own if absent.
+    /// Letter of the zone; `None` is the letter of the subnet.
     pub zone: Option<char>,
-    /// Its tags.
     pub tags: Vec<(String, String)>,
 }
 
-/// `CIDR[,zone=LETTER][,KEY=VALUE]...`.
+/// Parses `CIDR[,zone=LETTER][,KEY=VALUE]...`.
 pub(super) fn subnet(text: &str) -> Result<SubnetArg, String> {
     let mut parts = text.split(',');
     let cidr = parts.next().unwrap_or_default();
-    let cidr = cidr.parse().map_err(|_| format!("{cidr:?} is no address block"))?;
+    let cidr = cidr.parse().map_err(|_| format!("{cidr:?} is not an address block"))?;
     let mut subnet = SubnetArg { cidr, zone: None, tags: Vec::new() };
     for part in parts {
         let (key, value) =
-            part.split_once('=').ok_or_else(|| format!("{part:?} is no KEY=VALUE"))?;
+            part.split_once('=').ok_or_else(|| format!("{part:?} is not of the form KEY=VALUE"))?;
         match (key, value.as_bytes()) {
             ("zone", [letter]) if letter.is_ascii_lowercase() => {
                 subnet.zone = Some(char::from(*letter));
             }
-            ("zone", _) => return Err(format!("zone {value:?} is no letter from a to z")),
-            ("Name", _) => return Err("subnets are called by letters, in turn".to_owned()),
+            ("zone", _) => return Err(format!("zone {value:?} is not a letter from a to z")),
+            ("Name", _) => return Err("cannot set the tag Name: subnets are named by letters".to_owned()),
             _ => subnet.tags.push((key.to_owned(), value.to_owned())),
         }
     }
     Ok(subnet)
 }
 
-/// `BURST:PER_SECOND`.
+/// Parses `BURST:PER_SECOND`.
 pub(super) fn bucket(text: &str) -> Result<Bucket, String> {
-    let form = || "it has the form BURST:PER_SECOND, such as 100:5".to_owned();
+    let form = || "not of the form BURST:PER_SECOND, such as 100:5".to_owned();
     let (burst, refill) = text.split_once(':').ok_or_else(form)?;
     Ok(Bucket::new(burst.parse().map_err(|_| form())?, refill.parse().map_err(|_| form())?))
 }
 
-/// `CARD:DEVICE[:KIND]`.
+/// Parses `CARD:DEVICE[:KIND]`.
 pub(super) fn interface(text: &str) -> Result<LaunchInterface, String> {
     let form =
-        || "it has the form CARD:DEVICE or CARD:DEVICE:KIND, such as 1:0:efa-only".to_owned();
+        || "not of the form CARD:DEVICE or CARD:DEVICE:KIND, such as 1:0:efa-only".to_owned();
     let mut parts = text.splitn(3, ':');
     let mut number = || parts.next()?.parse().ok();
     let (card, device) = (number().ok_or_else(form)?, number().ok_or_else(form)?);
@@ -61,64 +59,63 @@ pub(super) fn interface(text: &str) -> Result<LaunchInterface, String> {
     Ok(LaunchInterface { card: CardIndex(card), device: DeviceIndex(device), kind })
 }
 
-/// What to do with subnets; each is called by its letter or id.
+/// Operations on subnets; a letter or an id identifies each.
 #[derive(Debug, Subcommand)]
 pub enum SubnetVerb {
-    /// All subnets.
+    /// List all subnets.
     List,
-    /// Make one more, called by the next letter. A block outside of the VPC is associated with it
-    /// first, and nodes that run see that as they would on EC2.
+    /// Create a subnet, named by the next letter. A block outside the VPC is associated with the VPC first, and
+    /// running nodes observe the change as on EC2.
     Add {
-        /// Its block, zone and tags.
+        /// Address block, zone and tags.
         #[arg(value_parser = subnet, value_name = "CIDR[,K=V]...")]
         subnet: SubnetArg,
     },
-    /// Take one address of each /28 that is whole, as other workloads would: single addresses are
-    /// left, and no prefix.
+    /// Take one address of each free /28, like other workloads: single addresses remain, and no prefix.
     Fragment {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
     },
-    /// Take single addresses, as other workloads would.
+    /// Take single addresses, like other workloads.
     Take {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
-        /// How many.
+        /// Number of addresses.
         count: usize,
     },
-    /// Give back what `fragment` and `take` took.
+    /// Release addresses of `fragment` and `take`.
     Free {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
-        /// How many; default: all.
+        /// Number of addresses; default: all.
         count: Option<usize>,
     },
-    /// Give it a tag, such as `kubernetes.io/role/cni=1`.
+    /// Add a tag, such as `kubernetes.io/role/cni=1`.
     Tag {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
         /// Key and value.
         #[arg(value_parser = super::args::key_value, value_name = "K=V")]
         tag: (String, String),
     },
-    /// Take a tag from it.
+    /// Remove a tag.
     Untag {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
-        /// The key.
+        /// Key of the tag.
         key: String,
     },
-    /// Reserve /28 blocks of it for prefixes.
+    /// Reserve a block for prefixes, as a subnet CIDR reservation.
     Reserve {
-        /// The subnet.
+        /// Letter or id of the subnet.
         subnet: String,
-        /// Which.
+        /// Address block within the subnet.
         cidr: Ipv4Net,
     },
 }
 
 impl SubnetVerb {
-    /// The subnet and the order; none for `list` and `add`.
+    /// Returns the subnet and the order; `None` for `list` and `add`.
     pub(super) fn order(self) -> Option<(String, SubnetOrder)> {
         Some(match self {
             Self::List | Self::Add { .. } => return None,
@@ -132,72 +129,71 @@ impl SubnetVerb {
     }
 }
 
-/// What to do with ENIs behind the daemons' backs.
+/// Operations on ENIs without their daemons.
 #[derive(Debug, Subcommand)]
 pub enum EniVerb {
-    /// All ENIs of the VPC, attached or not.
+    /// List all ENIs of the VPC, attached or not.
     List,
-    /// Make one, as other software would, and attach it if a node is named.
+    /// Create an ENI, like other software, and attach it if a node is given.
     Add(EniArgs),
-    /// Give one a tag.
+    /// Add a tag to an ENI.
     Tag {
-        /// The ENI.
+        /// Id of the ENI.
         eni: String,
         /// Key and value.
         #[arg(value_parser = super::args::key_value, value_name = "K=V")]
         tag: (String, String),
     },
-    /// Take a tag from one.
+    /// Remove a tag from an ENI.
     Untag {
-        /// The ENI.
+        /// Id of the ENI.
         eni: String,
-        /// The key.
+        /// Key of the tag.
         key: String,
     },
-    /// Give one other security groups.
+    /// Replace the security groups of an ENI.
     Groups {
-        /// The ENI.
+        /// Id of the ENI.
         eni: String,
-        /// The groups, by name or id.
+        /// Security groups, by name or id.
         #[arg(required = true)]
         groups: Vec<String>,
     },
-    /// Let one outlive its instance.
+    /// Clear `DeleteOnTermination` of an ENI: it outlives its instance.
     Keep {
-        /// The ENI.
+        /// Id of the ENI.
         eni: String,
     },
-    /// Let one go with its instance.
+    /// Set `DeleteOnTermination` of an ENI: it is deleted with its instance.
     LetGo {
-        /// The ENI.
+        /// Id of the ENI.
         eni: String,
     },
 }
 
-/// An ENI to be made.
+/// Properties of a new ENI.
 #[derive(Debug, Args)]
 pub struct EniArgs {
-    /// The subnet, by letter or id.
+    /// Letter or id of the subnet.
     subnet: String,
-    /// Its description.
+    /// Text of the EC2 field `Description`.
     #[arg(long, default_value = "")]
     description: String,
-    /// A tag, such as `node.k8s.amazonaws.com/no_manage=true`; may be given often.
+    /// Tag, such as `node.k8s.amazonaws.com/no_manage=true`; repeatable.
     #[arg(long = "tag", value_parser = super::args::key_value, value_name = "K=V")]
     tags: Vec<(String, String)>,
-    /// A security group, by name or id; may be given often. The VPC's default one if none is.
+    /// Security group, by name or id; repeatable. Default: the VPC's default group.
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
-    /// How many addresses it has beside its primary one.
+    /// Number of secondary addresses.
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     addresses: u32,
-    /// The node to attach it to, at the first free place of card 0.
+    /// Node for the attachment, at the first free device of card 0.
     #[arg(long, value_name = "NODE")]
     attach: Option<String>,
 }
 
 impl EniArgs {
-    /// The ENI that these ask for.
     pub(super) fn spec(&self) -> EniSpec {
         EniSpec {
             subnet: self.subnet.clone(),
@@ -211,7 +207,7 @@ impl EniArgs {
 }
 
 impl EniVerb {
-    /// The ENI and the order; none for `list` and `add`.
+    /// Returns the ENI and the order; `None` for `list` and `add`.
     pub(super) fn order(self) -> Option<(String, EniOrder)> {
         Some(match self {
             Self::List | Self::Add(_) => return None,
@@ -224,61 +220,61 @@ impl EniVerb {
     }
 }
 
-/// What to do with security groups.
+/// Operations on security groups.
 #[derive(Debug, Subcommand)]
 pub enum GroupVerb {
-    /// All security groups.
+    /// List all security groups.
     List,
-    /// Make one; everything may come in and go out.
+    /// Create a group that allows all traffic in both directions.
     Add {
-        /// Its name.
+        /// Name, unique in the VPC.
         group: String,
-        /// Nothing may come in.
+        /// Deny all ingress.
         #[arg(long)]
         closed: bool,
     },
 }
 
-/// What the nodes' role may do.
+/// Operations on the EC2 permissions of the nodes' role.
 #[derive(Debug, Subcommand)]
 pub enum IamVerb {
-    /// What is denied.
+    /// List the denied actions of each role.
     List,
-    /// Deny these actions, and no others.
+    /// Deny exactly these actions.
     Deny {
-        /// EC2's action names, such as `CreateNetworkInterface` or `Describe*`.
+        /// Names of EC2 actions, such as `CreateNetworkInterface` or `Describe*`.
         #[arg(required = true)]
         actions: Vec<String>,
-        /// The role.
+        /// IAM role of the nodes.
         #[arg(long, default_value = "lab-node")]
         role: String,
     },
-    /// Allow everything again.
+    /// Allow all actions again.
     Allow {
-        /// The role.
+        /// IAM role of the nodes.
         #[arg(long, default_value = "lab-node")]
         role: String,
     },
 }
 
-/// What to do with branch ENIs, in the place of the VPC resource controller.
+/// Operations on branch ENIs, in place of the VPC resource controller.
 #[derive(Debug, Subcommand)]
 pub enum BranchVerb {
-    /// All pods that have or wait for a branch, with the annotation that tells it.
+    /// List all pods with a branch or a request for one, and their annotations.
     List,
-    /// A pod is to have a branch of its node's trunk (see `node trunk`).
+    /// Request a branch of the node's trunk for a pod (see `node trunk`).
     Add {
-        /// The node.
+        /// Node name, such as node1.
         node: String,
         /// The pod: `name` or `namespace/name`.
         pod: String,
-        /// A security group of the branch, by name or id; may be given often.
+        /// Security group of the branch, by name or id; repeatable.
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
     },
-    /// The pod is gone; its branch goes a minute later.
+    /// Report the pod as deleted; its branch is deleted one minute later.
     Remove {
-        /// The pod.
+        /// The pod: `name` or `namespace/name`.
         pod: String,
     },
 }

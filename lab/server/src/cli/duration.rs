@@ -4,12 +4,12 @@ use std::time::Duration;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits.parse().map_err(|_| "it has the form 800ms or 2s or 1m")?;
+    let number: u64 = digits.parse().map_err(|_| "not of the form 800ms, 2s or 1m")?;
     match &text[digits.len()..] {
         "ms" => Ok(Duration::from_millis(number)),
         "s" | "" => Ok(Duration::from_secs(number)),
         "m" => Ok(Duration::from_secs(number * 60)),
-        _ => Err("it has the form 800ms or 2s or 1m".to_owned()),
+        _ => Err("not of the form 800ms, 2s or 1m".to_owned()),
     }
 }
 

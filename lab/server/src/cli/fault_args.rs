@@ -1,98 +1,97 @@
-//! The part of the command line that speaks of faults.
+//! Arguments of the verbs for faults.
 
 use super::duration::{duration, millis};
 use crate::control::FaultSpec;
 use clap::Subcommand;
 use std::time::Duration;
 
-/// What to do with faults.
+/// Operations on faults.
 #[derive(Debug, Subcommand)]
 pub enum FaultVerb {
-    /// Set one.
+    /// Add a fault.
     Set {
-        /// Which.
         #[command(subcommand)]
         fault: FaultArgs,
     },
-    /// Clear one, or all.
+    /// Clear one fault or all.
     Clear {
-        /// Its id or kind, as `fault list` shows them.
+        /// Id or kind of the fault, as `fault list` shows it; default: all.
         which: Option<String>,
     },
-    /// Those that are set.
+    /// List the faults in effect.
     List,
 }
 
 /// A fault of the cloud.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FaultArgs {
-    /// EC2 answers RequestLimitExceeded.
+    /// EC2 returns RequestLimitExceeded.
     Throttle {
-        /// The action; default: all.
+        /// EC2 action; default: all.
         #[arg(long)]
         action: Option<String>,
-        /// Every how many calls.
+        /// Period in calls: 2 means every second one.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
-    /// EC2 answers with this error.
+    /// EC2 returns this error.
     Error {
-        /// EC2's code, such as InsufficientFreeAddressesInSubnet.
+        /// Error code of EC2, such as InsufficientFreeAddressesInSubnet.
         code: String,
-        /// The action; default: all.
+        /// EC2 action; default: all.
         #[arg(long)]
         action: Option<String>,
-        /// How often; default: until it is cleared.
+        /// Number of calls; default: until the fault is cleared.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         times: Option<u32>,
     },
-    /// EC2 acts, but the answer is lost.
+    /// EC2 carries out the call, but the answer is lost.
     LoseReplies {
-        /// The action; default: all.
+        /// EC2 action; default: all.
         #[arg(long)]
         action: Option<String>,
-        /// Every how many calls.
+        /// Period in calls: 2 means every second one.
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
         every: u32,
     },
     /// EC2 answers late.
     Latency {
-        /// How late, such as 800ms.
+        /// Delay, such as 800ms.
         #[arg(value_parser = duration)]
         delay: Duration,
-        /// The action; default: all.
+        /// EC2 action; default: all.
         #[arg(long)]
         action: Option<String>,
     },
-    /// Instance metadata lags behind the truth.
+    /// Instance metadata lags behind the state of EC2.
     ImdsLag {
-        /// How far, such as 30s.
+        /// Lag, such as 30s.
         #[arg(value_parser = duration)]
         lag: Duration,
     },
-    /// Instance metadata answers with an HTTP status, such as 503.
+    /// Instance metadata returns an HTTP error.
     ImdsStatus {
-        /// The status.
+        /// HTTP status, such as 503.
         #[arg(value_parser = clap::value_parser!(u16).range(400..600))]
         status: u16,
     },
-    /// Describe calls lag behind the truth.
+    /// Describe calls lag behind the state of EC2.
     ReadLag {
-        /// How far, such as 5s.
+        /// Lag, such as 5s.
         #[arg(value_parser = duration)]
         lag: Duration,
     },
-    /// EC2 accepts `DeleteOnTermination` and does not keep it.
+    /// EC2 accepts `DeleteOnTermination` and does not store it.
     ForgetTermination {
-        /// How often; default: until it is cleared.
+        /// Number of calls; default: until the fault is cleared.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         times: Option<u32>,
     },
-    /// Attachments that begin from now on stay `attaching`.
+    /// New attachments stay `attaching`.
     AttachNever,
-    /// An ENI is detached by somebody else, at once.
+    /// Another party detaches an ENI, now.
     Detach {
-        /// The ENI.
+        /// ENI id, such as eni-1.
         eni: String,
     },
 }
