@@ -7,7 +7,7 @@ use tokio::{
     time::timeout,
 };
 
-/// So long a tool may take, its wait for another writer's lock among it.
+/// Timeout of one run, including the wait for another writer's lock.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug)]
@@ -17,39 +17,35 @@ pub(crate) struct Program {
 }
 
 /// A run that did not succeed.
-#[derive(Debug, thiserror::Error)]
-#[error("`{program} {args}`: {why}")]
+/// A failed run.
+#[error("`{program} {args}`: {cause}")]
 pub struct Failure {
-    /// The program.
     pub program: &'static str,
-    /// Its arguments.
     pub args: String,
-    /// What went wrong.
-    pub why: Why,
+    pub cause: FailureCause,
 }
 
-/// What went wrong with a run.
+/// Cause of a failed run.
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
-    /// It could not be started, fed or read.
-    #[error("cannot be run: {0}")]
+pub enum FailureCause {
+    /// The program cannot be started, or a pipe to it failed.
+    #[error("cannot run it: {0}")]
     Io(#[from] io::Error),
-    /// It ended in failure.
-    #[error("{status}: {said}")]
+    /// The program exited with an error.
+    #[error("{status}: {stderr}")]
     Status {
-        /// How it ended.
         status: std::process::ExitStatus,
-        /// What it said, in one line.
-        said: String,
+        /// Its standard error, in one line.
+        stderr: String,
     },
-    /// It did not end, and was killed.
-    #[error("not done within {} s, and was stopped", PATIENCE.as_secs())]
+    /// The program exceeded the timeout and was killed.
+    #[error("timed out after {} s", PATIENCE.as_secs())]
     TooLong,
 }
 
 impl Program {
-    /// Looks for it on the search path. One that cannot tell its version is as good as none: it
-    /// may be a script that says so, as distributions leave it.
+    /// Searches `PATH`. A program that fails with `--version` is skipped: distributions install scripts that only print
+    /// that the tool is missing.
     pub(crate) async fn find(name: &'static str) -> Option<Self> {
         let path = std::env::var_os("PATH")?;
         let found = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -66,27 +62,28 @@ impl Program {
         self.name
     }
 
-    /// Runs it and gives what it printed.
+    /// Runs the program and returns its standard output.
     pub(crate) async fn run(&self, args: &[&str], input: &str) -> Result<String, Failure> {
-        let failure = |why| Failure { program: self.name, args: args.join(" "), why };
+        let failure = |cause| Failure { program: self.name, args: args.join(" "), cause };
         let mut command = Command::new(&self.path);
         command.args(args).env("LC_ALL", "C").kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(|error| failure(error.into()))?;
         let ended = timeout(PATIENCE, feed(child, input)).await;
-        let output = ended.map_err(|_| failure(Why::TooLong))?.map_err(|it| failure(it.into()))?;
+        let output =
+            ended.map_err(|_| failure(FailureCause::TooLong))?.map_err(|it| failure(it.into()))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        Err(failure(Why::Status { status: output.status, said }))
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        Err(failure(FailureCause::Status { status: output.status, stderr }))
     }
 }
 
 async fn feed(mut child: Child, input: &str) -> io::Result<std::process::Output> {
     if let Some(mut stdin) = child.stdin.take() {
-        // One that ends before it has read all says why on its own.
+        // A program that exits before it has read its input reports the cause itself.
         let _ = stdin.write_all(input.as_bytes()).await;
     }
     child.wait_with_output().await

@@ -1,12 +1,11 @@
-//! Runs iptables and nft: observes netfilter, and changes it by whole transactions.
+//! Runs iptables and nft: observes netfilter, and changes it in whole transactions.
 //!
-//! Decides nothing: what to change is [`routing_plan::nat`]'s to say. Reads go by `iptables-save`
-//! and not by `iptables -S`, which makes the table that it is asked for; writes go by
-//! `iptables-restore` and `nft -f`, which do all or nothing.
+//! [`routing_plan::nat`] decides what to change. Reads use `iptables-save`, because `iptables -S` creates the table
+//! that it lists. Writes use `iptables-restore` and `nft -f`, which apply everything or nothing.
 
 mod command;
 
-pub use command::{Failure, Why};
+pub use command::{Failure, FailureCause};
 
 use command::Program;
 use routing_plan::Family;
@@ -17,7 +16,7 @@ use routing_plan::nat::{
     sources,
 };
 
-/// The tools that the node has.
+/// The node's netfilter tools.
 #[derive(Clone, Debug)]
 pub struct Tools {
     legacy: Option<Variant>,
@@ -25,39 +24,34 @@ pub struct Tools {
     nftables: Option<Program>,
 }
 
-/// One variant of iptables.
+/// The programs of one variant of iptables.
 #[derive(Clone, Debug)]
 struct Variant {
     save: Program,
     restore: Program,
 }
 
-/// Why netfilter could not be observed or changed.
+/// Cause of a failed observation or change.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The tool failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// What the tool printed is not understood.
-    #[error("cannot read what {tool} printed: {cause}")]
-    Unreadable {
-        /// Which.
-        tool: &'static str,
-        /// What of it.
-        cause: String,
-    },
+    /// The output of the tool cannot be parsed.
+    #[error("cannot parse the output of {tool}: {cause}")]
+    Unreadable { tool: &'static str, cause: String },
     /// The node has no such tool.
     #[error("the node has no {}; install it, or set FERRULE_NAT_BACKEND to another", .0.name())]
     Missing(Backend),
 }
 
 impl Tools {
-    /// Those of a node that has none: nothing is observed, and nothing can be changed.
+    /// A node without tools: observations are empty, and a change is an error.
     pub fn none() -> Self {
         Self { legacy: None, nft: None, nftables: None }
     }
 
-    /// Looks on the search path.
+    /// Searches `PATH`.
     pub async fn find() -> Self {
         Self {
             legacy: Variant::find("iptables-legacy-save", "iptables-legacy-restore").await,
@@ -66,10 +60,10 @@ impl Tools {
         }
     }
 
-    /// What netfilter does now.
+    /// Observes the state of netfilter.
     ///
     /// # Errors
-    /// A tool failed, or printed what is not understood: then nothing is known.
+    /// A tool failed, or its output cannot be parsed.
     pub async fn observe(&self) -> Result<Netfilter, Error> {
         let mut seen = Netfilter::default();
         for (variant, saved) in [(&self.legacy, &mut seen.legacy), (&self.nft, &mut seen.nft)] {
@@ -83,15 +77,14 @@ impl Tools {
         Ok(seen)
     }
 
-    /// Whether the node has `nft`.
     pub fn has_nft(&self) -> bool {
         self.nftables.is_some()
     }
 
-    /// The table of the marks of single addresses, if it is there. Without `nft` it is not.
+    /// The table with the marks of single addresses; `None` if it does not exist or the node has no `nft`.
     ///
     /// # Errors
-    /// `nft` failed, or printed what is not understood: then nothing is known.
+    /// `nft` failed, or its output cannot be parsed.
     pub async fn sources(&self) -> Result<Option<Listed>, Error> {
         match &self.nftables {
             Some(nft) => listed(nft, sources::TABLE).await,
@@ -99,11 +92,11 @@ impl Tools {
         }
     }
 
-    /// The tables that translate pods' addresses of the other family, where they are there. Without
-    /// `nft` they are not.
+    /// The tables that translate pods' addresses of the other family, as far as they exist. Without `nft` there are
+    /// none.
     ///
     /// # Errors
-    /// `nft` failed, or printed what is not understood: then nothing is known.
+    /// `nft` failed, or its output cannot be parsed.
     pub async fn egress(&self) -> Result<egress::Tables, Error> {
         let mut tables = egress::Tables::default();
         let Some(nft) = &self.nftables else { return Ok(tables) };
@@ -117,17 +110,17 @@ impl Tools {
         Ok(tables)
     }
 
-    /// Carries out one transaction.
+    /// Applies one transaction.
     ///
     /// # Errors
-    /// The tool failed or is missing: then nothing has changed.
+    /// The tool failed or is missing. The state is unchanged then.
     pub async fn apply(&self, change: &Change) -> Result<(), Error> {
         let missing = || Error::Missing(change.backend);
         let restore = |variant: &Option<Variant>| {
             variant.as_ref().map(|variant| variant.restore.clone()).ok_or_else(missing)
         };
         let (program, args) = match change.backend {
-            // Another writer's lock is waited for, in seconds.
+            // The wait for another writer's lock, in seconds.
             Backend::IptablesLegacy => (restore(&self.legacy)?, &["--noflush", "-w", "10"][..]),
             Backend::IptablesNft => (restore(&self.nft)?, &["--noflush"][..]),
             Backend::Nftables => (self.nftables.clone().ok_or_else(missing)?, &["-f", "-"][..]),
@@ -156,13 +149,13 @@ async fn tables(nft: &Program) -> Result<Tables, Error> {
     Ok(Tables { ours, predecessor: names_table(&names, "ip", PREDECESSOR) })
 }
 
-/// A table of ours, if it is there.
+/// Reads one of our tables; `None` if it does not exist.
 async fn listed(nft: &Program, table: &str) -> Result<Option<Listed>, Error> {
     let names = nft.run(LIST_TABLES, "").await?;
     if names_table(&names, "ip", table) { read(nft, "ip", table).await.map(Some) } else { Ok(None) }
 }
 
-/// Of a table that is not there `nft` says an error, and so do other faults: so names come first.
+/// `nft` reports a missing table with the same error as other faults, so the names are listed first.
 const LIST_TABLES: &[&str] = &["list", "tables"];
 
 fn names_table(names: &str, family: &str, table: &str) -> bool {

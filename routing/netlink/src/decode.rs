@@ -142,7 +142,7 @@ pub(crate) fn address(message: &AddressMessage) -> Option<LinkAddr> {
         peer: remote.filter(|remote| local.is_some_and(|local| local != *remote)),
         address: IpNet::new(local.or(remote)?, message.header.prefix_len).ok()?,
         global: message.header.scope == AddressScope::Universe,
-        // For IPv6 the bit says that the address is temporary.
+        // For IPv6 the same bit means a temporary address.
         secondary: flags.contains(AddressFlags::Secondary)
             && message.header.family == AddressFamily::Inet,
         noprefixroute: flags.contains(AddressFlags::Noprefixroute),
@@ -178,7 +178,7 @@ pub(crate) fn rule(message: &RuleMessage) -> Option<Rule> {
             RuleAttribute::Protocol(protocol) => rule.protocol = (*protocol).into(),
             RuleAttribute::Iifname(name) => rule.selector.iif = Some(name.clone()),
             RuleAttribute::IpProtocol(protocol) => {
-                // A number that is none is a stranger's.
+                // A value that cannot be parsed belongs to another program.
                 rule.selector.protocol = u8::try_from(i32::from(*protocol)).ok();
                 rule.selector.other |= rule.selector.protocol.is_none();
             }

@@ -55,13 +55,13 @@ impl Request {
     }
 }
 
-/// What carries out an action.
+/// The way to carry out an action.
 pub(crate) enum Means {
     /// One message.
     One(Request),
-    /// One message, again and again until nothing is left to delete.
+    /// One message, repeated until nothing is left to delete.
     UntilGone(Request),
-    /// No message at all: a file.
+    /// A file instead of a message.
     #[cfg_attr(
         not(feature = "daemon"),
         expect(dead_code, reason = "the plugin's batches are made of messages alone")
@@ -261,7 +261,7 @@ fn address_message(address: &LinkAddr) -> AddressMessage {
     message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(remote)];
     let mut flags = AddressFlags::empty();
     flags.set(AddressFlags::Noprefixroute, address.noprefixroute);
-    // EC2 sees to it that nobody else has the address, so nobody need be asked.
+    // EC2 assigns each address once, so duplicate address detection is not needed.
     flags.set(AddressFlags::Nodad, ip.is_ipv6());
     if !flags.is_empty() {
         message.attributes.push(AddressAttribute::Flags(flags));

@@ -1,4 +1,4 @@
-//! BPF programs that somebody has attached to a link by a filter of its clsact queue.
+//! BPF programs that are attached to a link as filters of its clsact queue.
 
 use crate::{Socket, SocketError, encode::Request};
 use netlink_packet_core::NLM_F_DUMP;
@@ -8,41 +8,39 @@ use netlink_packet_route::{
 };
 use routing_plan::{Errno, IfIndex};
 
-/// Which packets of a link a filter sees.
+/// The direction of the packets that a filter processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// Those that the link receives: of a host veth, what its pod sends.
+    /// Packets that the link receives; on a host veth these are the packets that its pod sends.
     Ingress,
-    /// Those that the link sends.
+    /// Packets that the link sends.
     Egress,
 }
 
 /// A filter that is a BPF program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BpfFilter {
-    /// The link.
     pub dev: IfIndex,
-    /// Which way.
     pub side: Side,
-    /// Its chain; what nobody jumps to is in chain 0.
+    /// Its chain. The kernel runs chain 0; the others only if a filter jumps there.
     pub chain: u32,
-    /// Its place among the link's filters.
+    /// Its position among the link's filters.
     pub priority: u16,
-    /// The ethertype of the packets that it sees, 3 for all.
+    /// The ethertype of the packets that it processes; 3 means all.
     pub protocol: u16,
-    /// Its number among those of its priority.
+    /// Its number among the filters of the same priority.
     pub handle: u32,
-    /// What whoever attached it calls it.
+    /// The name that the attaching program chose.
     pub name: String,
-    /// The program's number in the kernel.
+    /// The kernel's id of the program.
     pub program: Option<u32>,
 }
 
 impl Socket {
-    /// The programs on one side of a link; none if the link or its queue is gone.
+    /// The programs on one side of a link; empty if the link or its queue does not exist.
     ///
     /// # Errors
-    /// The kernel refuses, or the list keeps changing.
+    /// The kernel refuses, or the list changed during each read.
     pub fn bpf_filters(&mut self, dev: IfIndex, side: Side) -> Result<Vec<BpfFilter>, SocketError> {
         let request =
             Request::new(RouteNetlinkMessage::GetTrafficFilter(message(dev, side)), NLM_F_DUMP);
@@ -50,7 +48,7 @@ impl Socket {
         Ok(answers.iter().filter_map(|answer| filter_in(answer, dev, side)).collect())
     }
 
-    /// Takes a program off its link; false if it is gone already.
+    /// Removes a program from its link; false if it is already gone.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -73,7 +71,7 @@ impl Socket {
 }
 
 fn message(dev: IfIndex, side: Side) -> TcMessage {
-    // The kernel has them as int, and no link has a number so high.
+    // The kernel uses int; no link has a higher number.
     let mut message = TcMessage::with_index(i32::try_from(dev.0).unwrap_or(i32::MAX));
     let minor = match side {
         Side::Ingress => TcHandle::MIN_INGRESS,
@@ -84,21 +82,21 @@ fn message(dev: IfIndex, side: Side) -> TcMessage {
 }
 
 fn filter_in(answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) -> Option<BpfFilter> {
-    let RouteNetlinkMessage::NewTrafficFilter(told) = answer else { return None };
-    let handle = u32::from(told.header.handle);
-    let kind = told.attributes.iter().find_map(|attribute| {
+    let RouteNetlinkMessage::NewTrafficFilter(sent) = answer else { return None };
+    let handle = u32::from(sent.header.handle);
+    let kind = sent.attributes.iter().find_map(|attribute| {
         let TcAttribute::Kind(kind) = attribute else { return None };
         Some(kind.as_str())
     });
-    // The filters of one priority come after a message that stands for all of them.
+    // Before the filters of one priority comes a message about the priority as a whole.
     if kind != Some(TcFilterBpf::KIND) || handle == 0 {
         return None;
     }
-    let [priority, protocol] = halves(told.header.info);
+    let [priority, protocol] = halves(sent.header.info);
     let protocol = u16::from_be(protocol);
     let (chain, name, program) = (0, String::new(), None);
     let mut filter = BpfFilter { dev, side, chain, priority, protocol, handle, name, program };
-    for attribute in &told.attributes {
+    for attribute in &sent.attributes {
         if let TcAttribute::Chain(chain) = attribute {
             filter.chain = *chain;
         }
@@ -121,5 +119,5 @@ fn halves(info: u32) -> [u16; 2] {
 }
 
 const FILTERS: &str = "filters";
-/// The link or the filter is not there.
+/// The link or the filter does not exist.
 const GONE: [Errno; 2] = [Errno::ENOENT, Errno::ENODEV];

@@ -1,4 +1,4 @@
-//! The kernel as the daemon sees it: observe everything, carry out a plan.
+//! The daemon's access to the kernel: observe everything, apply a plan.
 
 use crate::{
     encode::{self, Means, Request},
@@ -22,22 +22,21 @@ use tokio::task::JoinHandle;
 
 /// The host networking of one namespace.
 pub trait Kernel {
-    /// One full observation.
+    /// Returns one full observation.
     ///
     /// # Errors
-    /// A list cannot be had in full. Nothing may be concluded from what came of it.
+    /// A list cannot be read in full. A partial observation is never returned.
     fn observe(&mut self) -> impl Future<Output = Result<Observed, KernelError>> + Send;
 
-    /// Carries out operations in order. A refused one stops the rest of its own subject, no other;
-    /// every refusal comes back.
+    /// Applies operations in order. A refusal stops the rest of its own subject only. All refusals are returned.
     fn apply(&mut self, ops: &[Op]) -> impl Future<Output = Applied> + Send;
 }
 
-/// Why there is no observation.
+/// Cause of a failed observation.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The socket cannot be opened.
-    #[error("open a netlink socket")]
+    #[error("cannot open a netlink socket")]
     Open(#[source] io::Error),
     /// The connection to the kernel has ended.
     #[error("the netlink connection ended while it listed {0}")]
@@ -46,21 +45,14 @@ pub enum KernelError {
     #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
     Interrupted(&'static str),
     /// The kernel refused to list something.
-    #[error("list {what}: {errno}")]
-    List {
-        /// What.
-        what: &'static str,
-        /// Why.
-        errno: Errno,
-    },
+    #[error("cannot list {what}: {errno}")]
+    List { what: &'static str, errno: Errno },
     /// A setting cannot be read.
-    #[error("read {name} below {root}")]
+    #[error("cannot read {name} below {root}")]
     Sysctl {
-        /// Which.
         name: SysctlName,
-        /// Where `/proc/sys` is.
+        /// The folder that stands for `/proc/sys`.
         root: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -74,17 +66,17 @@ pub struct LinuxKernel {
     watched: BTreeSet<SysctlName>,
 }
 
-/// How long to wait before a list that changed is read again; the n-th wait is n times as long.
+/// Wait before a list that changed is read again; the n-th wait is n times as long.
 const DUMP_PAUSE: Duration = Duration::from_millis(5);
 
 impl LinuxKernel {
     /// Opens the kernel of the calling thread's network namespace, within a tokio runtime.
     ///
-    /// `sysctl_root` is where `/proc/sys` can be written: in a container that is another place.
-    /// `watched` names the settings below it that an observation holds.
+    /// `sysctl_root` is the path at which `/proc/sys` is writable; in a container it differs. `watched` names the
+    /// settings below it that an observation contains.
     ///
     /// # Errors
-    /// The kernel gives no socket.
+    /// The kernel refuses a socket.
     pub fn open(
         sysctl_root: impl AsRef<Path>,
         watched: BTreeSet<SysctlName>,
@@ -98,10 +90,10 @@ impl LinuxKernel {
         Ok(Self { handle, connection, sysctl_root: sysctl_root.as_ref().to_owned(), watched })
     }
 
-    /// The watched settings alone: they change without an event.
+    /// Reads the watched settings alone: they change without an event.
     ///
     /// # Errors
-    /// One of them cannot be read.
+    /// A setting cannot be read.
     pub fn sysctls(&self) -> Result<BTreeMap<SysctlName, String>, KernelError> {
         let read = |name: &SysctlName| match fs::read_to_string(self.file(name)) {
             Ok(value) => Ok((name.clone(), value.trim_end().to_owned())),
@@ -132,7 +124,7 @@ impl LinuxKernel {
         Err(KernelError::Interrupted(what))
     }
 
-    /// One attempt at a list; nothing if it changed meanwhile.
+    /// Reads a list once; `None` if it changed during the read.
     async fn list(
         &mut self,
         request: &Request,
@@ -153,11 +145,11 @@ impl LinuxKernel {
 
     async fn execute(&mut self, op: &Op) -> Result<(), Errno> {
         match encode::means(&op.action) {
-            Means::One(request) => self.tell(&request).await,
+            Means::One(request) => self.request(&request).await,
             Means::UntilGone(request) => {
-                self.tell(&request).await?;
+                self.request(&request).await?;
                 for _ in 1..PURGE_ROUNDS {
-                    match self.tell(&request).await {
+                    match self.request(&request).await {
                         Err(Errno::ENOENT) => break,
                         answer => answer?,
                     }
@@ -168,7 +160,7 @@ impl LinuxKernel {
         }
     }
 
-    async fn tell(&mut self, request: &Request) -> Result<(), Errno> {
+    async fn request(&mut self, request: &Request) -> Result<(), Errno> {
         let mut answers = self.ask(request, true).ok_or(Errno::EIO)?;
         while let Some(message) = answers.next().await {
             if let Err(Some(end)) = ending(message) {
@@ -222,7 +214,7 @@ impl Drop for LinuxKernel {
     }
 }
 
-/// An object, or the end of the answers: how it ended, or `None` for what says nothing.
+/// Returns an object, or `Err` with the final status of the request; `Err(None)` for a message without content.
 fn ending(
     message: NetlinkMessage<RouteNetlinkMessage>,
 ) -> Result<RouteNetlinkMessage, Option<Result<(), Errno>>> {
@@ -230,7 +222,7 @@ fn ending(
         NetlinkPayload::InnerMessage(object) => return Ok(object),
         NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
         NetlinkPayload::Done(done) => done.code,
-        // Some of the answer was lost.
+        // A part of the answer was lost.
         NetlinkPayload::Overrun(_) => -Errno::EIO.0,
         NetlinkPayload::Noop | _ => return Err(None),
     };

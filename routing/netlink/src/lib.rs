@@ -1,16 +1,15 @@
-//! Observes the kernel and carries out routing plans.
+//! Observes the kernel and applies routing plans.
 //!
-//! Decides nothing: what to do comes from `routing-plan`, what an error number means stands there
-//! too. Two ways in, over one translation (`encode.rs`, `decode.rs`):
+//! `routing-plan` decides what to do and what an error number means. Two clients share one translation
+//! (`encode.rs`, `decode.rs`):
 //!
-//! - [`Socket`], blocking, for the plugin: all of a pod's messages in one send;
-//! - [`Kernel`] and its one real implementation [`LinuxKernel`], for the daemon (feature
-//!   `daemon`), with [`Monitor`] that tells when to look again.
+//! - [`Socket`], blocking, for the plugin: it sends all messages of a pod at once;
+//! - [`Kernel`] with its implementation [`LinuxKernel`], for the daemon (feature `daemon`). [`Monitor`] reports when to
+//!   observe again.
 //!
-//! What the kernel replies is read in [`reply`], which `tests/fuzz` feeds with anything.
+//! [`reply`] parses the kernel's replies; `tests/fuzz` feeds it arbitrary bytes.
 //!
-//! Tested against a real kernel in `tests/netns/tests/kernel.rs`, by the suite that the fake
-//! kernel passes as well.
+//! `tests/netns/tests/kernel.rs` runs the suite of the fake kernel against a real kernel.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! What an observation is made of: the kernel's lists, one after the other.
+//! The kernel's lists that form an observation.
 
 use crate::{
     decode,
@@ -7,16 +7,16 @@ use crate::{
 use netlink_packet_route::RouteNetlinkMessage;
 use routing_plan::{Errno, Family, Link, Observed};
 
-/// What an observation holds beyond links, addresses, rules and routes.
+/// The content of an observation besides links, addresses, rules and routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum With {
-    /// Nothing.
+    /// No further list.
     Nothing,
-    /// The neighbors.
+    /// All neighbor entries.
     Neighbors,
 }
 
-/// One list that the kernel can be asked for.
+/// A list of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     Links,
@@ -26,10 +26,10 @@ pub(crate) enum List {
     Neighbors(Family),
 }
 
-/// How often a list that changed while it was read is read again.
+/// Maximum reads of a list that changes during each read.
 pub(crate) const DUMP_TRIES: usize = 10;
 
-/// The lists of an observation. Links come first, so that whatever a later list names was there.
+/// The lists of an observation. Links come first, so that a link named in a later list was observed.
 pub(crate) fn lists(with: With) -> impl Iterator<Item = List> {
     let families = || [Family::V4, Family::V6].into_iter();
     let neighbors = families().filter(move |_| with == With::Neighbors);
@@ -62,7 +62,7 @@ impl List {
         }
     }
 
-    /// Whether the kernel has no such list, as one without IPv6.
+    /// True if the refusal means that the kernel does not have this list, as without IPv6.
     pub(crate) fn is_absent(self, refusal: Errno) -> bool {
         let v6 = match self {
             Self::Links => false,
@@ -74,8 +74,8 @@ impl List {
         v6 && matches!(refusal, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
     }
 
-    /// Adds the list's objects. A kernel without a family answers with every other family's, which
-    /// must not be taken for a second copy.
+    /// Adds the list's objects. A kernel without a family answers with the objects of all other families; these are
+    /// skipped, because they would be duplicates.
     pub(crate) fn fill(self, observed: &mut Observed, answers: &[RouteNetlinkMessage]) {
         match self {
             Self::Links => {

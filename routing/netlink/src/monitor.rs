@@ -1,4 +1,4 @@
-//! Word that something changed.
+//! Notification of changes.
 
 use crate::KernelError;
 use futures::StreamExt as _;
@@ -9,11 +9,10 @@ use std::sync::{
 };
 use tokio::{sync::Notify, task::JoinHandle};
 
-/// Tells that some link, address, route, rule or setting of the namespace changed.
+/// Reports that a link, address, route, rule or setting of the namespace changed.
 ///
-/// An event says only that it is time to look: a link going down empties a table without a word
-/// about its routes, and events get lost when there are many. So they are not kept, counted or
-/// read; however many there were, they are one change.
+/// An event only triggers an observation. A link that goes down empties a table without events for its routes, and the
+/// kernel drops events if there are many. So events are not stored, counted or parsed.
 pub struct Monitor {
     changed: Arc<Notify>,
     ended: Arc<AtomicBool>,
@@ -33,10 +32,10 @@ const GROUPS: [MulticastGroup; 9] = [
 ];
 
 impl Monitor {
-    /// Begins to listen in the calling thread's network namespace, within a tokio runtime.
+    /// Subscribes in the calling thread's network namespace, within a tokio runtime.
     ///
     /// # Errors
-    /// The kernel gives no socket.
+    /// The kernel refuses a socket.
     pub fn open() -> Result<Self, KernelError> {
         let (connection, handle, mut events) =
             rtnetlink::new_multicast_connection(&GROUPS).map_err(KernelError::Open)?;
@@ -44,9 +43,9 @@ impl Monitor {
         let ended = Arc::new(AtomicBool::new(false));
         let (wake, end) = (Arc::clone(&changed), Arc::clone(&ended));
         let listen = async move {
-            // The connection lives as long as someone could ask something over it.
+            // The connection ends with its last handle.
             let _handle = handle;
-            // Lost events arrive as a message of their own (ENOBUFS), which is as good as any.
+            // Lost events arrive as a message of their own (ENOBUFS), which counts as an event.
             while events.next().await.is_some() {
                 wake.notify_one();
             }
@@ -56,8 +55,8 @@ impl Monitor {
         Ok(Self { changed, ended, tasks: [tokio::spawn(connection), tokio::spawn(listen)] })
     }
 
-    /// Waits until something has changed since the last call; `false` if listening has ended, and
-    /// a new monitor is needed.
+    /// Waits for a change since the last call. Returns `false` if the subscription has ended and a new monitor is
+    /// needed.
     pub async fn changed(&mut self) -> bool {
         if !self.ended.load(Ordering::Acquire) {
             self.changed.notified().await;

@@ -1,4 +1,4 @@
-//! Network namespaces, and sockets within them.
+//! Network namespaces, and sockets in them.
 
 use crate::{Socket, SocketError};
 use nix::sched::{CloneFlags, setns};
@@ -20,40 +20,34 @@ pub struct Netns {
     path: PathBuf,
 }
 
-/// What can go wrong with a namespace.
+/// Cause of a failed access to a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NetnsError {
     /// The path cannot be opened.
-    #[error("open network namespace {path}")]
+    #[error("cannot open network namespace {path}")]
     Open {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// The thread cannot enter it: not a network namespace, or no right to.
-    #[error("enter network namespace {path}")]
+    /// The thread cannot enter: the path is no network namespace, or the process lacks the right.
+    #[error("cannot enter network namespace {path}")]
     Enter {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// The socket within it cannot be opened.
-    #[error("open a netlink socket in network namespace {path}")]
+    /// The netlink socket cannot be opened.
+    #[error("cannot open a netlink socket in network namespace {path}")]
     Socket {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: SocketError,
     },
 }
 
 impl NetnsError {
-    /// Whether the namespace is not there at all.
+    /// True if the path does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Open { cause, .. } if cause.kind() == io::ErrorKind::NotFound)
     }
@@ -63,7 +57,7 @@ impl Netns {
     /// Opens the namespace that `path` names, such as `/run/netns/x` or `/proc/1/ns/net`.
     ///
     /// # Errors
-    /// The path cannot be opened. Whether it is a namespace shows only on entering.
+    /// The path cannot be opened. A path that is no namespace fails on entering only.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, NetnsError> {
         let path = path.as_ref().to_owned();
         match File::open(&path) {
@@ -80,40 +74,39 @@ impl Netns {
         Self::open("/proc/thread-self/ns/net")
     }
 
-    /// Whether both are the same namespace.
+    /// True if both are the same namespace.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The file cannot be read.
     pub fn is_same(&self, other: &Self) -> io::Result<bool> {
         let (a, b) = (self.file.metadata()?, other.file.metadata()?);
         Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
     }
 
-    /// Where it was opened.
+    /// The path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A netlink socket within the namespace. The calling thread goes there and back: a socket
-    /// stays where it was opened.
+    /// A netlink socket in the namespace. The calling thread enters the namespace and returns; the socket stays there.
     ///
     /// # Errors
-    /// The thread may not enter, or the socket cannot be opened.
+    /// The thread cannot enter, or the socket cannot be opened.
     ///
     /// # Panics
-    /// If the thread cannot go back: it must not go on in the wrong namespace.
+    /// The thread cannot return: it must not continue in the wrong namespace.
     pub fn socket(&self) -> Result<Socket, NetnsError> {
         let socket = self.inside(Socket::open)?;
         socket.map_err(|cause| NetnsError::Socket { path: self.path.clone(), cause })
     }
 
-    /// Sets files below `/proc/sys/net` as they are within the namespace, as [`write_sysctls`] does.
+    /// Writes files below `/proc/sys/net` inside the namespace, as [`write_sysctls`] does.
     ///
     /// # Errors
-    /// The thread may not enter, or a file that is there cannot be written.
+    /// The thread cannot enter, or an existing file cannot be written.
     ///
     /// # Panics
-    /// If the thread cannot go back.
+    /// The thread cannot return.
     pub fn write_sysctls(&self, settings: &[(SysctlName, &str)]) -> io::Result<()> {
         self.inside(|| write_sysctls(settings)).map_err(io::Error::other)?
     }
@@ -128,11 +121,11 @@ impl Netns {
     }
 }
 
-/// Sets files below `/proc/sys` in the calling thread's network namespace. What is not there (a
-/// kernel without IPv6) is passed over.
+/// Writes files below `/proc/sys` in the calling thread's network namespace. A missing file is skipped, for example
+/// on a kernel without IPv6.
 ///
 /// # Errors
-/// The first that cannot be written; the others are tried all the same.
+/// The first file that cannot be written. The others are written anyway.
 pub fn write_sysctls(settings: &[(SysctlName, &str)]) -> io::Result<()> {
     let write = |(name, value): &(SysctlName, &str)| match fs::write(
         Path::new("/proc/sys").join(name.as_str()),

@@ -1,7 +1,7 @@
-//! The kernel's reply, datagram by datagram: bytes to objects and refusals.
+//! Parses the kernel's reply, datagram by datagram, to objects and refusals.
 //!
-//! Half a reply is none: what cannot be read to its end is an error, since whoever takes a list for
-//! whole would remove what it lacks.
+//! A reply that cannot be parsed to its end is an error. A partial list would cause the removal of objects that it
+//! lacks.
 
 use crate::{
     encode::{self, Means},
@@ -12,28 +12,28 @@ use netlink_packet_route::RouteNetlinkMessage;
 use routing_plan::{Action, Errno, Observed};
 use std::collections::BTreeMap;
 
-/// What came so far of the answers to a batch of numbered messages.
+/// The answers so far to a batch of numbered messages.
 #[derive(Debug)]
 pub struct Reply {
     first: u32,
     count: u32,
-    /// By the place of the message in its batch.
+    /// By the position of the message in its batch.
     pub(crate) errors: BTreeMap<u32, Errno>,
     pub(crate) objects: Vec<RouteNetlinkMessage>,
     pub(crate) interrupted: bool,
 }
 
-/// A datagram is not what a kernel sends.
+/// Cause for which a datagram cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// One of its messages.
-    #[error("a message is not understood: {0}")]
+    /// A message that is not valid; the text is the cause.
+    #[error("invalid message: {0}")]
     Message(String),
-    /// It is longer than what was received of it.
-    #[error("a datagram of {0} bytes was cut off")]
+    /// The datagram is longer than the receive buffer.
+    #[error("a datagram of {0} bytes was truncated")]
     Datagram(usize),
-    /// The kernel had no room for all it had to say.
-    #[error("the kernel lost a part of it")]
+    /// The kernel dropped a part of the answer, because the receive queue was full.
+    #[error("the kernel dropped a part of the answer")]
     Lost,
 }
 
@@ -44,10 +44,10 @@ impl Reply {
         Self { first, count, errors, objects, interrupted: false }
     }
 
-    /// Takes in a datagram; tells whether the answer to the last message ended with it.
+    /// Adds a datagram. Returns true if it completes the answer to the last message.
     ///
     /// # Errors
-    /// It cannot be read to its end: then the whole reply is worth nothing.
+    /// The datagram cannot be parsed to its end. The whole reply is unusable then.
     pub fn read(&mut self, datagram: &[u8]) -> Result<bool, Unreadable> {
         let mut rest = datagram;
         while !rest.is_empty() {
@@ -63,19 +63,19 @@ impl Reply {
         Ok(false)
     }
 
-    /// What it tells of, if it was a reply to questions for lists.
+    /// The objects of the reply as an observation, for a reply to list requests.
     pub fn observed(&self) -> Observed {
         let mut observed = Observed::default();
         lists(With::Neighbors).for_each(|list| list.fill(&mut observed, &self.objects));
         observed
     }
 
-    /// The refusals, by the place of the refused message in the batch.
+    /// The refusals, by the position of the refused message in the batch.
     pub fn refusals(&self) -> &BTreeMap<u32, Errno> {
         &self.errors
     }
 
-    /// Takes in a message; tells whether it is the last answer to its request.
+    /// Adds a message. Returns true if it is the last answer to its request.
     fn take(
         &mut self,
         place: u32,
@@ -99,8 +99,8 @@ impl Reply {
     }
 }
 
-/// The message that carries out the action, as it is sent with this sequence number; nothing if it
-/// takes more than one message, or none.
+/// The bytes of the message that carries out the action, with this sequence number. `None` if the action
+/// takes several messages or none.
 pub fn request(action: &Action, sequence: u32) -> Option<Vec<u8>> {
     let Means::One(request) = encode::means(action) else { return None };
     let message = request.message(sequence, false);

@@ -1,4 +1,4 @@
-//! A blocking netlink socket: all of a batch in one send.
+//! A blocking netlink socket that sends a whole batch at once.
 
 use crate::{
     encode,
@@ -25,63 +25,52 @@ pub struct Socket {
     buffer: Vec<u8>,
 }
 
-/// What can go wrong with the socket itself. A refusal by the kernel is not among it.
+/// Cause of a failure of the socket itself. Refusals by the kernel are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// The socket cannot be opened.
-    #[error("open a netlink socket")]
+    #[error("cannot open a netlink socket")]
     Open(#[source] io::Error),
     /// The messages cannot be sent.
-    #[error("send to the kernel")]
+    #[error("cannot send to the kernel")]
     Send(#[source] io::Error),
     /// The answer cannot be received.
-    #[error("receive the kernel's answer")]
+    #[error("cannot receive the kernel's answer")]
     Receive(#[source] io::Error),
     /// The answer cannot be read.
-    #[error("read the kernel's answer")]
+    #[error("cannot parse the kernel's answer")]
     Decode(#[from] Unreadable),
-    /// A list changed each time while it was read.
+    /// A list changed during each read.
     #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
     Interrupted(&'static str),
     /// The kernel refused to list something.
-    #[error("list {what}: {errno}")]
-    List {
-        /// What.
-        what: &'static str,
-        /// Why.
-        errno: Errno,
-    },
-    /// The kernel refused to take a program off its link.
-    #[error("take the program {name} off link {}: {errno}", dev.0)]
+    #[error("cannot list {what}: {errno}")]
+    List { what: &'static str, errno: Errno },
+    /// The kernel refused to remove a program from its link.
+    #[error("cannot remove the program {name} from link {}: {errno}", dev.0)]
     DeleteFilter {
-        /// What it is called.
+        /// Name of the filter.
         name: String,
         /// The link.
         dev: IfIndex,
-        /// Why.
         errno: Errno,
     },
     /// The kernel refused to delete a table.
-    #[error("delete the nftables table {name}: {errno}")]
-    DeleteTable {
-        /// What it is called.
-        name: String,
-        /// Why.
-        errno: Errno,
-    },
-    /// The kernel refused to make the pair of links.
-    #[error("make the links {host} and {pod}: {errno}")]
+    #[error("cannot delete the nftables table {name}: {errno}")]
+    DeleteTable { name: String, errno: Errno },
+    /// The kernel refused to create the pair of links.
+    #[error("cannot create the links {host} and {pod}: {errno}")]
     CreateVeth {
         /// The host end.
         host: String,
         /// The pod's end.
         pod: String,
-        /// Why; EEXIST if either name or the host end's number is taken.
+        /// EEXIST if either name or the host end's number is taken.
         errno: Errno,
     },
 }
 
-/// How often a deletion is repeated to find that nothing is left.
+/// Maximum repetitions of a deletion until the kernel finds nothing more to delete.
 pub(crate) const PURGE_ROUNDS: usize = 16;
 /// The kernel fills at most 32 KiB with one part of a list.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -89,10 +78,10 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const MSG_TRUNC: i32 = 0x20;
 
 impl Socket {
-    /// A socket in the namespace of the calling thread; elsewhere, see [`crate::Netns::socket`].
+    /// Opens a socket in the namespace of the calling thread. [`crate::Netns::socket`] opens one elsewhere.
     ///
     /// # Errors
-    /// The kernel gives none.
+    /// The kernel refuses a socket.
     pub fn open() -> Result<Self, SocketError> {
         let open = || {
             let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
@@ -106,8 +95,8 @@ impl Socket {
         Ok(Self { inner, sequence: 0, buffer: Vec::with_capacity(RECEIVE_BYTES) })
     }
 
-    /// Makes both ends of a veth pair, each in its final namespace, by one message: the host end
-    /// here, up; the pod's end in `pod`, still down.
+    /// Creates both ends of a veth pair with one message, each in its final namespace. The host end is here and up; the
+    /// pod's end is in `pod` and down.
     ///
     /// # Errors
     /// The kernel refuses, or the socket fails.
@@ -123,11 +112,11 @@ impl Socket {
         }
     }
 
-    /// The number of the link of this name, if there is one. Unlike every message, this does not
-    /// wait for whoever is changing a link somewhere on the machine.
+    /// The number of the link with this name, if it exists. Unlike a netlink message, this call does not wait for the
+    /// lock that a change of any link on the machine holds.
     ///
     /// # Errors
-    /// The kernel refuses, or the name is none.
+    /// The kernel refuses, or the name is not valid.
     pub fn index_of(&self, name: &str) -> Result<Option<IfIndex>, SocketError> {
         match rustix::net::netdevice::name_to_index(&self.inner, name) {
             Ok(index) => Ok(Some(IfIndex(index))),
@@ -138,7 +127,7 @@ impl Socket {
         }
     }
 
-    /// The link of this name, if there is one.
+    /// The link with this name, if it exists.
     ///
     /// # Errors
     /// The kernel refuses, or the socket fails.
@@ -154,16 +143,15 @@ impl Socket {
         }
     }
 
-    /// Carries out all operations in one send. The kernel goes through them in order and past
-    /// refusals, so unlike the daemon's executor this one stops no subject: whoever sends a batch
-    /// takes it back as a whole.
+    /// Applies all operations with one send. The kernel processes them in order and continues after refusals. Unlike
+    /// the daemon's executor, a refusal stops no subject: the caller undoes a failed batch as a whole.
     ///
     /// # Errors
-    /// The socket fails. What the kernel refuses stands in the result.
+    /// The socket fails. The result contains the kernel's refusals.
     ///
     /// # Panics
-    /// On an operation that is no message ([`Action::WriteSysctl`], [`Action::SetIpv6`]): no batch has
-    /// one.
+    /// On an operation that is not a netlink message ([`Action::WriteSysctl`], [`Action::SetIpv6`]). Batches contain
+    /// none.
     pub fn run(&mut self, ops: &[Op]) -> Result<Applied, SocketError> {
         let mut batch = Batch::new(ops);
         while let Some(requests) = batch.round() {
@@ -176,7 +164,7 @@ impl Socket {
     /// Observes the whole namespace.
     ///
     /// # Errors
-    /// A list cannot be had, or keeps changing.
+    /// A list cannot be read, or changed during each read.
     pub fn observe(&mut self, with: With) -> Result<Observed, SocketError> {
         let mut observed = Observed::default();
         for list in lists(with) {
@@ -189,7 +177,7 @@ impl Socket {
     /// Every address of one family.
     ///
     /// # Errors
-    /// The list cannot be had, or keeps changing.
+    /// The list cannot be read, or changed during each read.
     pub fn addresses(&mut self, family: Family) -> Result<Vec<LinkAddr>, SocketError> {
         let mut observed = Observed::default();
         let list = List::Addresses(family);
@@ -202,7 +190,7 @@ impl Socket {
         self.list(list.name(), &list.request(), |errno| list.is_absent(errno))
     }
 
-    /// The whole list; none of a kind of which this refusal means that there is none.
+    /// Reads a whole list. A refusal for which `is_absent` is true means an empty list.
     pub(crate) fn list(
         &mut self,
         what: &'static str,
@@ -228,8 +216,8 @@ impl Socket {
         Err(SocketError::Interrupted(what))
     }
 
-    /// Sends all in one piece. Only the last asks to be acknowledged: the kernel works them off in
-    /// order before the send returns, failures answer anyhow, and so one receive is mostly enough.
+    /// Sends all messages at once and requests an acknowledgment of the last one only. The kernel processes them in
+    /// order before the send returns, and reports failures anyway, so one receive is usually enough.
     pub(crate) fn send(&mut self, requests: &[Request]) -> Result<Reply, SocketError> {
         let first = self.sequence.wrapping_add(1);
         let count = u32::try_from(requests.len()).expect("a batch has a handful of messages");
@@ -256,12 +244,12 @@ impl Socket {
         self.inner.send(&bytes, 0).map(drop).map_err(SocketError::Send)
     }
 
-    /// Everything up to the answer to the last of `count` messages.
+    /// Receives everything up to the answer to the last of `count` messages.
     fn receive(&mut self, first: u32, count: u32) -> Result<Reply, SocketError> {
         let mut reply = Reply::to(first, count);
         loop {
             self.buffer.clear();
-            // The kernel then tells how long the datagram was, not how much of it there was room for.
+            // With MSG_TRUNC the kernel returns the length of the datagram, even if the buffer is shorter.
             let received = loop {
                 match self.inner.recv(&mut self.buffer, MSG_TRUNC) {
                     Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
@@ -282,7 +270,7 @@ impl AsFd for Socket {
     }
 }
 
-/// A batch on its way: which operation each message of a round is for.
+/// A batch in progress, with the operation of each message of a round.
 struct Batch<'a> {
     ops: &'a [Op],
     execution: Execution,
@@ -320,7 +308,7 @@ impl<'a> Batch<'a> {
                     self.requests.push(request);
                 }
                 encode::Means::UntilGone(request) => {
-                    // Two at once: mostly the second finds nothing left, and no round follows.
+                    // Two copies in one round: the second usually finds nothing left, which saves a round.
                     let again = request.clone();
                     self.owners.extend([at, at]);
                     self.requests.extend([request, again]);

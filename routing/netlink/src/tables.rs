@@ -1,11 +1,11 @@
-//! Tables of nftables, asked of the kernel itself: a node may have no program for it.
+//! Tables of nftables, read over netlink: a node may have no `nft`.
 
 use crate::SocketError;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use routing_plan::{Errno, Family};
 use std::io;
 
-/// Whether there is a table of this name. A kernel that has no nftables has none.
+/// True if the table exists. A kernel without nftables has none.
 ///
 /// # Errors
 /// The kernel refuses, or the socket fails.
@@ -13,7 +13,7 @@ pub fn has_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
     let get = message(GET_TABLE, 0, family, &name_attribute(name), 1);
     match exchange(&get, 1) {
         Ok(Ok(())) => Ok(true),
-        // The last as a kernel without nftables answers.
+        // A kernel without nftables answers EINVAL.
         Ok(Err(Errno::ENOENT | Errno::EINVAL)) => Ok(false),
         Ok(Err(errno)) => Err(SocketError::List { what: "tables of nftables", errno }),
         Err(SocketError::Open(cause)) if cause.raw_os_error() == Some(NO_PROTOCOL) => Ok(false),
@@ -21,12 +21,12 @@ pub fn has_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
     }
 }
 
-/// Deletes the table of this name with all that is in it; false if there is none.
+/// Deletes the table with its content; false if it does not exist.
 ///
 /// # Errors
 /// The kernel refuses, or the socket fails.
 pub fn delete_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
-    // Changes are taken in a batch only.
+    // The kernel accepts changes in a batch only.
     let mut batch = batch(BATCH_BEGIN, 1);
     batch.extend(message(DELETE_TABLE, ACK, family, &name_attribute(name), 2));
     batch.extend(self::batch(BATCH_END, 3));
@@ -37,7 +37,7 @@ pub fn delete_nft_table(family: Family, name: &str) -> Result<bool, SocketError>
     }
 }
 
-/// Sends messages, and waits for what is said to one of them.
+/// Sends messages and waits for the answer to one of them.
 fn exchange(messages: &[u8], sequence: u32) -> Result<Result<(), Errno>, SocketError> {
     let open = || {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
@@ -59,8 +59,8 @@ fn exchange(messages: &[u8], sequence: u32) -> Result<Result<(), Errno>, SocketE
     }
 }
 
-/// What these messages say to the one of that number, an acknowledgement or an object; or an error to any, since
-/// one that concerns the batch is told of its beginning.
+/// Finds the answer to the message with this number: an acknowledgment or an object. An error for any message counts
+/// too, because errors of the whole batch carry the number of its first message.
 fn answer(mut messages: &[u8], sequence: u32) -> Option<Result<(), Errno>> {
     while let Some((header, rest)) = messages.split_first_chunk::<HEADER_BYTES>() {
         let [l0, l1, l2, l3, k0, k1, _, _, s0, s1, s2, s3, _, _, _, _] = *header;
@@ -78,7 +78,6 @@ fn answer(mut messages: &[u8], sequence: u32) -> Option<Result<(), Errno>> {
     None
 }
 
-/// A message to nftables.
 fn message(kind: u16, flags: u16, family: Family, attributes: &[u8], sequence: u32) -> Vec<u8> {
     let family = match family {
         Family::V4 => IPV4,
@@ -87,7 +86,7 @@ fn message(kind: u16, flags: u16, family: Family, attributes: &[u8], sequence: u
     framed(SUBSYSTEM << 8 | kind, flags, &[family, 0, 0, 0], attributes, sequence)
 }
 
-/// The beginning of a batch for nftables, or its end.
+/// The first or last message of a batch for nftables.
 fn batch(kind: u16, sequence: u32) -> Vec<u8> {
     let [high, low] = SUBSYSTEM.to_be_bytes();
     framed(kind, 0, &[0, 0, high, low], &[], sequence)
@@ -107,7 +106,7 @@ fn framed(kind: u16, flags: u16, head: &[u8; 4], attributes: &[u8], sequence: u3
 }
 
 fn name_attribute(name: &str) -> Vec<u8> {
-    // With a byte that ends it.
+    // The name ends with a zero byte.
     let length = u16::try_from(4 + name.len() + 1).unwrap_or(u16::MAX);
     let mut bytes = length.to_ne_bytes().to_vec();
     bytes.extend(TABLE_NAME.to_ne_bytes());
@@ -144,9 +143,9 @@ mod tests {
     #[test]
     fn an_answer_is_that_to_the_message() {
         let refused = |sequence: u32, code: i32| {
-            let mut told = framed(ERROR, 0, &code.to_ne_bytes(), &[0; 16], sequence);
-            told.extend([0; 4]);
-            told
+            let mut bytes = framed(ERROR, 0, &code.to_ne_bytes(), &[0; 16], sequence);
+            bytes.extend([0; 4]);
+            bytes
         };
         assert_eq!(answer(&refused(2, -2), 2), Some(Err(Errno::ENOENT)));
         assert_eq!(answer(&refused(2, 0), 2), Some(Ok(())));
@@ -156,7 +155,7 @@ mod tests {
             answer(&message(GET_TABLE, 0, Family::V4, &name_attribute("a"), 2), 2),
             Some(Ok(()))
         );
-        // What is cut off, or says that it is nothing, has an end.
+        // A truncated or empty message ends the loop.
         assert_eq!(answer(&[0; 40], 2), None);
     }
 
