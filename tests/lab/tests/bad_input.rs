@@ -119,8 +119,8 @@ fn a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is() -> Resul
         > /run/aws-node/ipam.json && md5sum /run/aws-node/ipam.json";
     let sum = lab.on_node("node1", &["bash", "-c", write])?;
     lab.run(&["daemon", "start", "node1"])?;
-    let next_step = "none of the pods that it may list runs here";
-    lab.wait_for_line("node1", &["WARN", "ipam.json", "cannot be used", "EOF", next_step])?;
+    let next_step = "no pod that it may list runs on this node";
+    lab.wait_for_line("node1", &["WARN", "ipam.json", "cannot use the checkpoint", "EOF", next_step])?;
     wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
     lab.run(&["pod", "add", "node1", "--count", "2"])?;
     lab.run(&["check", "--tcp", "2"])?;

@@ -189,7 +189,7 @@ fn the_help_tells_the_exit_codes_and_kubectl_is_answered_by_its_name() {
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(help.contains(&format!("Usage: {name} ")), "{help}");
-        assert!(help.contains("Exit code: 0 all is good"), "{help}");
+        assert!(help.contains("Exit code: 0 no problems; 1 at least one problem to fix;"), "{help}");
     }
     let wrong = Command::new(binary()).args(["doctor", "-o", "xml"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));

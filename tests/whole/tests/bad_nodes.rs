@@ -215,8 +215,8 @@ fn the_conflist_is_overwritten(scene: &Scenario<'_>) {
     assert!(kept.contains("00-other.conflist.ferrule-aside"), "{kept}");
     let told = ExpectedReport {
         kind: "repaired",
-        cause: "put back 5 times since it began, last: put 00-other.conflist aside",
-        remedy: "find who writes there",
+        cause: "restored 5 times since the installer started, last: put 00-other.conflist aside",
+        remedy: "find the other writer",
     };
     scene.status_tells(&told);
     let any = |_: &Value| true;
