@@ -2,10 +2,10 @@
 
 use config_settings::{Effect, Setting, table};
 
-/// Settings that the chart fills in itself: they go with mounts, or with another value.
+/// Returns the reason if the chart sets this variable itself, because of a mount or of another value.
 pub fn given_by_chart(name: &str) -> Option<&'static str> {
     let by = match name {
-        "MY_NODE_NAME" | "MY_POD_NAME" => "it is filled in for each pod",
+        "MY_NODE_NAME" | "MY_POD_NAME" => "the chart sets it for each pod",
         "HOST_CNI_BIN_PATH"
         | "HOST_CNI_CONFDIR_PATH"
         | "FERRULE_STATE_DIR"
@@ -14,21 +14,21 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
         | "FERRULE_AGENT_SOCKET"
         | "FERRULE_AGENT_STATE_DIR"
         | "FERRULE_CONTROLLER_CA"
-        | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts it there",
+        | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts this path",
         "FERRULE_POLICY" => "enableNetworkPolicy sets it",
         "FERRULE_AGENT_BACKEND" => "policy.backend sets it",
         "FERRULE_AGENT_METRICS" => "nodeAgent.metricsBindAddr sets it",
         "FERRULE_AGENT_LOG_FILE" => "nodeAgent.networkPolicyAgentLogFileLocation sets it",
         "FERRULE_AGENT_LOGLEVEL" => "nodeAgent.logLevel sets it",
         "FERRULE_CONTROLLER_SERVICE" | "FERRULE_CONTROLLER_NAME" => {
-            "the chart makes the controller"
+            "the chart creates the controller"
         }
         _ => return None,
     };
     Some(by)
 }
 
-/// Names that the chart must know the values of, or fills in: in `extraEnv` it would not see them.
+/// Names that are refused in `extraEnv`: the chart sets them, or its templates depend on their values.
 pub(crate) fn of_the_chart() -> Vec<&'static str> {
     let steers = [
         "ANNOTATE_POD_IP",
@@ -47,68 +47,68 @@ pub(crate) fn of_the_chart() -> Vec<&'static str> {
     filled.chain(steers).collect()
 }
 
-/// The settings that an operator may give.
+/// Returns the settings that an operator may set in `env`.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     table().filter(|setting| given_by_chart(setting.name).is_none())
 }
 
-/// True if this version refuses a setting in some of its values.
+/// Returns true if this version refuses some values of the setting.
 pub(crate) fn is_refused(setting: &Setting) -> bool {
     matches!(setting.effect, Effect::Refused { .. })
 }
 
-/// A variable of amazon-vpc-cni that Ferrule has no setting for.
+/// A variable of amazon-vpc-cni without a setting of Ferrule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
     pub name: &'static str,
-    pub told: &'static str,
-    /// True if the chart has the effect in another way.
+    pub meaning: &'static str,
+    /// True if the chart has the same effect in another way.
     pub is_done: bool,
 }
 
-/// The accepted keys.
+/// Returns the variables of amazon-vpc-cni that `env` accepts besides the settings.
 pub fn idle() -> &'static [Idle] {
     &[
         Idle {
             name: "AWS_EC2_ENDPOINT",
-            told: "The chart passes it on as `AWS_ENDPOINT_URL_EC2`, which the SDK reads.",
+            meaning: "The chart passes it on as `AWS_ENDPOINT_URL_EC2`, which the SDK reads.",
             is_done: true,
         },
         Idle {
             name: "DISABLE_POD_V6",
-            told: "The chart chains the plugin `tuning`, which turns IPv6 off in pods; it must be in the \
-                   plugins' folder. Not together with `FERRULE_CHAINED_PLUGINS`.",
+            meaning: "The chart chains the plugin `tuning`, which disables IPv6 in pods. `tuning` must be in the \
+                      plugin folder. `FERRULE_CHAINED_PLUGINS` cannot be set as well.",
             is_done: true,
         },
         Idle {
             name: "VPC_CNI_VERSION",
-            told: "No effect: Ferrule tells EC2 its own version.",
+            meaning: "No effect: Ferrule sends EC2 its own version.",
             is_done: false,
         },
         Idle {
             name: "ENABLE_NFTABLES",
-            told: "No effect, as with amazon-vpc-cni since 1.13.2: see `FERRULE_NAT_BACKEND`.",
+            meaning: "No effect, as with amazon-vpc-cni since 1.13.2: see `FERRULE_NAT_BACKEND`.",
             is_done: false,
         },
         Idle {
             name: "AWS_VPC_K8S_CNI_CONFIGURE_RPFILTER",
-            told: "No effect, as with amazon-vpc-cni since 1.12.1.",
+            meaning: "No effect, as with amazon-vpc-cni since 1.12.1.",
             is_done: false,
         },
         Idle {
             name: "AWS_VPC_K8S_EGRESS_V4_PLUGIN_LOG_FILE",
-            told: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
+            meaning: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
             is_done: false,
         },
         Idle {
             name: "AWS_VPC_K8S_EGRESS_V6_PLUGIN_LOG_FILE",
-            told: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
+            meaning: "No effect: the plugin does this itself, and logs to `AWS_VPC_K8S_PLUGIN_LOG_FILE`.",
             is_done: false,
         },
     ]
 }
 
-/// Variables that libraries read.
+/// Variables that the libraries read.
 pub const OTHERS: &[&str] = &[
     "AWS_REGION",
     "AWS_DEFAULT_REGION",

@@ -4,7 +4,7 @@
 //! `values.yaml`, `values.schema.json`, the configuration schema of the form for EKS add-ons and the reference page
 //! ([`files`]). Where amazon-vpc-cni's chart has a value, its key and meaning hold here too.
 //!
-//! This crate renders nothing: Helm does, from the templates. `tests/chart` holds both to a real API server.
+//! Helm renders the templates. `tests/chart` compares values and templates with a real API server.
 
 mod addon;
 mod env;
@@ -16,13 +16,13 @@ mod values;
 pub use env::{Idle, OTHERS, given_by_chart, idle};
 pub use table::{Effect, Origin, Shape, Value, table};
 
-/// Each file that is generated here, by its path under the repository's root, with its text.
+/// Returns the generated files: path below the repository's root, and text.
 pub fn files() -> Vec<(&'static str, String)> {
     vec![
         ("charts/ferrule/values.yaml", values::text()),
         ("charts/ferrule/values.schema.json", schema::text()),
         ("charts/addon/configuration-schema.json", addon::text()),
-        ("charts/ferrule/templates/_told.tpl", values::told()),
+        ("charts/ferrule/templates/_without_effect.tpl", values::without_effect()),
         ("docs/guide/values.md", page::text()),
     ]
 }
@@ -41,11 +41,11 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (path, text) in files() {
             let committed = std::fs::read_to_string(root.join(path)).unwrap_or_default();
-            assert!(committed == text, "{path} is old; write it anew: cargo xtask generate");
+            assert!(committed == text, "{path} is stale; run `cargo xtask generate`");
         }
     }
 
-    /// The names of everything that may be given, with dots between.
+    /// Collects the path of every property, joined by dots.
     fn names(schema: &Json, at: &str, into: &mut Vec<String>) {
         for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{at}.{name}");
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_addon_may_be_given_is_a_part_of_the_values() {
+    fn the_properties_of_the_addon_are_a_part_of_the_values() {
         let (mut addon, mut values) = (Vec::new(), Vec::new());
         let read = |text: String| -> Json { serde_json::from_str(&text).unwrap() };
         names(&read(addon::text())["definitions"]["Ferrule"], "", &mut addon);
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addon_is_let_have_what_vpc_cni_has_at_its_defaults() {
+    fn an_addon_accepts_the_defaults_of_vpc_cni() {
         let addon: Json = serde_json::from_str(&addon::text()).unwrap();
         let values = &addon["definitions"]["Ferrule"]["properties"];
         let agent = &values["nodeAgent"]["properties"];
@@ -78,9 +78,9 @@ mod tests {
         assert_eq!(values["enableNetworkPolicy"]["type"], "string", "as vpc-cni has it");
     }
 
-    /// An add-on's environment as amazon-vpc-cni's public schema of 1.15 has it.
+    /// The environment in the public schema of amazon-vpc-cni's add-on, version 1.15.
     #[test]
-    fn an_addon_may_be_given_what_that_of_amazon_vpc_cni_may() {
+    fn an_addon_accepts_every_variable_of_amazon_vpc_cnis_addon() {
         let addon: Json = serde_json::from_str(&addon::text()).unwrap();
         let env = &addon["definitions"]["Ferrule"]["properties"]["env"]["properties"];
         for name in

@@ -25,7 +25,7 @@ pub(crate) fn text() -> String {
     }
     page.push_str(ENV);
     for idle in env::idle() {
-        let _ = writeln!(page, "| `{}` | {} |", idle.name, idle.told);
+        let _ = writeln!(page, "| `{}` | {} |", idle.name, idle.meaning);
     }
     page.push_str(GIVEN);
     for setting in settings::table() {
@@ -35,7 +35,7 @@ pub(crate) fn text() -> String {
     }
     let others: Vec<String> = env::OTHERS.iter().map(|name| format!("`{name}`")).collect();
     let _ =
-        write!(page, "\nLibraries read {}; these may stand in `env` as well.\n", others.join(", "));
+        write!(page, "\nLibraries read {}. `env` accepts these as well.\n", others.join(", "));
     page
 }
 
@@ -48,7 +48,7 @@ fn row(value: &Value) -> String {
     };
     let effect = match effect {
         Effect::Used => String::new(),
-        Effect::Idle => " **No effect**, which is told after an installation.".to_owned(),
+        Effect::Idle => " **No effect**; the notes of the installation list it.".to_owned(),
         Effect::Refused(why) => format!(" **Refused:** {why}."),
     };
     format!("| `{path}` | {} | {default} | {meaning}{effect} |\n", shape_text(*shape))
@@ -57,33 +57,38 @@ fn row(value: &Value) -> String {
 const HEAD: &str = "\
 # The chart's values
 
-<!-- Generated from the table in config/chart; `cargo xtask generate` writes it anew. -->
+<!-- Generated from the table in config/chart by `cargo xtask generate`. -->
+
+This page is the reference of the values of `charts/ferrule`, for operators who install or configure it.
 
 ```sh
 helm upgrade --install ferrule charts/ferrule --namespace kube-system --values my-values.yaml
 ```
 
-- A value of amazon-vpc-cni's chart has its key and its meaning here, so its values file is a place to begin. What cannot hold is
-  refused, with the reason; what has no effect is told after an installation.
-- `values.schema.json` holds every value: a misspelt name or a value that does not fit is refused before anything is applied.
-- The form for EKS add-ons is the same chart, which uses neither hooks nor `lookup`; what may be configured with it is in
+Expected output: the notes of the release, with one line for each value that has no effect. If Helm refuses a value, it prints
+the path of the value and the reason: correct the value.
+
+- The values of amazon-vpc-cni's chart have the same keys and meanings here, so you can start from its values file. Impossible
+  values are refused with the reason.
+- Helm checks all values against `values.schema.json` before it applies anything. A misspelled name is refused.
+- The form for EKS add-ons is the same chart, without hooks and `lookup`. Its configurable values are in
   `charts/addon/configuration-schema.json`.
-- Definitions of kinds stay when the release is removed: with one, all its objects would go.
+- CRDs stay when the release is removed, because the removal of a CRD deletes all its objects.
 ";
 
 const ENV: &str = "
 ## The map `env`
 
-Its names are those of [the settings](../settings.md); values may be written as text, as numbers or as booleans. Variables of
-amazon-vpc-cni that are no settings of Ferrule's:
+Its names are those of [the settings](../settings.md). Values are texts, numbers or booleans. These variables of
+amazon-vpc-cni are accepted and are no settings of Ferrule:
 
-| variable | what comes of it |
+| variable | effect |
 |---|---|
 ";
 
 const GIVEN: &str = "
-Settings that may not stand there, since the chart gives them:
+These settings are refused in `env`, because the chart sets them:
 
-| variable | why |
+| variable | reason |
 |---|---|
 ";

@@ -1,4 +1,4 @@
-//! `values.schema.json`: what Helm holds values to.
+//! `values.schema.json`: the schema against which Helm checks the values.
 
 use crate::{
     env,
@@ -13,7 +13,7 @@ pub(crate) fn text() -> String {
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!("Values of the chart ferrule");
     root["properties"]["global"] =
-        json!({ "type": "object", "description": "What a chart above this one shares." });
+        json!({ "type": "object", "description": "Values of a parent chart, which Helm passes to every subchart." });
     // With `enableNetworkPolicy`, only the backend `none` is valid: users must know that policies are not enforced.
     root["if"] = json!({
         "properties": { "enableNetworkPolicy": { "enum": [true, "true"] } },
@@ -29,7 +29,7 @@ pub(crate) fn pretty(value: &Json) -> String {
     format!("{value:#}\n")
 }
 
-/// Objects for the parts of paths, which hold what is named and nothing else.
+/// Returns a tree of closed objects, one for each part of the paths.
 pub(crate) fn tree<'a>(leaves: impl Iterator<Item = (&'a str, Json)>) -> Json {
     let mut root = closed();
     for (path, schema) in leaves {
@@ -57,7 +57,7 @@ fn of_value(value: &Value) -> Json {
     schema["description"] = json!(value.meaning);
     if let Effect::Refused(why) = value.effect {
         schema["type"] = json!("boolean");
-        // The reason is text, so it is no value; Helm shows it where another value was given.
+        // Helm prints the enum if another value is set. The reason is one of its texts and no valid value.
         schema["enum"] = json!([default(value), format!("because {why}")]);
         if value.shape == Shape::BoolText {
             schema["type"] = json!(["boolean", "string"]);
@@ -144,7 +144,7 @@ fn resources() -> Json {
     })
 }
 
-/// The map of settings: those there are, those of amazon-vpc-cni that have become idle, those of libraries.
+/// Returns the schema of `env`: the settings, the variables of amazon-vpc-cni without effect, and those of libraries.
 fn environment() -> Json {
     let mut names = Map::new();
     for setting in env::settings() {
@@ -153,7 +153,7 @@ fn environment() -> Json {
         names.insert(setting.name.to_owned(), schema);
     }
     for idle in env::idle() {
-        let schema = json!({ "type": ["string", "boolean", "number"], "description": idle.told });
+        let schema = json!({ "type": ["string", "boolean", "number"], "description": idle.meaning });
         names.insert(idle.name.to_owned(), schema);
     }
     for name in env::OTHERS {
@@ -187,7 +187,7 @@ fn of_setting(setting: &Setting) -> Json {
     }
 }
 
-/// A number, or the same as text; the range of the reference page is the daemon's to hold for text.
+/// Returns the schema of a number, also as text. The schema bounds numbers only; the daemon checks the range of a text.
 pub(crate) fn integer(range: &str, may_be_empty: bool) -> Json {
     let mut schema = json!({ "type": ["integer", "string"] });
     let mut numbers = range
@@ -210,7 +210,7 @@ pub(crate) fn integer(range: &str, may_be_empty: bool) -> Json {
     schema
 }
 
-/// The words of a choice, in the cases that people write them in.
+/// Returns the words of a choice; if the setting ignores case, also in upper and title case.
 pub(crate) fn choices(words: &str) -> Vec<String> {
     let (words, in_any_case) = match words.strip_suffix(", in any case") {
         Some(words) => (words, true),

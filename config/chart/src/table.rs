@@ -3,18 +3,18 @@
 mod amazon;
 mod own;
 
-/// Every value but those of the map `env`, in the order of `values.yaml`.
+/// Returns every value except those of the map `env`, in the order of `values.yaml`.
 pub fn table() -> impl Iterator<Item = &'static Value> {
     [amazon::VALUES, own::VALUES].into_iter().flatten()
 }
 
-/// One value: all that is known of it.
+/// One value of the chart.
 #[derive(Clone, Copy, Debug)]
 pub struct Value {
-    /// Where it stands, with dots between.
+    /// Keys from the root of `values.yaml`, joined by dots.
     pub path: &'static str,
     pub shape: Shape,
-    /// Value if none is given, as JSON.
+    /// Default, as JSON.
     pub default: &'static str,
     pub origin: Origin,
     pub meaning: &'static str,
@@ -24,46 +24,42 @@ pub struct Value {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// True or false.
     Bool,
-    /// The same, or as text, as amazon-vpc-cni's chart has some.
+    /// A boolean, or its text: amazon-vpc-cni's chart has both.
     BoolText,
-    /// A number of at least so much.
+    /// A number with this minimum.
     Int(u32),
     Text,
-    /// Text, or nothing.
     MaybeText,
-    /// A port, or an address with one.
+    /// A port, or an address with a port.
     Listen,
     /// Text that may look like a number, or nothing.
     Digits,
-    /// True, false or nothing.
     MaybeBool,
     /// A number or nothing, also as text.
     MaybeInt,
     Choice(&'static [&'static str]),
     Texts,
-    /// Names and values of the environment: the settings.
+    /// The settings by name.
     Env,
-    /// More of the environment, as containers have it.
+    /// Kubernetes EnvVar objects.
     MoreEnv,
-    /// An object of Kubernetes' own, of this type.
+    /// A Kubernetes object of this type.
     Object(&'static str),
-    /// A list of objects of Kubernetes' own, of this type.
+    /// A list of Kubernetes objects of this type.
     List(&'static str),
-    /// A probe, without what it does.
+    /// A Kubernetes Probe without its action.
     Probe,
-    /// Rights of a container; never more than it uses.
+    /// A SecurityContext that cannot add `privileged`.
     Rights,
-    /// Subnets by zone.
+    /// ENIConfigs by name.
     Subnets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// amazon-vpc-cni's chart has it, by the same key.
+    /// The chart of amazon-vpc-cni has the same key.
     AmazonVpcCni,
-    /// Only Ferrule's.
     Ferrule,
 }
 
@@ -106,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_stands_there_twice_or_below_another() {
+    fn the_table_has_no_path_twice_or_below_another() {
         let mut paths: Vec<&str> = table().map(|value| value.path).collect();
         paths.sort_unstable();
         for pair in paths.windows(2) {
@@ -115,9 +111,9 @@ mod tests {
         }
     }
 
-    /// The page of amazon-vpc-cni's chart, version 1.23: users may carry these values over.
+    /// The keys of amazon-vpc-cni's chart 1.23: users copy its values files.
     #[test]
-    fn every_key_of_amazon_vpc_cni_is_there() {
+    fn the_table_has_every_key_of_amazon_vpc_cni() {
         let tops: std::collections::BTreeSet<&str> = table()
             .filter(|value| value.origin == Origin::AmazonVpcCni)
             .map(|value| value.path.split('.').next().unwrap())

@@ -3,47 +3,47 @@
 use super::{AMAZON, Effect, Shape, Value};
 
 const AGENT_IS_OURS: &str =
-    "nothing puts policies into force in this version, so there are no such events";
+    "no backend of this version enforces policies, so such events do not exist";
 
 /// In the order of `values.yaml`.
 pub(super) const VALUES: &[Value] = &[
     Value {
         path: "nameOverride",
         shape: Shape::MaybeText,
-        meaning: "What stands in names and labels in place of the chart's name; not `aws-node`, which is \
-                  amazon-vpc-cni's.",
+        meaning: "Replacement of the chart's name in names and labels. `aws-node` is refused: amazon-vpc-cni uses \
+                  it.",
         ..AMAZON
     },
     Value {
         path: "fullnameOverride",
         shape: Shape::MaybeText,
-        meaning: "The name of the DaemonSet, and what others' names begin with; not `aws-node` either.",
+        meaning: "Name of the DaemonSet, and prefix of the other objects' names. `aws-node` is refused here too.",
         ..AMAZON
     },
     Value {
         path: "image.override",
         shape: Shape::MaybeText,
-        meaning: "The whole image, as it is given.",
+        meaning: "The whole image reference. It replaces all other parts of the name.",
         ..AMAZON
     },
     Value {
         path: "image.overrideRepository",
         shape: Shape::MaybeText,
-        meaning: "The image's repository; the tag is added. Without it and without `account` it is \
-                  `localhost/ferrule`, as `cargo xtask image` names what it builds.",
+        meaning: "The image's repository, without the tag. Without it and without `account` the repository is \
+                  `localhost/ferrule`, which `cargo xtask image` builds.",
         ..AMAZON
     },
     Value {
         path: "image.tag",
         shape: Shape::MaybeText,
-        meaning: "The image's tag; this chart's version of Ferrule if it is not given.",
+        meaning: "The image's tag. The default is this chart's version of Ferrule.",
         ..AMAZON
     },
     Value {
         path: "image.account",
         shape: Shape::Digits,
-        meaning: "The account whose registry in ECR has the image, as `ferrule`. Those where AWS keeps \
-                  amazon-vpc-cni do not have it. A number that begins with 0 needs quotes.",
+        meaning: "The account with the ECR repository `ferrule`. The accounts where AWS publishes amazon-vpc-cni \
+                  do not have it. Quote a number with a leading 0.",
         ..AMAZON
     },
     Value {
@@ -68,36 +68,36 @@ pub(super) const VALUES: &[Value] = &[
         path: "image.pullPolicy",
         shape: Shape::Choice(&["Always", "IfNotPresent", "Never"]),
         default: r#""IfNotPresent""#,
-        meaning: "When the image is pulled.",
+        meaning: "Pull policy of the image.",
         ..AMAZON
     },
     Value {
         path: "imagePullSecrets",
         shape: Shape::List("LocalObjectReference"),
         default: "[]",
-        meaning: "Secrets by which the image is pulled.",
+        meaning: "Secrets with the credentials of the registry.",
         ..AMAZON
     },
     Value {
         path: "env",
         shape: Shape::Env,
         default: "{}",
-        meaning: "The settings, by the names of amazon-vpc-cni's environment and Ferrule's own.",
+        meaning: "The settings, with the names of amazon-vpc-cni's environment and Ferrule's own.",
         ..AMAZON
     },
     Value {
         path: "extraEnv",
         shape: Shape::MoreEnv,
         default: "[]",
-        meaning: "More of the environment, as containers have it: from a ConfigMap or a Secret, for one. Settings that \
-                  the chart itself goes by are refused here and stand in `env`.",
+        meaning: "More environment variables, for example from a ConfigMap or a Secret. Settings that change the \
+                  chart's objects are refused here; set them in `env`.",
         ..AMAZON
     },
     Value {
         path: "init.image",
         shape: Shape::Object(""),
         default: "{}",
-        meaning: "The same image as `image` installs: what is given here is not looked at.",
+        meaning: "All containers use the image of `image`.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -105,50 +105,51 @@ pub(super) const VALUES: &[Value] = &[
         path: "init.env",
         shape: Shape::Env,
         default: "{}",
-        meaning: "As `env`, which goes before it: all containers have the same settings, so \
-                  `DISABLE_TCP_EARLY_DEMUX` may stand here, as with amazon-vpc-cni, or there.",
+        meaning: "Settings with lower priority than `env`. All containers have the same settings, so \
+                  `DISABLE_TCP_EARLY_DEMUX` is accepted in both places.",
         ..AMAZON
     },
     Value {
         path: "init.securityContext",
         shape: Shape::Rights,
         default: "{}",
-        meaning: "Added to what the container `install` may do.",
+        meaning: "Additional fields of the security context of the container `install`.",
         ..AMAZON
     },
     Value {
         path: "init.resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m"}}"#,
-        meaning: "Of the containers `install` and `network`.",
+        meaning: "Resources of the containers `install` and `network`.",
         ..AMAZON
     },
     Value {
         path: "resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m","memory":"48Mi"}}"#,
-        meaning: "Of the container `ipamd`.",
+        meaning: "Resources of the container `ipamd`.",
         ..AMAZON
     },
     Value {
         path: "securityContext",
         shape: Shape::Rights,
         default: "{}",
-        meaning: "Added to what the container `ipamd` may do, which is NET_ADMIN and NET_RAW.",
+        meaning: "Additional fields of the security context of the container `ipamd`. Its capabilities are \
+                  NET_ADMIN and NET_RAW.",
         ..AMAZON
     },
     Value {
         path: "podSecurityContext",
         shape: Shape::Object("PodSecurityContext"),
         default: "{}",
-        meaning: "Added to the DaemonSet's pods' own, which is the seccomp profile RuntimeDefault.",
+        meaning: "Additional fields of the DaemonSet's pod security context. Its seccomp profile is RuntimeDefault.",
         ..AMAZON
     },
     Value {
         path: "podAnnotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Of the DaemonSet's pods.",
+        meaning: "Annotations of the DaemonSet's pods.",
         ..AMAZON
     },
     Value {
@@ -161,84 +162,85 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "priorityClassName",
         default: r#""system-node-critical""#,
-        meaning: "The DaemonSet's pods' priority.",
+        meaning: "Priority class of the DaemonSet's pods.",
         ..AMAZON
     },
     Value {
         path: "serviceAccount.create",
         shape: Shape::Bool,
         default: "true",
-        meaning: "Whether the account of the DaemonSet's pods is made.",
+        meaning: "Creates the service account of the DaemonSet's pods.",
         ..AMAZON
     },
     Value {
         path: "serviceAccount.name",
         shape: Shape::MaybeText,
-        meaning: "Its name, if not the DaemonSet's.",
+        meaning: "Name of that account. The default is the name of the DaemonSet.",
         ..AMAZON
     },
     Value {
         path: "serviceAccount.annotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Its annotations: `eks.amazonaws.com/role-arn`, for one.",
+        meaning: "Annotations of that account, for example `eks.amazonaws.com/role-arn`.",
         ..AMAZON
     },
     Value {
         path: "livenessProbe",
         shape: Shape::Probe,
         default: r#"{"initialDelaySeconds":60}"#,
-        meaning: "When the daemon is asked whether it lives.",
+        meaning: "Timing of the daemon's liveness probe.",
         ..AMAZON
     },
     Value {
         path: "livenessProbeTimeoutSeconds",
         shape: Shape::Int(1),
         default: "10",
-        meaning: "How long its answer may take.",
+        meaning: "Timeout of the liveness probe in seconds.",
         ..AMAZON
     },
     Value {
         path: "readinessProbe",
         shape: Shape::Probe,
         default: r#"{"initialDelaySeconds":1}"#,
-        meaning: "When the daemon is asked whether its pool can serve.",
+        meaning: "Timing of the daemon's readiness probe. The daemon is ready if its pool can serve pods.",
         ..AMAZON
     },
     Value {
         path: "readinessProbeTimeoutSeconds",
         shape: Shape::Int(1),
         default: "10",
-        meaning: "How long its answer may take.",
+        meaning: "Timeout of the readiness probe in seconds.",
         ..AMAZON
     },
     Value {
         path: "updateStrategy",
         shape: Shape::Object("DaemonSetUpdateStrategy"),
         default: r#"{"rollingUpdate":{"maxUnavailable":"10%"},"type":"RollingUpdate"}"#,
-        meaning: "How an upgrade goes through the nodes. Pods keep their network meanwhile.",
+        meaning: "Update strategy of the DaemonSet. Pods keep their network during an upgrade.",
         ..AMAZON
     },
     Value {
         path: "nodeSelector",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "The labels of nodes that the DaemonSet runs on.",
+        meaning: "Labels of the nodes on which the DaemonSet runs.",
         ..AMAZON
     },
     Value {
         path: "tolerations",
         shape: Shape::List("Toleration"),
         default: r#"[{"operator":"Exists"}]"#,
-        meaning: "Of the DaemonSet's pods: every node needs a network.",
+        meaning: "Tolerations of the DaemonSet's pods. The default tolerates every taint, because every node needs \
+                  a network.",
         ..AMAZON
     },
     Value {
         path: "affinity",
         shape: Shape::Object("Affinity"),
         default: r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/os","operator":"In","values":["linux"]},{"key":"kubernetes.io/arch","operator":"In","values":["amd64","arm64"]},{"key":"eks.amazonaws.com/compute-type","operator":"NotIn","values":["fargate","hybrid","auto"]}]}]}}}"#,
-        meaning: "Which nodes the DaemonSet runs on: not on Fargate, nor in EKS Auto Mode, nor on hybrid nodes, \
-                  which have networks of their own.",
+        meaning: "Affinity of the DaemonSet's pods. The default excludes Fargate, EKS Auto Mode and hybrid nodes, \
+                  which have their own networks.",
         ..AMAZON
     },
     Value {
@@ -252,31 +254,31 @@ pub(super) const VALUES: &[Value] = &[
         path: "extraVolumeMounts",
         shape: Shape::List("VolumeMount"),
         default: "[]",
-        meaning: "More mounts of the container `ipamd`.",
+        meaning: "More volume mounts of the container `ipamd`.",
         ..AMAZON
     },
     Value {
         path: "enableNetworkPolicy",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "Network policies are Ferrule's to hold: `ferrule-controller` runs, and `ferrule-agent` on each \
-                  node. `policy.backend` must be named as well. The mode is `standard`, as with amazon-vpc-cni, \
-                  if `env.NETWORK_POLICY_ENFORCING_MODE` does not name another.",
+        meaning: "Runs `ferrule-controller`, and `ferrule-agent` on each node. Set `policy.backend` as well. The \
+                  mode is `standard`, as with amazon-vpc-cni, unless `env.NETWORK_POLICY_ENFORCING_MODE` names \
+                  another.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.enabled",
         shape: Shape::Bool,
         default: "true",
-        meaning: "Whether the agent runs where `enableNetworkPolicy` is on. It is `ferrule-agent`, of the same \
-                  image, and not privileged.",
+        meaning: "Runs the container `agent` if `enableNetworkPolicy` is on. The container runs `ferrule-agent` of \
+                  the same image and is not privileged.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.image",
         shape: Shape::Object(""),
         default: "{}",
-        meaning: "The agent is in `image`: what is given here is not looked at.",
+        meaning: "The agent is part of the image of `image`.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -284,42 +286,42 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.securityContext",
         shape: Shape::Rights,
         default: "{}",
-        meaning: "Added to what the container `agent` may do.",
+        meaning: "Additional fields of the security context of the container `agent`.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m","memory":"32Mi"}}"#,
-        meaning: "Of the container `agent`.",
+        meaning: "Resources of the container `agent`.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.logLevel",
         shape: Shape::Choice(&["debug", "info", "warn", "error"]),
         default: r#""info""#,
-        meaning: "The least severe line of the agent's log.",
+        meaning: "Lowest level of the agent's log.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.networkPolicyAgentLogFileLocation",
         default: r#""/var/log/aws-routed-eni/network-policy-agent.log""#,
-        meaning: "Where the agent's log goes: a file of that folder, `stdout` or `stderr`.",
+        meaning: "Destination of the agent's log: a file in the folder of the default, `stdout` or `stderr`.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.metricsBindAddr",
         shape: Shape::Listen,
         default: r#""8162""#,
-        meaning: "Where the agent serves `/metrics`: a port of all addresses, with or without a colon before it, or \
-                  an address with a port.",
+        meaning: "Address of the agent's `/metrics`. A port alone, with or without a colon, means all addresses of \
+                  the node.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.healthProbeBindAddr",
         shape: Shape::Listen,
         default: r#""8163""#,
-        meaning: "The kubelet asks the agent by its socket: no port is opened.",
+        meaning: "The kubelet probes the agent over its unix socket; the agent opens no port.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -327,15 +329,15 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.enableCloudWatchLogs",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "Logs to CloudWatch.",
-        effect: Effect::Refused("whoever collects logs on the node takes the agent's file as well"),
+        meaning: "Sends logs to CloudWatch.",
+        effect: Effect::Refused("collect the agent's log file on the node instead"),
         ..AMAZON
     },
     Value {
         path: "nodeAgent.enablePolicyEventLogs",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "A log of each verdict.",
+        meaning: "Logs each verdict.",
         effect: Effect::Refused(AGENT_IS_OURS),
         ..AMAZON
     },
@@ -343,7 +345,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.enableIpv6",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "The agent knows both families.",
+        meaning: "The agent supports both families.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -351,7 +353,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.conntrackCacheCleanupPeriod",
         shape: Shape::Int(1),
         default: "300",
-        meaning: "Of the eBPF agent of AWS.",
+        meaning: "Only the eBPF agent of AWS has this cache.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -359,7 +361,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.conntrackCacheTableSize",
         shape: Shape::Int(1),
         default: "524288",
-        meaning: "Of the eBPF agent of AWS.",
+        meaning: "Only the eBPF agent of AWS has this cache.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -367,13 +369,13 @@ pub(super) const VALUES: &[Value] = &[
         path: "eniConfig.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "ENIConfigs are made, for custom networking.",
+        meaning: "Creates ENIConfigs for custom networking.",
         ..AMAZON
     },
     Value {
         path: "eniConfig.region",
         shape: Shape::MaybeText,
-        meaning: "The names in `eniConfig.subnets` are whole: no region is put before them.",
+        meaning: "The names in `eniConfig.subnets` are complete; the chart adds no region.",
         effect: Effect::Idle,
         ..AMAZON
     },
@@ -381,7 +383,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "eniConfig.subnets",
         shape: Shape::Subnets,
         default: "{}",
-        meaning: "By the ENIConfig's name, which is the zone's where nodes find theirs by zone: \
+        meaning: "Subnets by the name of the ENIConfig, which is the zone's name if nodes select it by zone: \
                   `us-west-2a: {id: subnet-…, securityGroups: [sg-…]}`.",
         ..AMAZON
     },
@@ -389,86 +391,86 @@ pub(super) const VALUES: &[Value] = &[
         path: "podMonitor.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "PodMonitors are made, for the Prometheus operator.",
+        meaning: "Creates PodMonitors for the Prometheus operator.",
         ..AMAZON
     },
     Value {
         path: "podMonitor.annotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Their annotations.",
+        meaning: "Annotations of the PodMonitors.",
         ..AMAZON
     },
     Value {
         path: "podMonitor.labels",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Their labels.",
+        meaning: "Labels of the PodMonitors.",
         ..AMAZON
     },
     Value {
         path: "podMonitor.interval",
         default: r#""30s""#,
-        meaning: "How often metrics are read.",
+        meaning: "Scrape interval.",
         ..AMAZON
     },
     Value {
         path: "podMonitor.scrapeTimeout",
         shape: Shape::MaybeText,
-        meaning: "How long that may take.",
+        meaning: "Scrape timeout.",
         ..AMAZON
     },
     Value {
         path: "podMonitor.relabelings",
         shape: Shape::List("RelabelConfig"),
         default: "[]",
-        meaning: "What becomes of their labels.",
+        meaning: "Relabelings of the scraped series.",
         ..AMAZON
     },
     Value {
         path: "enableWindowsIpam",
         shape: Shape::MaybeBool,
-        meaning: "Entry `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`, which EKS's control plane reads. \
-                  It and the next five count with `controlPlaneConfig.create`.",
+        meaning: "Entry `enable-windows-ipam` of the ConfigMap `amazon-vpc-cni`, which the EKS control plane \
+                  reads. This and the next five values require `controlPlaneConfig.create`.",
         ..AMAZON
     },
     Value {
         path: "enableWindowsPrefixDelegation",
         shape: Shape::MaybeBool,
-        meaning: "Its entry `enable-windows-prefix-delegation`.",
+        meaning: "Entry `enable-windows-prefix-delegation` of that ConfigMap.",
         ..AMAZON
     },
     Value {
         path: "warmWindowsPrefixTarget",
         shape: Shape::MaybeInt,
-        meaning: "Its entry `warm-prefix-target`, for Windows nodes.",
+        meaning: "Entry `warm-prefix-target` of that ConfigMap, for Windows nodes.",
         ..AMAZON
     },
     Value {
         path: "warmWindowsIPTarget",
         shape: Shape::MaybeInt,
-        meaning: "Its entry `warm-ip-target`, for Windows nodes.",
+        meaning: "Entry `warm-ip-target` of that ConfigMap, for Windows nodes.",
         ..AMAZON
     },
     Value {
         path: "minimumWindowsIPTarget",
         shape: Shape::MaybeInt,
-        meaning: "Its entry `minimum-ip-target`, for Windows nodes.",
+        meaning: "Entry `minimum-ip-target` of that ConfigMap, for Windows nodes.",
         ..AMAZON
     },
     Value {
         path: "branchENICooldown",
         shape: Shape::MaybeInt,
-        meaning: "Its entry `branch-eni-cooldown`, in seconds, for pods with security groups of their own.",
+        meaning: "Entry `branch-eni-cooldown` of that ConfigMap, in seconds, for pods with branch ENIs.",
         ..AMAZON
     },
     Value {
         path: "originalMatchLabels",
         shape: Shape::Bool,
         default: "false",
-        meaning: "Takes the DaemonSet aws-node over.",
+        meaning: "Adopts the DaemonSet `aws-node`.",
         effect: Effect::Refused(
-            "Ferrule's DaemonSet is another one; ferrule migrate takes its nodes over one by one",
+            "Ferrule has a DaemonSet of its own; `ferrule migrate` takes nodes over one by one",
         ),
         ..AMAZON
     },
@@ -476,16 +478,16 @@ pub(super) const VALUES: &[Value] = &[
         path: "cniConfig.enabled",
         shape: Shape::Bool,
         default: "false",
-        meaning: "Gives the network's configuration as a file.",
+        meaning: "Replaces the network's configuration by a file.",
         effect: Effect::Refused(
-            "the configuration follows the settings; env.FERRULE_CHAINED_PLUGINS chains plugins",
+            "the configuration follows from the settings; use `env.FERRULE_CHAINED_PLUGINS` to chain plugins",
         ),
         ..AMAZON
     },
     Value {
         path: "cniConfig.fileContents",
         shape: Shape::MaybeText,
-        meaning: "That file.",
+        meaning: "Content of that file.",
         effect: Effect::Idle,
         ..AMAZON
     },

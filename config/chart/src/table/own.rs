@@ -8,7 +8,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "migration.byLabel",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The DaemonSet runs on nodes with the label `ferrule.io/network=ferrule` alone: nodes of \
+        meaning: "Limits the DaemonSet to nodes with the label `ferrule.io/network=ferrule`, so that nodes of \
                   amazon-vpc-cni are taken over one by one.",
         ..OURS
     },
@@ -16,95 +16,97 @@ pub(super) const VALUES: &[Value] = &[
         path: "removal",
         shape: Shape::Bool,
         default: "false",
-        meaning: "Before `helm uninstall`, which knows nothing of nodes: each node's network configuration is taken away and \
-                  others' is given back, as `ferrule-ipamd uninstall --keep-programs` does; the daemon serves on for pods \
-                  that are still to be deleted. A node that was taken over and still has pods of Ferrule's refuses, and the \
-                  pod says so: drain it, or give it back by `ferrule migrate rollback`.",
+        meaning: "Prepares `helm uninstall`. Each node removes its network configuration and restores those of \
+                  others, as `ferrule-ipamd uninstall --keep-programs` does. The daemon keeps serving DELs. A node \
+                  that was taken over refuses while it has pods of Ferrule; its pod logs the reason. Drain that \
+                  node, or return it with `ferrule migrate rollback`.",
         ..OURS
     },
     Value {
         path: "controlPlaneConfig.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The ConfigMap `amazon-vpc-cni` is made, which EKS's control plane reads; amazon-vpc-cni's chart or add-on \
-                  makes one of the same name.",
+        meaning: "Creates the ConfigMap `amazon-vpc-cni`, which the EKS control plane reads. The chart and the \
+                  add-on of amazon-vpc-cni create the same object.",
         ..OURS
     },
     Value {
         path: "dnsPolicy",
         shape: Shape::Choice(&["Default", "ClusterFirst", "ClusterFirstWithHostNet"]),
         default: r#""Default""#,
-        meaning: "How the DaemonSet's pods find names. The node's own way needs no pod.",
+        meaning: "DNS policy of the DaemonSet's pods. `Default` uses the node's resolver, which needs no pod.",
         ..OURS
     },
     Value {
         path: "policy.backend",
         shape: Shape::Choice(&["", "none"]),
         default: r#""""#,
-        meaning: "What puts policies into force, with `enableNetworkPolicy`. This version has `none`: policies are \
-                  received and reported on, and nothing enforces them.",
+        meaning: "Backend of the agents; required with `enableNetworkPolicy`. This version has `none` only: \
+                  policies are received and reported, and not enforced.",
         ..OURS
     },
     Value {
         path: "controller.replicas",
         shape: Shape::Int(1),
         default: "2",
-        meaning: "Replicas of `ferrule-controller`; all of them serve nodes.",
+        meaning: "Number of replicas of `ferrule-controller`. All of them serve agents.",
         ..OURS
     },
     Value {
         path: "controller.hostNetwork",
         shape: Shape::Bool,
         default: "true",
-        meaning: "Replicas have their node's network, so that neither they nor agents wait for pods' network.",
+        meaning: "Runs the replicas in the node's network, so that neither they nor agents depend on the pod \
+                  network.",
         ..OURS
     },
     Value {
         path: "controller.view",
         shape: Shape::Bool,
         default: "true",
-        meaning: "The API at which `ferrule policy` asks what nodes have in force.",
+        meaning: "Serves the aggregated API at which `ferrule policy` reads the state of policies on nodes.",
         ..OURS
     },
     Value {
         path: "controller.networkPolicy",
         shape: Shape::Bool,
         default: "true",
-        meaning: "A NetworkPolicy for the replicas; it counts without `controller.hostNetwork`.",
+        meaning: "Creates a NetworkPolicy for the replicas. It has an effect only if `controller.hostNetwork` is \
+                  false.",
         ..OURS
     },
     Value {
         path: "controller.logLevel",
         shape: Shape::Choice(&["debug", "info", "warn", "error"]),
         default: r#""info""#,
-        meaning: "How much the replicas say.",
+        meaning: "Lowest level of the replicas' log.",
         ..OURS
     },
     Value {
         path: "controller.priorityClassName",
         default: r#""system-cluster-critical""#,
-        meaning: "Their priority.",
+        meaning: "Priority class of the replicas.",
         ..OURS
     },
     Value {
         path: "controller.resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"50m","memory":"64Mi"}}"#,
-        meaning: "Of each replica.",
+        meaning: "Resources of each replica.",
         ..OURS
     },
     Value {
         path: "controller.extraEnv",
         shape: Shape::List("EnvVar"),
         default: "[]",
-        meaning: "More of their environment: the flags of `ferrule-controller` by their variables.",
+        meaning: "More environment variables of the replicas. Each flag of `ferrule-controller` has a variable.",
         ..OURS
     },
     Value {
         path: "controller.podAnnotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Of the replicas.",
+        meaning: "Annotations of the replicas.",
         ..OURS
     },
     Value {
@@ -118,126 +120,128 @@ pub(super) const VALUES: &[Value] = &[
         path: "controller.nodeSelector",
         shape: Shape::Texts,
         default: r#"{"kubernetes.io/os":"linux"}"#,
-        meaning: "The labels of nodes that they run on.",
+        meaning: "Labels of the nodes on which the replicas run.",
         ..OURS
     },
     Value {
         path: "controller.affinity",
         shape: Shape::Object("Affinity"),
         default: r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"eks.amazonaws.com/compute-type","operator":"NotIn","values":["fargate"]}]}]}}}"#,
-        meaning: "Beside that no two of them share a node.",
+        meaning: "Affinity of the replicas, in addition to the rule that places them on different nodes.",
         ..OURS
     },
     Value {
         path: "controller.tolerations",
         shape: Shape::List("Toleration"),
         default: r#"[{"key":"CriticalAddonsOnly","operator":"Exists"},{"key":"node-role.kubernetes.io/control-plane","operator":"Exists"},{"key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists","tolerationSeconds":30},{"key":"ferrule.io/not-ready","operator":"Exists"}]"#,
-        meaning: "Nodes become ready once pods have a network, for which agents may need a replica.",
+        meaning: "Tolerations of the replicas. A node becomes ready after pods have a network, and agents may need \
+                  a replica for that.",
         ..OURS
     },
     Value {
         path: "controller.topologySpreadConstraints",
         shape: Shape::List("TopologySpreadConstraint"),
         default: "[]",
-        meaning: "How they spread over zones.",
+        meaning: "Topology spread constraints of the replicas.",
         ..OURS
     },
     Value {
         path: "nodeScope.create",
         shape: Shape::Bool,
         default: "true",
-        meaning: "A ValidatingAdmissionPolicy holds what the DaemonSet's account writes to the node whose token it is.",
+        meaning: "Creates a ValidatingAdmissionPolicy that limits the writes of the DaemonSet's account to the \
+                  node of its token.",
         ..OURS
     },
     Value {
         path: "viewer.create",
         shape: Shape::Bool,
         default: "true",
-        meaning: "The roles `ferrule-viewer` (the DaemonSet's name and `-viewer`), for people who ask with `ferrule status` and its like; nobody is bound \
-                  to them.",
+        meaning: "Creates the roles `ferrule-viewer` (the DaemonSet's name and `-viewer`) for users of `ferrule \
+                  status` and the other commands. The chart binds them to no subject.",
         ..OURS
     },
     Value {
         path: "crds.cniNode",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The definition of CNINode; on EKS it is there.",
+        meaning: "Installs the CRD CNINode. EKS has it.",
         ..OURS
     },
     Value {
         path: "crds.realizations",
         shape: Shape::Bool,
         default: "true",
-        meaning: "The definition of NetworkPolicyRealization, with `enableNetworkPolicy`.",
+        meaning: "Installs the CRD NetworkPolicyRealization, with `enableNetworkPolicy`.",
         ..OURS
     },
     Value {
         path: "crds.upstreamPolicies",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The definition of ClusterNetworkPolicy of `policy.networking.k8s.io`.",
+        meaning: "Installs the CRD ClusterNetworkPolicy of `policy.networking.k8s.io`.",
         ..OURS
     },
     Value {
         path: "crds.antreaPolicies",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The definitions of Antrea's kinds of policy.",
+        meaning: "Installs the CRDs of Antrea's policy kinds.",
         ..OURS
     },
     Value {
         path: "crds.awsPolicies",
         shape: Shape::Bool,
         default: "false",
-        meaning: "The definitions of AWS's kinds of policy; on EKS they are there.",
+        meaning: "Installs the CRDs of AWS's policy kinds. EKS has them.",
         ..OURS
     },
     Value {
         path: "prometheusRule.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "A PrometheusRule is made, with alerts.",
+        meaning: "Creates a PrometheusRule with alerts.",
         ..OURS
     },
     Value {
         path: "prometheusRule.labels",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Its labels, by which Prometheus takes it.",
+        meaning: "Labels of the PrometheusRule, by which Prometheus selects it.",
         ..OURS
     },
     Value {
         path: "prometheusRule.runbookUrl",
         shape: Shape::MaybeText,
-        meaning: "Where people read `docs/guide/alerts.md`: its address. Alerts then have `runbook_url`, else \
-                  `runbook` with the page's path.",
+        meaning: "URL of the published page `docs/guide/alerts.md`. With it alerts have the annotation \
+                  `runbook_url`, otherwise `runbook` with the page's path.",
         ..OURS
     },
     Value {
         path: "dashboards.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "A ConfigMap with Grafana's dashboards is made.",
+        meaning: "Creates a ConfigMap with Grafana dashboards.",
         ..OURS
     },
     Value {
         path: "dashboards.namespace",
         shape: Shape::MaybeText,
-        meaning: "Its namespace, if not that of the release.",
+        meaning: "Namespace of that ConfigMap. The default is the release's namespace.",
         ..OURS
     },
     Value {
         path: "dashboards.labels",
         shape: Shape::Texts,
         default: r#"{"grafana_dashboard":"1"}"#,
-        meaning: "Its labels, by which Grafana takes it.",
+        meaning: "Labels of that ConfigMap, by which Grafana selects it.",
         ..OURS
     },
     Value {
         path: "dashboards.annotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Its annotations.",
+        meaning: "Annotations of that ConfigMap.",
         ..OURS
     },
 ];
