@@ -1,19 +1,19 @@
-//! Chance for tests that tell their seed, so that whoever reads of a failure can repeat it.
+//! Random numbers from a seed. Tests print the seed, so that a failure can be repeated.
 
 use anyhow::{Context as _, Result};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Splitmix64.
+/// A SplitMix64 generator.
 #[derive(Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// The same throws for the same seed.
+    /// Returns a generator; equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -22,26 +22,26 @@ impl Dice {
         (word ^ (word >> 31)) % bound
     }
 
-    /// Takes one of them out.
+    /// Removes a random item; `None` if there is none.
     pub fn draw<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
         let count = u64::try_from(from.len()).ok().filter(|count| *count > 0)?;
         Some(from.swap_remove(usize::try_from(self.below(count)).ok()?))
     }
 }
 
-/// The number in this variable of the environment, if it is set.
+/// Returns the number in the environment variable `name`; `None` if it is not set.
 ///
 /// # Errors
-/// When it is no number.
+/// If the value is not a number.
 pub fn number(name: &str) -> Result<Option<u64>> {
     let Ok(text) = std::env::var(name) else { return Ok(None) };
-    text.parse().map(Some).with_context(|| format!("{name}={text} is no number"))
+    text.parse().map(Some).with_context(|| format!("{name}={text} is not a number"))
 }
 
-/// The seed in this variable of the environment, or a new one.
+/// Returns the seed in the environment variable `name`, or the time in seconds if it is not set.
 ///
 /// # Errors
-/// When it is no number.
+/// If the value is not a number.
 pub fn seed(name: &str) -> Result<u64> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map(|since| since.as_secs());
     number(name)?.map_or_else(|| Ok(now()?), Ok)

@@ -1,4 +1,4 @@
-//! Connections that a test keeps open in pods: `lab-flow`, as values.
+//! Connections that a test keeps open in pods with `lab-flow`.
 
 use crate::Lab;
 use anyhow::{Context as _, Result, bail};
@@ -8,7 +8,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
-/// A `lab-flow` that runs in a pod. Whoever is dropped is ended.
+/// A `lab-flow` process in a pod. A drop stops it.
 pub struct Flow {
     pod: String,
     child: Child,
@@ -17,10 +17,10 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Echoes to whoever connects to the pod's port; serves on return.
+    /// Starts an echo server on a port of the pod. It serves when the function returns.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If the server does not start.
     pub fn serve(lab: &Lab, program: &Path, pod: &str, port: u16) -> Result<Self> {
         let mut flow = Self::start(lab, program, pod, &["serve", &port.to_string()])?;
         let said = flow.line()?;
@@ -31,10 +31,10 @@ impl Flow {
         Ok(flow)
     }
 
-    /// Keeps a connection from the pod to each of these; all are up on return.
+    /// Keeps a connection from the pod to each target. All are established when the function returns.
     ///
     /// # Errors
-    /// When one of them does not come up.
+    /// If a connection cannot be established.
     pub fn hold(lab: &Lab, program: &Path, pod: &str, targets: &[&str]) -> Result<Self> {
         let mut flow = Self::start(lab, program, pod, &[&["hold"], targets].concat())?;
         flow.counts()?;
@@ -45,36 +45,37 @@ impl Flow {
         let program = program.to_str().context("a path that is not UTF-8")?;
         let mut command = lab.command(&[&["exec", pod, "--", program], words].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("start lab-flow in {pod}"))?;
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start lab-flow in {pod}"))?;
         let asks = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("no standard output")?);
         Ok(Self { pod: pod.to_owned(), child, asks, answers })
     }
 
-    /// The pod that it runs in.
+    /// Returns the name of the pod.
     pub fn pod(&self) -> &str {
         &self.pod
     }
 
-    /// The bytes that have come back so far, by connection.
+    /// Returns the bytes received so far, by connection.
     ///
     /// # Errors
-    /// When a connection is lost.
+    /// If a connection is lost.
     pub fn counts(&mut self) -> Result<Vec<u64>> {
-        let asks = self.asks.as_mut().context("it has ended")?;
+        let asks = self.asks.as_mut().context("lab-flow has exited")?;
         let asked = asks.write_all(b"\n");
-        asked.with_context(|| format!("ask lab-flow in {}", self.pod))?;
+        asked.with_context(|| format!("cannot write to lab-flow in {}", self.pod))?;
         self.numbers()
     }
 
-    /// Ends all connections; the bytes that came back, by connection.
+    /// Closes all connections and returns the bytes received, by connection.
     ///
     /// # Errors
-    /// When a connection was lost, or brought back what was not sent.
+    /// If a connection was lost, or returned other bytes than those sent.
     pub fn end(mut self) -> Result<Vec<u64>> {
         drop(self.asks.take());
         let counts = self.numbers()?;
-        let status = self.child.wait().context("wait for lab-flow")?;
+        let status = self.child.wait().context("cannot wait for lab-flow")?;
         if !status.success() {
             let why = self.error();
             bail!("lab-flow in {}: {status}{why}", self.pod);
@@ -95,11 +96,11 @@ impl Flow {
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
-        read.with_context(|| format!("read lab-flow in {}", self.pod))?;
+        read.with_context(|| format!("cannot read from lab-flow in {}", self.pod))?;
         Ok(line.trim_end().to_owned())
     }
 
-    /// What it complained of, if it has ended.
+    /// Returns the process's standard error after its exit.
     fn error(&mut self) -> String {
         let mut said = String::new();
         if self.child.wait().is_ok()
@@ -113,7 +114,7 @@ impl Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        // With its standard input it ends by itself.
+        // `lab-flow` exits at the end of its standard input.
         drop(self.asks.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
