@@ -1,4 +1,4 @@
-//! A branch ENI: the VLAN of the trunk that carries it, and what leads to and from its pod.
+//! A branch ENI: its VLAN link on the trunk, and the routes and rules of its pod.
 
 use crate::{
     Action, IfIndex, Ipv4Conf, Link, LinkKind, LinkRef, Observed, Op, Route, Rule, Selector,
@@ -7,35 +7,33 @@ use crate::{
 use config_model::{Mac, PodKey, TableId, registry};
 use std::net::IpAddr;
 
-/// Which of a pod's traffic passes its branch ENI.
+/// The part of a pod's traffic that uses its branch ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Enforcing {
-    /// All of it, that from and to the node included.
+    /// All traffic, including that from and to the node.
     Strict,
-    /// What the pod sends beyond the node.
+    /// Traffic from the pod to destinations beyond the node.
     Standard,
 }
 
-/// A branch ENI, as far as the host is concerned.
+/// A branch ENI as the host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The number of its VLAN.
+    /// VLAN id on the trunk.
     pub vlan: u16,
-    /// Its Ethernet address.
     pub mac: Mac,
-    /// The address of its subnet's router.
+    /// Address of its subnet's router.
     pub gateway: IpAddr,
-    /// Which of the pod's traffic passes it.
     pub enforcing: Enforcing,
 }
 
 impl Branch {
-    /// The table of what leaves by it.
+    /// The table with the branch's routes.
     pub fn table(&self) -> TableId {
         TableId(registry::BRANCH_TABLES + u32::from(self.vlan))
     }
 
-    /// What its link is called.
+    /// The name of its VLAN link.
     pub fn link_name(&self) -> String {
         format!("{}{}", registry::VLAN_LINK, self.vlan)
     }
@@ -48,13 +46,13 @@ impl Branch {
         }
     }
 
-    /// What leaves by it leaves by `carrier`.
+    /// The routes of the branch's table, by its VLAN link `carrier`.
     pub fn routes(&self, carrier: IfIndex) -> [Route; 2] {
         let (table, gateway) = (self.table(), self.gateway);
         [Route::on_link(table, gateway, carrier), Route::default_via(table, gateway, carrier)]
     }
 
-    /// The host's rules for its pod, whose host end has this name, as has the link that carries it.
+    /// The host's rules for its pod. `veth` and `carrier` are the names of the pod's host end and of the VLAN link.
     pub(crate) fn rules(&self, address: IpAddr, veth: &str, carrier: &str) -> Vec<Rule> {
         let from_link = |name: &str| {
             let rule = Rule::ours(registry::PREF_BRANCH, Selector::incoming(name), self.table());
@@ -71,49 +69,45 @@ impl Branch {
     }
 }
 
-/// The link that carries a branch, and what makes it so.
+/// The VLAN link that carries a branch, and the actions that create or correct it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carrier {
-    /// The link, once that is done.
+    /// The link after the actions.
     pub link: LinkRef,
-    /// What to do for it; messages alone.
+    /// Netlink messages only.
     pub actions: Vec<Action>,
-    /// Whether it is there already.
+    /// True if the link exists already.
     pub there: bool,
 }
 
-/// Why no link can carry a branch.
+/// Cause for which no link can carry a branch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// The trunk's link has not come up yet, or has gone.
+    /// The trunk's link has not come up yet, or is gone.
     #[error("no link with the trunk's MAC {mac}")]
     TrunkMissing {
-        /// By which it is looked for.
+        /// The trunk's Ethernet address, by which the link is searched.
         mac: Mac,
     },
     /// Several links have the trunk's address.
     #[error("{} links have the trunk's MAC {mac}", links.len())]
     TrunkAmbiguous {
-        /// The address.
         mac: Mac,
-        /// The links.
         links: Vec<IfIndex>,
     },
-    /// The VLAN is another pod's.
+    /// Another pod uses the VLAN.
     #[error("VLAN {vlan} is in use by {by}")]
     Held {
-        /// Which.
         vlan: u16,
-        /// Whose.
         by: PodKey,
     },
 }
 
-/// Finds what carries a branch of the pod interface with this key, or what makes it. A link of its
-/// VLAN that nobody holds gives way.
+/// Finds the link that carries the branch of the pod interface `key`, or plans its creation. A link of the same VLAN
+/// whose key `holds` rejects is replaced.
 ///
 /// # Errors
-/// There is no trunk to carry it, or the VLAN's link is of another who holds it.
+/// There is no trunk link, or another pod uses the VLAN.
 pub fn carry(
     branch: &Branch,
     key: &PodKey,
@@ -170,13 +164,13 @@ fn made(branch: &Branch, key: &PodKey, parent: &Link) -> Carrier {
     Carrier { link, actions, there: false }
 }
 
-/// What comes in by a branch, or from a strict pod, need not leave the same way by the lookup that
-/// the filter of sources makes: that one knows nothing of the link that a rule asks for.
+/// Accepts a packet whose source is reachable by any link. The reverse path filter looks the source up without the
+/// incoming link, so it does not follow the rules of a branch.
 pub(crate) fn loose_rp_filter(link: &LinkRef) -> Action {
     Action::SetIpv4(link.clone(), Ipv4Conf::RpFilter, LOOSE)
 }
 
-/// Takes away the rules for what comes in by these links, which are about to go.
+/// Removes the rules that match these links, which are about to be deleted.
 pub fn disconnect<'a>(
     observed: &'a Observed,
     links: impl Iterator<Item = &'a Link>,
@@ -189,5 +183,5 @@ pub fn disconnect<'a>(
         .map(|rule| Op::new(Subject::Leftover(rule.clone()), Action::DeleteRule(rule.clone())))
 }
 
-/// A source need only be reachable by some link.
+/// `rp_filter`: a source is accepted if any link reaches it.
 pub(crate) const LOOSE: u32 = 2;

@@ -1,4 +1,4 @@
-//! What the node's networking should be.
+//! The desired state of the node's networking.
 
 use crate::{Branch, Family, SysctlName, egress};
 use config_model::{EniId, Mac, Mark, PodKey, PodName, RuleLayout, TableId, VethName, registry};
@@ -11,38 +11,35 @@ use std::{
 /// The host networking of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDesired {
-    /// The family of the pods' addresses. What of the other family is left of before still goes.
+    /// The family of the pods' addresses. Remains of the other family are still removed.
     pub family: Family,
-    /// How the rules for pods are laid out. What is left of the other way still goes.
+    /// Layout of the rules for pods. Remains of the other layout are still removed.
     pub layout: RuleLayout,
-    /// The ENI that the node itself lives on.
     pub primary: PrimaryDesired,
-    /// The mark of connections that must use the primary ENI; `None` if nothing marks.
+    /// The mark of connections that must use the primary ENI; `None` if no component sets one.
     pub connmark: Option<Mark>,
-    /// Ranges of external Services, which are routed by table main whoever asks.
+    /// Ranges of external Services. Packets to them use table main, whatever their source.
     pub external: BTreeSet<Ipv4Net>,
-    /// The secondary ENIs.
     pub enis: Vec<EniDesired>,
-    /// Every pod interface with an address, those of ADDs in flight among them: one for each
-    /// interface of a pod, see [`PodDesired::interfaces`].
+    /// Every pod interface with an address, including those of ADDs in progress: one per interface, see
+    /// [`PodDesired::interfaces`].
     pub pods: Vec<PodDesired>,
-    /// Every pod with a branch ENI, those of ADDs in flight among them.
+    /// Every pod with a branch ENI, including those of ADDs in progress.
     pub branches: Vec<BranchDesired>,
-    /// The trunk that carries the branches, once it is known.
+    /// The trunk ENI's address; `None` until it is known.
     pub trunk: Option<Mac>,
-    /// Whether pods with branch ENIs are to be strict. One that was built so stays so anyhow.
+    /// Mode of new pods with branch ENIs. A pod keeps the mode with which it was built.
     pub strict: bool,
-    /// Further addresses whose kernel objects are someone's work in progress: left alone.
+    /// Further addresses whose kernel objects another process is changing: no operation touches them.
     pub spared: BTreeSet<IpAddr>,
-    /// Every block of our ENIs, their primary addresses too. What an orphan must carry to be ours,
-    /// where nothing else proves it.
+    /// Every block of our ENIs and their primary addresses. An orphan without our protocol number must have one of
+    /// them.
     pub managed: BTreeSet<IpNet>,
-    /// What host veths are called, as amazon-vpc-cni's setting has it: `eni`.
+    /// The prefix of host veths' names, `eni` by default (amazon-vpc-cni's setting).
     pub veth_prefix: String,
-    /// Whether pods reach the other family's destinations: see [`crate::egress`].
+    /// True if pods reach destinations of the other family: see [`crate::egress`].
     pub egress: bool,
-    /// Settings that are files, by name: see [`Family::sysctls`]. What is not observed the kernel does
-    /// not have.
+    /// Desired sysctls by name: see [`Family::sysctls`]. A sysctl that is not observed does not exist in this kernel.
     pub sysctls: BTreeMap<SysctlName, String>,
 }
 
@@ -54,39 +51,34 @@ impl NodeDesired {
     }
 }
 
-/// The primary ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrimaryDesired {
-    /// By which its link is found.
     pub mac: Mac,
-    /// Largest packet in bytes.
+    /// In bytes.
     pub mtu: u32,
 }
 
-/// A secondary ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EniDesired {
-    /// Which.
     pub eni: EniId,
-    /// By which its link is found.
     pub mac: Mac,
-    /// Its primary address: the only one that goes on the link. An ENI may have an IPv6 prefix and
-    /// no IPv6 address of its own.
+    /// Its primary address, the only one that the link gets. `None` for an ENI with an IPv6 prefix and no IPv6
+    /// address of its own.
     pub address: Option<IpAddr>,
-    /// Its subnet, of the node's family; for IPv4 the gateway is the base plus one.
+    /// Of the node's family. With IPv4 the gateway is the first address after the base.
     pub subnet: IpNet,
-    /// The route table of what comes from its addresses.
+    /// The table for packets from its addresses.
     pub table: TableId,
-    /// Largest packet in bytes.
+    /// In bytes.
     pub mtu: u32,
-    /// The addresses that it has for pods, singly or by prefix.
+    /// Its addresses for pods, single ones and prefixes.
     pub blocks: BTreeSet<IpNet>,
-    /// Whether it is a trunk: then nothing leaves by its own address, and no rule sends it there.
+    /// True for a trunk. The host sends no packets from a trunk's own address, so it needs no rule.
     pub trunk: bool,
 }
 
 impl EniDesired {
-    /// The address of the subnet's router.
+    /// The subnet's router.
     pub fn gateway(&self) -> IpAddr {
         match self.subnet {
             IpNet::V4(subnet) => base_plus_one(subnet).into(),
@@ -99,24 +91,22 @@ fn base_plus_one(subnet: Ipv4Net) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(subnet.network()).saturating_add(1))
 }
 
-/// One interface of one pod, as far as the host is concerned.
+/// One pod interface as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodDesired {
-    /// Which; also the alias of its host veth.
+    /// Also the alias of its host veth.
     pub key: PodKey,
-    /// The name of its host veth, by which pods of before are found that carry no alias.
+    /// Identifies pods of amazon-vpc-cni, which have no alias.
     pub veth: VethName,
-    /// Its address.
     pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
-    /// Whether the plugin has built it. Only then is it defended; before, it is left alone.
+    /// True once the plugin has confirmed the build. The plan repairs confirmed pods only.
     pub confirmed: bool,
 }
 
 impl PodDesired {
-    /// The IPv6 address that the pod has besides its IPv4 address where there is egress. Further
-    /// interfaces have none.
+    /// The pod's second address if it is an IPv4 pod and has dual egress. Further interfaces have none.
     pub(crate) fn egress_v6(&self) -> Option<IpAddr> {
         match self.address {
             IpAddr::V4(own) if self.key.number() == 0 => Some(egress::v6_of(own).into()),
@@ -124,8 +114,8 @@ impl PodDesired {
         }
     }
 
-    /// The interfaces of one pod, in the order in which its addresses were reserved under `key`:
-    /// the first is `key`'s own, the others have names and host veths that follow from it.
+    /// The interfaces of one pod, in the order in which its addresses were reserved under `key`. The first interface
+    /// has `key` itself; the names and host veths of the others are derived from it.
     pub fn interfaces(
         key: &PodKey,
         pod: &PodName,
@@ -143,25 +133,24 @@ impl PodDesired {
     }
 }
 
-/// A pod with a branch ENI, as far as the host is concerned.
+/// A pod with a branch ENI as the host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchDesired {
-    /// Which; also the alias of its host veth and of the link that carries its branch.
+    /// Also the alias of its host veth and of its VLAN link.
     pub key: PodKey,
-    /// The name of its host veth if it is strict.
+    /// The name of its host veth in mode strict.
     pub strict_veth: VethName,
-    /// The name of its host veth if it is not.
+    /// The name of its host veth in mode standard.
     pub standard_veth: VethName,
-    /// Its address.
     pub address: IpAddr,
-    /// Its branch; how strict it is, its host veth says.
+    /// Its mode applies only until the host veth exists: the veth's name shows the actual one.
     pub branch: Branch,
-    /// Whether the plugin has built it. Only then is it defended; before, it is left alone.
+    /// True once the plugin has confirmed the build. The plan repairs confirmed pods only.
     pub confirmed: bool,
 }
 
 impl BranchDesired {
-    /// The pod of this name, whose branch is built as `branch` says unless its host veth exists.
+    /// `branch` has the mode for a pod that is not built yet.
     pub fn new(
         key: PodKey,
         pod: &PodName,
@@ -177,7 +166,7 @@ impl BranchDesired {
 }
 
 impl Family {
-    /// The settings that are files without which no packet of a pod leaves the node.
+    /// The sysctls without which the node forwards no packet of a pod.
     pub fn sysctls(self) -> BTreeMap<SysctlName, String> {
         let wanted: &[(&str, &str)] = match self {
             Self::V4 => &[("net/ipv4/ip_forward", "1")],
@@ -189,5 +178,5 @@ impl Family {
     }
 }
 
-/// Whether the node forwards IPv6.
+/// True if the node forwards IPv6.
 pub(crate) const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";

@@ -1,17 +1,17 @@
-//! The other family: a second address on a pod's first interface, known on its node alone, by which
-//! the pod reaches what its own family does not. The node translates it.
+//! Dual egress: a pod's second address, of the other family. It is on the pod's first interface and known on its node
+//! only. The pod uses it for destinations of that family, and the node translates it.
 //!
-//! An IPv6 address follows from the pod's own. An IPv4 address is one of few, and the kernel deals
-//! them: a host route to it can be added once only. The host end then carries the gateway's address
-//! with the pod's as its peer, which unlike the route outlives that the link goes down: the
-//! [`lease`], observed and never remembered. Both go with the link.
+//! An IPv6 address follows from the pod's own. IPv4 addresses are few, so the kernel assigns them: only one ADD can
+//! add the host route to an address. The host end then has the gateway's address with the pod's as its peer. This is
+//! the [`lease`]: it is always observed, and unlike the route it survives a link that goes down. Both disappear with
+//! the link.
 
 use crate::{Action, Family, IfIndex, LinkAddr, Neighbor, Op, Route, Subject};
 use config_model::{Mac, PodKey, TableId, registry};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where pods' addresses of this family are that are known on their node alone.
+/// The range of pods' second addresses of this family.
 pub fn range(family: Family) -> IpNet {
     let (v4, v6) = (registry::EGRESS_V4, registry::EGRESS_V6);
     match family {
@@ -20,23 +20,23 @@ pub fn range(family: Family) -> IpNet {
     }
 }
 
-/// Whether it is such an address.
+/// True if the address is in such a range.
 pub fn is_within(address: IpAddr) -> bool {
     range(Family::of(address)).contains(&address)
 }
 
-/// What goes with a pod's IPv4 address: that address in the last bits.
+/// The second address of an IPv4 pod: a fixed prefix and the pod's address in the last bits.
 pub fn v6_of(pod: Ipv4Addr) -> Ipv6Addr {
     let bits = u128::from(registry::EGRESS_V6) | u128::from(u32::from(pod));
     Ipv6Addr::from(bits)
 }
 
-/// How many IPv4 addresses there are for pods: not the range's own, its first, which is
-/// amazon-vpc-cni's gateway, and the broadcast address.
+/// Number of second IPv4 addresses. The network address, the first address (amazon-vpc-cni's gateway) and the
+/// broadcast address are not used.
 pub const V4_COUNT: u32 = (1 << (32 - registry::EGRESS_V4_BITS)) - 3;
 
-/// All of them, each once, from one on that depends on the key: pods that are built at the same
-/// time seldom ask for the same.
+/// Every second IPv4 address once. The start depends on the key, so that pods that are built at the same time rarely
+/// try the same address.
 pub fn candidates(key: &PodKey) -> impl Iterator<Item = Ipv4Addr> + use<> {
     let digest = key.digest();
     let start = u32::from_str_radix(&digest[..8], 16).unwrap_or(0) % V4_COUNT;
@@ -44,7 +44,7 @@ pub fn candidates(key: &PodKey) -> impl Iterator<Item = Ipv4Addr> + use<> {
     (0..V4_COUNT).map(move |n| Ipv4Addr::from(first + (start + n) % V4_COUNT))
 }
 
-/// The IPv4 address of the pod behind the host end of this number, among these addresses.
+/// The second IPv4 address of the pod behind this host end.
 pub fn lease(dev: IfIndex, addresses: &[LinkAddr]) -> Option<Ipv4Addr> {
     let peers = addresses.iter().filter(|address| address.dev == dev);
     let mut peers = peers.filter_map(|address| match address.peer? {
@@ -54,7 +54,7 @@ pub fn lease(dev: IfIndex, addresses: &[LinkAddr]) -> Option<Ipv4Addr> {
     peers.next()
 }
 
-/// Whether the route has the form of one to such an address.
+/// True if the route has the form of a host route to a second address.
 pub(crate) fn is_host_route(route: &Route) -> bool {
     route.table == TableId::MAIN
         && route.plain
@@ -62,7 +62,7 @@ pub(crate) fn is_host_route(route: &Route) -> bool {
         && route.host_address().is_some_and(is_within)
 }
 
-/// The link-local gateway, the same as of a pod of that family.
+/// The link-local gateway, equal to that of a pod of this family.
 pub fn gateway(family: Family) -> IpAddr {
     match family {
         Family::V4 => registry::POD_GATEWAY.into(),
@@ -70,15 +70,15 @@ pub fn gateway(family: Family) -> IpAddr {
     }
 }
 
-/// One pod's way out.
+/// The second address of one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
-    /// The pod's second address, of the other family than its own.
+    /// Not of the family of the pod's own address.
     pub address: IpAddr,
 }
 
 impl Egress {
-    /// What to do in the pod's namespace.
+    /// Operations in the pod's namespace.
     pub fn pod_batch(&self, pod_end: IfIndex, host_mac: Mac) -> Vec<Op> {
         let [gateway, default] = self.pod_routes(pod_end);
         self.ops([
@@ -89,13 +89,13 @@ impl Egress {
         ])
     }
 
-    /// What to do in the host's namespace where the address is known to be the pod's.
+    /// Operations on the host. The address must be leased to the pod already, if it is IPv4.
     pub fn host_batch(&self, host_end: IfIndex) -> Vec<Op> {
         let address = Action::AddAddress(self.host_address(host_end));
         self.ops([address, Action::ReplaceRoute(self.host_route(host_end))])
     }
 
-    /// What asks the kernel whether the address is free, and takes it.
+    /// Leases the address: the kernel refuses the route if another pod has it.
     pub fn take(&self, host_end: IfIndex) -> Op {
         let route = Action::AddRoute(self.host_route(host_end));
         Op::new(Subject::Address(self.address), route)
@@ -106,7 +106,7 @@ impl Egress {
         Route::on_link(TableId::MAIN, self.address, host_end)
     }
 
-    /// The gateway's address on the host end; of IPv4 it is the lease as well.
+    /// The gateway's address on the host end. For IPv4 it is the lease as well.
     pub fn host_address(&self, dev: IfIndex) -> LinkAddr {
         let gateway = gateway(Family::of(self.address));
         let peer = self.address.is_ipv4().then_some(self.address);
@@ -127,7 +127,7 @@ impl Egress {
         }
     }
 
-    /// To the gateway, and by it to everywhere.
+    /// The route to the gateway, and the default route by it.
     pub(crate) fn pod_routes(&self, dev: IfIndex) -> [Route; 2] {
         let gateway = gateway(Family::of(self.address));
         let main = TableId::MAIN;

@@ -1,4 +1,4 @@
-//! Kernel objects as values, and one observation of them.
+//! The kernel's objects as values, and an observation of them.
 
 use config_model::{Mac, Mark, PodKey, RuleLayout, TableId, registry};
 use ipnet::{IpNet, Ipv4Net};
@@ -8,7 +8,7 @@ use std::{
     net::IpAddr,
 };
 
-/// The number by which the kernel knows a link in one network namespace.
+/// The kernel's number of a link in one network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IfIndex(pub u32);
 
@@ -33,7 +33,6 @@ impl Family {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The one that it is not.
     pub fn other(self) -> Self {
         match self {
             Self::V4 => Self::V6,
@@ -41,7 +40,7 @@ impl Family {
         }
     }
 
-    /// Everything of the family.
+    /// The range with every address of the family.
     pub fn any(self) -> IpNet {
         match self {
             Self::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -50,12 +49,12 @@ impl Family {
     }
 }
 
-/// An IPv4 setting of one link that rtnetlink can read and write (`IFLA_INET_CONF`).
+/// An IPv4 setting of a link that rtnetlink can read and write (`IFLA_INET_CONF`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ipv4Conf {
-    /// `rp_filter`: 2 accepts a packet if its source is reachable by any link.
+    /// `rp_filter`: 2 accepts a packet if any link reaches its source.
     RpFilter,
-    /// `promote_secondaries`: 1 keeps the other addresses of a subnet when its first one goes.
+    /// `promote_secondaries`: 1 keeps the other addresses of a subnet if the first one is removed.
     PromoteSecondaries,
 }
 
@@ -68,19 +67,19 @@ impl fmt::Display for Ipv4Conf {
     }
 }
 
-/// An IPv6 setting of one link: rtnetlink tells it, but only a file below `/proc/sys` sets it.
+/// An IPv6 setting of a link. rtnetlink can read it; only a file below `/proc/sys` can change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ipv6Conf {
-    /// `accept_ra`: 0 takes no router's word, 1 does where the node does not forward, 2 does anyway.
+    /// `accept_ra`: 0 ignores router advertisements, 1 accepts them unless the node forwards, 2 always accepts them.
     AcceptRa,
-    /// `disable_ipv6`: 1 keeps IPv6 off the link.
+    /// `disable_ipv6`: 1 disables IPv6 on the link.
     DisableIpv6,
 }
 
 impl Ipv6Conf {
-    /// The file of this setting for the link of this name.
+    /// The file of this setting for the link with this name.
     pub fn sysctl(self, link: &str) -> SysctlName {
-        // A link's name holds no slash, and is neither `.` nor `..`.
+        // A link's name contains no slash and is neither `.` nor `..`.
         SysctlName(format!("net/ipv6/conf/{}/{self}", link.replace('/', "-")))
     }
 }
@@ -94,54 +93,52 @@ impl fmt::Display for Ipv6Conf {
     }
 }
 
-/// What sort of device a link is.
+/// The type of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkKind {
-    /// Hardware or loopback: the kernel names no kind.
+    /// Hardware or loopback, for which the kernel reports no kind.
     Device,
     /// One end of a veth pair.
     Veth,
-    /// A VLAN of this number on another link.
+    /// A VLAN with this id on another link.
     Vlan(u16),
-    /// Any other kind, by the kernel's name.
+    /// Any other kind, with the kernel's name.
     Other(String),
 }
 
 /// The other end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Its number in its own namespace.
+    /// The index in its own namespace.
     pub index: IfIndex,
     /// The kernel's id of that namespace; `None` if it is the observed one.
     pub netns: Option<i32>,
 }
 
-/// A network link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number: what operations go by, since names change late.
+    /// Operations identify a link by its index, because names change late.
     pub index: IfIndex,
-    /// Its name at the time of the observation.
+    /// At the time of the observation.
     pub name: String,
-    /// Its Ethernet address, if it has one.
+    /// `None` if the link has no Ethernet address.
     pub mac: Option<Mac>,
-    /// Largest packet in bytes.
+    /// In bytes.
     pub mtu: u32,
-    /// Whether it is administratively up.
+    /// Administrative state.
     pub up: bool,
-    /// Its alias: on our host veths a [`PodKey`].
+    /// On our host veths a [`PodKey`].
     pub alias: Option<String>,
-    /// Its device group.
+    /// The device group.
     pub group: u32,
-    /// What sort of device it is.
     pub kind: LinkKind,
-    /// The other end, for a veth.
+    /// The other end of a veth, or the parent of a VLAN.
     pub peer: Option<Peer>,
-    /// The bridge or bond that it is part of.
+    /// The bridge or bond that the link is a port of.
     pub master: Option<IfIndex>,
-    /// Its IPv4 settings, as far as they were read.
+    /// The IPv4 settings that were read.
     pub ipv4: BTreeMap<Ipv4Conf, u32>,
-    /// Its IPv6 settings, as far as they were read; none if it has no IPv6.
+    /// The IPv6 settings that were read; empty for a link without IPv6.
     pub ipv6: BTreeMap<Ipv6Conf, u32>,
 }
 
@@ -152,63 +149,57 @@ impl Link {
     }
 }
 
-/// An address on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkAddr {
-    /// The link.
     pub dev: IfIndex,
-    /// The address and the length of its subnet's prefix.
+    /// With the prefix length of its subnet.
     pub address: IpNet,
-    /// The address at the other end, where that is not the subnet's own; the length is then its.
+    /// The address of the other end of a point-to-point address. The prefix length then belongs to it.
     pub peer: Option<IpAddr>,
-    /// Whether it is of global scope (not link-local, not the host's own).
+    /// True for global scope (not link-local or host).
     pub global: bool,
-    /// Whether it stands behind another address of the same subnet, and goes with it.
+    /// True if the kernel removes the address with the first one of the same subnet.
     pub secondary: bool,
-    /// Whether the kernel makes no route for its subnet.
+    /// True if the kernel adds no route for the subnet.
     pub noprefixroute: bool,
 }
 
-/// What a rule looks at.
+/// The conditions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
-    /// Source.
     pub src: Option<IpNet>,
-    /// Destination.
     pub dst: Option<IpNet>,
-    /// Firewall mark.
     pub mark: Option<Mark>,
-    /// Incoming interface, by name.
+    /// Name of the incoming interface.
     pub iif: Option<String>,
-    /// Protocol within IP.
+    /// Protocol number within IP.
     pub protocol: Option<u8>,
-    /// Whether the rule has any more conditions, or does anything but a plain lookup. Such a rule
-    /// is never ours.
+    /// True if the rule has further conditions or an action other than a lookup. Such a rule is never ours.
     pub other: bool,
 }
 
 impl Selector {
-    /// Everything from `address`.
+    /// Packets from `address`.
     pub fn from(address: impl Into<IpAddr>) -> Self {
         Self { src: Some(IpNet::from(address.into())), ..Self::default() }
     }
 
-    /// Everything to `address`.
+    /// Packets to `address`.
     pub fn to(address: impl Into<IpAddr>) -> Self {
         Self { dst: Some(IpNet::from(address.into())), ..Self::default() }
     }
 
-    /// Everything to any address of `net`.
+    /// Packets to any address of `net`.
     pub fn within(net: impl Into<IpNet>) -> Self {
         Self { dst: Some(net.into().trunc()), ..Self::default() }
     }
 
-    /// Everything that comes in by the link of this name.
+    /// Packets that arrive by the link with this name.
     pub fn incoming(link: impl Into<String>) -> Self {
         Self { iif: Some(link.into()), ..Self::default() }
     }
 
-    /// Everything with `mark`.
+    /// Packets with `mark`.
     pub fn marked(mark: Mark) -> Self {
         Self { mark: Some(mark), ..Self::default() }
     }
@@ -217,75 +208,72 @@ impl Selector {
 /// A policy routing rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// Its family.
     pub family: Family,
-    /// Its priority; lower ones are asked first.
+    /// The kernel evaluates lower priorities first.
     pub pref: u32,
-    /// What it looks at.
     pub selector: Selector,
-    /// The table it sends to.
+    /// The table of the lookup.
     pub table: TableId,
-    /// Who made it. Not part of its identity: the kernel accepts twins that differ in this alone.
+    /// The creator. Not a part of the rule's identity: the kernel accepts two rules that differ in it alone.
     pub protocol: u8,
 }
 
 impl Rule {
-    /// A rule of ours, of the family of its selector's addresses; IPv4 if it has none.
+    /// A rule of ours. The family is that of the selector's addresses, or IPv4 if it has none.
     pub fn ours(pref: u32, selector: Selector, table: TableId) -> Self {
         let net = selector.src.or(selector.dst);
         let family = net.map_or(Family::V4, |net| Family::of(net.addr()));
         Self { family, pref, selector, table, protocol: registry::ROUTE_PROTOCOL }
     }
 
-    /// Our rule for marked traffic of this family: it goes to table main.
+    /// Our rule for marked packets of this family, to table main.
     pub fn marked(family: Family, mark: Mark) -> Self {
         let selector = Selector::marked(mark);
         Self { family, ..Self::ours(registry::PREF_MARKED, selector, TableId::MAIN) }
     }
 
-    /// The rule that pods of this family share: what is to one of them goes by the table of the
-    /// routes to them.
+    /// The rule that all pods of this family share: packets to them use the table of the routes to pods.
     pub fn to_pods(family: Family) -> Self {
         let all = Selector::default();
         Self { family, ..Self::ours(registry::PREF_TO_POD, all, TableId::PODS) }
     }
 
-    /// The rule that the pods of a prefix share: what they send goes by their ENI's table.
+    /// The rule that the pods of a prefix share: packets from them use their ENI's table.
     pub fn from_prefix(prefix: IpNet, table: TableId) -> Self {
         let from = Selector { src: Some(prefix.trunc()), ..Selector::default() };
         Self::ours(registry::PREF_FROM_POD, from, table)
     }
 
-    /// The rule that the single addresses of an ENI share: netfilter has marked what they send.
+    /// The rule that the single addresses of an ENI share: netfilter has marked packets from them.
     pub fn from_marked(mark: Mark, table: TableId) -> Self {
         Self::ours(registry::PREF_FROM_POD, Selector::marked(mark), table)
     }
 
-    /// Our rule for an external Service's range: it goes to table main.
+    /// Our rule for an external Service's range, to table main.
     pub fn external(range: Ipv4Net) -> Self {
         Self::ours(registry::PREF_EXTERNAL, Selector::within(range), TableId::MAIN)
     }
 
-    /// Our rule that asks the kernel's own table at this priority.
+    /// Our rule with this priority for the kernel's table `local`.
     pub fn local(family: Family, pref: u32) -> Self {
         Self { family, ..Self::ours(pref, Selector::default(), TableId::LOCAL) }
     }
 
-    /// Our rule for what the VPC's IPv6 router says of itself: nobody's but the node's to hear, even
-    /// where table `local` is asked late.
+    /// Our rule for ICMPv6 from the VPC's IPv6 router. These packets are for the node itself, also if the rule of
+    /// table `local` has a late priority.
     pub fn of_router() -> Self {
         let said = Selector { protocol: Some(ICMPV6), ..Selector::from(registry::VPC_GATEWAY_V6) };
         Self::ours(registry::PREF_LOCAL, said, TableId::LOCAL)
     }
 
-    /// The link of a branch pod whose traffic the rule catches, if it has the form of such a rule.
+    /// The name of the link of a branch pod that the rule matches; `None` if the rule has another form.
     pub(crate) fn branch_link(&self) -> Option<&str> {
         let iif = self.selector.iif.as_deref()?;
         let plain = self.selector == Selector::incoming(iif);
         (self.pref == registry::PREF_BRANCH && plain).then_some(iif)
     }
 
-    /// Whether both are the same rule, whoever made them.
+    /// True if both are the same rule, whatever their protocols.
     pub fn is_twin_of(&self, other: &Self) -> bool {
         (self.family, self.pref, &self.selector, self.table)
             == (other.family, other.pref, &other.selector, other.table)
@@ -318,45 +306,41 @@ impl fmt::Display for Rule {
     }
 }
 
-/// How far away a route's destination is (`rtm_scope`).
+/// Distance of a route's destination (`rtm_scope`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope(pub u8);
 
 impl Scope {
-    /// Anywhere: behind a gateway.
+    /// Any distance: behind a gateway.
     pub const UNIVERSE: Self = Self(0);
-    /// On the link itself.
+    /// On the link.
     pub const LINK: Self = Self(253);
 }
 
-/// A route.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// The table it is in.
     pub table: TableId,
-    /// What it leads to.
     pub dst: IpNet,
-    /// The next hop, if the destination is not on the link.
+    /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The link; `None` if there is none or more than one.
+    /// `None` if the route has no link or several.
     pub dev: Option<IfIndex>,
-    /// How far away the destination is.
     pub scope: Scope,
-    /// The source address it proposes.
+    /// The preferred source address.
     pub src: Option<IpAddr>,
-    /// Its metric; lower ones win.
+    /// The kernel prefers lower metrics.
     pub metric: u32,
-    /// Who made it.
+    /// The creator.
     pub protocol: u8,
-    /// Whether it is a unicast route over one next hop for every type of service. No other is ours.
+    /// True for a unicast route with one next hop for every type of service. Other routes are never ours.
     pub plain: bool,
 }
 
 impl Route {
-    /// A route of ours to `dst` on the link itself.
+    /// A route of ours to `dst` on the link.
     pub fn on_link(table: TableId, dst: impl Into<IpAddr>, dev: IfIndex) -> Self {
         let dst = dst.into();
-        // IPv6 routes have no scope and always a metric: what is not given, the kernel fills in.
+        // The kernel gives IPv6 routes no scope and always a metric, by default this one.
         let (scope, metric) = match Family::of(dst) {
             Family::V4 => (Scope::LINK, 0),
             Family::V6 => (Scope::UNIVERSE, V6_METRIC),
@@ -374,7 +358,7 @@ impl Route {
         }
     }
 
-    /// A default route of ours.
+    /// Our default route.
     pub fn default_via(table: TableId, gateway: impl Into<IpAddr>, dev: IfIndex) -> Self {
         let gateway = gateway.into();
         Self {
@@ -385,13 +369,13 @@ impl Route {
         }
     }
 
-    /// Whether both send the same packets the same way, whoever made them.
+    /// True if both route the same packets the same way, whatever their protocols.
     pub fn leads_as(&self, other: &Self) -> bool {
         (self.table, self.dst, self.gateway, self.dev, self.metric, self.plain)
             == (other.table, other.dst, other.gateway, other.dev, other.metric, other.plain)
     }
 
-    /// The address, if the route leads to a single one.
+    /// The address; `None` unless the route leads to a single one.
     pub fn host_address(&self) -> Option<IpAddr> {
         single(self.dst)
     }
@@ -417,16 +401,14 @@ impl fmt::Display for Route {
     }
 }
 
-/// A permanent neighbor, or one that the kernel learned.
+/// A neighbor entry, permanent or learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Neighbor {
-    /// The link.
     pub dev: IfIndex,
-    /// Its address.
     pub address: IpAddr,
-    /// Its Ethernet address, if known.
+    /// The Ethernet address; `None` if the kernel does not know it.
     pub mac: Option<Mac>,
-    /// Whether it was put there for good.
+    /// True if the entry never expires.
     pub permanent: bool,
 }
 
@@ -435,7 +417,7 @@ pub struct Neighbor {
 pub struct SysctlName(String);
 
 impl SysctlName {
-    /// The name, if it stays below `net/` and so within one network namespace.
+    /// `None` if the name leaves `net/`, and with it the network namespace.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         let whole = name.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
@@ -457,32 +439,29 @@ impl fmt::Display for SysctlName {
 /// One full observation of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Every link.
     pub links: BTreeMap<IfIndex, Link>,
-    /// Every address.
     pub addresses: Vec<LinkAddr>,
-    /// Every rule, each family in the order in which the kernel asks them.
+    /// In the order of evaluation, per family.
     pub rules: Vec<Rule>,
-    /// Every route outside table `local`.
+    /// All routes except those of table `local`.
     pub routes: Vec<Route>,
-    /// The neighbors, where they were asked for.
+    /// Empty unless the observation includes neighbors.
     pub neighbors: Vec<Neighbor>,
-    /// The watched settings that are files.
+    /// The watched sysctls.
     pub sysctls: BTreeMap<SysctlName, String>,
-    /// How netfilter marks what comes from these addresses, where it was looked at.
+    /// The marks that netfilter sets on packets from these addresses, if they were read.
     pub marked: BTreeMap<IpAddr, Mark>,
 }
 
 impl Observed {
-    /// The link of this name.
     pub fn link_named(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|link| link.name == name)
     }
 
-    /// The links of the ENI with this Ethernet address: one, unless something is wrong.
+    /// The links of the ENI with this Ethernet address: exactly one on a healthy node.
     ///
-    /// A VLAN, bridge or macvlan on an ENI copies its address, so only devices count, and veths,
-    /// which are what a laboratory's ENIs are made of.
+    /// A VLAN, bridge or macvlan on an ENI has the same address, so only devices and veths count. The lab's ENIs are
+    /// veths.
     pub fn enis_with(&self, mac: Mac) -> Vec<&Link> {
         let fits = |link: &&Link| {
             link.mac == Some(mac)
@@ -492,14 +471,14 @@ impl Observed {
         self.links.values().filter(fits).collect()
     }
 
-    /// The host end whose alias is this key's. The link of a branch ENI carries its pod's as well.
+    /// The host end with the key in its alias. The VLAN link of a branch ENI has the same alias and does not count.
     pub fn link_of(&self, key: &PodKey) -> Option<&Link> {
         let alias = key.alias();
         let carries = |link: &&Link| link.alias.as_deref() == Some(alias.as_str());
         self.links.values().find(|link| carries(link) && !matches!(link.kind, LinkKind::Vlan(_)))
     }
 
-    /// How the rules for pods seem to be laid out: compactly if there is one that pods share.
+    /// The layout of the rules for pods: compact if a shared rule to pods exists.
     pub fn layout(&self) -> RuleLayout {
         let shared = [Family::V4, Family::V6].map(Rule::to_pods);
         let is_shared = |rule: &Rule| shared.iter().any(|shared| shared.is_twin_of(rule));
@@ -509,14 +488,14 @@ impl Observed {
         }
     }
 
-    /// The table by which a pod's packets leave, if a rule of its address alone says so.
+    /// The table for packets from a pod, according to the rule for this address alone.
     pub fn table_of(&self, pod: IpAddr) -> Option<TableId> {
         let leads =
             |rule: &&Rule| rule.pref == registry::PREF_FROM_POD && pod_of(rule) == Some(pod);
         self.rules.iter().find(leads).map(|rule| rule.table)
     }
 
-    /// The addresses that the host routes straight to this link, be they pods' in either layout.
+    /// The addresses that the host routes directly to this link, in either layout.
     pub fn routed_to(&self, dev: IfIndex) -> BTreeSet<IpAddr> {
         self.pod_routes()
             .filter(|route| route.dev == Some(dev))
@@ -524,19 +503,19 @@ impl Observed {
             .collect()
     }
 
-    /// Whether the host routes the address straight to a link that is none of these.
+    /// True if the host routes the address directly to a link for which `own` is false.
     pub fn routed_past(&self, address: IpAddr, own: impl Fn(IfIndex) -> bool) -> bool {
         self.pod_routes()
             .filter(|route| route.host_address() == Some(address))
             .any(|route| route.dev.is_some_and(|dev| !own(dev)))
     }
 
-    /// The routes of the tables in which routes to pods are, in either layout.
+    /// The routes in the tables for routes to pods, of either layout.
     fn pod_routes(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter().filter(|route| is_for_pods(route.table))
     }
 
-    /// Whether the route leads straight to a host end of some pod's veth pair, or is our own.
+    /// True if the route leads directly to a veth, or is our own host route.
     pub(crate) fn is_host_route(&self, route: &Route) -> bool {
         let veth = || {
             let link = route.dev.and_then(|dev| self.links.get(&dev));
@@ -550,14 +529,14 @@ impl Observed {
     }
 }
 
-/// The addresses that some rule or route for a pod still names: none of them may be given away.
+/// The addresses that a rule or route for a pod still names. They must not be assigned.
 pub fn addresses_in_use(observed: &Observed) -> BTreeSet<IpAddr> {
     let ruled = observed.rules.iter().filter_map(pod_of);
     let routes = observed.routes.iter().filter(|route| observed.is_host_route(route));
     ruled.chain(routes.filter_map(Route::host_address)).collect()
 }
 
-/// The pod address that a rule of one of the two pod priorities is about.
+/// The pod address of a rule with one of the two pod priorities.
 pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
     let Selector { src, dst, mark, iif, protocol, other } = &rule.selector;
     if mark.is_some() || iif.is_some() || protocol.is_some() || *other {
@@ -565,7 +544,7 @@ pub(crate) fn pod_of(rule: &Rule) -> Option<IpAddr> {
     }
     match rule.pref {
         registry::PREF_TO_POD if src.is_none() => dst.and_then(single),
-        // Older amazon-vpc-cni wrote one such rule for each CIDR of the VPC.
+        // Older versions of amazon-vpc-cni wrote one such rule for each CIDR of the VPC.
         registry::PREF_FROM_POD => src.and_then(single),
         _ => None,
     }
@@ -582,10 +561,10 @@ fn is_for_pods(table: TableId) -> bool {
 /// `IPPROTO_ICMPV6`.
 const ICMPV6: u8 = 58;
 
-/// The metric that the kernel gives an IPv6 route for which none is asked (`IP6_RT_PRIO_USER`).
+/// The kernel's metric for an IPv6 route that was added without one (`IP6_RT_PRIO_USER`).
 const V6_METRIC: u32 = 1024;
 
-/// A prefix as `ip` writes it: a single address without its length.
+/// A prefix as `ip` prints it: a single address without length.
 pub(crate) struct Short(pub(crate) IpNet);
 
 impl fmt::Display for Short {

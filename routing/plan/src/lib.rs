@@ -1,12 +1,12 @@
 //! Desired and observed host networking to ordered kernel operations.
 //!
-//! Pure: no socket, file, clock or environment. [`plan`] compares a [`NodeDesired`] with what was
-//! [`Observed`] and returns operations that carry every value their execution needs; an executor
-//! carries them out in order and decides nothing. [`pod`] holds the same for one pod, for the
-//! plugin. What an error number of the kernel means stands in [`outcome`], once for every executor.
+//! Pure: no socket, file, clock or environment. [`plan`] compares a [`NodeDesired`] with an [`Observed`] and returns
+//! operations. An operation carries every value that its execution needs. An executor runs them in order and decides
+//! nothing. [`pod`] plans one pod for the plugin. [`outcome`] interprets the kernel's error numbers for every
+//! executor.
 //!
-//! Ownership comes first: an object is removed only if it is provably ours (see `plan/orphans.rs`).
-//! Start reading at `plan.rs`; `tests/laws.rs` holds the laws that every plan obeys.
+//! Ownership comes first: an object is removed only if it is provably ours (see `plan/orphans.rs`). Start reading at
+//! `plan.rs`; `tests/laws.rs` tests the laws of every plan.
 
 mod branch;
 mod desired;

@@ -1,13 +1,13 @@
-//! What netfilter does to packets of pods: they leave the VPC with the node's address, by the
-//! primary ENI, and so do replies of node ports.
+//! SNAT and connection marks for pods. Traffic out of the VPC leaves with the node's address by the primary ENI, and
+//! so do replies of node ports.
 //!
-//! Pods' connections out of the VPC get a mark that routing rule 1024 sends to table main, and on
-//! their way out the primary ENI's address. What reaches the node by the primary ENI is marked as
-//! well: a node port's reply comes from a pod of any ENI, and must go back the same way.
+//! Connections of pods out of the VPC get a mark that routing rule 1024 sends to table main, and SNAT to the primary
+//! ENI's address. Packets that arrive by the primary ENI are marked as well: a node port's reply from a pod of
+//! another ENI must leave by the primary one.
 //!
-//! Two backends say the same: [`iptables`] with amazon-vpc-cni's own chains and comments, so that
-//! either takes over from the other without a gap, and [`nftables`] with a table of our own. Each
-//! plans whole rulesets, to be applied in one transaction, and touches nothing that is not ours.
+//! There are two backends. [`iptables`] uses amazon-vpc-cni's own chains and comments, so that each program takes
+//! over from the other without a gap. [`nftables`] uses a table of our own. Each plans whole rulesets for one
+//! transaction and changes only its own objects.
 
 mod choice;
 pub mod egress;
@@ -21,41 +21,40 @@ use config_model::Mark;
 use ipnet::Ipv4Net;
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
-/// What netfilter should do.
+/// The desired state of netfilter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatDesired {
-    /// The name of the primary ENI's link, as netfilter matches it.
+    /// The name of the primary ENI's link.
     pub primary_link: String,
-    /// The address that pods have outside of the VPC.
+    /// The source address of pods outside of the VPC.
     pub primary_address: Ipv4Addr,
-    /// The VPC's ranges: there pods keep their own addresses.
+    /// The VPC's ranges, in which pods keep their addresses.
     pub vpc: BTreeSet<Ipv4Net>,
-    /// Further ranges where they keep them: `AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS`.
+    /// Further ranges in which they keep them: `AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS`.
     pub excluded: BTreeSet<Ipv4Net>,
-    /// How source ports are chosen; `None` if somebody else translates
-    /// (`AWS_VPC_K8S_CNI_EXTERNALSNAT`).
+    /// Choice of source ports; `None` if another device translates (`AWS_VPC_K8S_CNI_EXTERNALSNAT`).
     pub snat: Option<Ports>,
-    /// Whether replies of node ports must leave by the primary ENI.
+    /// True if replies of node ports must leave by the primary ENI.
     pub node_ports: bool,
-    /// The mark of what must leave by the primary ENI: in the connection, and in its packets.
+    /// The mark of connections and packets that must leave by the primary ENI.
     pub mark: Mark,
-    /// What host veths begin with.
+    /// The prefix of host veths' names.
     pub veth_prefix: String,
 }
 
-/// How a connection that is translated gets its source port: `AWS_VPC_K8S_CNI_RANDOMIZESNAT`.
+/// The choice of the source port of a translated connection: `AWS_VPC_K8S_CNI_RANDOMIZESNAT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// Its own, if that is free.
+    /// The original port if it is free.
     Kept,
-    /// By a hash of its addresses and ports.
+    /// A hash of the addresses and ports.
     Hashed,
-    /// By chance.
+    /// A random port.
     Random,
 }
 
 impl Ports {
-    /// As `nft` says it, behind a translation.
+    /// The flags of an `nft` SNAT statement.
     fn flags(self) -> &'static str {
         match self {
             Self::Kept => "",
@@ -65,11 +64,11 @@ impl Ports {
     }
 }
 
-/// What the links of branch ENIs begin with.
+/// The prefix of branch ENIs' links.
 const VLAN_PREFIX: &str = "vlan";
 
 impl NatDesired {
-    /// Where pods keep their addresses, each once.
+    /// The ranges in which pods keep their addresses, each once. True marks an excluded range.
     fn exempt(&self) -> impl Iterator<Item = (Ipv4Net, bool)> {
         let excluded = self.excluded.difference(&self.vpc);
         let vpc = self.vpc.iter().map(|net| (net.trunc(), false));

@@ -1,10 +1,10 @@
-//! Operations, what the kernel's answers to them mean, and the order that executors keep.
+//! Operations, the meaning of the kernel's answers, and the order of execution.
 
 use crate::{IfIndex, Ipv4Conf, Ipv6Conf, LinkAddr, Neighbor, Route, Rule, SysctlName};
 use config_model::{EniId, Mac, registry};
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
-/// What an operation is for. A refusal stops the rest of its own subject and of no other.
+/// The object that an operation is for. A refusal stops the other operations of its own subject only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
     /// The primary ENI and what belongs to the node as a whole.
@@ -13,13 +13,12 @@ pub enum Subject {
     Eni(EniId),
     /// A pod's address: host route and rules.
     Address(IpAddr),
-    /// A link that may belong to no pod any more.
+    /// A link that may belong to no pod any longer.
     Link(IfIndex),
-    /// A rule that belongs to an ENI of before.
+    /// A rule of a former ENI or of a former layout.
     Leftover(Rule),
-    /// One setting that is a file.
     Sysctl(SysctlName),
-    /// The links that wait to be deleted.
+    /// The links of the reap group.
     Reap,
 }
 
@@ -37,12 +36,10 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A link as operations hold it: by number, with the name that it had, for people.
+/// A link in an operation. The kernel uses the index; the name is for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkRef {
-    /// What counts.
     pub index: IfIndex,
-    /// What is written in messages.
     pub name: String,
 }
 
@@ -58,16 +55,14 @@ impl fmt::Display for LinkRef {
     }
 }
 
-/// A VLAN link to be made.
+/// A VLAN link to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VlanLink {
-    /// Its number and its name.
     pub link: LinkRef,
-    /// The link that carries it.
+    /// The trunk's link.
     pub parent: LinkRef,
-    /// The number of the VLAN.
+    /// The VLAN id.
     pub vlan: u16,
-    /// Its Ethernet address.
     pub mac: Mac,
 }
 
@@ -78,21 +73,17 @@ impl fmt::Display for VlanLink {
     }
 }
 
-/// Every rule of one priority with one address, whatever its table and whoever made it.
+/// All rules of one priority with one address, whatever their table or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulePattern {
-    /// Those to the address.
+    /// Rules to the address.
     To {
-        /// The priority.
         pref: u32,
-        /// The address.
         address: IpAddr,
     },
-    /// Those from the address.
+    /// Rules from the address.
     From {
-        /// The priority.
         pref: u32,
-        /// The address.
         address: IpAddr,
     },
 }
@@ -106,46 +97,35 @@ impl fmt::Display for RulePattern {
     }
 }
 
-/// One thing to do to the kernel, with every value that it takes.
+/// One change of the kernel's state, with every value that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make a VLAN link, and bring it up.
+    /// Create a VLAN link and set it up.
     AddVlan(VlanLink),
-    /// Bring the link up.
     SetUp(LinkRef),
-    /// Set the link's MTU.
     SetMtu(LinkRef, u32),
-    /// Set the link's alias.
     SetAlias(LinkRef, String),
-    /// Put the link in a device group.
     SetGroup(LinkRef, u32),
-    /// Set one of the link's IPv4 settings.
     SetIpv4(LinkRef, Ipv4Conf, u32),
-    /// Set one of the link's IPv6 settings; by a file, so the link is found by name after all.
+    /// Set an IPv6 setting of the link. The file's path contains the link's name instead of its index.
     SetIpv6(LinkRef, Ipv6Conf, u32),
-    /// Delete the link.
     DeleteLink(LinkRef),
-    /// Delete every link of the device group.
+    /// Delete all links of the device group with one message.
     DeleteGroup(u32),
-    /// Add an address.
     AddAddress(LinkAddr),
-    /// Remove an address.
     DeleteAddress(LinkAddr),
-    /// Put a route in place, over any of the same table, destination and metric.
+    /// Add a route, or replace the one with the same table, destination and metric.
     ReplaceRoute(Route),
-    /// Add a route where none of the same table, destination and metric is.
+    /// Add a route; refused if one with the same table, destination and metric exists.
     AddRoute(Route),
-    /// Remove exactly this route.
     DeleteRoute(Route),
-    /// Add a rule.
     AddRule(Rule),
-    /// Remove exactly this rule; a twin stays.
+    /// Remove exactly this rule; an equal rule with another protocol stays.
     DeleteRule(Rule),
-    /// Remove all rules that fit.
+    /// Remove all matching rules.
     PurgeRules(RulePattern),
-    /// Put a neighbor in place.
+    /// Add or replace a neighbor entry.
     SetNeighbor(Neighbor),
-    /// Write a setting that is a file.
     WriteSysctl(SysctlName, String),
 }
 
@@ -175,22 +155,18 @@ impl fmt::Display for Action {
     }
 }
 
-/// An operation: what to do, and for what.
+/// An action with its subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// What it is for.
     pub subject: Subject,
-    /// What to do.
     pub action: Action,
 }
 
 impl Op {
-    /// An operation.
     pub fn new(subject: Subject, action: Action) -> Self {
         Self { subject, action }
     }
 
-    /// What it is for.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -202,7 +178,6 @@ impl fmt::Display for Op {
     }
 }
 
-/// An error number of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Errno(pub i32);
 
@@ -260,23 +235,23 @@ impl fmt::Display for Errno {
     }
 }
 
-/// What became of an action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The kernel did it.
+    /// The kernel changed its state.
     Changed,
-    /// It was so before.
+    /// The state was as desired before.
     AlreadySo,
-    /// Something else is in its place; the next observation decides.
+    /// Another object is in its place. The next observation decides.
     Conflict(Errno),
-    /// The kernel would not.
+    /// The kernel refused.
     Refused(Errno),
 }
 
-/// What the kernel's answer to an action means.
+/// Interprets the kernel's answer to an action.
 ///
-/// The table goes by object, not by number alone: EEXIST for a rule says that the same rule of the
-/// same protocol is there; for a route it can be another next hop on the same key.
+/// The meaning depends on the action. EEXIST for a rule means that the same rule with the same protocol exists. For a
+/// route it may be a different next hop for the same key.
 pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
     let Err(errno) = answer else { return Outcome::Changed };
     let gone = matches!(errno, Errno::ENOENT | Errno::ESRCH | Errno::ENODEV | Errno::EADDRNOTAVAIL);
@@ -293,7 +268,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         {
             Outcome::AlreadySo
         }
-        // What waits for its deletion may be deleted by another, as with its network namespace.
+        // Another process may delete a link of the reap group, for example with its network namespace.
         Action::SetGroup(_, registry::GROUP_REAP) if gone => Outcome::AlreadySo,
         Action::AddVlan(_)
         | Action::SetUp(_)
@@ -317,30 +292,27 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
     }
 }
 
-/// An operation that the kernel did not carry out.
+/// An operation that the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op}: {errno}")]
 pub struct Refused {
-    /// Which.
     pub op: Op,
-    /// Why.
     pub errno: Errno,
 }
 
-/// What became of a list of operations.
+/// The result of a list of operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// How many changed something.
+    /// Number of operations that changed something.
     pub changed: usize,
-    /// How many found it done.
+    /// Number of operations whose result existed before.
     pub already: usize,
-    /// How many were left out after a refusal within their subject.
+    /// Number of operations that were skipped after a refusal within their subject.
     pub skipped: usize,
-    /// Every refusal.
     pub refused: Vec<Refused>,
 }
 
-/// The bookkeeping of an executor: which subjects are stuck, and what became of each operation.
+/// Bookkeeping of an executor: the subjects with a refusal, and the results.
 #[derive(Clone, Debug, Default)]
 pub struct Execution {
     stuck: BTreeSet<Subject>,
@@ -348,14 +320,14 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Whether the operation is to be carried out; if not, it is counted as left out.
+    /// Returns true if the operation is to be executed. Otherwise it counts as skipped.
     pub fn admits(&mut self, op: &Op) -> bool {
         let free = !self.stuck.contains(&op.subject);
         self.applied.skipped += usize::from(!free);
         free
     }
 
-    /// Takes down the kernel's answer.
+    /// Records the kernel's answer.
     pub fn record(&mut self, op: &Op, answer: Result<(), Errno>) -> Outcome {
         let outcome = outcome(&op.action, answer);
         match outcome {
@@ -369,7 +341,6 @@ impl Execution {
         outcome
     }
 
-    /// What became of all.
     pub fn finish(self) -> Applied {
         self.applied
     }

@@ -1,4 +1,4 @@
-//! The node's plan: the order of the questions, and the answers that are not operations.
+//! The node's plan: the order of its parts, and the findings that are not operations.
 
 mod branches;
 mod eni;
@@ -19,28 +19,27 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// Ordered operations, and why some things must wait.
+/// Ordered operations, and findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, in this order.
+    /// The operations in their order.
     pub ops: Vec<Op>,
-    /// What cannot be done now, and what was left alone.
+    /// Obstacles, and objects that were left unchanged.
     pub notes: Vec<Note>,
-    /// The name of the primary ENI's link, if there is just one.
+    /// The name of the primary ENI's link; `None` unless there is exactly one.
     pub primary_link: Option<String>,
-    /// How netfilter should mark what comes from these addresses: see [`crate::nat::sources`]. All of it,
-    /// not what differs.
+    /// The mark of each address, for [`crate::nat::sources`]. The whole map, not the difference.
     pub marks: BTreeMap<Ipv4Addr, Mark>,
     found: BTreeSet<Subject>,
 }
 
 impl Plan {
-    /// Whether the observation showed this ENI fully as desired.
+    /// True if the observation showed this ENI fully as desired.
     pub fn ready(&self, eni: &EniId) -> bool {
         self.settled(&Subject::Eni(eni.clone()))
     }
 
-    /// Whether the observation showed the primary ENI and the node's own rules as desired.
+    /// True if the observation showed the primary ENI and the node's own rules as desired.
     pub fn node_ready(&self) -> bool {
         self.settled(&Subject::Node)
     }
@@ -54,46 +53,37 @@ impl Plan {
     }
 }
 
-/// Why a plan does not do something.
+/// A finding for which there is no operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// An ENI's link has not come up yet, or has gone.
+    /// An ENI's link has not come up yet, or is gone.
     LinkMissing {
-        /// Whose.
         subject: Subject,
-        /// By which it is looked for.
+        /// The address by which the link is searched.
         mac: Mac,
     },
-    /// Several links carry an ENI's address, so none is touched.
+    /// Several links have an ENI's Ethernet address, so none of them is changed.
     LinkAmbiguous {
-        /// Whose.
         subject: Subject,
-        /// The address.
         mac: Mac,
-        /// The links.
         links: Vec<IfIndex>,
     },
-    /// A confirmed pod has no host veth: nothing can lead to it.
+    /// A confirmed pod has no host veth, so the host cannot reach it.
     VethMissing {
-        /// Whose.
         key: PodKey,
-        /// The name that it should have.
+        /// The expected name.
         veth: String,
-        /// The address that leads nowhere.
         address: IpAddr,
     },
-    /// A confirmed pod's VLAN is carried for another pod.
+    /// Another pod uses the VLAN of a confirmed pod.
     VlanHeld {
-        /// Whose.
         key: PodKey,
-        /// Which.
         vlan: u16,
-        /// The other.
+        /// The key of the other pod.
         by: PodKey,
     },
-    /// A link in the group of those to be deleted is not ours, so the group is not deleted as one.
+    /// A foreign link is in the reap group, so the group is not deleted as a whole.
     ForeignInReapGroup {
-        /// Which link.
         link: IfIndex,
     },
 }
@@ -121,16 +111,15 @@ impl fmt::Display for Note {
     }
 }
 
-/// Compares and orders.
+/// Compares the two states and orders the operations.
 ///
-/// Within a subject what is new is made before what it replaces is removed. No subject needs another
-/// to have been carried out.
+/// Within a subject, the replacement comes before the removal. Subjects do not depend on each other.
 pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     node::plan(&mut plan, desired, observed);
     sysctls(&mut plan, desired, observed);
     shared::add(&mut plan, desired, observed);
-    // Pods first: a stale rule that leads to an empty table does no harm until the table is filled.
+    // Pods come before ENIs: a stale rule to an empty table is harmless until the table has routes.
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         pods::plan(&mut plan, pod, desired, observed);
     }
@@ -149,10 +138,10 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
 
 fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     for (name, value) in &desired.sysctls {
-        // One that is not seen this kernel does not have.
+        // A sysctl that was not observed does not exist in this kernel.
         if observed.sysctls.get(name).is_some_and(|there| there != value) {
-            // A node that begins to forward forgets what routers told it, its default route among
-            // it, unless the primary link has been set to listen on by then.
+            // A node that starts to forward IPv6 drops the routes of router advertisements, its default route
+            // included. The primary link must have accept_ra = 2 before.
             let subject = match name.as_str() {
                 FORWARDING_V6 => Subject::Node,
                 _ => Subject::Sysctl(name.clone()),
@@ -162,7 +151,6 @@ fn sysctls(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     }
 }
 
-/// The link of an ENI.
 fn link_of_eni<'a>(
     plan: &mut Plan,
     subject: &Subject,
@@ -185,14 +173,14 @@ fn link_of_eni<'a>(
     None
 }
 
-/// Sees to it that `route` is the one that counts for its table, destination and metric.
+/// Makes `route` the effective one for its table, destination and metric.
 fn place(plan: &mut Plan, subject: &Subject, route: Route, observed: &Observed) {
     let rivals =
         |other: &&Route| other.plain && (other.table, other.dst) == (route.table, route.dst);
     let rivals = || observed.routes.iter().filter(rivals);
     let same_key: Vec<&Route> = rivals().filter(|other| other.metric == route.metric).collect();
-    // The kernel takes the first of a key, and the lowest metric: what stands before ours hides it.
-    // Ours of IPv4 have the lowest there is; of IPv6 the kernel takes none that low.
+    // The kernel uses the first route of a key, and the lowest metric. IPv4 routes of ours have the lowest metric;
+    // for IPv6 the kernel accepts none that low.
     let better = rivals().filter(|other| other.metric < route.metric);
     let hiding: Vec<Route> = match same_key.iter().position(|other| other.leads_as(&route)) {
         None => {
@@ -206,15 +194,15 @@ fn place(plan: &mut Plan, subject: &Subject, route: Route, observed: &Observed) 
     }
 }
 
-/// Adds the rule unless it, or its twin by another maker, is there.
+/// Adds the rule unless it or an equal rule with another protocol exists.
 fn ensure(plan: &mut Plan, subject: &Subject, rule: Rule, observed: &Observed) {
     if !observed.rules.iter().any(|other| other.is_twin_of(&rule)) {
         plan.push(subject.clone(), Action::AddRule(rule));
     }
 }
 
-/// Removes every rule that is `stale`, each twin by itself. The last goes first: the one that the
-/// kernel follows now goes when nothing stale is left to take its place.
+/// Removes every rule for which `stale` is true. The last one goes first, so that the rule in effect is removed only
+/// when no other stale rule can replace it.
 fn remove_rules(
     plan: &mut Plan,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! One pod's plumbing, as the plugin builds, checks and removes it.
+//! One pod's links, addresses, routes and rules, as the plugin builds, checks and removes them.
 
 mod check;
 
@@ -14,47 +14,41 @@ use config_model::{Mac, PodKey, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everything that decides how one pod interface is plumbed.
+/// All inputs for one pod interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodNet {
-    /// Which interface; its `ifname` is the name within the pod.
+    /// Its `ifname` is the interface's name in the pod.
     pub key: PodKey,
     /// The name of the host end.
     pub veth: VethName,
-    /// Its number among the pod's interfaces: 0 has the pod's default route in table main, the
-    /// others have tables of their own.
+    /// Number among the pod's interfaces: 0 has the default route of table main, the others have tables of their own.
     pub number: u8,
-    /// Its address.
     pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
-    /// How the host's rules for pods are laid out. One with a branch ENI has its own either way.
+    /// Layout of the host's rules for pods. A pod with a branch ENI has rules of its own in either layout.
     pub layout: RuleLayout,
-    /// Largest packet in bytes, of both ends.
+    /// MTU of both ends in bytes.
     pub mtu: u32,
-    /// Its branch ENI, whose table is then `table`.
+    /// Its branch ENI, whose table is `table`.
     pub branch: Option<Branch>,
 }
 
-/// One end of a veth pair to be made.
+/// One end of a veth pair to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethEnd {
-    /// Its name.
     pub name: String,
-    /// Its Ethernet address.
     pub mac: Mac,
-    /// Largest packet in bytes.
+    /// In bytes.
     pub mtu: u32,
 }
 
-/// A veth pair to be made, each end in its final namespace; the host end is made up.
+/// A veth pair to create, each end in its final namespace. The host end is created up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethPair {
-    /// The host end.
     pub host: VethEnd,
-    /// The host end's number; `None` leaves it to the kernel.
+    /// The host end's index; the kernel chooses it if `None`.
     pub host_index: Option<IfIndex>,
-    /// The pod's end.
     pub pod: VethEnd,
 }
 
@@ -65,7 +59,7 @@ impl PodNet {
         gateway(Family::of(self.address), self.number)
     }
 
-    /// The links to make. Both addresses should be locally administered: then udev lets them be.
+    /// The links to create. Both addresses should be locally administered: udev does not change those.
     pub fn veth_pair(&self, host_mac: Mac, pod_mac: Mac) -> VethPair {
         let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: self.mtu };
         VethPair {
@@ -75,7 +69,7 @@ impl PodNet {
         }
     }
 
-    /// What to do in the pod's namespace once the links are there.
+    /// Operations in the pod's namespace after the links exist.
     pub fn pod_batch(&self, pod_end: IfIndex, host_mac: Mac) -> Vec<Op> {
         let link = LinkRef { index: pod_end, name: self.key.ifname.clone() };
         let built = [
@@ -88,8 +82,8 @@ impl PodNet {
         self.ops(built.into_iter().chain(self.rule_in_pod().map(Action::AddRule)))
     }
 
-    /// What to do in the host's namespace once the links are there: the alias first, so that
-    /// whatever is left after a crash can be recognised.
+    /// Operations on the host after the links exist. The alias comes first, so that the link is recognized after a
+    /// crash.
     pub fn host_batch(&self, host_end: IfIndex) -> Vec<Op> {
         let link = LinkRef { index: host_end, name: self.veth.as_str().to_owned() };
         let rules = self.rules().into_iter().map(Action::AddRule);
@@ -101,8 +95,7 @@ impl PodNet {
         self.ops([alias].into_iter().chain(loose).chain(gateway).chain([route]).chain(rules))
     }
 
-    /// What takes back a build that failed, whatever part of it was done. The link takes its
-    /// routes along.
+    /// Undoes a failed build, however far it got. The link's routes disappear with it.
     pub fn undo_batch(&self, host_end: Option<IfIndex>) -> Vec<Op> {
         let name = self.veth.as_str().to_owned();
         let link = host_end.map(|index| Action::DeleteLink(LinkRef { index, name }));
@@ -116,8 +109,8 @@ impl PodNet {
         Route::on_link(table, self.address, host_end)
     }
 
-    /// The host's rules that the pod is built with. Where pods share the one to them, it may be
-    /// there; the one from this pod lasts until the daemon has seen that a shared one does the same.
+    /// The host's rules with which the pod is built. A shared rule to pods may exist already. The pod's own rule from
+    /// it remains until the daemon observes a shared rule with the same effect.
     pub fn rules(&self) -> Vec<Rule> {
         if let Some(branch) = &self.branch {
             return branch.rules(self.address, self.veth.as_str(), &branch.link_name());
@@ -131,7 +124,7 @@ impl PodNet {
         }
     }
 
-    /// What to do for the link that carries the pod's branch, before the host's batch.
+    /// Operations for the VLAN link of the pod's branch, before the host's batch.
     pub fn branch_batch(&self, carrier: &Carrier) -> Vec<Op> {
         let routes = self.branch.iter().flat_map(|branch| branch.routes(carrier.link.index));
         self.ops(carrier.actions.iter().cloned().chain(routes.map(Action::ReplaceRoute)))
@@ -141,7 +134,7 @@ impl PodNet {
         host_address(self.gateway(), dev)
     }
 
-    /// The pod's own table for this interface.
+    /// The table in the pod for this interface.
     fn pod_table(&self) -> TableId {
         if self.number == 0 { TableId::MAIN } else { TableId(u32::from(self.number)) }
     }
@@ -163,7 +156,7 @@ impl PodNet {
         Neighbor { dev, address: self.gateway(), mac: Some(mac), permanent: true }
     }
 
-    /// What leaves by a further interface's address goes by that interface.
+    /// Sends packets from a further interface's address by that interface.
     pub(crate) fn rule_in_pod(&self) -> Option<Rule> {
         let from = Selector::from(self.address);
         (self.number > 0).then(|| Rule::ours(registry::PREF_IN_POD, from, self.pod_table()))
@@ -189,9 +182,8 @@ pub(crate) fn gateway(family: Family, number: u8) -> IpAddr {
     }
 }
 
-/// The gateway's address on the host end, for IPv6 only: the host asks for the pod's Ethernet
-/// address from a link-local address, and one of the kernel's own would first be tried for
-/// duplicates a second long.
+/// The gateway's address on the host end, for IPv6 only. The host solicits the pod's Ethernet address from a
+/// link-local address. The kernel would check an address of its own for duplicates for a second first.
 pub(crate) fn host_address(gateway: IpAddr, dev: IfIndex) -> Option<LinkAddr> {
     let IpAddr::V6(gateway) = gateway else { return None };
     let address = IpNet::V6(Ipv6Net::new_assert(gateway, LINK_LOCAL_BITS));
@@ -199,9 +191,8 @@ pub(crate) fn host_address(gateway: IpAddr, dev: IfIndex) -> Option<LinkAddr> {
     Some(LinkAddr { dev, address, peer: None, global, secondary, noprefixroute })
 }
 
-/// What a DEL does for one address in the host's namespace, however rules are laid out: every rule
-/// of the pod alone, and the host routes if they lead to `host_end`, the link that carries the pod's
-/// own key.
+/// Operations of a DEL for one address on the host, in either layout. All rules of the pod alone are removed, and the
+/// host routes if they lead to `host_end`, the link with the pod's own key.
 pub fn removal(address: IpAddr, host_end: Option<IfIndex>) -> Vec<Op> {
     let routes = host_end.into_iter().flat_map(|dev| {
         [RuleLayout::PerPod, RuleLayout::Compact].map(|layout| {
@@ -216,8 +207,8 @@ pub fn removal(address: IpAddr, host_end: Option<IfIndex>) -> Vec<Op> {
         .collect()
 }
 
-/// Hands the host end of a pod that is gone to the daemon, which deletes such links in groups:
-/// one deletion costs a grace period of the kernel, however many links it takes.
+/// Moves the host end of a deleted pod to the reap group. The daemon deletes such links together: one deletion costs
+/// a grace period of the kernel, however many links it removes.
 pub fn retire(host_end: &Link) -> Op {
     let action = Action::SetGroup(LinkRef::from(host_end), registry::GROUP_REAP);
     Op::new(Subject::Link(host_end.index), action)

@@ -1,5 +1,5 @@
-//! The laws, for pods with branch ENIs: a plan converges, rests, resumes after a cut or a fault,
-//! and spares what is not ours; and how the kernel then sends what comes and goes.
+//! The laws for pods with branch ENIs: a plan converges, rests, resumes after a cut or a fault, and spares foreign
+//! objects. Also the routes of the pods' packets.
 
 use config_model::{Mac, PodName, RuleLayout, TableId, registry};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
@@ -21,11 +21,11 @@ const TRUNK: u8 = 2;
 enum Mess {
     /// A VLAN link of a pod that is gone.
     OrphanVlan { vlan: u16, doomed: bool },
-    /// A VLAN link of nobody, where a pod's should be.
+    /// A VLAN link without an alias that takes the VLAN of a pod.
     Squatter { vlan: u16, right_mac: bool },
     /// A rule of the branches' form, of ours or of somebody else's.
     Incoming { name: usize, table: u32, protocol: u8 },
-    /// What a pod that was built the other way would have.
+    /// The rules and routes of the other mode for a pod.
     OtherWay { pod: usize },
     /// A link taken down.
     Down { link: usize },
@@ -159,7 +159,7 @@ fn spoil(kernel: &mut FakeKernel, desired: &NodeDesired, mess: &Mess, foreign: &
             let selector = Selector::incoming(names[name]);
             let rule = Rule::ours(registry::PREF_BRANCH, selector, TableId(table));
             let rule = Rule { protocol, family: family(), ..rule };
-            // What comes in by a pod's own links is the pod's alone.
+            // Only this pod's packets match rules for its links.
             let of_pods = name < 2;
             if attempt(kernel, Action::AddRule(rule.clone())) && protocol == 4 && !of_pods {
                 foreign.push(rule);
@@ -179,7 +179,7 @@ fn spoil(kernel: &mut FakeKernel, desired: &NodeDesired, mess: &Mess, foreign: &
             }
         }
         Mess::Lost { index } => {
-            // Who takes the node's own addresses away is beyond what a plan must bear.
+            // A plan cannot repair the node's own addresses.
             let rules = kernel.state.rules.iter().filter(|rule| rule.table != TableId::LOCAL);
             let rules = rules.filter(|rule| rule.protocol != 2);
             let rules: Vec<Rule> = rules.cloned().collect();
@@ -286,7 +286,7 @@ proptest! {
     }
 }
 
-/// What anyone would ask of the node, without a look at the planner.
+/// Requirements on the node that do not use the planner.
 fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
     let known = |name: &str| {
         let names = desired.branches.iter().map(|pod| pod.key.alias());
@@ -327,7 +327,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     Ok(())
 }
 
-/// Whatever comes in by the branch reaches the pod, and whatever the pod sends leaves by the branch.
+/// Packets from the branch reach the pod, and packets from the pod leave by the branch.
 fn is_connected(state: &Observed, pod: &BranchDesired) -> bool {
     let Some(veth) = state.link_of(&pod.key) else { return false };
     let carries = |link: &&routing_plan::Link| {

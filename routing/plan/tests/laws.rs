@@ -1,8 +1,8 @@
-//! The laws that every plan obeys, on kernels in any state and with faults anywhere.
+//! The laws of every plan, on kernels in any state and with faults at any step.
 //!
-//! It *converges*: carried out, it leads to what is desired. It *rests*: then there is nothing to
-//! do. It *resumes*: cut off anywhere, the next plan converges. It *spares* what is not ours. And
-//! no pod that is connected before and after is cut off at any step.
+//! It *converges*: applied, it leads to the desired state. It *rests*: the next plan is empty. It *resumes*: after an
+//! interruption at any step, the next plan converges. It *spares* foreign objects. It never disconnects a pod that is
+//! connected before and after.
 
 use config_model::{Mac, Mark, RuleLayout, TableId, registry};
 use ipnet::IpNet;
@@ -23,16 +23,16 @@ use tests_support::{
     pod_is_connected,
 };
 
-/// One thing that is wrong, foreign or in the way.
+/// One drifted, foreign or conflicting object.
 #[derive(Clone, Debug)]
 enum Mess {
-    /// What a pod's ADD builds, by any maker, for a pod that may be desired or not.
+    /// The result of a pod's ADD with any protocol number, for a pod that may be desired or not.
     BuiltPod { n: u8, i: u8, protocol: u8, wrong_table: bool },
-    /// What a pod's ADD builds where pods share rules.
+    /// The result of a pod's ADD with layout compact.
     BuiltCompact { n: u8, i: u8 },
     /// A rule that pods share: to all of them, or from a prefix or a mark to the table of some ENI.
     Shared { kind: u8, n: u8, table: u8 },
-    /// An address whose packets netfilter does not mark any more.
+    /// An address whose packets netfilter no longer marks.
     Unmarked { address: usize },
     /// A rule of a pod priority for an address of an ENI.
     StrayRule { n: u8, host: u8, table: u8, to: bool, protocol: u8 },
@@ -40,9 +40,9 @@ enum Mess {
     StrayRoute { n: u8, host: u8, link: usize, metric: u32, protocol: u8 },
     /// A second route of a key, in front of or behind what is there.
     Appended { route: usize, link: usize },
-    /// What a DHCP client does.
+    /// The address and routes of a DHCP client.
     Dhcp { n: u8, metric: u32, host: u8 },
-    /// An ENI's table filled by somebody.
+    /// Routes of another program in an ENI's table.
     TableRoute { n: u8, link: usize, metric: u32, protocol: u8 },
     /// A former ENI's rule.
     FormerEni { host: u8, protocol: u8 },
@@ -50,17 +50,17 @@ enum Mess {
     Marked { value: u32, protocol: u8 },
     /// A rule for an external Service.
     External { number: u8, protocol: u8 },
-    /// A veth with the alias of a pod that nobody knows.
+    /// A veth with the alias of an unknown pod.
     OrphanVeth { id: u8, doomed: bool },
-    /// A living pod's veth put among those to be deleted.
+    /// A running pod's veth in the reap group.
     DoomedPod { pod: usize },
-    /// Something of somebody else.
+    /// A foreign object.
     Foreign { kind: u8, host: u8 },
-    /// What an ADD builds for the other family, where pods are of IPv6.
+    /// The second address of an IPv6 pod.
     Leased { pod: usize },
-    /// A route to such an address by some link: of an ADD that was cut off, or somebody's.
+    /// A route to a second IPv4 address by some link, of an interrupted ADD or another program.
     StrayLease { host: u8, link: usize, protocol: u8 },
-    /// What leads to the address of the other family that goes with an IPv4 address.
+    /// A route to the second address of an IPv4 address.
     StrayEgress { n: u8, host: u8, link: usize },
     /// A link taken down.
     Down { link: usize },
@@ -118,7 +118,7 @@ struct World {
     foreign: Vec<Foreign>,
 }
 
-/// What must be there unchanged afterwards.
+/// An object that must be unchanged afterwards.
 #[derive(Clone, Debug, PartialEq)]
 enum Foreign {
     Rule(Rule),
@@ -135,7 +135,7 @@ fn world() -> impl Strategy<Value = World> {
     let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), once, layout(), any::<bool>());
     (family, pods, flags, vec(mess(), 0..14)).prop_map(
         |(family, pods, (flags, attached, once, layout, egress), messes)| {
-            // What the test asks of this world, it asks right after.
+            // The test uses this family for the world.
             speak(family);
             let pods: Vec<PodDesired> = pods
                 .into_iter()
@@ -174,14 +174,14 @@ fn build(
         force(&mut kernel, Action::SetAlias(link(veth), pod.key.alias()));
     }
     if let Some(layout) = once {
-        // As the daemon of before left it, with the other setting or the same.
+        // The result of an earlier daemon, with the other layout or the same.
         settle(&NodeDesired { layout, ..desired.clone() }, &mut kernel);
     }
     let mut foreign = Vec::new();
     for mess in messes {
         spoil(&mut kernel, &mut desired, mess, &mut foreign);
     }
-    // What a later mess destroyed itself, no plan can spare.
+    // No plan can spare an object that a later mess destroyed.
     foreign.retain(|thing| is_there(thing, &kernel.state));
     kernel.calls.clear();
     World { desired, kernel, foreign }
@@ -256,7 +256,7 @@ fn spoil(
             else {
                 return;
             };
-            // Only where it stands in our way, and only over a link that carries routes.
+            // Only routes that hide ours, and only over a link that is up.
             let ours = route.protocol == registry::ROUTE_PROTOCOL;
             if ours && route.gateway.is_none() && kernel.state.links[&dev].up {
                 kernel.append_route(Route { dev: Some(dev), ..route });
@@ -488,8 +488,8 @@ proptest! {
         faults in vec((0_usize..40, Just(Errno::EPERM)), 0..4),
     ) {
         let World { desired, mut kernel, foreign: _ } = world;
-        // A rule that sends a pod to another ENI's empty table does no harm until the table is
-        // filled; if its removal is refused, that pod is lost to whoever made the rule.
+        // A rule that sends a pod to another ENI's empty table does no harm until the table is filled. If its removal
+        // is refused, that pod is disconnected by the rule's owner.
         let misled = |pod: &PodDesired| kernel.state.rules.iter().any(|rule| {
             let takes = rule.selector.src.is_some_and(|net| net.contains(&pod.address))
                 || rule.selector.mark.is_some_and(|mark| mark.mask == registry::SOURCE_MARKS);
@@ -506,7 +506,7 @@ proptest! {
                 .collect()
         };
         let mut must_stay = connected(&kernel.state);
-        // Who is cut off in the end by something that no plan may repair is not counted.
+        // Pods that are disconnected in the end by an object that no plan may repair do not count.
         let mut undisturbed = kernel.clone();
         settle(&desired, &mut undisturbed);
         let after = connected(&undisturbed.state);
@@ -580,7 +580,7 @@ proptest! {
     }
 }
 
-/// A plan and what netfilter is told of it.
+/// Applies a plan and its marks of netfilter.
 fn carry_out(next: &Plan, kernel: &mut FakeKernel) -> Applied {
     let applied = kernel.apply(&next.ops);
     mark(next, kernel);
@@ -593,7 +593,7 @@ fn mark(next: &Plan, kernel: &mut FakeKernel) {
         next.marks.iter().map(|(address, mark)| ((*address).into(), *mark)).collect();
 }
 
-/// As many passes as a change of the layout takes.
+/// Applies the number of passes that a change of the layout needs.
 fn settle(desired: &NodeDesired, kernel: &mut FakeKernel) {
     for _ in 0..PASSES {
         let next = plan(desired, &kernel.observe());
@@ -601,8 +601,8 @@ fn settle(desired: &NodeDesired, kernel: &mut FakeKernel) {
     }
 }
 
-/// The first adds what pods will share or have for themselves, the second sees it and removes what it
-/// replaces; netfilter's marks follow a plan, so what rests on them comes one later.
+/// The first pass adds rules. The second observes them and removes those that they replace. Marks of netfilter follow
+/// a plan, so removals that depend on them need a third pass.
 const PASSES: usize = 3;
 
 fn pod_net(pod: &PodDesired, layout: RuleLayout) -> pod::PodNet {
@@ -618,7 +618,7 @@ fn pod_net(pod: &PodDesired, layout: RuleLayout) -> pod::PodNet {
     }
 }
 
-/// Whether anything is there that only the compact layout has.
+/// True if an object of layout compact exists.
 fn has_shared(state: &Observed) -> bool {
     let of_table = |rule: &&Rule| rule.table == TableId::PODS;
     let of_prefix = |rule: &&Rule| {
@@ -629,7 +629,7 @@ fn has_shared(state: &Observed) -> bool {
         || state.routes.iter().any(|route| route.table == TableId::PODS)
 }
 
-/// What anyone would ask of the node, without a look at the planner.
+/// Requirements on the node that do not use the planner.
 fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
     for eni in &desired.enis {
         let Some(link) = state.links.values().find(|link| link.mac == Some(eni.mac)) else {
@@ -683,7 +683,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     Ok(())
 }
 
-/// What leads to pods by their second addresses, and that nothing of ours leads to others.
+/// Checks the routes to second addresses of pods, and that ours lead to no others.
 fn assert_other_family(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
     let mut held = BTreeSet::new();
     for pod in desired.pods.iter() {
@@ -717,12 +717,12 @@ fn assert_other_family(desired: &NodeDesired, state: &Observed) -> Result<(), Te
     Ok(())
 }
 
-/// What an ADD takes for an IPv6 pod.
+/// The lease of an IPv6 pod.
 fn leased(host: u8) -> Egress {
     Egress { address: std::net::Ipv4Addr::new(169, 254, 172, host).into() }
 }
 
-/// What goes with an IPv4 pod's address.
+/// The second address of an IPv4 pod.
 fn egress_of(address: std::net::IpAddr) -> Option<Egress> {
     match address {
         std::net::IpAddr::V4(own) => Some(Egress { address: egress::v6_of(own).into() }),

@@ -1,4 +1,4 @@
-//! Which backend speaks, and what the others have to take back.
+//! The choice of the backend, and the removal of the others' rules.
 
 use super::{
     NatDesired,
@@ -6,22 +6,21 @@ use super::{
     nftables::{self, Listed, Part},
 };
 
-/// Who writes the rules.
+/// The tool that writes the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
     /// `iptables-legacy`: the kernel's older tables.
     IptablesLegacy,
-    /// `iptables-nft`: iptables' words in nftables' tables.
+    /// `iptables-nft`: iptables' syntax on nftables' tables.
     IptablesNft,
-    /// A table of our own, and nothing else.
+    /// A table of our own with `nft`.
     Nftables,
 }
 
 impl Backend {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::IptablesLegacy, Self::IptablesNft, Self::Nftables];
 
-    /// Its word in settings, metrics and logs.
+    /// The name in settings, metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::IptablesLegacy => "iptables-legacy",
@@ -31,39 +30,38 @@ impl Backend {
     }
 }
 
-/// What netfilter shows by each of its tools. `None` is a tool that the node does not have.
+/// The state of netfilter as each tool lists it. `None` means that the node lacks the tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Netfilter {
-    /// By `iptables-legacy-save`.
+    /// The output of `iptables-legacy-save`.
     pub legacy: Option<Saved>,
-    /// By `iptables-nft-save`.
+    /// The output of `iptables-nft-save`.
     pub nft: Option<Saved>,
-    /// By `nft`.
+    /// The output of `nft`.
     pub nftables: Option<Tables>,
 }
 
-/// Tables of nftables that concern us.
+/// The relevant tables of nftables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Ours, if it is there.
+    /// Our table; `None` if it does not exist.
     pub ours: Option<Listed>,
-    /// Whether amazon-vpc-cni's is there.
+    /// True if amazon-vpc-cni's table exists.
     pub predecessor: bool,
 }
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// By whom.
     pub backend: Backend,
-    /// What its tool is fed with.
+    /// The standard input of the tool.
     pub script: String,
 }
 
-/// The backend that fits what the node uses; `None` if it has none of the tools.
+/// The backend that fits the node's other rules; `None` if the node has no tool.
 ///
-/// Where others write legacy rules we do so too: of two translations by different tools the one
-/// that comes first is done, and nobody could tell which.
+/// If other programs write legacy rules, the legacy backend is chosen. With two tools the kernel applies the
+/// translation that comes first, and their order is not defined.
 pub fn fitting(seen: &Netfilter) -> Option<Backend> {
     let foreign = |saved: &Option<Saved>| saved.as_ref().is_some_and(iptables::has_foreign_rules);
     if foreign(&seen.legacy) {
@@ -74,7 +72,7 @@ pub fn fitting(seen: &Netfilter) -> Option<Backend> {
 }
 
 impl Netfilter {
-    /// Whether the node has the backend's tool.
+    /// True if the node has the backend's tool.
     pub fn has(&self, backend: Backend) -> bool {
         match backend {
             Backend::IptablesLegacy => self.legacy.is_some(),
@@ -84,9 +82,9 @@ impl Netfilter {
     }
 }
 
-/// The transactions that make netfilter do as desired, by that backend; beside iptables the table of
-/// nftables says what iptables cannot. The chosen one comes first: a packet in between meets the
-/// rules twice, and never not at all.
+/// The transactions that lead to the desired state with the chosen backend. With iptables, the table of nftables
+/// holds the rule that iptables cannot express. The chosen backend comes first: a packet in between matches rules
+/// twice, but never none.
 pub fn plan(desired: Option<&NatDesired>, chosen: Backend, seen: &Netfilter) -> Vec<Change> {
     let mut order = Backend::ALL;
     order.sort_by_key(|backend| *backend != chosen);

@@ -1,9 +1,8 @@
-//! How pods leave the node by their addresses of the other family: with the node's own. One table of
-//! nftables for each family, beside whatever backend says the rest, since none of iptables' chains is
-//! about these addresses.
+//! SNAT for dual egress: pods' second addresses are translated to the node's. Each family has one table of nftables,
+//! besides the chosen backend, since no chain of iptables handles these addresses.
 //!
-//! Pods know each other by the addresses of their own family. By these nobody but the node reaches
-//! them, so that what holds for a pod's address, holds for the pod.
+//! Pods reach each other by the addresses of their own family. Only the node reaches their second addresses, so rules
+//! for a pod's own address suffice.
 
 use super::{
     Ports,
@@ -13,28 +12,28 @@ use crate::{Family, egress::range};
 use ipnet::IpNet;
 use std::fmt::Write as _;
 
-/// The table of family `ip` or `ip6`. All of it is ours.
+/// The table, of family `ip` or `ip6`. Its whole content is ours.
 pub const TABLE: &str = "ferrule-egress";
 
-/// The tables as they are, if they are there.
+/// The observed tables; `None` for a table that does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// Of family `ip`.
+    /// Family `ip`.
     pub v4: Option<Listed>,
-    /// Of family `ip6`.
+    /// Family `ip6`.
     pub v6: Option<Listed>,
 }
 
-/// What is translated.
+/// The desired translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
     /// The family of the destinations.
     pub family: Family,
-    /// How a connection gets its source port.
+    /// The choice of source ports.
     pub ports: Ports,
 }
 
-/// What has to be fed to `nft -f -` so that this is translated and nothing else; `None` if it is so.
+/// The input of `nft -f -` that leads to exactly this translation; `None` if nothing differs.
 pub fn plan(desired: Option<Egress>, there: &Tables) -> Option<String> {
     let mut script = String::new();
     for (family, listed) in [(Family::V4, &there.v4), (Family::V6, &there.v6)] {
@@ -56,7 +55,7 @@ pub fn plan(desired: Option<Egress>, there: &Tables) -> Option<String> {
     (!script.is_empty()).then_some(script)
 }
 
-/// As `nft` calls the family.
+/// The family's keyword in `nft`.
 pub fn word(family: Family) -> &'static str {
     match family {
         Family::V4 => "ip",
@@ -91,9 +90,9 @@ fn chains(Egress { family, ports }: Egress) -> Vec<Chain> {
     ]
 }
 
-/// Where packets are filtered that pass through.
+/// Priority of `filter` in hook forward.
 const FILTER: i32 = 0;
-/// Where sources are translated.
+/// Priority of `srcnat` in hook postrouting.
 const SNAT: i32 = 100;
 
 #[cfg(test)]

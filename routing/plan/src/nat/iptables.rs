@@ -1,8 +1,8 @@
-//! The rules as amazon-vpc-cni writes them, by `iptables-restore`.
+//! The rules of amazon-vpc-cni, written with `iptables-restore`.
 //!
-//! Observed is what `iptables-save` prints; both variants, legacy and nft, print the same. Chains
-//! that begin with [`SNAT_CHAIN`] or [`MARK_CHAIN`] are ours whole; in the kernel's own chains a
-//! rule is ours if it says one of amazon-vpc-cni's comments or jumps into a chain of ours.
+//! The observed state is the output of `iptables-save`, which is the same for the variants legacy and nft. Chains
+//! with the prefix [`SNAT_CHAIN`] or [`MARK_CHAIN`] are ours. In the kernel's own chains a rule is ours if it has one
+//! of amazon-vpc-cni's comments or jumps into a chain of ours.
 
 mod saved;
 
@@ -12,9 +12,9 @@ use super::{NatDesired, Ports, VLAN_PREFIX};
 use config_model::Mark;
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// What the names of chains with SNAT rules begin with.
+/// The prefix of chains with SNAT rules.
 pub const SNAT_CHAIN: &str = "AWS-SNAT-CHAIN-";
-/// What the names of chains with connmark rules begin with.
+/// The prefix of chains with connmark rules.
 pub const MARK_CHAIN: &str = "AWS-CONNMARK-CHAIN-";
 
 const JUMP_TO_SNAT: &str = "AWS SNAT CHAIN";
@@ -25,23 +25,22 @@ const MARK_EXEMPT: &str = "AWS CONNMARK CHAIN";
 const MARK: &str = "AWS, CONNMARK";
 const PRIMARY: &str = "AWS, primary ENI";
 
-/// Comments of ours that a rule in one of the kernel's chains may carry.
+/// Our comments on rules in the kernel's chains.
 const COMMENTS: &[&str] = &[JUMP_TO_SNAT, JUMP_TO_MARK, MARK, PRIMARY];
 
-/// The chain that kube-proxy translates in. What comes after it sees the pod, not the Service.
+/// The chain in which kube-proxy translates. Later rules match the address of the pod and not that of the Service.
 const KUBE_PROXY: &str = "KUBE-SERVICES";
 
-/// Rules of one table: chains of ours, and rules of ours in chains of the kernel's, by chain.
+/// The desired rules of one table: our chains, and our rules in the kernel's chains, by chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     chains: BTreeMap<String, Vec<String>>,
     rules: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// What has to be fed to `iptables-restore --noflush` so that netfilter does as desired; `None` if
-/// it does.
+/// The input of `iptables-restore --noflush` that leads to the desired state; `None` if nothing differs.
 ///
-/// With `desired` absent everything of ours goes.
+/// Without `desired`, everything of ours is removed.
 pub fn plan(desired: Option<&NatDesired>, saved: &Saved) -> Option<String> {
     let wanted = desired.map(wanted).unwrap_or_default();
     let none = SavedTable::default();
@@ -61,7 +60,7 @@ const NAT: &str = "nat";
 const MANGLE: &str = "mangle";
 const TABLES: [&str; 2] = [MANGLE, NAT];
 
-/// The rules, in the words of `iptables-save`.
+/// The desired rules, in the syntax of `iptables-save`.
 fn wanted(desired: &NatDesired) -> BTreeMap<&'static str, Wanted> {
     let mut nat = Wanted::default();
     if let Some(ports) = desired.snat {
@@ -118,7 +117,8 @@ fn mark_chain(desired: &NatDesired) -> (String, Vec<String>) {
     (format!("{MARK_CHAIN}0"), rules)
 }
 
-/// Where pods keep their addresses. Of a range that is everything `iptables-save` says nothing.
+/// Rules for the ranges in which pods keep their addresses. For a range of all addresses `iptables-save` prints no
+/// `-d`.
 fn exempt<'a>(desired: &NatDesired, comment: impl Fn(bool) -> &'a String) -> Vec<String> {
     let rule = |(net, is_excluded): (ipnet::Ipv4Net, bool)| {
         let to = if net.prefix_len() == 0 { String::new() } else { format!("-d {net} ") };
@@ -144,7 +144,7 @@ fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
     let (mut declared, mut filled, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
     for (chain, rules) in &wanted.chains {
         if there.chains.get(chain) != Some(rules) {
-            // To declare a chain is to empty it.
+            // The declaration of an existing chain empties it.
             declared.push(format!(":{chain} - [0:0]"));
             filled.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
         }
@@ -168,8 +168,8 @@ fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
     [declared, filled, jumps, dropped].concat()
 }
 
-/// What puts our rules right in a chain of somebody else's: they stand in the wanted order, once,
-/// and behind kube-proxy's. If any does not, all are set anew at the end.
+/// Corrects our rules in a chain of another owner. They must appear once, in the desired order and behind
+/// kube-proxy's. Otherwise all of them are appended again.
 fn change_of_chain(chain: &str, wanted: &[String], there: &[String]) -> Vec<String> {
     let ours = |rule: &&String| is_our_rule(rule);
     let present: Vec<&String> = there.iter().filter(ours).collect();
@@ -183,7 +183,7 @@ fn change_of_chain(chain: &str, wanted: &[String], there: &[String]) -> Vec<Stri
     delete.chain(wanted.iter().map(|rule| format!("-A {chain} {rule}"))).collect()
 }
 
-/// Whether somebody else has rules in it.
+/// True if other programs have rules there.
 pub fn has_foreign_rules(saved: &Saved) -> bool {
     let chains = saved.tables.values().flat_map(|table| &table.chains);
     let mut others = chains.filter(|(chain, _)| !is_our_chain(chain));

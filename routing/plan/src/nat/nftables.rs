@@ -1,12 +1,11 @@
-//! The same rules in a table of our own, by `nft`.
+//! The same rules in a table of our own, written with `nft`.
 //!
-//! Every rule carries a comment that names it and ends with a digest of its text, so that what
-//! `nft` lists can be compared without knowing how this version of it words an expression. What
-//! differs in anything is replaced whole, in one transaction: no packet sees half of it.
+//! Every rule has a comment with its name and a digest of its text. So the listed rules can be compared, although
+//! versions of `nft` print expressions differently. A table with any difference is replaced in one transaction, so
+//! that no packet meets a part of it.
 //!
-//! The mark is set by a chain of type *filter* behind the translation of Services: the kernel skips
-//! further chains of type *nat* for a connection that has been translated, and what a Service leads
-//! out of the VPC must be marked as well.
+//! A chain of type *filter* after the translation of Services sets the mark. The kernel skips further chains of type
+//! *nat* for a translated connection. Connections that a Service leads out of the VPC need the mark as well.
 
 mod listed;
 
@@ -17,19 +16,19 @@ use config_model::Mark;
 use sha1::{Digest as _, Sha1};
 use std::{borrow::Cow, fmt::Write as _};
 
-/// The table, of family `ip`. All of it is ours.
+/// The table, of family `ip`. Its whole content is ours.
 pub const TABLE: &str = "ferrule";
-/// amazon-vpc-cni's table, of family `ip`: what it says, ours says too.
+/// amazon-vpc-cni's table, of family `ip`. Ours contains the same rules.
 pub const PREDECESSOR: &str = "aws-cni";
 
-/// Before Services are translated (iptables' table mangle stands there).
+/// Before the translation of Services (priority of iptables' table mangle).
 const BEFORE_DNAT: i32 = -150;
-/// Behind the translation of Services, at -100.
+/// After the translation of Services at -100.
 const AFTER_DNAT: i32 = -90;
-/// Behind the masquerading of kube-proxy and others, at 100.
+/// After the masquerading of kube-proxy and others at 100.
 const AFTER_SNAT: i32 = 105;
 
-/// A chain as it should be.
+/// A desired chain.
 #[derive(Debug)]
 pub(super) struct Chain {
     pub(super) name: Cow<'static, str>,
@@ -37,7 +36,7 @@ pub(super) struct Chain {
     pub(super) rules: Vec<Rule>,
 }
 
-/// Where in a packet's way.
+/// The hook of a base chain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hook {
     pub(super) kind: &'static str,
@@ -52,7 +51,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// The comment by which it is known again.
+    /// The comment that identifies the rule in a listing.
     pub(super) fn comment(&self) -> String {
         let mut comment = format!("{} ", self.about);
         for byte in Sha1::digest(&self.text).iter().take(6) {
@@ -62,19 +61,18 @@ impl Rule {
     }
 }
 
-/// How much of it the table says.
+/// The part of the rules that the table contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All: nobody else speaks.
+    /// All rules, without iptables.
     Whole,
-    /// What no table of iptables can say, beside iptables that says the rest: the mark of what a
-    /// Service leads out of the VPC.
+    /// Beside iptables: the mark for connections that a Service leads out of the VPC, which iptables cannot set.
     Services,
 }
 
-/// What has to be fed to `nft -f -` so that the tables say that part; `None` if they do.
+/// The input of `nft -f -` that leads to this part; `None` if nothing differs.
 ///
-/// With `desired` absent ours goes. amazon-vpc-cni's goes in any case, in the same transaction.
+/// Without `desired`, our table is removed. amazon-vpc-cni's is removed in any case, in the same transaction.
 pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<String> {
     let chains = desired.map(|(desired, part)| chains(desired, part)).unwrap_or_default();
     let mut script = match &tables.ours {
@@ -90,9 +88,9 @@ pub fn plan(desired: Option<(&NatDesired, Part)>, tables: &Tables) -> Option<Str
     (!script.is_empty()).then_some(script)
 }
 
-/// The whole of a table, by family and name, `maps` and chains, in the place of whatever was there.
+/// A whole table of this family and name with `maps` and chains. It replaces an existing one.
 pub(super) fn table(name: &str, maps: &str, chains: &[Chain]) -> String {
-    // To add it first makes deleting it right even if it was not there.
+    // `add` before `delete` avoids an error if the table does not exist.
     let mut script = format!("add table {name}\ndelete table {name}\ntable {name} {{\n{maps}");
     for chain in chains {
         let _ = writeln!(script, "\tchain {} {{", chain.name);
@@ -109,7 +107,7 @@ pub(super) fn table(name: &str, maps: &str, chains: &[Chain]) -> String {
     script
 }
 
-/// Whether chains and rules are as they should be.
+/// True if chains and rules are as desired.
 pub(super) fn same(chains: &[Chain], listed: &Listed) -> bool {
     let hook = |chain: &Chain| chain.hook.map(|Hook { kind, at, priority }| (kind, at, priority));
     let as_listed = |chain: &Chain, there: &ListedChain| {
@@ -157,7 +155,7 @@ fn chains(desired: &NatDesired, part: Part) -> Vec<Chain> {
     chains
 }
 
-/// Where pods keep their addresses nothing more is asked.
+/// Accepts packets to the ranges in which pods keep their addresses.
 fn kept(desired: &NatDesired) -> Vec<Rule> {
     let rule = |(net, is_excluded)| Rule {
         text: format!("ip daddr {net} accept"),
@@ -210,7 +208,7 @@ fn snat(desired: &NatDesired, ports: Ports) -> Vec<Rule> {
     ]
 }
 
-/// Sets the bits of the mark, and leaves others' alone.
+/// Sets the bits of the mark and keeps the other bits.
 pub(super) fn set(of: &str, mark: Mark) -> String {
     format!("{of} mark set {of} mark & {:#x} | {:#x}", !mark.mask, mark.value & mark.mask)
 }

@@ -1,8 +1,8 @@
-//! The marks of packets from single addresses, by which shared rules know their ENI: one map, in a
-//! table of nftables of its own.
+//! The marks of packets from single addresses, by which shared rules select their ENI: one map in a table of nftables
+//! of its own.
 //!
-//! An address that comes or goes is an element more or less; whatever else differs is replaced whole.
-//! Both are one transaction. The mark of others' bits stays.
+//! A new or removed address changes one element of the map. Any other difference replaces the table. Both are one
+//! transaction. Bits of other marks are kept.
 
 use super::nftables::{Chain, Hook, Listed, Rule, same, set, table};
 use config_model::Mark;
@@ -12,14 +12,13 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// The table, of family `ip`. All of it is ours.
+/// The table, of family `ip`. Its whole content is ours.
 pub const TABLE: &str = "ferrule-sources";
 const MAP: &str = "by-address";
-/// Behind whatever sets marks; the route is looked for after all of it.
+/// After other hooks that set marks, and before the routing decision.
 const BEFORE_ROUTING: i32 = -85;
 
-/// What has to be fed to `nft -f -` so that packets from these addresses are so marked and no others;
-/// `None` if it is so.
+/// The input of `nft -f -` that leads to exactly these marks; `None` if nothing differs.
 pub fn plan(marks: &BTreeMap<Ipv4Addr, Mark>, there: Option<&Listed>) -> Option<String> {
     let Some(there) = there else { return (!marks.is_empty()).then(|| whole(marks)) };
     if marks.is_empty() {
@@ -41,7 +40,7 @@ pub fn plan(marks: &BTreeMap<Ipv4Addr, Mark>, there: Option<&Listed>) -> Option<
     (!script.is_empty()).then_some(script)
 }
 
-/// How the table is seen to mark what comes from each address: nothing, if its rules are not ours.
+/// The marks that the observed table sets; empty if its rules are not ours.
 pub fn seen(there: Option<&Listed>) -> BTreeMap<Ipv4Addr, Mark> {
     let Some(listed) = there else { return BTreeMap::new() };
     let Some((MAP, elements)) = listed.marks.as_ref().map(|(name, of)| (name.as_str(), of)) else {
@@ -78,7 +77,7 @@ fn chains(marks: &BTreeMap<Ipv4Addr, Mark>) -> Vec<Chain> {
     chains_of(marks.values().copied().collect())
 }
 
-/// One that the kernel calls, and one for each mark.
+/// The chain of the hook, and one chain for each mark.
 fn chains_of(marks: BTreeSet<Mark>) -> Vec<Chain> {
     let hook = Hook { kind: "filter", at: "prerouting", priority: BEFORE_ROUTING };
     let text = format!("ip saddr vmap @{MAP}");

@@ -1,7 +1,6 @@
 //! A confirmed pod with a branch ENI: the VLAN link, the branch's table, the pod's route and rules.
 //!
-//! How it was built shows in the name of its host end, so a pod stays strict, or not, whatever the
-//! setting says meanwhile.
+//! The name of the host end shows the mode, so a pod keeps its mode if the setting changes.
 
 use super::{
     Note, Plan, ensure,
@@ -59,7 +58,7 @@ pub(super) fn plan(
     disable_accept_ra(plan, link);
 }
 
-/// By its alias; a pod that was made before Ferrule has none, so there by its name.
+/// Finds the host end by its alias. Pods of amazon-vpc-cni have none and are found by name.
 pub(super) fn host_end<'a>(
     pod: &BranchDesired,
     observed: &'a Observed,
@@ -84,7 +83,7 @@ fn carrier(
     desired: &NodeDesired,
     observed: &Observed,
 ) -> Option<LinkRef> {
-    // Until the trunk is known, its link cannot be told from others.
+    // Without the trunk's address its link cannot be identified.
     let trunk = desired.trunk?;
     let known: BTreeSet<&PodKey> = desired.keys().collect();
     let subject = subject.clone();
@@ -122,8 +121,8 @@ fn carrier(
     Some(link)
 }
 
-/// Table `local` comes after strict pods' rules, or their traffic to the node would not pass their
-/// branch. Where nobody is strict any more, what we did is undone.
+/// Moves the rule of table `local` behind those of strict pods. Otherwise their traffic to the node would bypass
+/// their branch. If the node has no strict pod any longer, our change is undone.
 pub(super) fn order_local(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
     let is_strict = |pod: &BranchDesired| {
         pod.confirmed && host_end(pod, observed).is_some_and(|(_, how)| how == Enforcing::Strict)

@@ -1,4 +1,4 @@
-//! A secondary ENI: its link, its one address, its table, its rule.
+//! A secondary ENI: its link, address, table and rule.
 
 use super::{
     Plan, ensure, link_of_eni,
@@ -32,7 +32,7 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, desired: &NodeDesired, obs
         set_ipv6(plan, &subject, link, Ipv6Conf::DisableIpv6, 0);
     }
     if desired.layout == RuleLayout::Compact && shared::mark_of(eni).is_some() {
-        // The filter looks for the way back without the mark that a pod's own packet has.
+        // The reverse path filter does not know the mark that a pod's own packet has.
         set_loose_rp_filter(plan, &subject, link);
     }
     if let (Some(wanted), None) = (wanted, present) {
@@ -57,18 +57,18 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, desired: &NodeDesired, obs
     }
     let returns = |address: &LinkAddr| !address.noprefixroute && (!link.up || address.secondary);
     if let Some(address) = present.filter(|address| returns(address)) {
-        // The link coming up, or the address coming first, brings this one back.
+        // Bringing the link up, or promoting the address, recreates this route.
         plan.push(subject, Action::DeleteRoute(connected_route(address)));
     }
 }
 
-/// Sends what leaves by the ENI's own address to its table; a trunk's own address sends nothing.
+/// The rule from the ENI's own address to its table. A trunk has none.
 pub(super) fn rule_of(eni: &EniDesired) -> Option<Rule> {
     let address = eni.address.filter(|_| !eni.trunk)?;
     Some(Rule::ours(registry::PREF_FROM_ENI, Selector::from(address), eni.table))
 }
 
-/// Without the kernel's route to the subnet: main is the primary ENI's.
+/// Without the connected route of the kernel: table main belongs to the primary ENI.
 fn wanted_address(address: IpAddr, subnet: IpNet, link: &Link) -> Option<LinkAddr> {
     let address = IpNet::new(address, subnet.prefix_len()).ok()?;
     let dev = link.index;
@@ -76,7 +76,7 @@ fn wanted_address(address: IpAddr, subnet: IpNet, link: &Link) -> Option<LinkAdd
     Some(LinkAddr { dev, address, peer, global: true, secondary: false, noprefixroute: true })
 }
 
-/// The ENI's other addresses are pods'; the host must not take them for its own.
+/// Removes the ENI's other addresses: they are for pods, and the host would treat them as local.
 fn remove_other_addresses(
     plan: &mut Plan,
     subject: &Subject,
@@ -95,7 +95,7 @@ fn remove_other_addresses(
     let keeps = family == Family::V6
         || link.ipv4.get(&Ipv4Conf::PromoteSecondaries).is_some_and(|value| *value != 0);
     if others.peek().is_some() && !keeps {
-        // Else the first address of a subnet takes the others along, ours among them.
+        // Otherwise the kernel removes the other addresses of a subnet with its first one, including ours.
         let action = Action::SetIpv4(LinkRef::from(link), Ipv4Conf::PromoteSecondaries, 1);
         plan.push(subject.clone(), action);
     }
@@ -104,8 +104,8 @@ fn remove_other_addresses(
     }
 }
 
-/// Routes of a secondary ENI in table main that the kernel or a DHCP client made: they would send
-/// the primary ENI's traffic by the wrong ENI. What else an administrator put there stays.
+/// True for a route of a secondary ENI in table main that the kernel or a DHCP client made. It would send the primary
+/// ENI's traffic by the wrong ENI. Other routes of an administrator stay.
 fn is_drift(route: &Route, eni: &EniDesired, link: &Link) -> bool {
     let automatic = matches!(route.protocol, KERNEL | RA | DHCP | registry::ROUTE_PROTOCOL);
     let dst = route.dst;
@@ -117,7 +117,7 @@ fn is_drift(route: &Route, eni: &EniDesired, link: &Link) -> bool {
         && (automatic || dst.prefix_len() == 0 || dst == eni.subnet.trunc())
 }
 
-/// Every IPv6 link has its own such route, and none stands in another's way.
+/// Every IPv6 link has a link-local route of its own; they do not conflict.
 fn is_link_local(dst: IpNet) -> bool {
     match dst {
         IpNet::V4(_) => false,
@@ -138,7 +138,7 @@ fn connected_route(address: &LinkAddr) -> Route {
 const KERNEL: u8 = 2;
 /// `RTPROT_RA`.
 const RA: u8 = 9;
-/// The metric of an IPv6 subnet's own route (`IP6_RT_PRIO_ADDRCONF`).
+/// The metric of the kernel's route to an IPv6 subnet (`IP6_RT_PRIO_ADDRCONF`).
 const V6_CONNECTED: u32 = 256;
 /// `RTPROT_DHCP`.
 const DHCP: u8 = 16;

@@ -7,7 +7,7 @@ use crate::{
 };
 use config_model::registry;
 
-/// By its alias; a pod that was made before Ferrule has none, so there by its name.
+/// Finds the host end by its alias. Pods of amazon-vpc-cni have none and are found by name.
 pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
     observed.link_of(&pod.key).or_else(|| {
         let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();

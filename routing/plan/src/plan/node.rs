@@ -1,4 +1,4 @@
-//! The primary ENI, and the rules for what must use it: marked traffic and external Services.
+//! The primary ENI, and the rules for traffic that must use it: marked packets and external Services.
 
 use super::{
     Plan,
@@ -11,7 +11,8 @@ use crate::desired::FORWARDING_V6;
 use crate::{Action, Family, Ipv6Conf, LinkRef, NodeDesired, Observed, Rule, Subject};
 use config_model::registry;
 
-/// The VPC's router announces the node's default route, and the node forwards.
+/// `accept_ra` of the primary link: accept router advertisements although the node forwards. The VPC's router
+/// announces the node's default route.
 const LISTEN_ANYWAY: u32 = 2;
 
 pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {

@@ -1,8 +1,8 @@
-//! Rules and routes that belong to nobody any more.
+//! Rules and routes that belong to no pod or ENI.
 //!
-//! Only what is provably ours goes: it carries our protocol number, or it has the form of a pod's
-//! rule or host route *and* its address is one of our ENIs'. Addresses of pods, and of ADDs and
-//! DELs in flight, are left alone whatever they carry.
+//! Only objects that are provably ours are removed. They have our protocol number, or the form of a pod's rule or
+//! host route and an address of our ENIs. Objects with an address of a pod, or of an ADD or DEL in progress, are
+//! never touched.
 
 use super::{Plan, eni};
 use crate::{
@@ -53,7 +53,7 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
     }
 }
 
-/// The names of all links of pods with branches: what comes in by them, rules may ask for.
+/// The names of all links of pods with branches, which rules may match.
 fn branch_links(desired: &NodeDesired, observed: &Observed) -> BTreeSet<String> {
     let known: BTreeSet<_> = desired.branches.iter().map(|pod| &pod.key).collect();
     let named = desired
@@ -91,11 +91,11 @@ fn is_ours(
     observed.is_host_route(route) && (route.protocol == registry::ROUTE_PROTOCOL || by_pod_veth())
 }
 
-/// The IPv4 addresses that IPv6 pods have for what IPv6 does not reach, by the link that leads to each.
+/// The second IPv4 addresses of IPv6 pods, by host end.
 struct Leases {
-    /// Of pods whose ADD is done.
+    /// Of confirmed pods.
     of_pods: BTreeMap<IfIndex, Option<Ipv4Addr>>,
-    /// Links of ADDs in flight, which may be taking one now.
+    /// Host ends of ADDs in progress, which may be taking a lease now.
     in_flight: BTreeSet<IfIndex>,
 }
 
@@ -126,7 +126,7 @@ impl Leases {
     }
 }
 
-/// Blocks and the few lengths that they have, so that finding one does not go through them all.
+/// Blocks with the set of their prefix lengths, so that a lookup does not scan all blocks.
 struct Blocks<'a> {
     nets: &'a BTreeSet<IpNet>,
     lengths: BTreeSet<u8>,

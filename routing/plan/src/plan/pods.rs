@@ -35,8 +35,7 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     for rule in &own {
         ensure(plan, &subject, rule.clone(), observed);
     }
-    // A rule that sends the pod's traffic to another table, or the way of the other layout; one for
-    // part of it is not ours.
+    // A rule to another table, or of the other layout. A rule for a part of the pod's traffic is not ours.
     let keeps = |rule: &Rule| {
         own.iter().any(|own| own.is_twin_of(rule)) || must_stay(desired, rule, observed)
     };
@@ -49,7 +48,7 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     disable_accept_ra(plan, link);
 }
 
-/// The way back to the pod's address of the other family: to an IPv6 pod if it is seen to have one.
+/// The host's side of the pod's second address. For an IPv6 pod the observed lease names the address.
 fn lead_other_family(
     plan: &mut Plan,
     pod: &PodDesired,
@@ -70,8 +69,8 @@ fn lead_other_family(
     place(plan, &subject, egress.host_route(link.index), observed);
 }
 
-/// The rules that the pod has for itself: what it sends, where no shared rule is seen to send it by
-/// its ENI's table; and what is sent to it, where each pod has its own.
+/// The pod's own rules. The rule from it is not needed if an observed shared rule has the same effect. Layout `compact`
+/// needs no rule to it.
 fn own_rules(pod: &PodDesired, desired: &NodeDesired, observed: &Observed) -> Vec<Rule> {
     let from = from_rule(pod.address, pod.table);
     match desired.layout {
@@ -82,7 +81,7 @@ fn own_rules(pod: &PodDesired, desired: &NodeDesired, observed: &Observed) -> Ve
     }
 }
 
-/// Whether a pod's own rule to it leads it while the shared one has not been seen.
+/// True if the pod's own rule to it is in effect because the shared one was not observed.
 fn must_stay(desired: &NodeDesired, rule: &Rule, observed: &Observed) -> bool {
     desired.layout == RuleLayout::Compact
         && rule.pref == registry::PREF_TO_POD
@@ -94,8 +93,7 @@ fn host_route(layout: RuleLayout, pod: &PodDesired, link: &Link) -> Route {
     Route::on_link(layout.pod_routes(), pod.address, link.index)
 }
 
-/// The route of the other layout goes when nothing needs it any more: with the rule that led to it,
-/// or behind it, if a lookup that finds nothing there goes on to the right one.
+/// Removes the route of the other layout once the observed rules do not depend on it.
 fn remove_other_routes(
     plan: &mut Plan,
     pod: &PodDesired,
@@ -115,7 +113,7 @@ fn remove_other_routes(
         let ours = route.protocol == registry::ROUTE_PROTOCOL || route.dev == other.dev;
         (route.table, route.dst) == (other.table, other.dst) && route.plain && ours
     });
-    // The one that the kernel follows now goes last.
+    // The route in effect comes last.
     let mut of_other: Vec<&Route> = of_other.collect();
     of_other.sort_by_key(|route| route.metric);
     for route in of_other.into_iter().rev() {

@@ -1,7 +1,7 @@
-//! Host veths of pods that are gone, and links of their branch ENIs.
+//! Host veths of deleted pods, and links of their branch ENIs.
 //!
-//! Deleting a link costs a grace period of the kernel, and deleting a group of them costs one as
-//! well. So links are first put in a group, by the plugin or here, and then go together.
+//! Deleting a link costs a grace period of the kernel, and so does deleting a group of links. So the plugin or this
+//! plan first puts links in a group, and one message deletes all of them.
 
 use super::{Note, Plan};
 use crate::{Action, IfIndex, Link, LinkKind, LinkRef, NodeDesired, Observed, Op, Subject};
@@ -15,7 +15,7 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
         matches!(link.kind, LinkKind::Veth | LinkKind::Vlan(_))
             && link.key().is_some_and(|key| !known.contains(&key))
     };
-    // A branch's link that is made anew, or taken over by the pod's next sandbox.
+    // A branch's link that is recreated, or used by the pod's next sandbox.
     let settled: BTreeSet<IfIndex> = plan.ops.iter().filter_map(settles).collect();
     let is_orphan = |link: &&Link| is_orphan(link) && !settled.contains(&link.index);
     let orphans: Vec<&Link> = observed.links.values().filter(is_orphan).collect();
@@ -32,7 +32,7 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
         return;
     }
     if !others.is_empty() {
-        // The group would take a stranger, or a living pod, along.
+        // The group also contains a foreign link or one of a running pod.
         for link in orphans {
             let action = Action::DeleteLink(LinkRef::from(link));
             plan.push(Subject::Link(link.index), action);

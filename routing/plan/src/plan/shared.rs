@@ -1,9 +1,8 @@
-//! The rules that pods share, where the layout is compact: one to all of them, and for each ENI one
-//! from each of its prefixes and one from what netfilter marks as its.
+//! The shared rules of layout `compact`. One rule leads to all pods. Each ENI has one rule for each of its prefixes,
+//! and one for its netfilter mark.
 //!
-//! From one layout to the other nothing is taken away before an observation has shown, for every pod
-//! that needs it, what comes in its place: a packet of a pod meets the old rules, or both, or the
-//! new ones, and all lead the same way.
+//! During a change of the layout, a rule is removed only after an observation shows its replacement for every
+//! affected pod. A packet matches the old rules, the new ones, or both, and all of them route alike.
 
 use super::{Plan, ensure, links::host_end};
 use crate::{
@@ -37,7 +36,7 @@ pub(super) fn remove(plan: &mut Plan, desired: &NodeDesired, observed: &Observed
     }
 }
 
-/// The shared rules, and what each belongs to.
+/// The shared rules with their subjects.
 fn wanted(desired: &NodeDesired) -> Vec<(Subject, Rule)> {
     if desired.layout == RuleLayout::PerPod {
         return Vec::new();
@@ -53,13 +52,13 @@ fn wanted(desired: &NodeDesired) -> Vec<(Subject, Rule)> {
     rules
 }
 
-/// The mark of the ENI's single addresses, if it has any.
+/// The mark of the ENI's single addresses; `None` if it has none.
 pub(super) fn mark_of(eni: &EniDesired) -> Option<Mark> {
     eni.blocks.iter().find_map(single_v4).and_then(|_| Mark::of_table(eni.table))
 }
 
-/// The addresses whose packets netfilter should mark: the ENIs' single ones, and those whose pods
-/// would lose their way without.
+/// The addresses whose packets netfilter should mark: the single addresses of ENIs, and those of pods that depend on
+/// an observed mark.
 pub(super) fn marks(desired: &NodeDesired, observed: &Observed) -> BTreeMap<Ipv4Addr, Mark> {
     let mut marks = BTreeMap::new();
     for pod in &desired.pods {
@@ -79,13 +78,13 @@ pub(super) fn marks(desired: &NodeDesired, observed: &Observed) -> BTreeMap<Ipv4
     marks
 }
 
-/// Whether what all pods share is seen to lead to them by the table of their routes.
+/// True if the shared rule to the table of pods' routes was observed.
 pub(super) fn leads_to_pods(family: Family, observed: &Observed) -> bool {
     let shared = Rule::to_pods(family);
     observed.rules.iter().any(|rule| rule.is_twin_of(&shared))
 }
 
-/// Whether the shared rule of the pod's block is seen to be the one that sends what comes from it.
+/// True if the observed shared rule of the pod's block is the one in effect for packets from it.
 pub(super) fn covers(pod: &PodDesired, desired: &NodeDesired, observed: &Observed) -> bool {
     let compact = desired.layout == RuleLayout::Compact;
     let mut enis = desired.enis.iter().filter(|eni| compact && eni.table == pod.table);
@@ -102,7 +101,7 @@ pub(super) fn covers(pod: &PodDesired, desired: &NodeDesired, observed: &Observe
     wanted.is_some_and(|wanted| fitting.next().is_some_and(|rule| rule.is_twin_of(&wanted)))
 }
 
-/// Whether the pod would lose its way without this rule.
+/// True if the pod would be disconnected without this rule.
 fn needs(pod: &PodDesired, rule: &Rule, desired: &NodeDesired, observed: &Observed) -> bool {
     if rule.family != Family::of(pod.address) || host_end(pod, observed).is_none() {
         return false;
@@ -118,7 +117,7 @@ fn needs(pod: &PodDesired, rule: &Rule, desired: &NodeDesired, observed: &Observ
     }
 }
 
-/// Whether the pod's own rule is seen to lead to it by table main.
+/// True if the pod's own rule was observed and leads to it by table main.
 pub(super) fn has_own_to(pod: &PodDesired, observed: &Observed) -> bool {
     let dev = host_end(pod, observed).map(|link| link.index);
     let mut routes = observed.routes.iter().filter(|route| {
@@ -128,18 +127,18 @@ pub(super) fn has_own_to(pod: &PodDesired, observed: &Observed) -> bool {
         && routes.next().is_some_and(|route| route.dev == dev)
 }
 
-/// Whether the pod's own rule is seen to send what comes from it.
+/// True if the pod's own rule from it was observed and is in effect.
 fn has_own_from(pod: &PodDesired, observed: &Observed) -> bool {
     own_table(registry::PREF_FROM_POD, pod, observed) == Some(pod.table)
 }
 
-/// The table of the first rule of this priority that is about this pod alone.
+/// The table of the first rule of this priority for this pod alone.
 fn own_table(pref: u32, pod: &PodDesired, observed: &Observed) -> Option<TableId> {
     let own = |rule: &&Rule| rule.pref == pref && pod_of(rule) == Some(pod.address);
     observed.rules.iter().find(own).map(|rule| rule.table)
 }
 
-/// Whether the rule has the form of one that pods share, whoever made it.
+/// True if the rule has the form of a shared rule, whatever its protocol.
 fn is_shared(rule: &Rule) -> bool {
     let Selector { src, dst, mark, iif, protocol, other } = &rule.selector;
     if dst.is_some() || iif.is_some() || protocol.is_some() || *other {
@@ -153,7 +152,7 @@ fn is_shared(rule: &Rule) -> bool {
     }
 }
 
-/// Whether it is a shared rule that takes what comes from the pod, marked as it is.
+/// True if the rule is a shared one and matches the pod's packets with their observed mark.
 fn takes(rule: &Rule, pod: &PodDesired, observed: &Observed) -> bool {
     let marked = observed.marked.get(&pod.address);
     rule.pref == registry::PREF_FROM_POD

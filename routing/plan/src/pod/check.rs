@@ -1,4 +1,4 @@
-//! CHECK: what of a pod is not as ADD left it.
+//! CHECK: differences between a pod and the result of its ADD.
 
 use super::PodNet;
 use crate::{
@@ -10,7 +10,7 @@ use config_model::{Mark, RuleLayout, registry};
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
 
-/// Something of a pod that is not as it should be: the object, what was expected, what is there.
+/// A difference: the object, the expected value and the observed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch(String);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Compares the pod's namespace (with neighbors) and the host's with what ADD builds.
+/// Compares the pod's namespace (observed with neighbors) and the host's with the result of ADD.
 pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
     let mut found = Findings(Vec::new());
     let host_end = host_end(net, host, &mut found);
@@ -47,7 +47,7 @@ impl Findings {
         }
     }
 
-    /// The first route of a key is the one that the kernel uses.
+    /// The kernel uses the first route of a key.
     fn route(&mut self, wanted: &Route, link: &str, place: &str, observed: &Observed) {
         let key = |route: &&Route| {
             (route.table, route.dst, route.metric) == (wanted.table, wanted.dst, wanted.metric)
@@ -98,7 +98,7 @@ fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Optio
     link
 }
 
-/// The link of the pod's branch ENI, and its way out.
+/// Checks the VLAN link of the pod's branch ENI and its routes.
 fn carrier(net: &PodNet, host: &Observed, found: &mut Findings) {
     const PLACE: &str = "on the host";
     let Some(branch) = &net.branch else { return };
@@ -120,8 +120,8 @@ fn carrier(net: &PodNet, host: &Observed, found: &mut Findings) {
     }
 }
 
-/// Each rule of the pod, once; and none that leads elsewhere, since of two of one priority the kernel
-/// uses the older. Those to one CIDR only, which older amazon-vpc-cni wrote, lead as ours does.
+/// Checks that each rule of the pod exists once and that no other rule of it leads elsewhere. Of two rules with one
+/// priority the kernel uses the older. Rules of older amazon-vpc-cni versions for one CIDR lead to the same table.
 fn rules(net: &PodNet, host: &Observed, found: &mut Findings) {
     let wanted = net.rules();
     for rule in &wanted {
@@ -141,8 +141,8 @@ fn rules(net: &PodNet, host: &Observed, found: &mut Findings) {
     }
 }
 
-/// Whether a rule that the pod shares with others does what its own would. How netfilter marks
-/// packets is not seen here: the daemon took the own rule away because they are marked.
+/// True if a shared rule has the same effect as the pod's own one. The marks of netfilter are not observed here: the
+/// daemon removes the own rule only after it has seen them.
 fn is_covered(net: &PodNet, own: &Rule, host: &Observed) -> bool {
     let does = |rule: &Rule| {
         let Selector { src, dst, mark, iif, protocol, other } = &rule.selector;
@@ -200,8 +200,8 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
     }
 }
 
-/// What leads the pod to the other family, all of it if there is any: it was built with the setting
-/// of its time.
+/// Checks the pod's second address if any part of it exists. The setting at the time of the ADD decided whether it
+/// was built.
 fn other_family(
     net: &PodNet,
     pod: &Observed,
@@ -274,7 +274,7 @@ fn addresses(net: &PodNet, pod: &Observed, dev: IfIndex, found: &mut Findings) {
     }
 }
 
-/// A route as people know it, by the name of its link.
+/// A route with the name of its link.
 struct Named<'a>(&'a Route, &'a str);
 
 impl fmt::Display for Named<'_> {

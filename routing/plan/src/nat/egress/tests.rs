@@ -5,7 +5,7 @@ use super::{super::nftables::parse, *};
 const V4: Egress = Egress { family: Family::V4, ports: Ports::Random };
 const V6: Egress = Egress { family: Family::V6, ports: Ports::Hashed };
 
-/// What `nft -j list table` prints (1.0.6) of these rules.
+/// The output of `nft -j list table` (1.0.6) for these rules.
 fn listed(of: Egress) -> Listed {
     let mut entries = Vec::new();
     for chain in chains(of) {

@@ -1,36 +1,33 @@
-//! What `iptables-save` prints.
+//! The output of `iptables-save`.
 
 use std::collections::BTreeMap;
 
-/// Every table that it told of.
+/// All tables in the output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// By name.
     pub tables: BTreeMap<String, SavedTable>,
 }
 
-/// One table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedTable {
-    /// Rules in order, each without `-A` and its chain, by chain.
+    /// The rules of each chain in order, without `-A` and the chain's name.
     pub chains: BTreeMap<String, Vec<String>>,
 }
 
-/// Why the text is not understood.
+/// Cause of a failed parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of iptables-save is not understood: {text:?}")]
 pub struct Unreadable {
-    /// Counted from one.
+    /// Counted from 1.
     pub line: usize,
-    /// The line.
     pub text: String,
 }
 
-/// Reads what `iptables-save` printed.
+/// Parses the output of `iptables-save`.
 ///
 /// # Errors
-/// A line that is neither a table, a chain, a rule, an end nor a comment, or stands outside a
-/// table: then nothing is known, and nothing should be changed.
+/// A line is outside of a table, or is not a table, chain, rule, `COMMIT` or comment. The caller must not change
+/// anything then.
 pub fn parse(text: &str) -> Result<Saved, Unreadable> {
     let mut saved = Saved::default();
     let mut table: Option<String> = None;
@@ -55,7 +52,7 @@ pub fn parse(text: &str) -> Result<Saved, Unreadable> {
             let name = chain.split(' ').next().filter(|name| !name.is_empty());
             chains.entry(name.ok_or_else(unreadable)?.to_owned()).or_default();
         } else {
-            // With `-c` its counters stand before a rule.
+            // With `-c` the counters precede a rule.
             let counted = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
             let rule = counted.map_or(line, |(_, rule)| rule).strip_prefix("-A ");
             let rule = rule.ok_or_else(unreadable)?;

@@ -21,7 +21,7 @@ fn empty() -> Saved {
     parse(text).expect("it is what iptables-save prints")
 }
 
-/// What `iptables-restore --noflush` makes of a script.
+/// The effect of `iptables-restore --noflush` on a script.
 fn restore(saved: &mut Saved, script: &str) {
     let mut table = String::new();
     for line in script.lines() {

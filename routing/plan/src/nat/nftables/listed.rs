@@ -1,31 +1,30 @@
-//! What `nft -j list table ip ferrule` prints.
+//! The output of `nft -j list table ip ferrule`.
 
 use serde::Deserialize;
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-/// The table as it is.
+/// An observed table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
-    /// By name.
     pub chains: BTreeMap<String, ListedChain>,
-    /// The chain that each address leads to, if there is one map that says so; its name comes first.
+    /// The chain for each address, if the table has one such map. The map's name comes first.
     pub marks: Option<(String, BTreeMap<Ipv4Addr, String>)>,
-    /// Whether there is something else about it: sets, other maps, counters, flags.
+    /// True if the table has other content: sets, other maps, counters, flags.
     pub more: bool,
 }
 
-/// A chain as it is.
+/// An observed chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedChain {
-    /// Type, hook and priority, if the kernel calls it.
+    /// Type, hook and priority of a base chain.
     pub hook: Option<(String, String, i32)>,
-    /// What becomes of a packet at its end, if the kernel calls it.
+    /// The policy of a base chain.
     pub policy: Option<String>,
-    /// The comments of its rules, in order.
+    /// The comments of its rules in order.
     pub rules: Vec<Option<String>>,
 }
 
-/// The answer is not what `nft -j` prints.
+/// The output is not that of `nft -j`.
 #[derive(Debug, thiserror::Error)]
 #[error("nft's list of the table is not understood: {0}")]
 pub struct Unreadable(#[from] serde_json::Error);
@@ -49,7 +48,7 @@ enum Entry {
 
 #[derive(Deserialize)]
 struct Table {
-    /// Such as `dormant`: then nothing in it counts.
+    /// For example `dormant`: the table has no effect then.
     flags: Option<serde::de::IgnoredAny>,
 }
 
@@ -82,10 +81,10 @@ enum Goto {
     Goto { target: String },
 }
 
-/// Reads what `nft -j` printed.
+/// Parses the output of `nft -j`.
 ///
 /// # Errors
-/// It is not JSON of that shape.
+/// The text is not JSON of this form.
 pub fn parse(text: &str) -> Result<Listed, Unreadable> {
     let answer: Answer = serde_json::from_str(text)?;
     let mut listed = Listed::default();

@@ -8,7 +8,7 @@ fn marks(held: &[(u8, u32)]) -> BTreeMap<Ipv4Addr, Mark> {
     held.iter().map(|(host, table)| (Ipv4Addr::new(10, 0, 0, *host), mark(*table))).collect()
 }
 
-/// What `nft -j list table ip ferrule-sources` prints (1.0.6) of these marks.
+/// The output of `nft -j list table ip ferrule-sources` (1.0.6) for these marks.
 fn listed(held: &BTreeMap<Ipv4Addr, Mark>) -> Listed {
     let elements: Vec<String> = held
         .iter()
