@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_stands_in_a_row_and_rows_are_few() {
+    fn every_pair_is_in_a_row_and_rows_are_few() {
         for sizes in [&[2, 2][..], &[3, 3, 3], &[5, 4, 3, 3, 2, 2, 2, 2, 2, 3, 3, 4]] {
             let rows = cover(sizes);
             let seen: BTreeSet<Pair> = rows.iter().flat_map(|row| of_row(row)).collect();

@@ -21,7 +21,7 @@ fn whole() -> Value {
 }
 
 #[test]
-fn the_linter_is_content_in_its_strictest_form() {
+fn the_strict_linter_reports_nothing() {
     for values in [json!({}), whole()] {
         let said = chart().lint(&values).unwrap();
         assert!(said.contains("0 chart(s) failed"), "{said}");
@@ -30,7 +30,7 @@ fn the_linter_is_content_in_its_strictest_form() {
 
 /// Who errs is told which value it is, and why it cannot be where there is a reason.
 #[test]
-fn what_is_misspelt_or_does_not_fit_is_refused_by_its_name() {
+fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     let chart = chart();
     let rows = [
         (json!({ "enabelNetworkPolicy": true }), &["enabelNetworkPolicy"][..]),
@@ -76,7 +76,7 @@ fn what_is_misspelt_or_does_not_fit_is_refused_by_its_name() {
 
 /// What the templates themselves refuse, since it takes two values to see it.
 #[test]
-fn what_does_not_fit_together_is_refused_by_both_names() {
+fn a_contradiction_of_two_values_is_refused_by_name() {
     let chart = chart();
     let rows = [
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
@@ -108,7 +108,7 @@ fn what_does_not_fit_together_is_refused_by_both_names() {
 
 /// What the release's own values file of amazon-vpc-cni has, as far as it is of any use here.
 #[test]
-fn values_of_amazon_vpc_cni_mean_what_they_meant() {
+fn values_of_amazon_vpc_cni_keep_their_meaning() {
     let values = json!({
         "init": {
             "image": { "tag": "v1.23.1", "region": "us-west-2", "account": "602401143452" },
@@ -184,7 +184,7 @@ fn every_capability_and_every_folder_of_the_host_has_its_reason() {
 }
 
 #[test]
-fn on_its_way_out_it_takes_the_configuration_away_and_writes_none() {
+fn removal_mode_removes_the_configuration_and_writes_none() {
     let rendered = chart().render(&json!({ "removal": true })).unwrap();
     let daemon = rendered.of_kind("DaemonSet").next().unwrap();
     let pod = &daemon["spec"]["template"]["spec"];
@@ -261,7 +261,7 @@ fn the_defaults_of_amazon_vpc_cni_are_taken() {
 }
 
 #[test]
-fn policy_is_on_as_text_too_and_its_mode_is_amazon_vpc_cnis() {
+fn policy_accepts_text_booleans_and_the_mode_of_amazon_vpc_cni() {
     let chart = chart();
     let mode = |values: Value| {
         let rendered = chart.render(&values).unwrap();
@@ -286,7 +286,7 @@ fn policy_is_on_as_text_too_and_its_mode_is_amazon_vpc_cnis() {
 }
 
 #[test]
-fn a_port_alone_is_that_port_of_every_address() {
+fn a_port_without_address_binds_all_addresses() {
     let chart = chart();
     for (given, rendered) in [
         (json!("8162"), ":8162"),
@@ -307,7 +307,7 @@ fn a_port_alone_is_that_port_of_every_address() {
 }
 
 #[test]
-fn an_account_is_one_as_a_number_too_and_false_is_a_value() {
+fn an_account_may_be_a_number_and_false_is_a_value() {
     let values = json!({
         "image": { "account": 111_122_223_333_u64, "region": "eu-west-1" },
         "env": { "ENABLE_IPv6": false }, "init": { "env": { "ENABLE_IPv6": "true" } },
@@ -320,7 +320,7 @@ fn an_account_is_one_as_a_number_too_and_false_is_a_value() {
 }
 
 #[test]
-fn the_control_planes_configmap_is_made_when_asked_for() {
+fn the_control_plane_configmap_is_rendered_on_request() {
     let chart = chart();
     let data = |values: Value| {
         let rendered = chart.render(&values).unwrap();
@@ -337,7 +337,7 @@ fn the_control_planes_configmap_is_made_when_asked_for() {
 }
 
 #[test]
-fn runbooks_are_links_where_it_is_known_where_the_pages_are() {
+fn runbooks_are_links_if_the_url_of_the_pages_is_set() {
     let chart = chart();
     let annotations = |values: Value| {
         let rendered = chart.render(&values).unwrap();
@@ -355,7 +355,7 @@ fn runbooks_are_links_where_it_is_known_where_the_pages_are() {
 
 /// What `up` carries, alerts are told apart by.
 #[test]
-fn targets_carry_the_label_by_which_alerts_know_them() {
+fn targets_have_the_label_that_alerts_select() {
     let rendered = chart().render(&whole()).unwrap();
     let mut monitors = 0;
     for monitor in rendered.of_kind("PodMonitor") {
@@ -395,7 +395,7 @@ fn a_second_release_has_names_of_its_own_and_none_is_too_long() {
 
 /// The API server's own certificates stand in kube-system, wherever the release is.
 #[test]
-fn the_controller_may_read_who_the_api_server_is() {
+fn the_controller_may_read_the_aggregation_client_ca() {
     let rendered = chart().render(&whole()).unwrap();
     let mut bindings = rendered.of_kind("RoleBinding");
     let reader = "extension-apiserver-authentication-reader";
@@ -405,7 +405,7 @@ fn the_controller_may_read_who_the_api_server_is() {
 }
 
 #[test]
-fn the_taint_that_a_node_may_lose_is_the_settings() {
+fn a_node_may_remove_the_taint_of_the_setting_only() {
     let chart = chart();
     let mut settings = config_settings::table();
     let default = settings.find(|one| one.name == "FERRULE_STARTUP_TAINT").unwrap().default;

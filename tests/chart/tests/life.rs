@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tests_chart::Chart;
 
 #[tokio::test]
-async fn what_the_controller_wrote_stays_over_an_upgrade_and_definitions_stay_after_the_end() {
+async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_the_uninstall() {
     let chart = Chart::of_this_clone().unwrap();
     let cluster = Cluster::start(&Wanted::default()).unwrap();
     let client = cluster.client().await.unwrap();

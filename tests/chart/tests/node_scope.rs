@@ -171,7 +171,7 @@ fn rows(taints: &[Value]) -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn a_nodes_token_writes_what_is_its_nodes_and_nothing_else() {
+async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let chart = Chart::of_this_clone().unwrap();
     // The nodes' account is to be held by the policy alone, whatever RBAC lets it do.
     let cluster = Cluster::start(&Wanted::default()).unwrap();

@@ -41,7 +41,7 @@ fn rows() -> Vec<Vec<usize>> {
 }
 
 #[tokio::test]
-async fn every_two_choices_of_values_are_taken_by_a_real_api_server() {
+async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     let chart = Chart::of_this_clone().unwrap();
     let cluster = Cluster::start(&Wanted::default()).unwrap();
     let client = cluster.client().await.unwrap();

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_help_lists_is_known_and_all_else_is_named() {
+    fn listed_flags_and_commands_are_accepted_and_others_are_named() {
         for good in ["up", "--name x up --nodes 3", "up -k --nodes=3 x", "--help", "up -- --any"] {
             assert_eq!(judge(&words(good), ask), Ok(()), "{good}");
         }

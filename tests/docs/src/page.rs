@@ -144,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_heading_is_called_as_links_call_it() {
+    fn an_anchor_is_the_name_that_links_use() {
         assert_eq!(anchor(" `ferrule-ipamd install`: the node"), "ferrule-ipamd-install-the-node");
         let twice = page("# Back\ntext\n## Back\n#hash\n```\n# no heading\n```\n");
         assert_eq!(twice.anchors.into_iter().collect::<Vec<_>>(), ["back", "back-1"]);
     }
 
     #[test]
-    fn links_are_found_and_code_is_not_one() {
+    fn links_are_found_outside_code() {
         let told = page("see [`x`](a.md#b), [c](d) and `[e](f)`\n```\n[g](h)\n```\n");
         let links: Vec<_> = told.links.iter().map(|link| link.to.as_str()).collect();
         assert_eq!(links, ["a.md#b", "d"]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_only_indented_is_found_and_what_goes_on_in_a_list_is_not() {
+    fn indented_code_is_found_except_in_lists() {
         let told = page("so\n\n    ls\n\n1. one\n\n    goes on\n\n```\n\n    a: 1\n```\n");
         assert_eq!(told.indented, [3]);
     }

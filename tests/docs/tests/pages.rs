@@ -69,7 +69,7 @@ fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
 }
 
 #[test]
-fn every_block_of_json_or_yaml_is_that() -> Result<()> {
+fn every_block_of_json_or_yaml_parses() -> Result<()> {
     let mut wrong = Vec::new();
     let mut seen = 0;
     for (path, page) in &by_path()? {
@@ -95,7 +95,7 @@ fn every_block_of_json_or_yaml_is_that() -> Result<()> {
 }
 
 #[test]
-fn every_block_of_code_says_what_it_is() -> Result<()> {
+fn every_block_of_code_has_a_language() -> Result<()> {
     let mut wrong = Vec::new();
     for (path, page) in &by_path()? {
         wrong.extend(page.indented.iter().map(|line| format!("{}:{line}", name(path))));

@@ -258,16 +258,16 @@ fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
 }
 
 #[test]
-fn after_a_thousand_deeds_a_node_of_iptables_is_as_a_fresh_one() -> Result<()> {
-    lives("after_a_thousand_deeds_a_node_of_iptables_is_as_a_fresh_one", "iptables-nft")
+fn a_node_with_iptables_is_clean_after_a_thousand_actions() -> Result<()> {
+    lives("a_node_with_iptables_is_clean_after_a_thousand_actions", "iptables-nft")
 }
 
 #[test]
-fn after_a_thousand_deeds_a_node_of_legacy_iptables_is_as_a_fresh_one() -> Result<()> {
-    lives("after_a_thousand_deeds_a_node_of_legacy_iptables_is_as_a_fresh_one", "iptables-legacy")
+fn a_node_with_legacy_iptables_is_clean_after_a_thousand_actions() -> Result<()> {
+    lives("a_node_with_legacy_iptables_is_clean_after_a_thousand_actions", "iptables-legacy")
 }
 
 #[test]
-fn after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one() -> Result<()> {
-    lives("after_a_thousand_deeds_a_node_of_nftables_is_as_a_fresh_one", "nftables")
+fn a_node_with_nftables_is_clean_after_a_thousand_actions() -> Result<()> {
+    lives("a_node_with_nftables_is_clean_after_a_thousand_actions", "nftables")
 }

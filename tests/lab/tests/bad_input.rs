@@ -9,8 +9,8 @@ use tests_lab::{Lab, dumps::Dumps, programs, wait_for};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
-fn tags_that_cannot_be_read_are_told_and_enis_are_made_without_them() -> Result<()> {
-    let Some(bin) = programs("tags_that_cannot_be_read_are_told_and_enis_are_made_without_them")
+fn unreadable_tags_are_reported_and_enis_are_created_without_them() -> Result<()> {
+    let Some(bin) = programs("unreadable_tags_are_reported_and_enis_are_created_without_them")
     else {
         return Ok(());
     };
@@ -29,9 +29,8 @@ fn tags_that_cannot_be_read_are_told_and_enis_are_made_without_them() -> Result<
 }
 
 #[test]
-fn an_instance_type_that_nobody_knows_is_told_and_other_nodes_serve() -> Result<()> {
-    let Some(bin) = programs("an_instance_type_that_nobody_knows_is_told_and_other_nodes_serve")
-    else {
+fn an_unknown_instance_type_is_reported_and_other_nodes_serve() -> Result<()> {
+    let Some(bin) = programs("an_unknown_instance_type_is_reported_and_other_nodes_serve") else {
         return Ok(());
     };
     let lab = Lab::up(&bin, "t-type", &["--nodes", "1", "--imds-lag", "0s"])?;
@@ -72,8 +71,9 @@ fn is_as_before(lab: &Lab, before: &Dumps) -> Result<()> {
 }
 
 #[test]
-fn a_truncated_checkpoint_is_told_and_pods_keep_address_and_network() -> Result<()> {
-    let Some(bin) = programs("a_truncated_checkpoint_is_told_and_pods_keep_address_and_network")
+fn a_truncated_checkpoint_is_reported_and_pods_keep_address_and_network() -> Result<()> {
+    let Some(bin) =
+        programs("a_truncated_checkpoint_is_reported_and_pods_keep_address_and_network")
     else {
         return Ok(());
     };
@@ -108,8 +108,9 @@ fn a_truncated_checkpoint_is_told_and_pods_keep_address_and_network() -> Result<
 }
 
 #[test]
-fn a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is() -> Result<()> {
-    let Some(bin) = programs("a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is")
+fn a_truncated_checkpoint_of_amazon_vpc_cni_is_reported_and_not_changed() -> Result<()> {
+    let Some(bin) =
+        programs("a_truncated_checkpoint_of_amazon_vpc_cni_is_reported_and_not_changed")
     else {
         return Ok(());
     };
@@ -120,7 +121,10 @@ fn a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is() -> Resul
     let sum = lab.on_node("node1", &["bash", "-c", write])?;
     lab.run(&["daemon", "start", "node1"])?;
     let next_step = "no pod that it may list runs on this node";
-    lab.wait_for_line("node1", &["WARN", "ipam.json", "cannot use the checkpoint", "EOF", next_step])?;
+    lab.wait_for_line(
+        "node1",
+        &["WARN", "ipam.json", "cannot use the checkpoint", "EOF", next_step],
+    )?;
     wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
     lab.run(&["pod", "add", "node1", "--count", "2"])?;
     lab.run(&["check", "--tcp", "2"])?;
@@ -130,8 +134,8 @@ fn a_truncated_checkpoint_of_amazon_vpc_cni_is_told_and_left_as_it_is() -> Resul
 }
 
 #[test]
-fn a_conflist_edited_wrongly_fails_adds_by_name_and_changes_nothing() -> Result<()> {
-    let Some(bin) = programs("a_conflist_edited_wrongly_fails_adds_by_name_and_changes_nothing")
+fn an_invalid_edit_of_the_conflist_fails_adds_and_changes_nothing() -> Result<()> {
+    let Some(bin) = programs("an_invalid_edit_of_the_conflist_fails_adds_and_changes_nothing")
     else {
         return Ok(());
     };

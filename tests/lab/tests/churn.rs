@@ -32,8 +32,8 @@ fn held(lab: &Lab) -> Result<BTreeMap<String, String>> {
 }
 
 #[test]
-fn a_daemon_killed_at_random_moments_loses_and_repeats_nothing() -> Result<()> {
-    let name = "a_daemon_killed_at_random_moments_loses_and_repeats_nothing";
+fn a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice() -> Result<()> {
+    let name = "a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice";
     let Some(bin) = programs(name) else { return Ok(()) };
     let seconds = number("FERRULE_CHURN_SECONDS")?.unwrap_or(60);
     let seed = seed("FERRULE_CHURN_SEED")?;

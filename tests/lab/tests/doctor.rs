@@ -29,8 +29,8 @@ fn to_mend(report: &Value) -> Result<Vec<String>> {
 }
 
 #[test]
-fn a_node_of_ours_with_pods_on_two_enis_has_nothing_to_mend() -> Result<()> {
-    let Some(bin) = programs("a_node_of_ours_with_pods_on_two_enis_has_nothing_to_mend") else {
+fn a_ferrule_node_with_pods_on_two_enis_has_no_findings() -> Result<()> {
+    let Some(bin) = programs("a_ferrule_node_with_pods_on_two_enis_has_no_findings") else {
         return Ok(());
     };
     // The machine's own files are not the node's.

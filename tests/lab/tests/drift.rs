@@ -26,8 +26,8 @@ fn reaches_all(lab: &Lab) -> Result<bool> {
 }
 
 #[test]
-fn a_removed_rule_is_told_while_the_daemon_sleeps_and_repaired_when_it_wakes() -> Result<()> {
-    let name = "a_removed_rule_is_told_while_the_daemon_sleeps_and_repaired_when_it_wakes";
+fn a_removed_rule_is_reported_while_the_daemon_is_stopped_and_repaired_after() -> Result<()> {
+    let name = "a_removed_rule_is_reported_while_the_daemon_is_stopped_and_repaired_after";
     let Some(bin) = programs(name) else { return Ok(()) };
     let lab = Lab::up(&bin, "t-drift", &["--nodes", "2"])?;
     let address = node_with_pods(&lab)?;
@@ -56,8 +56,8 @@ fn a_removed_rule_is_told_while_the_daemon_sleeps_and_repaired_when_it_wakes() -
 }
 
 #[test]
-fn whatever_is_broken_is_repaired() -> Result<()> {
-    let Some(bin) = programs("whatever_is_broken_is_repaired") else { return Ok(()) };
+fn each_kind_of_drift_is_repaired() -> Result<()> {
+    let Some(bin) = programs("each_kind_of_drift_is_repaired") else { return Ok(()) };
     let lab = Lab::up(&bin, "t-broken", &["--nodes", "2"])?;
     node_with_pods(&lab)?;
     let breakages: [&[&str]; 7] = [

@@ -7,8 +7,8 @@ use tests_lab::{Lab, programs, wait_for};
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
-fn two_nodes_that_exhaust_a_subnet_say_so_and_recover() -> Result<()> {
-    let Some(bin) = programs("two_nodes_that_exhaust_a_subnet_say_so_and_recover") else {
+fn two_nodes_that_exhaust_a_subnet_report_it_and_recover() -> Result<()> {
+    let Some(bin) = programs("two_nodes_that_exhaust_a_subnet_report_it_and_recover") else {
         return Ok(());
     };
     let subnets = ["--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];

@@ -95,8 +95,8 @@ fn lost_replies_lose_no_address() -> Result<()> {
 }
 
 #[test]
-fn imds_that_lags_drops_nothing() -> Result<()> {
-    let Some(bin) = programs("imds_that_lags_drops_nothing") else { return Ok(()) };
+fn a_lagging_imds_drops_no_address() -> Result<()> {
+    let Some(bin) = programs("a_lagging_imds_drops_no_address") else { return Ok(()) };
     let lab = Lab::up(&bin, "t-imds", &["--nodes", "1"])?;
     lab.run(&["fault", "set", "imds-lag", "30s"])?;
     lab.run(&["pod", "add", "node1", "--count", "40"])?;
@@ -116,8 +116,10 @@ fn imds_that_lags_drops_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_subnet_that_runs_out_is_told_and_survived() -> Result<()> {
-    let Some(bin) = programs("a_subnet_that_runs_out_is_told_and_survived") else { return Ok(()) };
+fn a_full_subnet_is_reported_and_the_daemon_keeps_running() -> Result<()> {
+    let Some(bin) = programs("a_full_subnet_is_reported_and_the_daemon_keeps_running") else {
+        return Ok(());
+    };
     // A /28 has eleven addresses: the node's own, and some ten for pods.
     let args = ["--nodes", "1", "--subnet", "10.0.0.0/28", "--subnet", "10.0.1.0/28"];
     let lab = Lab::up(&bin, "t-subnet", &[&args[..], &["--env", "FERRULE_ADD_WAIT=5"]].concat())?;

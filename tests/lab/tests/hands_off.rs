@@ -82,8 +82,8 @@ fn enis_that_are_marked_or_not_tagged_as_ours_are_left_alone() -> Result<()> {
 }
 
 #[test]
-fn an_efa_serves_pods_and_an_efa_only_takes_a_place_and_neither_goes() -> Result<()> {
-    let Some(bin) = programs("an_efa_serves_pods_and_an_efa_only_takes_a_place_and_neither_goes")
+fn an_efa_serves_pods_an_efa_only_uses_a_device_and_both_stay_attached() -> Result<()> {
+    let Some(bin) = programs("an_efa_serves_pods_an_efa_only_uses_a_device_and_both_stay_attached")
     else {
         return Ok(());
     };
@@ -112,8 +112,8 @@ fn an_efa_serves_pods_and_an_efa_only_takes_a_place_and_neither_goes() -> Result
 }
 
 #[test]
-fn where_others_provision_the_daemon_serves_what_is_there_and_changes_nothing() -> Result<()> {
-    let name = "where_others_provision_the_daemon_serves_what_is_there_and_changes_nothing";
+fn a_daemon_without_provisioning_serves_existing_addresses_and_changes_nothing() -> Result<()> {
+    let name = "a_daemon_without_provisioning_serves_existing_addresses_and_changes_nothing";
     let Some(bin) = programs(name) else { return Ok(()) };
     let lab = Lab::up(&bin, "t-handsoff", &PROMPT)?;
     for (node, mode) in

@@ -26,8 +26,8 @@ fn is_fresh(lab: &Lab, node: &str) -> Result<()> {
 }
 
 #[test]
-fn a_rebooted_node_starts_afresh() -> Result<()> {
-    let Some(bin) = programs("a_rebooted_node_starts_afresh") else { return Ok(()) };
+fn a_rebooted_node_starts_without_assignments() -> Result<()> {
+    let Some(bin) = programs("a_rebooted_node_starts_without_assignments") else { return Ok(()) };
     let lab = Lab::up(&bin, "t-reboot", &["--nodes", "1"])?;
     lab.run(&["pod", "add", "node1", "--count", "8"])?;
     let before = addresses(&lab, "node1")?;
@@ -42,8 +42,10 @@ fn a_rebooted_node_starts_afresh() -> Result<()> {
 }
 
 #[test]
-fn a_stopped_and_started_node_starts_afresh() -> Result<()> {
-    let Some(bin) = programs("a_stopped_and_started_node_starts_afresh") else { return Ok(()) };
+fn a_stopped_and_started_node_starts_without_assignments() -> Result<()> {
+    let Some(bin) = programs("a_stopped_and_started_node_starts_without_assignments") else {
+        return Ok(());
+    };
     let lab = Lab::up(&bin, "t-stop", &["--nodes", "1"])?;
     lab.run(&["pod", "add", "node1", "--count", "8"])?;
     lab.run(&["node", "stop", "node1"])?;

@@ -11,8 +11,8 @@ fn logs(lab: &Lab) -> Result<String> {
 }
 
 #[test]
-fn a_value_that_is_no_number_is_named_and_defaulted() -> Result<()> {
-    let Some(bin) = programs("a_value_that_is_no_number_is_named_and_defaulted") else {
+fn a_value_that_is_not_a_number_is_logged_and_defaulted() -> Result<()> {
+    let Some(bin) = programs("a_value_that_is_not_a_number_is_logged_and_defaulted") else {
         return Ok(());
     };
     let env = ["--env", "WARM_ENI_TARGET=many", "--env", "DISABLE_METRICS=perhaps"];
@@ -76,8 +76,8 @@ fn the_nodes_credentials_appear_in_no_log() -> Result<()> {
 }
 
 #[test]
-fn early_demux_is_as_the_setting_says_also_after_somebody_changed_it() -> Result<()> {
-    let name = "early_demux_is_as_the_setting_says_also_after_somebody_changed_it";
+fn early_demux_follows_the_setting_also_after_a_manual_change() -> Result<()> {
+    let name = "early_demux_follows_the_setting_also_after_a_manual_change";
     let Some(bin) = programs(name) else { return Ok(()) };
     let file = "/proc/sys/net/ipv4/tcp_early_demux";
     let up = ["--nodes", "1", "--env", "DISABLE_TCP_EARLY_DEMUX=true"];

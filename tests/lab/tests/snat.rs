@@ -72,8 +72,8 @@ fn reach_the_internet(test: &str, lab: &str, rules: &str) -> Result<()> {
 }
 
 #[test]
-fn where_others_translate_nothing_is_translated() -> Result<()> {
-    let name = "where_others_translate_nothing_is_translated";
+fn external_snat_disables_translation() -> Result<()> {
+    let name = "external_snat_disables_translation";
     let Some(bin) = programs(name) else { return Ok(()) };
     let lab = Lab::up(&bin, "t-nosnat", &["--nodes", "0"])?;
     let excluded = format!("AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS={OUTSIDE}/32");
@@ -139,8 +139,8 @@ fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
 }
 
 #[test]
-fn a_block_that_the_vpc_gets_is_the_vpcs_to_nodes_that_run() -> Result<()> {
-    let name = "a_block_that_the_vpc_gets_is_the_vpcs_to_nodes_that_run";
+fn running_nodes_learn_a_new_block_of_the_vpc() -> Result<()> {
+    let name = "running_nodes_learn_a_new_block_of_the_vpc";
     let Some(bin) = programs(name) else { return Ok(()) };
     let lab = Lab::up(&bin, "t-block", &["--nodes", "0"])?;
     const BLOCK: &str = "100.64.0.0/20";

@@ -64,9 +64,8 @@ fn shut(lab: &Lab, subnet: &str) -> Result<()> {
 }
 
 #[test]
-fn a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has() -> Result<()> {
-    let Some(bin) = programs("a_subnet_that_is_shut_gets_no_new_pods_and_keeps_those_it_has")
-    else {
+fn an_excluded_subnet_gets_no_new_pods_and_keeps_its_pods() -> Result<()> {
+    let Some(bin) = programs("an_excluded_subnet_gets_no_new_pods_and_keeps_its_pods") else {
         return Ok(());
     };
     let up = [&["--nodes", "1", "--env", "WARM_IP_TARGET=2"], &SUBNETS[..]].concat();

@@ -136,8 +136,8 @@ fn version(program: &Path) -> Result<String> {
 }
 
 #[test]
-fn plugin_and_daemon_of_releases_that_are_one_apart_work_together() -> Result<()> {
-    let test = "plugin_and_daemon_of_releases_that_are_one_apart_work_together";
+fn plugin_and_daemon_one_release_apart_work_together() -> Result<()> {
+    let test = "plugin_and_daemon_one_release_apart_work_together";
     let Some(node) = Node::up(test, "t-skew", &[])? else { return Ok(()) };
     let daemons = [&node.this, &node.next].map(|dir| version(&dir.join("ferrule-ipamd")));
     let [this, next] = daemons;

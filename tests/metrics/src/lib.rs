@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_or_a_label_that_nobody_exposes_is_found() {
+    fn an_unknown_metric_or_label_is_found() {
         let ours = "sum(rate(ferrule_add_duration_seconds_bucket{result=\"ok\",pod=~\"x\"}[5m]))";
         assert!(unknown(ours).is_empty());
         assert!(unknown("up{container=\"ipamd\"} == 0").is_empty());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tests_metrics::{DASHBOARD, document, queries, unknown};
 
 #[test]
-fn each_panel_asks_for_metrics_that_there_are() -> Result<()> {
+fn each_panel_queries_existing_metrics() -> Result<()> {
     let dashboard = document(DASHBOARD)?;
     let queries = queries(&dashboard);
     ensure!(queries.len() > 20, "only {} queries", queries.len());
@@ -17,7 +17,7 @@ fn each_panel_asks_for_metrics_that_there_are() -> Result<()> {
 }
 
 #[test]
-fn the_data_source_is_chosen_by_who_looks() -> Result<()> {
+fn the_viewer_chooses_the_data_source() -> Result<()> {
     let dashboard = document(DASHBOARD)?;
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().context("no panels")? {

@@ -14,7 +14,8 @@ fn names(rules: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_alert_asks_for_metrics_that_there_are_and_says_what_people_need() -> Result<()> {
+fn each_alert_queries_existing_metrics_and_has_a_summary_a_description_and_a_severity() -> Result<()>
+{
     let rules = document(RULES)?;
     for alert in alerts(&rules) {
         let name = alert["alert"].as_str().context("a rule without a name")?;
@@ -79,8 +80,8 @@ fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {
 }
 
 #[test]
-fn promtool_takes_the_rules_and_they_fire_when_they_should() -> Result<()> {
-    if !promtool::is_there("promtool_takes_the_rules_and_they_fire_when_they_should") {
+fn promtool_accepts_the_rules_and_each_case_passes() -> Result<()> {
+    if !promtool::is_there("promtool_accepts_the_rules_and_each_case_passes") {
         return Ok(());
     }
     promtool::run(&["check", "rules", &at_root(RULES).display().to_string()])?;

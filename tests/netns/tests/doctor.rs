@@ -17,7 +17,7 @@ use std::{
 };
 
 #[test]
-fn a_good_node_is_told_to_be_good() {
+fn a_good_node_has_no_findings() {
     on_a_node(|node| {
         let report = node.report(0);
         assert_eq!(report["findings"], Value::Array(Vec::new()));
@@ -31,7 +31,7 @@ fn a_good_node_is_told_to_be_good() {
 }
 
 #[test]
-fn a_rule_twice_a_strict_filter_and_a_route_of_dhcp_are_told_at_once() {
+fn a_twin_rule_a_strict_filter_and_a_dhcp_route_are_reported_together() {
     on_a_node(|node| {
         ip("rule add pref 1536 from 10.0.0.57 lookup 2 protocol 4");
         fs::write("/proc/sys/net/ipv4/conf/eth0/rp_filter", "1").unwrap();
@@ -62,7 +62,7 @@ fn a_rule_twice_a_strict_filter_and_a_route_of_dhcp_are_told_at_once() {
 }
 
 #[test]
-fn leftovers_other_tables_and_other_sizes_are_told() {
+fn leftover_rules_foreign_tables_and_other_mtus_are_reported() {
     on_a_node(|node| {
         ip("rule add pref 512 to 10.0.0.99 lookup main");
         ip("rule add pref 30400 from 10.0.0.57 lookup 30400");
@@ -85,7 +85,7 @@ fn leftovers_other_tables_and_other_sizes_are_told() {
 }
 
 #[test]
-fn chains_that_drop_and_two_iptables_are_told() {
+fn drop_chains_and_two_iptables_backends_are_reported() {
     on_a_node(|node| {
         run("nft", "add table ip filter");
         run(
@@ -109,7 +109,7 @@ fn chains_that_drop_and_two_iptables_are_told() {
 }
 
 #[test]
-fn daemons_and_files_of_the_node_are_told() {
+fn daemons_and_files_of_the_node_are_reported() {
     on_a_node(|node| {
         node.file("etc/systemd/system/timers.target.wants/nm-cloud-setup.timer", "");
         node.file("run/systemd/units/invocation:systemd-networkd.service", "");
@@ -152,7 +152,7 @@ fn the_hop_limit_of_the_metadata_service_is_measured() {
 }
 
 #[test]
-fn what_could_not_be_looked_at_is_an_exit_code_of_its_own() {
+fn a_check_that_cannot_run_has_its_own_exit_code() {
     on_a_node(|node| {
         let proc = node.folder.path().join("proc");
         let output = node.doctor(&["-o", "json", "--proc", proc.to_str().unwrap()]);
@@ -180,7 +180,7 @@ fn what_could_not_be_looked_at_is_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn the_help_tells_the_exit_codes_and_kubectl_is_answered_by_its_name() {
+fn the_help_lists_the_exit_codes_and_uses_the_name_of_the_kubectl_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-ferrule");
     std::os::unix::fs::symlink(binary(), &plugin).unwrap();
@@ -189,7 +189,10 @@ fn the_help_tells_the_exit_codes_and_kubectl_is_answered_by_its_name() {
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
         assert!(help.contains(&format!("Usage: {name} ")), "{help}");
-        assert!(help.contains("Exit code: 0 no problems; 1 at least one problem to fix;"), "{help}");
+        assert!(
+            help.contains("Exit code: 0 no problems; 1 at least one problem to fix;"),
+            "{help}"
+        );
     }
     let wrong = Command::new(binary()).args(["doctor", "-o", "xml"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));

@@ -209,7 +209,7 @@ fn a_pod_is_built_in_place_checked_and_removed() {
 }
 
 #[test]
-fn check_names_what_is_wrong() {
+fn check_names_each_difference() {
     if !needs_root() {
         return;
     }

@@ -103,7 +103,7 @@ fn others() {
 }
 
 #[test]
-fn every_backend_does_as_desired_and_rests_and_takes_all_of_it_back() {
+fn every_backend_converges_rests_and_removes_all_its_objects() {
     for backend in Backend::ALL {
         let node = Node::new();
         others();
@@ -126,7 +126,7 @@ fn every_backend_does_as_desired_and_rests_and_takes_all_of_it_back() {
 }
 
 #[test]
-fn to_switch_leaves_nothing_of_the_one_before() {
+fn a_switch_of_backends_leaves_nothing_of_the_old_one() {
     for to in Backend::ALL {
         let node = Node::new();
         others();
@@ -141,7 +141,7 @@ fn to_switch_leaves_nothing_of_the_one_before() {
 }
 
 #[test]
-fn what_somebody_removes_comes_back() {
+fn removed_netfilter_rules_are_restored() {
     let node = Node::new();
     for (backend, harm) in [
         (Backend::IptablesLegacy, "iptables-legacy -t nat -F AWS-SNAT-CHAIN-0"),
@@ -163,7 +163,7 @@ fn what_somebody_removes_comes_back() {
 }
 
 #[test]
-fn amazon_vpc_cnis_own_table_goes() {
+fn the_nftables_table_of_amazon_vpc_cni_is_removed() {
     let node = Node::new();
     run("nft -f -", "add table ip aws-cni\nadd chain ip aws-cni snat-mark\n");
     assert!(node.seen().nftables.unwrap().predecessor);
@@ -183,7 +183,7 @@ fn the_backend_is_what_the_node_uses() {
 
 /// A node may have no `nft`: these ask the kernel.
 #[test]
-fn a_table_is_found_and_deleted_with_what_is_in_it_and_no_other_is() {
+fn a_table_is_deleted_with_its_contents_and_no_other_table_is() {
     Node::new();
     let tables = || run("nft list tables", "");
     for family in [Family::V4, Family::V6] {
@@ -212,7 +212,7 @@ fn a_table_is_found_and_deleted_with_what_is_in_it_and_no_other_is() {
 }
 
 #[test]
-fn a_refused_transaction_changes_nothing_and_says_why() {
+fn a_refused_transaction_changes_nothing_and_reports_the_reason() {
     let node = Node::new();
     for (backend, script) in [
         (Backend::IptablesLegacy, "*nat\n-A POSTROUTING -j ACCEPT\n-A NOWHERE -j ACCEPT\nCOMMIT\n"),

@@ -281,8 +281,8 @@ fn the_image_cannot_be_pulled(scene: &Scenario<'_>) {
 }
 
 #[test]
-fn what_is_wrong_with_a_node_is_told_with_its_cause_and_its_remedy() {
-    let test = "what_is_wrong_with_a_node_is_told_with_its_cause_and_its_remedy";
+fn a_fault_of_a_node_is_reported_with_its_cause_and_its_remedy() {
+    let test = "a_fault_of_a_node_is_reported_with_its_cause_and_its_remedy";
     let Some(given) = Given::or_skip(test) else { return };
     if !promtool::is_there(test) {
         return;

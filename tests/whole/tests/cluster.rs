@@ -197,8 +197,8 @@ fn started(pid: i32) -> Option<String> {
 }
 
 #[test]
-fn a_cluster_goes_without_a_trace() -> Result<()> {
-    let test = "a_cluster_goes_without_a_trace";
+fn a_cluster_is_removed_without_a_trace() -> Result<()> {
+    let test = "a_cluster_is_removed_without_a_trace";
     let Some(bin) = programs(test) else { return Ok(()) };
     let lab = "t-whole-gone";
     let before = traces(lab)?;

@@ -16,8 +16,8 @@ fn away() -> Duration {
 }
 
 #[test]
-fn connections_outlive_whatever_is_done_to_the_installation() {
-    let test = "connections_outlive_whatever_is_done_to_the_installation";
+fn connections_survive_each_change_of_the_installation() {
+    let test = "connections_survive_each_change_of_the_installation";
     let Some(given) = Given::or_skip(test) else { return };
     let cluster = Installed::bare(given, "life", 2).unwrap();
     cluster.install(&[]).unwrap();

@@ -36,8 +36,8 @@ fn wait_for_agents(cluster: &Installed, policies: u64) {
 }
 
 #[test]
-fn a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told() {
-    let test = "a_policy_reaches_every_node_through_two_replicas_and_its_state_is_told";
+fn a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written() {
+    let test = "a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written";
     let Some(given) = Given::or_skip(test) else { return };
     let cluster = Installed::bare(given, "policy", 2).unwrap();
     cluster.install(POLICY).unwrap();

@@ -321,8 +321,8 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
 }
 
 #[test]
-fn a_node_that_boots_before_it_is_taken_over_goes_over_by_itself() {
-    let test = "a_node_that_boots_before_it_is_taken_over_goes_over_by_itself";
+fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
+    let test = "a_node_that_reboots_before_its_takeover_migrates_by_itself";
     let Some(given) = Given::or_skip(test) else { return };
     let cluster = Installed::bare(given, "rebooted", 1).unwrap();
     cluster.run_amazon_vpc_cni().unwrap();

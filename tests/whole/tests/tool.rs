@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const CHECKS: &str = "app.kubernetes.io/managed-by=ferrule-check";
 
 #[test]
-fn a_viewer_is_told_all_but_the_check_and_what_is_interrupted_is_cleaned_up() {
-    let test = "a_viewer_is_told_all_but_the_check_and_what_is_interrupted_is_cleaned_up";
+fn a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up() {
+    let test = "a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up";
     let Some(given) = Given::or_skip(test) else { return };
     let cluster = Installed::bare(given, "tool", 2).unwrap();
     cluster.install(&[]).unwrap();

@@ -56,8 +56,8 @@ fn pod_of(node: &str) -> String {
 }
 
 #[test]
-fn eniconfigs_that_are_missing_empty_or_of_no_subnet_are_told_and_others_serve() -> Result<()> {
-    let name = "eniconfigs_that_are_missing_empty_or_of_no_subnet_are_told_and_others_serve";
+fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
+    let name = "invalid_eniconfigs_are_reported_and_other_nodes_serve";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let subnets = ["--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];
@@ -135,8 +135,8 @@ fn eniconfigs_that_are_missing_empty_or_of_no_subnet_are_told_and_others_serve()
 }
 
 #[test]
-fn missing_permissions_are_told_and_what_needs_none_goes_on() -> Result<()> {
-    let name = "missing_permissions_are_told_and_what_needs_none_goes_on";
+fn missing_permissions_are_reported_and_other_work_continues() -> Result<()> {
+    let name = "missing_permissions_are_reported_and_other_work_continues";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     world.make_node("node1", &json!({}))?;

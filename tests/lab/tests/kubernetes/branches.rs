@@ -192,13 +192,13 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
 }
 
 #[test]
-fn a_strict_branch_pod_is_announced_and_built_or_told_why_not_and_leaves_nothing() -> Result<()> {
-    let name = "a_strict_branch_pod_is_announced_and_built_or_told_why_not_and_leaves_nothing";
+fn a_strict_branch_pod_is_built_or_refused_with_the_reason_and_leaves_nothing() -> Result<()> {
+    let name = "a_strict_branch_pod_is_built_or_refused_with_the_reason_and_leaves_nothing";
     a_branch_pod_lives(name, "strict", "t-strict")
 }
 
 #[test]
-fn a_standard_branch_pod_is_announced_and_built_or_told_why_not_and_leaves_nothing() -> Result<()> {
-    let name = "a_standard_branch_pod_is_announced_and_built_or_told_why_not_and_leaves_nothing";
+fn a_standard_branch_pod_is_built_or_refused_with_the_reason_and_leaves_nothing() -> Result<()> {
+    let name = "a_standard_branch_pod_is_built_or_refused_with_the_reason_and_leaves_nothing";
     a_branch_pod_lives(name, "standard", "t-standard")
 }

@@ -13,8 +13,8 @@ fn total(lab: &Lab, node: &str) -> Result<f64> {
 }
 
 #[test]
-fn a_burst_finds_its_addresses_ready_where_bound_pods_count_as_demand() -> Result<()> {
-    let name = "a_burst_finds_its_addresses_ready_where_bound_pods_count_as_demand";
+fn a_burst_finds_free_addresses_if_bound_pods_count_as_demand() -> Result<()> {
+    let name = "a_burst_finds_free_addresses_if_bound_pods_count_as_demand";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20"];

@@ -6,9 +6,8 @@ use serde_json::json;
 use tests_lab::{programs, wait_for};
 
 #[test]
-fn the_pool_of_an_unschedulable_node_stays_as_it_is_unless_it_is_managed_all_the_same() -> Result<()>
-{
-    let name = "the_pool_of_an_unschedulable_node_stays_as_it_is_unless_it_is_managed_all_the_same";
+fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_it() -> Result<()> {
+    let name = "the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_it";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20"];

@@ -15,8 +15,8 @@ fn add_node(world: &World, lab: &Lab, node: &str, subnet: &str, metadata: &Value
 }
 
 #[test]
-fn an_eniconfig_is_found_by_zone_or_annotation_and_says_subnet_and_groups() -> Result<()> {
-    let name = "an_eniconfig_is_found_by_zone_or_annotation_and_says_subnet_and_groups";
+fn an_eniconfig_is_found_by_zone_or_annotation_and_sets_subnet_and_groups() -> Result<()> {
+    let name = "an_eniconfig_is_found_by_zone_or_annotation_and_sets_subnet_and_groups";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let nodes = ["--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];

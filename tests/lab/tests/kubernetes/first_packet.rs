@@ -173,10 +173,8 @@ fn share(which: usize) -> Range<usize> {
 }
 
 #[test]
-fn no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_restarted()
--> Result<()> {
-    let name =
-        "no_pod_starts_before_the_node_was_told_of_it_by_a_controller_slow_gone_or_restarted";
+fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> Result<()> {
+    let name = "a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller";
     let Some(bin) = programs(name) else { return Ok(()) };
     let scene = Scenario::set(&bin, "t-first", "strict")?;
 
@@ -260,9 +258,8 @@ fn alike(scene: &Scenario) -> Result<()> {
 }
 
 #[test]
-fn where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of_each() -> Result<()>
-{
-    let name = "where_it_is_standard_pods_start_open_without_a_controller_and_that_is_told_of_each";
+fn standard_mode_starts_pods_open_without_a_controller_and_logs_each() -> Result<()> {
+    let name = "standard_mode_starts_pods_open_without_a_controller_and_logs_each";
     const PODS: usize = 12;
     let Some(bin) = programs(name) else { return Ok(()) };
     let scene = Scenario::set(&bin, "t-open", "standard")?;

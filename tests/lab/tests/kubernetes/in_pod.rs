@@ -54,8 +54,8 @@ fn standing(lab: &Lab, concern: &str) -> Result<String> {
 }
 
 #[test]
-fn a_daemon_in_a_pod_speaks_with_its_service_accounts_token() -> Result<()> {
-    let name = "a_daemon_in_a_pod_speaks_with_its_service_accounts_token";
+fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
+    let name = "a_daemon_in_a_pod_uses_its_service_account_token";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::of(&Wanted { also_at: vec![AT], ..Wanted::default() })?;
     world.make_node("node1", &json!({}))?;

@@ -38,8 +38,8 @@ fn made_like_ours(lab: &Lab, otherwise: &[(&str, Option<&str>)]) -> Result<Strin
 }
 
 #[test]
-fn what_a_dead_node_left_behind_is_deleted_by_one_daemon_and_nothing_else_is() -> Result<()> {
-    let name = "what_a_dead_node_left_behind_is_deleted_by_one_daemon_and_nothing_else_is";
+fn one_daemon_deletes_the_leaked_enis_of_a_dead_node_and_no_others() -> Result<()> {
+    let name = "one_daemon_deletes_the_leaked_enis_of_a_dead_node_and_no_others";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20"];

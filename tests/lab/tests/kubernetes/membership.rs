@@ -6,8 +6,8 @@ use serde_json::json;
 use tests_lab::{programs, wait_for};
 
 #[test]
-fn a_node_is_untainted_when_its_pool_serves_and_its_pods_are_told_why_not() -> Result<()> {
-    let name = "a_node_is_untainted_when_its_pool_serves_and_its_pods_are_told_why_not";
+fn the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal() -> Result<()> {
+    let name = "the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::new()?;
     let taint = json!({"key": "ferrule.io/not-ready", "effect": "NoSchedule"});

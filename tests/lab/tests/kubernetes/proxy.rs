@@ -217,8 +217,8 @@ fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Ru
 }
 
 #[test]
-fn services_lead_where_they_should_beside_every_backend() -> Result<()> {
-    let name = "services_lead_where_they_should_beside_every_backend";
+fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
+    let name = "services_reach_their_endpoints_with_every_netfilter_backend";
     let Some(bin) = programs(name) else { return Ok(()) };
     let world = World::of(&Wanted { also_at: vec![API_SERVER], ..Wanted::default() })?;
     let folder = TempDir::new()?;

@@ -203,14 +203,14 @@ fn added(lab: &Lab, node: &str, count: usize, prefix: &str) -> Result<Vec<String
 }
 
 #[test]
-fn pods_go_over_and_back_and_lose_no_connection() -> Result<()> {
-    let test = "pods_go_over_and_back_and_lose_no_connection";
+fn pods_migrate_and_roll_back_without_losing_a_connection() -> Result<()> {
+    let test = "pods_migrate_and_roll_back_without_losing_a_connection";
     over_and_back(test, "t-migrate", "m5.4xlarge", (100, 2), &[])
 }
 
 #[test]
-fn pods_with_addresses_of_prefixes_go_over_and_back_too() -> Result<()> {
-    let test = "pods_with_addresses_of_prefixes_go_over_and_back_too";
+fn pods_with_prefix_addresses_migrate_and_roll_back() -> Result<()> {
+    let test = "pods_with_prefix_addresses_migrate_and_roll_back";
     over_and_back(test, "t-prefixes", "t3.small", (40, 1), &["ENABLE_PREFIX_DELEGATION=true"])
 }
 
@@ -315,8 +315,8 @@ fn understood(lab: &Lab, bin: &Path) -> Result<()> {
 }
 
 #[test]
-fn what_is_not_understood_is_refused_and_nothing_is_changed() -> Result<()> {
-    let Some(bin) = programs("what_is_not_understood_is_refused_and_nothing_is_changed") else {
+fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
+    let Some(bin) = programs("an_unknown_node_state_is_refused_and_not_changed") else {
         return Ok(());
     };
     let lab = lab(&bin, "t-refused", "m5.large", 5)?;
@@ -366,8 +366,8 @@ fn what_is_not_understood_is_refused_and_nothing_is_changed() -> Result<()> {
 }
 
 #[test]
-fn whoever_is_killed_goes_on_and_the_other_daemon_never_starts() -> Result<()> {
-    let Some(bin) = programs("whoever_is_killed_goes_on_and_the_other_daemon_never_starts") else {
+fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> {
+    let Some(bin) = programs("a_killed_migration_resumes_and_the_other_daemon_never_starts") else {
         return Ok(());
     };
     let lab = lab(&bin, "t-killed", "m5.large", 5)?;

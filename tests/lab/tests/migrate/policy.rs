@@ -70,8 +70,8 @@ fn held(lab: &Lab, pods: &[&str]) -> Result<Vec<Flow>> {
 }
 
 #[test]
-fn a_policy_agent_is_refused_or_its_programs_leave_the_pods() -> Result<()> {
-    let Some(bin) = programs("a_policy_agent_is_refused_or_its_programs_leave_the_pods") else {
+fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
+    let Some(bin) = programs("a_policy_agent_is_refused_or_its_programs_are_detached") else {
         return Ok(());
     };
     let folder = tempfile::tempdir()?;
@@ -102,7 +102,7 @@ fn a_policy_agent_is_refused_or_its_programs_leave_the_pods() -> Result<()> {
         ensure!(said.contains(&named), "{named}: {said}");
     }
     ensure!(said.contains("wait until the policy agent has ended"), "{said}");
-    ensure!(said.contains("take 6 programs of the policy agent off 3 host veths"), "{said}");
+    ensure!(said.contains("detach 6 programs of the policy agent from 3 host veths"), "{said}");
     agent.end()?;
     refused("6 of its programs are on host veths")?;
     // An agent that runs is waited for.

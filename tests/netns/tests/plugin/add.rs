@@ -87,7 +87,7 @@ fn a_pod_of_another_eni_also_gets_the_rule_to_its_table() {
 }
 
 #[test]
-fn the_daemon_is_asked_to_reserve_and_then_told_that_all_is_built() {
+fn the_daemon_gets_a_reserve_before_and_a_confirm_after_the_build() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         node.add(&node.sandbox("c1", "web-0"));
@@ -99,7 +99,7 @@ fn the_daemon_is_asked_to_reserve_and_then_told_that_all_is_built() {
 }
 
 #[test]
-fn the_result_is_in_the_version_of_the_question_and_true() {
+fn the_result_has_the_requested_version_and_matches_the_kernel() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         for (number, version) in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"].iter().enumerate() {
@@ -130,7 +130,7 @@ fn the_result_is_in_the_version_of_the_question_and_true() {
 }
 
 #[test]
-fn what_earlier_plugins_made_comes_first_in_the_result() {
+fn the_results_of_earlier_plugins_come_first() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
@@ -215,7 +215,7 @@ fn a_repeated_add_repairs_what_is_broken() {
 }
 
 #[test]
-fn an_add_that_gets_another_address_than_before_builds_anew() {
+fn an_add_with_another_address_rebuilds_the_interface() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
@@ -231,7 +231,7 @@ fn an_add_that_gets_another_address_than_before_builds_anew() {
 }
 
 #[test]
-fn an_add_goes_on_where_one_that_was_killed_stopped() {
+fn an_add_resumes_after_a_killed_add() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
@@ -278,7 +278,7 @@ fn an_add_outlives_a_daemon_that_is_killed_and_started_again() {
 
 /// The default configuration's log goes where amazon-vpc-cni's went.
 #[test]
-fn the_log_is_json_in_amazon_vpc_cnis_place_and_the_answer_alone_is_on_standard_output() {
+fn the_log_is_json_at_the_path_of_amazon_vpc_cni_and_standard_output_has_the_result_only() {
     on_a_node(|node: &Node| {
         let _daemon = Daemon::start(node);
         let mut conf = node.conf();
@@ -304,7 +304,7 @@ fn the_log_is_json_in_amazon_vpc_cnis_place_and_the_answer_alone_is_on_standard_
 
 /// The kernel lets a link whose peer has its own number wait up to a second for its carrier.
 #[test]
-fn the_two_ends_never_have_the_same_number() {
+fn the_two_veth_ends_never_have_the_same_index() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         let next = node.show("link").iter().map(|link| link["ifindex"].as_u64().unwrap()).max();

@@ -250,31 +250,31 @@ fn built(net: &Net, veth: &str) {
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_strict_branch_pod_and_its_node_meet_by_the_branch() {
+fn a_strict_branch_pod_and_its_node_communicate_through_the_branch() {
     built(&V4, STRICT_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_standard_branch_pod_sends_by_the_branch_and_meets_its_node_straight() {
+fn a_standard_branch_pod_sends_through_the_branch_and_reaches_its_node_directly() {
     built(&V4, STANDARD_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_strict_branch_pod_of_ipv6_and_its_node_meet_by_the_branch() {
+fn a_strict_ipv6_branch_pod_and_its_node_communicate_through_the_branch() {
     built(&V6, STRICT_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_standard_branch_pod_of_ipv6_sends_by_the_branch_and_meets_its_node_straight() {
+fn a_standard_ipv6_branch_pod_sends_through_the_branch_and_reaches_its_node_directly() {
     built(&V6, STANDARD_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_branch_goes_on_to_the_next_sandbox_and_late_dels_spare_it() {
+fn a_branch_moves_to_the_next_sandbox_and_late_dels_spare_it() {
     for (veth, up) in
         [(STRICT_VETH, true), (STANDARD_VETH, true), (STRICT_VETH, false), (STANDARD_VETH, false)]
     {
@@ -332,7 +332,7 @@ fn a_vlan_in_use_by_another_pod_fails_the_add_and_nothing_changes() {
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn a_vlan_of_nobody_gives_way() {
+fn an_unused_vlan_link_is_replaced() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, with_branch(node, &V4, Enforcing::Standard));
         node.ip("link add link eth2 name vlan.eth.7 type vlan id 7");
@@ -344,7 +344,7 @@ fn a_vlan_of_nobody_gives_way() {
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
-fn gc_takes_a_branch_pod_that_nobody_lists() {
+fn gc_removes_an_unlisted_branch_pod() {
     for up in [true, false] {
         on_a_node(|node| {
             let daemon = Daemon::start_with(node, with_branch(node, &V4, Enforcing::Strict));
@@ -384,7 +384,7 @@ fn a_branch_whose_trunk_has_no_link_fails_the_add_and_nothing_changes() {
 
 /// Where the kernel has VLANs, the other tests say what then happens.
 #[test]
-fn a_kernel_without_vlans_fails_the_add_says_so_and_nothing_changes() {
+fn a_kernel_without_vlans_fails_the_add_with_the_reason_and_nothing_changes() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, with_branch(node, &V4, Enforcing::Standard));
         let (before, links) = (node.host_state(), node.show("link").len());

@@ -26,7 +26,7 @@ fn two_cards() -> Book {
 }
 
 #[test]
-fn a_pod_that_asks_gets_an_interface_on_every_card() {
+fn a_pod_with_the_annotation_gets_an_interface_on_every_card() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, two_cards());
         let sandbox = node.sandbox("c1", "web-0");
@@ -72,7 +72,7 @@ fn a_pod_that_asks_gets_an_interface_on_every_card() {
 }
 
 #[test]
-fn one_that_does_not_ask_or_asks_for_something_else_gets_one() {
+fn a_pod_without_the_annotation_or_with_another_value_gets_one_interface() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, two_cards());
         node.call_with("ADD", &node.sandbox("c1", "web-0"), &node.conf()).run().result();
@@ -85,7 +85,7 @@ fn one_that_does_not_ask_or_asks_for_something_else_gets_one() {
 }
 
 #[test]
-fn del_takes_all_of_them_with_and_without_a_daemon_and_late_ones_spare_the_next_pod() {
+fn del_removes_all_interfaces_with_and_without_a_daemon_and_late_dels_spare_the_next_pod() {
     for up in [true, false] {
         on_a_node(|node| {
             let daemon = Daemon::start_with(node, two_cards());
@@ -121,7 +121,7 @@ fn del_takes_all_of_them_with_and_without_a_daemon_and_late_ones_spare_the_next_
 }
 
 #[test]
-fn check_looks_at_all_of_them() {
+fn check_compares_all_interfaces() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, two_cards());
         let sandbox = node.sandbox("c1", "web-0");
@@ -137,7 +137,7 @@ fn check_looks_at_all_of_them() {
 }
 
 #[test]
-fn what_is_built_of_several_is_taken_back_as_one() {
+fn a_failed_build_of_several_interfaces_is_rolled_back_as_one() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, two_cards());
         let sandbox = node.sandbox("c1", "web-0");

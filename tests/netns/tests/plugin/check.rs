@@ -136,7 +136,7 @@ fn without_a_daemon_a_rule_of_the_pod_is_right_whatever_its_table() {
 }
 
 #[test]
-fn a_daemon_that_is_restarted_while_check_asks_is_asked_again() {
+fn check_is_repeated_after_a_restart_of_the_daemon() {
     on_a_node(|node| {
         let first = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");

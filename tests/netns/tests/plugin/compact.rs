@@ -23,7 +23,7 @@ fn routed(node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn pods_share_the_rule_to_them_and_each_begins_with_one_from_it() {
+fn pods_share_the_rule_to_them_and_start_with_a_rule_from_each() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, compact());
         let first = node.sandbox("c1", "web-0");
@@ -46,7 +46,7 @@ fn pods_share_the_rule_to_them_and_each_begins_with_one_from_it() {
 }
 
 #[test]
-fn check_takes_a_prefixs_rule_or_a_marks_for_the_pods_own() {
+fn check_accepts_a_rule_of_a_prefix_or_mark_instead_of_the_pods_own() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, compact());
         let sandbox = node.sandbox("c1", "web-0");

@@ -244,7 +244,7 @@ impl Scripted {
         let [.., host] = ipv4.octets();
         let ipv6 = format!("2001:db8::{host}").parse().unwrap();
         let (ipv4, ipv6) = if book.ipv6 { (None, Some(ipv6)) } else { (Some(ipv4), None) };
-        PodAddress { ipv4, ipv6, device, table, eni }
+        PodAddress { ipv4, ipv6, device, table, eni: Some(eni) }
     }
 }
 

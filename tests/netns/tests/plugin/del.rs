@@ -43,7 +43,7 @@ fn del_releases_removes_rules_and_route_and_gives_the_link_to_the_daemon() {
 }
 
 #[test]
-fn del_removes_every_rule_from_the_pod_also_those_of_before() {
+fn del_removes_every_rule_from_the_pod_also_earlier_ones() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
@@ -76,7 +76,7 @@ fn del_may_be_repeated_with_and_without_namespace_and_result() {
 }
 
 #[test]
-fn del_of_what_never_was_succeeds_and_needs_no_pod_name() {
+fn del_of_an_unknown_sandbox_succeeds_and_needs_no_pod_name() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         let before = node.host_state();
@@ -128,7 +128,7 @@ fn del_without_a_daemon_cleans_the_kernel_and_leaves_a_tombstone() {
 }
 
 #[test]
-fn del_without_daemon_namespace_and_result_still_leaves_word() {
+fn del_without_daemon_namespace_and_result_leaves_a_tombstone() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
@@ -142,7 +142,7 @@ fn del_without_daemon_namespace_and_result_still_leaves_word() {
 }
 
 #[test]
-fn del_with_the_link_gone_goes_by_the_result_that_the_runtime_kept() {
+fn del_without_the_link_uses_the_result_that_the_runtime_kept() {
     on_a_node(|node| {
         let before = node.host_state();
         let daemon = Daemon::start_with(node, Book::on_table_2());
@@ -180,7 +180,7 @@ fn del_at_a_daemon_that_hangs_or_is_of_another_version_is_a_tombstone_too() {
 }
 
 #[test]
-fn del_fails_if_neither_daemon_nor_tombstone_can_be_told() {
+fn del_fails_if_neither_the_daemon_nor_a_tombstone_can_record_it() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         fs::write(node.path("state"), "a file, no folder").unwrap();

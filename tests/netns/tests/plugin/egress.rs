@@ -96,7 +96,7 @@ fn meet(node: &Node, sandbox: &Sandbox, pod: &str, host: &str) {
 }
 
 #[test]
-fn an_ipv6_pod_has_an_ipv4_address_that_the_runtime_is_not_told_of() {
+fn an_ipv6_pod_has_an_ipv4_address_that_the_result_does_not_contain() {
     on_a_node(|node| {
         let _daemon = daemon(node, true);
         let sandbox = node.sandbox("c1", "web-0");
@@ -150,7 +150,7 @@ fn an_ipv4_pod_has_an_ipv6_address_that_follows_from_its_own() {
 }
 
 #[test]
-fn a_pod_for_which_the_daemon_wants_none_has_none() {
+fn a_pod_without_second_address_from_the_daemon_has_none() {
     on_a_node(|node| {
         let daemon = daemon(node, true);
         daemon.book(|book| book.egress = false);
@@ -165,7 +165,7 @@ fn a_pod_for_which_the_daemon_wants_none_has_none() {
 }
 
 #[test]
-fn check_names_whatever_is_missing_of_the_way_to_the_other_family() {
+fn check_names_each_missing_part_of_dual_egress() {
     for ipv6 in [true, false] {
         on_a_node(|node| {
             let _daemon = daemon(node, ipv6);
@@ -204,7 +204,7 @@ fn check_names_whatever_is_missing_of_the_way_to_the_other_family() {
 }
 
 #[test]
-fn an_address_that_another_has_taken_is_passed_over() {
+fn an_address_in_use_is_skipped() {
     on_a_node(|node| {
         let _daemon = daemon(node, true);
         let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
@@ -240,7 +240,7 @@ fn pods_that_are_built_at_the_same_time_share_no_address() {
 }
 
 #[test]
-fn a_range_that_is_full_is_told_and_the_build_is_taken_back() {
+fn a_full_range_is_reported_and_the_build_is_rolled_back() {
     on_a_node(|node| {
         let daemon = daemon(node, true);
         let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
@@ -301,7 +301,7 @@ fn del_leaves_nothing_with_and_without_daemon_and_namespace() {
 }
 
 #[test]
-fn gc_leaves_nothing_of_what_is_not_in_its_list() {
+fn gc_leaves_nothing_of_unlisted_pods() {
     for ipv6 in [true, false] {
         on_a_node(|node| {
             let _daemon = daemon(node, ipv6);
@@ -320,7 +320,7 @@ fn gc_leaves_nothing_of_what_is_not_in_its_list() {
 }
 
 #[test]
-fn of_several_interfaces_the_first_alone_reaches_the_other_family() {
+fn the_first_of_several_interfaces_alone_has_dual_egress() {
     on_a_node(|node| {
         let daemon = daemon(node, true);
         daemon.book(|book| book.cards = 2);

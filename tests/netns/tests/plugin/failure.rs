@@ -32,7 +32,7 @@ fn no_tombstone(node: &Node) {
 }
 
 #[test]
-fn an_interface_name_that_is_taken_is_refused_before_the_daemon_is_asked() {
+fn an_interface_name_in_use_is_refused_before_the_reserve() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
@@ -47,7 +47,7 @@ fn an_interface_name_that_is_taken_is_refused_before_the_daemon_is_asked() {
 }
 
 #[test]
-fn an_interface_name_that_is_taken_meanwhile_is_undone() {
+fn an_add_is_rolled_back_if_the_interface_name_is_taken_during_it() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         let netns = sandbox.netns.clone();
@@ -74,7 +74,7 @@ fn inside(netns: &PathBuf, words: &str) {
 }
 
 #[test]
-fn a_namespace_that_is_deleted_meanwhile_is_undone() {
+fn an_add_is_rolled_back_if_its_namespace_is_deleted_during_it() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         let netns = sandbox.netns.clone();
@@ -112,7 +112,7 @@ fn an_address_that_another_pod_uses_is_refused_and_that_pod_is_untouched() {
 }
 
 #[test]
-fn a_route_that_is_nobodys_gives_way() {
+fn a_route_of_no_pod_is_replaced() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         node.ip("link add enidead0 type veth peer name dead0");
@@ -124,7 +124,7 @@ fn a_route_that_is_nobodys_gives_way() {
 }
 
 #[test]
-fn a_reservation_that_lapsed_is_undone() {
+fn an_add_is_rolled_back_if_its_reservation_lapsed() {
     on_a_node(|node| {
         let before = node.host_state();
         let daemon = Daemon::start_with(
@@ -139,7 +139,7 @@ fn a_reservation_that_lapsed_is_undone() {
 }
 
 #[test]
-fn a_host_link_that_is_no_veth_is_left_alone() {
+fn a_host_link_that_is_not_a_veth_is_not_touched() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         node.ip(&format!("link add {} type bridge", crate::add::VETH));
@@ -152,7 +152,7 @@ fn a_host_link_that_is_no_veth_is_left_alone() {
 }
 
 #[test]
-fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
+fn an_add_without_an_answer_to_its_confirm_leaves_a_tombstone() {
     on_a_node(|node| {
         let before = node.host_state();
         let daemon = Daemon::start(node);
@@ -168,7 +168,7 @@ fn an_add_whose_confirmation_is_not_answered_leaves_a_tombstone() {
 }
 
 #[test]
-fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
+fn a_stopping_daemon_fails_no_add_before_its_deadline() {
     on_a_node(|node| {
         let mood = DaemonBehavior::Empty(Reason::Stopping);
         let first = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
@@ -189,7 +189,7 @@ fn a_daemon_that_is_going_away_fails_no_pod_before_its_wait_is_over() {
 }
 
 #[test]
-fn what_a_daemon_said_when_it_went_is_told_also_if_none_comes_back() {
+fn the_last_answer_of_a_stopped_daemon_is_reported_if_none_starts() {
     on_a_node(|node| {
         let mood = DaemonBehavior::Empty(Reason::Stopping);
         let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
@@ -204,7 +204,7 @@ fn what_a_daemon_said_when_it_went_is_told_also_if_none_comes_back() {
 }
 
 #[test]
-fn the_words_of_a_daemon_that_came_back_are_told_and_not_those_of_the_one_before() {
+fn the_answer_of_the_restarted_daemon_is_reported_instead_of_the_old_one() {
     on_a_node(|node| {
         let mood = DaemonBehavior::Empty(Reason::Stopping);
         let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
@@ -218,7 +218,7 @@ fn the_words_of_a_daemon_that_came_back_are_told_and_not_those_of_the_one_before
 }
 
 #[test]
-fn a_daemon_that_is_restarted_while_it_is_asked_to_confirm_fails_no_pod() {
+fn a_daemon_restart_during_a_confirm_fails_no_add() {
     on_a_node(|node| {
         let first = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();

@@ -48,7 +48,7 @@ fn inside(node: &Node, sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn the_result_of_a_foreign_plugin_makes_no_verb_touch_what_that_plugin_made() {
+fn no_verb_touches_the_objects_of_a_foreign_plugins_result() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         let result = bridged(node, &sandbox);
@@ -94,7 +94,7 @@ fn claiming(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_result_that_claims_the_address_of_a_pod_of_ours_costs_that_pod_nothing() {
+fn a_foreign_result_with_the_address_of_a_ferrule_pod_does_not_affect_that_pod() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let ours = node.sandbox("ours", "web-0");
@@ -124,7 +124,7 @@ fn a_result_that_claims_the_address_of_a_pod_of_ours_costs_that_pod_nothing() {
 }
 
 #[test]
-fn one_that_is_no_result_fails_add_and_check_by_name_and_hinders_no_del() {
+fn an_invalid_result_fails_add_and_check_by_name_and_no_del() {
     on_a_node(|node| {
         let _daemon = Daemon::start_with(node, Book::on_table_2());
         let (ours, theirs) = (node.sandbox("ours", "web-0"), node.sandbox("theirs", "web-1"));

@@ -88,7 +88,7 @@ fn gc_removes_what_is_not_in_the_list_also_without_its_namespace() {
 }
 
 #[test]
-fn gc_takes_links_that_the_daemon_does_not_know() {
+fn gc_removes_links_that_the_daemon_does_not_know() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
@@ -132,7 +132,7 @@ fn gc_spares_other_networks_foreign_links_and_adds_under_way() {
 }
 
 #[test]
-fn gc_goes_on_after_errors_and_reports_them_all() {
+fn gc_continues_after_errors_and_reports_all_of_them() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let pods = ["c1", "c2", "c3"].map(|id| node.sandbox(id, &format!("web-{id}")));
@@ -172,7 +172,7 @@ fn gc_without_a_daemon_removes_by_key_and_leaves_tombstones() {
 }
 
 #[test]
-fn gc_beside_a_daemon_that_never_answers_ends_by_itself_as_without_one() {
+fn gc_with_a_hanging_daemon_ends_as_without_a_daemon() {
     on_a_node(|node| {
         let before = node.host_state();
         let daemon = Daemon::start_with(node, Book::on_table_2());
@@ -196,7 +196,7 @@ fn gc_beside_a_daemon_that_never_answers_ends_by_itself_as_without_one() {
 }
 
 #[test]
-fn what_gc_cannot_finish_beside_a_daemon_that_hangs_the_next_one_does_with_or_without_namespace() {
+fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let pods = ["kept2", "stale2", "bare2"].map(|id| node.sandbox(id, &format!("web-{id}")));
@@ -225,7 +225,7 @@ fn what_gc_cannot_finish_beside_a_daemon_that_hangs_the_next_one_does_with_or_wi
 }
 
 #[test]
-fn gc_tells_a_tombstone_that_cannot_be_written_and_leaves_what_it_was_for() {
+fn gc_reports_a_failed_tombstone_and_leaves_the_pod_of_it() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         node.add(&node.sandbox("untold1", "web-0"));
@@ -242,7 +242,7 @@ fn gc_tells_a_tombstone_that_cannot_be_written_and_leaves_what_it_was_for() {
 }
 
 #[test]
-fn gc_without_a_daemon_spares_an_add_that_is_a_process_still() {
+fn gc_without_a_daemon_spares_an_add_whose_process_runs() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let sandbox = node.sandbox("adding1", "web-0");
@@ -263,7 +263,7 @@ fn gc_without_a_daemon_spares_an_add_that_is_a_process_still() {
 }
 
 #[test]
-fn gc_takes_all_interfaces_of_a_pod_or_none() {
+fn gc_removes_all_interfaces_of_a_pod_or_none() {
     on_a_node(|node| {
         let empty = node.host_state();
         for up in [true, false] {

@@ -50,7 +50,7 @@ fn add(node: &Node, sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_pod_gets_its_address_gateway_routes_and_rules_of_ipv6() {
+fn an_ipv6_pod_gets_its_address_gateway_routes_and_rules() {
     on_a_node(|node| {
         let _daemon = daemon(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
@@ -86,7 +86,7 @@ fn a_pod_gets_its_address_gateway_routes_and_rules_of_ipv6() {
 }
 
 #[test]
-fn an_older_runtime_is_told_the_addresss_version() {
+fn a_result_for_an_older_runtime_contains_the_address_version() {
     on_a_node(|node| {
         let _daemon = daemon(node, Book::default());
         let mut conf = node.conf();
@@ -160,7 +160,7 @@ fn del_leaves_nothing_with_and_without_a_daemon_and_spares_the_next_pod() {
 }
 
 #[test]
-fn a_build_that_fails_is_taken_back() {
+fn a_failed_build_is_rolled_back() {
     on_a_node(|node| {
         let daemon = daemon(
             node,

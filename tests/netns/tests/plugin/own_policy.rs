@@ -26,7 +26,7 @@ fn fails(node: &Node, daemon: &Daemon, code: u32) -> String {
 }
 
 #[test]
-fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
+fn the_agent_gets_admit_between_build_and_confirm_and_forget_at_the_del() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
@@ -56,7 +56,7 @@ fn the_agent_is_asked_between_wiring_and_confirmation_and_told_of_the_del() {
 }
 
 #[test]
-fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
+fn a_refusal_of_the_agent_has_code_11_and_leaves_nothing() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let refused = Admitted::Refused("nobody told of it".to_owned());
@@ -71,7 +71,7 @@ fn a_pod_that_the_agent_refuses_is_to_be_tried_again_and_leaves_nothing() {
 }
 
 #[test]
-fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
+fn the_agent_gets_forget_for_an_admitted_pod_whose_add_fails() {
     on_a_node(|node| {
         let mut book = Book::with_own_policy(node, EnforcingMode::Strict);
         book.mood = DaemonBehavior::Forgetful;
@@ -86,7 +86,7 @@ fn of_a_pod_that_was_let_in_and_does_not_come_the_agent_is_told() {
 }
 
 #[test]
-fn an_agent_that_is_restarted_in_the_middle_is_asked_again() {
+fn admit_is_repeated_after_a_restart_of_the_agent() {
     for mode in [EnforcingMode::Strict, EnforcingMode::Standard] {
         on_a_node(|node| {
             let daemon = Daemon::start_with(node, Book::with_own_policy(node, mode));
@@ -102,7 +102,7 @@ fn an_agent_that_is_restarted_in_the_middle_is_asked_again() {
 }
 
 #[test]
-fn without_the_agent_no_pod_starts_where_that_is_strict() {
+fn strict_mode_starts_no_pod_without_the_agent() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
         let message = fails(node, &daemon, 11);
@@ -111,7 +111,7 @@ fn without_the_agent_no_pod_starts_where_that_is_strict() {
 }
 
 #[test]
-fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
+fn standard_mode_starts_a_pod_open_and_logs_it() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
         node.add(&node.sandbox("c1", "web-0"));
@@ -134,7 +134,7 @@ fn where_it_is_standard_a_pod_starts_open_and_the_log_says_so() {
 }
 
 #[test]
-fn a_pod_without_a_uid_cannot_be_asked_for() {
+fn an_add_without_a_uid_is_refused_before_admit() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
         let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
@@ -148,7 +148,7 @@ fn a_pod_without_a_uid_cannot_be_asked_for() {
 }
 
 #[test]
-fn where_policy_is_off_nobody_is_asked() {
+fn the_agent_gets_no_call_if_policy_is_off() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let _agent = OwnAgent::start(node, &daemon, Admitted::Refused("all".to_owned()));

@@ -9,7 +9,7 @@ use crate::{
 use std::time::Duration;
 
 #[test]
-fn an_agent_is_told_between_wiring_and_confirmation_and_of_the_del() {
+fn the_aws_agent_gets_enforce_between_build_and_confirm_and_delete_at_the_del() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_policy(node));
         let _agent = Agent::start(node, &daemon, None);
@@ -47,7 +47,7 @@ fn a_pod_that_the_agent_refuses_does_not_start_and_leaves_nothing() {
 }
 
 #[test]
-fn without_its_agent_no_pod_starts_and_one_that_goes_is_missed_once() {
+fn without_the_aws_agent_an_add_fails_and_the_first_del_fails() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_policy(node));
         let agent = Agent::start(node, &daemon, None);
@@ -87,7 +87,7 @@ fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
 }
 
 #[test]
-fn what_an_agent_takes_of_an_add_is_not_taken_from_its_confirmation() {
+fn the_agents_time_does_not_shorten_the_time_of_the_confirm() {
     on_a_node(|node| {
         // Beyond the ADD's own wait, and beyond what is granted after it to finish.
         let book = Book { agent_takes: Duration::from_secs(6), ..Book::with_policy(node) };

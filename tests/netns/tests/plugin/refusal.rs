@@ -65,7 +65,7 @@ fn a_field_that_is_missing_or_wrong_has_code_7_and_is_named() {
 }
 
 #[test]
-fn a_version_that_is_not_spoken_has_code_1() {
+fn an_unsupported_version_has_code_1() {
     on_a_node(|node| {
         let sandbox = node.sandbox("c1", "web-0");
         for version in ["0.1.0", "0.2.0", "1.2.0", "2.0.0", "one"] {
@@ -197,7 +197,7 @@ fn each_reason_for_having_no_address_has_its_code() {
 }
 
 #[test]
-fn without_a_command_the_plugin_says_what_it_is() {
+fn the_plugin_without_a_command_prints_its_version() {
     on_a_node(|node| {
         let call = node.call("ADD", &node.sandbox("c1", "web-0")).without("CNI_COMMAND");
         let ended = call.run();
@@ -207,7 +207,7 @@ fn without_a_command_the_plugin_says_what_it_is() {
 }
 
 #[test]
-fn version_lists_what_is_spoken() {
+fn version_lists_the_supported_versions() {
     on_a_node(|node| {
         let call = node.call("VERSION", &node.sandbox("c1", "web-0"));
         let answer = call.clone().stdin(r#"{"cniVersion":"0.4.0"}"#).run().result();

@@ -50,7 +50,7 @@ fn the_old_sandboxs_four_dels_after_the_next_add_leave_the_new_pod_alone() {
 }
 
 #[test]
-fn not_even_if_the_new_pod_has_the_old_ones_address() {
+fn old_dels_spare_a_new_pod_with_the_same_address() {
     for up in [true, false] {
         on_a_node(|node| {
             let daemon = Daemon::start_with(node, Book::on_table_2());
@@ -71,7 +71,7 @@ fn not_even_if_the_new_pod_has_the_old_ones_address() {
 }
 
 #[test]
-fn an_address_that_another_pod_has_by_now_is_left_alone_also_without_a_daemon() {
+fn an_address_reassigned_to_another_pod_is_spared_also_without_a_daemon() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let (old, other) = (node.sandbox("old", "web-0"), node.sandbox("other", "db-0"));
@@ -100,7 +100,7 @@ fn the_next_add_takes_the_name_of_a_link_that_waits_to_be_reaped() {
 }
 
 #[test]
-fn an_add_of_the_same_sandbox_after_its_del_builds_anew() {
+fn an_add_of_the_same_sandbox_after_its_del_rebuilds_the_interface() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");

@@ -18,7 +18,7 @@ fn status(node: &Node) -> Call {
 }
 
 #[test]
-fn status_tells_whether_an_add_would_succeed_and_whether_pods_are_impaired() {
+fn status_reports_whether_an_add_would_succeed_and_whether_pods_are_impaired() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
         status(node).run().is_silent_success();
@@ -62,7 +62,7 @@ fn status_without_a_daemon_that_answers_is_50() {
 
 /// A node would be told not ready with each upgrade.
 #[test]
-fn a_daemon_that_is_restarted_while_status_asks_is_asked_again() {
+fn status_is_repeated_after_a_restart_of_the_daemon() {
     on_a_node(|node| {
         let mood = DaemonBehavior::Hanging;
         let first = Daemon::start_with(node, Book { mood, ..Book::default() });

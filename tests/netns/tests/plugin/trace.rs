@@ -36,7 +36,7 @@ fn every_request_is_part_of_the_runtimes_trace_and_the_log_names_it() {
 }
 
 #[test]
-fn what_is_no_trace_is_neither_passed_on_nor_logged() {
+fn an_invalid_trace_is_neither_forwarded_nor_logged() {
     on_a_node(|node| {
         let daemon = Daemon::start_of_another_version(node);
         let traces = told(node, &daemon, "00-CANARY-b7ad6b7169203331-01");
