@@ -105,7 +105,7 @@ fn reserve(
             if reservation.egress {
                 wiring.reach_both_families();
             }
-            let enis = reservation.addresses.iter().map(|held| held.eni.clone());
+            let enis = reservation.addresses.iter().filter_map(|held| held.eni.clone());
             (plumbing(&reservation, call), enis.collect())
         }
         ReserveOutcome::ReservedBranch(branch) => {

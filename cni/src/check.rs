@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the daemon gets to answer.
+/// Timeout of the daemon's answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The most findings in one message.
 const FINDINGS_TOLD: usize = 8;
@@ -130,7 +130,7 @@ fn promised(
     addresses
 }
 
-/// Whether `prevResult` has the host veth of a strict branch pod.
+/// True if `prevResult` has the host veth of a strict branch pod.
 fn is_strict(call: &Call, previous: &AddResult) -> bool {
     let of_host = |link: &&Interface| link.sandbox.as_deref().is_none_or(str::is_empty);
     let mut host = previous.interfaces.iter().filter(of_host);

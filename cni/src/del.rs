@@ -27,7 +27,7 @@ use std::{
 
 /// The daemon's deadline. The kubelet waits for every DEL.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// How long a missing socket is retried. A tombstone has the same effect as a call.
+/// Timeout for a missing socket. A tombstone has the same effect as a call.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {

@@ -1,4 +1,4 @@
-//! How a verb fails: the error object of the CNI specification and its codes.
+//! The error of a verb: the error object of the CNI specification and its codes.
 
 use crate::version::SpecVersion;
 use serde::Serialize;

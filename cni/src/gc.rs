@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a missing socket is retried.
+/// Timeout for a missing socket.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The daemon's deadline. It writes each release to its disk before it answers.
 const DEADLINE: Duration = Duration::from_secs(20);

@@ -75,7 +75,7 @@ pub struct Attachment {
     pub ifname: String,
     /// The pod's network namespace; DEL may come without.
     pub netns: Option<PathBuf>,
-    /// Whether the plugin may work in its own namespace.
+    /// True if the plugin may work in its own namespace.
     pub netns_override: bool,
     /// The pod's fields of `CNI_ARGS`.
     pub pod: PodArgs,

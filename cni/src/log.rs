@@ -23,7 +23,7 @@ pub enum Level {
     Info,
     /// Problems that do not fail the verb.
     Warn,
-    /// Why a verb failed.
+    /// Failure of a verb.
     Error,
 }
 
@@ -48,17 +48,16 @@ impl Level {
     }
 }
 
-/// Where the log goes.
+/// Destination of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Standard error, which runtimes pass on.
     Stderr,
-    /// A file.
     File(PathBuf),
 }
 
 impl Destination {
-    /// Where amazon-vpc-cni's plugin logs.
+    /// The log file of amazon-vpc-cni's plugin.
     pub const DEFAULT_FILE: &str = "/var/log/aws-routed-eni/plugin.log";
 
     /// The destination of `pluginLogFile`. Standard output is for the result, so `stdout` means standard error. A path that

@@ -35,7 +35,7 @@ pub struct NetConf {
     pub prev_result: PrevResult,
 }
 
-/// What the pod's annotation [`NIC_CONFIG`] asks for.
+/// The value of the pod's annotation `NIC_CONFIG`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cards {
     /// The first alone.
@@ -51,7 +51,7 @@ pub enum Cards {
 pub const NIC_CONFIG: &str = "k8s.amazonaws.com/nicConfig";
 /// Its one value.
 const EVERY_CARD: &str = "multi-nic-attachment";
-/// Where a runtime with the capability of this name puts the pod's annotations.
+/// The key in `runtimeConfig` for the pod's annotations, if the runtime has this capability.
 const POD_ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 /// `prevResult`. Each verb decides whether it may be absent or unreadable.
@@ -80,14 +80,13 @@ impl PrevResult {
 /// right file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Where to.
     pub destination: Destination,
     /// From which level on.
     pub level: Level,
 }
 
-/// Where GC is told what stays: the name that the specification means, and the one that its text had
-/// at first.
+/// The keys of the list of valid attachments: the name in the specification's definition, and the one in its earlier
+/// text.
 const VALID_ATTACHMENTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 const ATTACHMENTS: &str = "a list of objects with containerID and ifname";
 
@@ -135,7 +134,7 @@ impl RawConf {
         SpecVersion::of(self.0.get("cniVersion")?.as_str()?)
     }
 
-    /// Where to log; what is missing or makes no sense is the default.
+    /// Destination of the log. A missing or invalid value means the default.
     pub fn log_settings(&self) -> LogSettings {
         let text = |key: &str| self.0.get(key).and_then(Value::as_str).unwrap_or_default();
         LogSettings {

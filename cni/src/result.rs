@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// What an ADD made; later plugins of the chain may have added to it.
+/// The result of an ADD. Later plugins of the chain may have added to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddResult {
     /// The links, host ends included.
@@ -17,7 +17,7 @@ pub struct AddResult {
     /// The routes in the pod.
     #[serde(default)]
     pub routes: Vec<Route>,
-    /// Name resolution; ours says nothing about it.
+    /// DNS settings. Our results have none.
     #[serde(default)]
     pub dns: Dns,
 }
@@ -60,10 +60,8 @@ pub struct IpConfig {
     pub interface: Option<usize>,
 }
 
-/// One route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// Where it leads.
     pub dst: IpNet,
     /// The next hop.
     #[serde(default, skip_serializing_if = "Option::is_none")]

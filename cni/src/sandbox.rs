@@ -51,8 +51,8 @@ impl Sandbox {
         self.netns.write_sysctls(settings)
     }
 
-    /// Whether the path still leads to this namespace: the pod may have been deleted meanwhile, and
-    /// an open file alone keeps a namespace that nobody else can find.
+    /// Checks that the path still leads to this namespace. A deleted pod's namespace exists as long as the file is
+    /// open, but no other process can find it.
     ///
     /// # Errors
     /// With code 8, if it does not.

@@ -40,9 +40,9 @@ impl Session {
         Ok(Self { client })
     }
 
-    /// Connects and reserves, as often as the connection is lost or the daemon says that it is going
-    /// away, until the deadline: one that is restarted in the middle is no reason to fail a pod.
-    /// What it said last is told where nobody answers after that.
+    /// Connects and reserves. Repeats this until the deadline if the connection is lost or the daemon is stopping,
+    /// because a restart of the daemon must not fail a pod. If there is no later answer, the refusal of the stopping
+    /// daemon is returned.
     pub(crate) fn reserve(
         daemon: &Daemon,
         request: &Reserve,
@@ -60,7 +60,6 @@ impl Session {
             };
             if !is_passing || Instant::now() + REST >= deadline {
                 return answer.or_else(|error| match going_away {
-                    // One that answers tells more than the one before it did.
                     Some(said) if is_silence(&error) => Ok(said),
                     _ => Err(error),
                 });
@@ -124,7 +123,7 @@ impl Session {
         block_on(agent.enforce(pod, interfaces, deadline))
     }
 
-    /// Tells the policy agent that a pod is gone.
+    /// Reports to the policy agent that a pod is gone.
     pub(crate) fn forget(
         &self,
         agent: &PolicyAgent,
@@ -134,7 +133,7 @@ impl Session {
         block_on(agent.forget(pod, deadline))
     }
 
-    /// Waits until policy holds for a pod, or ferrule-agent says that it does not.
+    /// Waits until ferrule-agent answers whether the pod's policies are in force.
     pub(crate) fn admit(
         &self,
         agent: &AgentAt,
@@ -146,7 +145,7 @@ impl Session {
         block_on(agent.admit(pod, addresses, links, deadline))
     }
 
-    /// Tells ferrule-agent that a pod is gone.
+    /// Reports to ferrule-agent that a pod is gone.
     pub(crate) fn ended(
         &self,
         agent: &AgentAt,
@@ -156,7 +155,7 @@ impl Session {
         block_on(agent.forget(pod, deadline))
     }
 
-    /// What the daemon holds for this key, until the deadline.
+    /// The daemon's record of this key.
     pub(crate) fn inspect(
         daemon: &Daemon,
         key: &PodKey,
@@ -167,7 +166,7 @@ impl Session {
         })
     }
 
-    /// How the daemon is, until the deadline; one that is not there gets so much patience.
+    /// The daemon's readiness.
     pub(crate) fn status(
         daemon: &Daemon,
         patience: Duration,
@@ -206,7 +205,7 @@ impl Session {
     }
 }
 
-/// Whether nobody answered, as against a daemon that answered with a failure.
+/// True if there was no answer, false if the daemon answered with a failure.
 fn is_silence(error: &RpcError) -> bool {
     matches!(
         error,
@@ -217,12 +216,12 @@ fn is_silence(error: &RpcError) -> bool {
     )
 }
 
-/// What an ADD or CHECK answers when the daemon does not.
+/// The error of an ADD or CHECK if the daemon does not answer.
 pub(crate) fn unavailable(pod: &str, error: &RpcError) -> Fault {
     Fault::new(Code::TryAgainLater, format!("{pod}: {}", causes(error)), remedy(error))
 }
 
-/// What to do when the daemon does not answer.
+/// The next step if the daemon does not answer.
 pub(crate) fn remedy(error: &RpcError) -> &'static str {
     if let RpcError::VersionMismatch { .. } = error {
         "finish the upgrade: plugin and daemon may be one release apart, not more"
@@ -233,7 +232,7 @@ pub(crate) fn remedy(error: &RpcError) -> &'static str {
     }
 }
 
-/// What an ADD or DEL answers when the policy agent does not do its part.
+/// The error of an ADD or DEL if the policy agent fails.
 pub(crate) fn unpoliced(pod: &str, error: &PolicyError) -> Fault {
     Fault::new(
         Code::PolicyAgent,
@@ -243,7 +242,7 @@ pub(crate) fn unpoliced(pod: &str, error: &PolicyError) -> Fault {
     )
 }
 
-/// What an ADD answers when the daemon has no address.
+/// The error of an ADD if the daemon has no address.
 pub(crate) fn refused(pod: &str, refusal: &Refusal) -> Fault {
     let code = match refusal.reason {
         Reason::TryAgain | Reason::Stopping => Code::TryAgainLater,

@@ -8,7 +8,7 @@ use crate::{
 use config_model::causes;
 use std::time::{Duration, Instant};
 
-/// How long a daemon that is not there gets: one that is being restarted is there soon.
+/// Timeout for a missing socket: a restarted daemon serves it soon.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The daemon's deadline.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -25,8 +25,8 @@ pub(crate) fn status(daemon: &Daemon) -> Result<Served, Fault> {
     let impaired = status.impaired.join("; ");
     match (unavailable.is_empty(), impaired.is_empty()) {
         (true, true) => Ok(Served::default()),
-        // An ADD would succeed, and a node that is not ready for one pod's sake would cost the
-        // others theirs: the daemon tells of those pods by log, metric and event.
+        // An ADD would succeed. An error would make the node not ready for all pods because of a few. The daemon
+        // reports those pods by log, metric and event.
         (true, false) => {
             Ok(Served { fields: vec![("impaired", impaired.into())], ..Served::default() })
         }

@@ -25,7 +25,7 @@ pub struct Reply {
     pub stdout: Vec<u8>,
     /// Standard error, for people who run the plugin by hand.
     pub stderr: String,
-    /// Whether the exit code is 1.
+    /// True if the exit code is 1.
     pub failed: bool,
 }
 

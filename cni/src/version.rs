@@ -13,7 +13,7 @@ pub enum SpecVersion {
     V0_4_0,
     /// 1.0.0: addresses no longer name their family.
     V1_0_0,
-    /// 1.1.0: interfaces and routes tell their MTU.
+    /// 1.1.0: interfaces and routes have an MTU.
     V1_1_0,
 }
 
@@ -25,7 +25,7 @@ impl SpecVersion {
     /// The newest one.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// What an error object says when the runtime named no version that we speak.
+    /// The version of an error object if the runtime's version is not supported.
     pub const FALLBACK: Self = Self::V1_0_0;
 
     /// The version that a `cniVersion` names, if it is one of [`SpecVersion::ALL`].

@@ -31,7 +31,7 @@ pub(crate) struct Wiring<'a> {
     addressed: BTreeSet<PodKey>,
     /// The trunk that carries branches.
     trunk: Option<Mac>,
-    /// Whether the first interface gets an address of the other family.
+    /// True if the first interface gets an address of the other family.
     egress: bool,
 }
 
@@ -41,7 +41,6 @@ pub(crate) struct Pair {
     pub(crate) pod: End,
 }
 
-/// One of them.
 pub(crate) struct End {
     pub(crate) index: IfIndex,
     pub(crate) mac: Option<Mac>,
@@ -55,7 +54,7 @@ impl From<&Link> for End {
     }
 }
 
-/// Between two tries to make links while an old one of the same name dies.
+/// Pause between two attempts while an old link of the same name is being deleted.
 const RETRY: Duration = Duration::from_millis(10);
 
 impl<'a> Wiring<'a> {
@@ -73,12 +72,12 @@ impl<'a> Wiring<'a> {
         Ok(wiring)
     }
 
-    /// Branches are carried by the trunk with this address.
+    /// Sets the trunk that carries branches.
     pub(crate) fn carried_by(&mut self, trunk: Mac) {
         self.trunk = Some(trunk);
     }
 
-    /// The pod reaches the other family's destinations.
+    /// Gives the pod a second address of the other family.
     pub(crate) fn reach_both_families(&mut self) {
         self.egress = true;
     }
@@ -125,8 +124,7 @@ impl<'a> Wiring<'a> {
         Ok(Egress { address })
     }
 
-    /// The IPv4 address that an ADD of before has taken, or the first that the kernel gives: it lets
-    /// nobody add a second route to the same.
+    /// The lease of an earlier ADD, or the first free address. The kernel refuses a second route to an address.
     fn lease(&mut self, net: &PodNet, host_end: &End) -> Result<Ipv4Addr, Fault> {
         let addresses = self.host.addresses(Family::V4);
         let addresses = addresses.map_err(|error| failed(&net.key, &error))?;
@@ -187,7 +185,7 @@ impl<'a> Wiring<'a> {
         if net.branch.is_some() && self.addressed.contains(&net.key) {
             let seen = self.host.observe(With::Nothing);
             let seen = seen.map_err(|error| failed(&net.key, &error))?;
-            // The host end has its alias last.
+            // The host end gets its alias last.
             let end = host_end.map(|link| link.index);
             let ours =
                 |link: &&Link| link.key().as_ref() == Some(&net.key) || Some(link.index) == end;
@@ -207,9 +205,9 @@ impl<'a> Wiring<'a> {
         demand(&net.key, &applied, "while taking back")
     }
 
-    /// Writes the settings that exist only as files: the host ignores router advertisements of the pod, and IPv6, which a
-    /// runtime may have disabled, is enabled if the pod has an IPv6 address. Errors are ignored: the kernel then refuses
-    /// the address, or the daemon repairs the setting.
+    /// Writes the settings that exist only as files. The host ignores router advertisements of the pod. IPv6 is
+    /// enabled if the pod has an IPv6 address, because a runtime may have disabled it. Errors are ignored: the kernel
+    /// then refuses the address, or the daemon repairs the setting.
     fn set_files(&self, net: &PodNet) {
         let no_advertisements = (Ipv6Conf::AcceptRa.sysctl(net.veth.as_str()), "0");
         let _ = write_sysctls(&[no_advertisements]);
@@ -243,7 +241,7 @@ impl<'a> Wiring<'a> {
             Some(host) if are_peers(&host, &pod) => {
                 Ok(Some(Pair { host: End::from(&host), pod: End::from(&pod) }))
             }
-            // The daemon has just deleted it, between our two looks.
+            // The daemon has deleted the link between the two reads.
             _ if self.pod_end(key)?.is_none() => Ok(None),
             _ => Err(Fault::new(
                 Code::KernelRefused,
@@ -257,8 +255,8 @@ impl<'a> Wiring<'a> {
         }
     }
 
-    /// The pair, if it has the right address already. One that was built for another address is
-    /// taken down: what the pod learned from it would not hold any more.
+    /// The pair, if it has the right address. A pair with another address is deleted: the pod may have learned its
+    /// old address.
     fn unless_readdressed(&mut self, pair: Pair, net: &PodNet) -> Result<Option<Pair>, Fault> {
         let seen = self.pod.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         let foreign = seen
@@ -285,8 +283,8 @@ impl<'a> Wiring<'a> {
                 Err(SocketError::CreateVeth { errno: Errno::EEXIST, .. })
                     if Instant::now() < deadline =>
                 {
-                    // Either an old host end is still dying, or the pod's name was taken just now.
-                    // Or the number that we chose is.
+                    // Either an old host end still exists, or the pod's name was taken just now, or the chosen index
+                    // is in use.
                     self.own_pair(&net.key, std::slice::from_ref(&net.veth))?;
                     match &mut pair.host_index {
                         Some(IfIndex(number)) => *number += 1,
@@ -296,16 +294,16 @@ impl<'a> Wiring<'a> {
                 }
                 Err(error) => return Err(failed(&net.key, &error)),
             }
-            // The pod's end first: nobody else makes one of that name there. If it is gone, the
-            // host end may already be the next sandbox's.
+            // The pod's end first: no other process creates a link with this name there. If it is gone, the host end
+            // may already belong to the next sandbox.
             let pod = self.pod_end(&net.key)?.ok_or_else(|| vanished(&net.key))?;
             let host = self.host.index_of(net.veth.as_str());
             let host = host.map_err(|error| failed(&net.key, &error))?;
             let host = host.ok_or_else(|| vanished(&net.key))?;
             if host == pod && Instant::now() < deadline {
-                // The kernel takes a link whose peer has its own number for one without a peer, and
-                // lets it wait up to a second for its carrier. Both namespaces count on by one, so
-                // only a number that we choose is another one for sure.
+                // If both ends have the same index, the kernel treats a link as one without a peer. Its carrier then
+                // comes up to a second late. Both namespaces count upwards by one, so only an explicit index is
+                // certain to differ.
                 pair.host_index = Some(IfIndex(host.0 + 2));
                 continue;
             }
@@ -318,8 +316,8 @@ impl<'a> Wiring<'a> {
     fn carry(&mut self, net: &PodNet, branch: &Branch) -> Result<(), Fault> {
         let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         let trunk = self.trunk.expect("a branch comes with its trunk");
-        // Another's link with this very branch is of an older sandbox; another branch is a living
-        // pod's, unless a DEL has given it up.
+        // A link of another pod with this branch belongs to an older sandbox. Another branch belongs to a running
+        // pod, unless a DEL has moved it to the reap group.
         let holds = |_: &PodKey, link: &Link| {
             link.mac != Some(branch.mac) && link.group != registry::GROUP_REAP
         };
@@ -346,7 +344,7 @@ impl<'a> Wiring<'a> {
             ));
         }
         demand(&net.key, &applied, "on the host")?;
-        // As for the host's veth: what cannot be written is the daemon's to repair.
+        // As for the host's veth, the daemon repairs a setting that cannot be written.
         let _ = write_sysctls(&[no_advertisements(&carrier.link.name)]);
         Ok(())
     }
@@ -367,13 +365,13 @@ impl<'a> Wiring<'a> {
         }
     }
 
-    /// Host route first and alone: if another pod has one, nothing of that pod is touched.
+    /// The host route comes first and alone: if another pod has it, no object of that pod is changed.
     fn address_host(&mut self, net: &PodNet, host_end: &End) -> Result<(), Fault> {
         let (rules, rest): (Vec<Op>, Vec<Op>) = net
             .host_batch(host_end.index)
             .into_iter()
             .partition(|op| matches!(op.action, Action::AddRule(_)));
-        // It was made up; only a repair can find it otherwise, and then no route would hold.
+        // A new link is up. A link under repair may be down, and would refuse the route.
         let name = net.veth.as_str().to_owned();
         let up = Action::SetUp(LinkRef { index: host_end.index, name });
         let up = (!host_end.up).then(|| Op::new(Subject::Link(host_end.index), up));
@@ -437,7 +435,7 @@ impl<'a> Wiring<'a> {
     }
 }
 
-/// Whether it is the address by which the pod reaches the other family.
+/// True if this is the pod's second address.
 fn is_second(net: &PodNet, address: IpAddr) -> bool {
     Family::of(address) != Family::of(net.address) && egress::is_within(address)
 }
@@ -468,8 +466,8 @@ fn are_peers(host: &Link, pod: &Link) -> bool {
         && pod.peer.is_some_and(|peer| peer.index == host.index)
 }
 
-/// The addresses of both ends. They follow from the key, so they need no randomness and tell in a
-/// packet capture whose they are; being set and locally administered, udev leaves them alone.
+/// The Ethernet addresses of both ends. They are derived from the key, so no randomness is needed and a packet
+/// capture shows the pod. Since they are locally administered, udev does not change them.
 fn macs(key: &PodKey) -> (Mac, Mac) {
     let digest = key.digest();
     let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap_or(0);
@@ -481,7 +479,7 @@ fn macs(key: &PodKey) -> (Mac, Mac) {
     (mac(0), mac(6))
 }
 
-/// What the kernel or the way to it refused.
+/// A failure of the netlink socket.
 pub(crate) fn failed(key: &PodKey, error: &SocketError) -> Fault {
     refusal(format!("{key}: {}", causes(error)))
 }

@@ -63,7 +63,7 @@ fn a_full_log_is_turned_over_once_by_many_writers_and_loses_no_line() {
             let (path, start) = (&path, &start);
             scope.spawn(move || {
                 start.wait();
-                // The first line of nobody is written before everybody has found the file full.
+                // No process writes its first line before all of them have found the file full.
                 let file = Destination::File(path.clone());
                 let log = Log::open_with_limit(&file, Level::Info, 3000);
                 start.wait();
