@@ -56,7 +56,7 @@ pub(crate) enum Verb {
     /// Print a shell completion script
     #[command(after_help = COMPLETIONS)]
     Completions {
-        /// The shell
+        /// Shell of the script
         shell: clap_complete::Shell,
     },
 }
@@ -113,9 +113,7 @@ pub(crate) enum MigrateVerb {
 /// The owner of a node's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
-    /// Ferrule
     Ferrule,
-    /// amazon-vpc-cni
     AmazonVpcCni,
 }
 

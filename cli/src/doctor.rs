@@ -22,7 +22,7 @@ const SECOND_LOOK: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     let mut seen = gather::observe(args);
     let mut report = examine(&seen);
-    if report.wants_second_look() {
+    if report.needs_second_observation() {
         thread::sleep(SECOND_LOOK);
         seen.routing = gather::routing(&args.veth_prefix);
         report = report.confirmed_by(&seen);
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
 }
 
 fn code(report: &Report) -> u8 {
-    match (report.needs_mending(), report.unseen.is_empty()) {
+    match (report.needs_fix(), report.unseen.is_empty()) {
         (true, _) => 1,
         (false, true) => 0,
         (false, false) => COULD_NOT_LOOK,

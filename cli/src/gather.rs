@@ -6,7 +6,7 @@ mod kernel;
 mod netfilter;
 
 use crate::args::DoctorArgs;
-use cli_doctor::{LinkView, Looked, Observation, RouteView, Routing, RuleView};
+use cli_doctor::{LinkView, Observed, Observation, RouteView, Routing, RuleView};
 use routing_netlink::{Socket, With};
 use routing_plan::{Family, LinkKind};
 use std::error::Error;
@@ -35,7 +35,7 @@ pub(crate) fn observe(args: &DoctorArgs) -> Observation {
 }
 
 /// Reads links, rules and routes of this network namespace.
-pub(crate) fn routing(veth_prefix: &str) -> Looked<Routing> {
+pub(crate) fn routing(veth_prefix: &str) -> Observed<Routing> {
     let seen = Socket::open()
         .and_then(|mut socket| socket.observe(With::Nothing))
         .map_err(|err| chain("cannot read links, rules and routes", &err))?;
@@ -54,7 +54,7 @@ pub(crate) fn routing(veth_prefix: &str) -> Looked<Routing> {
         src: rule.selector.src,
         dst: rule.selector.dst,
         narrow: rule.selector.mark.is_some() || rule.selector.iif.is_some() || rule.selector.other,
-        untold: rule.selector.other,
+        partial: rule.selector.other,
         table: rule.table,
         protocol: rule.protocol,
         text: rule.to_string(),

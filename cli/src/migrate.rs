@@ -1,15 +1,15 @@
 //! `ferrule migrate`: observes, plans, applies the first step and observes again.
 
-mod act;
-mod alone;
-mod look;
+mod apply;
+mod run_lock;
+mod observe;
 
 use crate::{
     args::{MigrateVerb, Places, Policy, Side},
     output::Output,
 };
-use act::Hands;
-use alone::Alone;
+use apply::Applier;
+use run_lock::RunLock;
 use anyhow::{Context as _, Result};
 use cli_migrate::{Observation, Plan, PolicyChoice, Step, plan};
 use config_model::Owner;
@@ -33,7 +33,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
     match verb {
         MigrateVerb::Plan { to, output, policy, places } => {
-            let plan = plan(&look::observe(places, false), owner(*to), choice(*policy));
+            let plan = plan(&observe::observe(places, false), owner(*to), choice(*policy));
             say(&match output {
                 Output::Text => text(&plan),
                 Output::Json => document(&plan)?,
@@ -47,7 +47,7 @@ pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
             go(places, Owner::AmazonVpcCni, PolicyChoice::Refuse, *wait)
         }
         MigrateVerb::Status { output, places } => {
-            say(&status(&look::observe(places, false), *output)?)?;
+            say(&status(&observe::observe(places, false), *output)?)?;
             Ok(0)
         }
     }
@@ -70,13 +70,13 @@ fn choice(policy: Policy) -> PolicyChoice {
 
 /// Applies the first step of the plan and plans again, until no step remains. From the first step on it holds the lock
 /// against other runs.
-fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
-    let mut hands = Hands::new(places);
+fn go(places: &Places, owner: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
+    let mut applier = Applier::new(places);
     let mut waiting: Option<(Step, Instant)> = None;
-    let mut alone = None;
+    let mut lock = None;
     loop {
-        let seen = look::observe(places, hands.has_ours());
-        let plan = plan(&seen, way, policy);
+        let seen = observe::observe(places, applier.has_daemon_lock());
+        let plan = plan(&seen, owner, policy);
         if !plan.refusals.is_empty() {
             say(&text(&Plan { steps: Vec::new(), ..plan }))?;
             return Ok(REFUSED);
@@ -85,9 +85,9 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
             say(&text(&plan))?;
             return Ok(0);
         };
-        if alone.is_none() {
+        if lock.is_none() {
             // Another run may have changed the node before the lock was taken.
-            alone = Some(Alone::take(&places.state_dir, verb(way))?);
+            lock = Some(RunLock::take(&places.state_dir, verb(owner))?);
             continue;
         }
         if let Step::Await(what) = step {
@@ -106,12 +106,12 @@ fn go(places: &Places, way: Owner, policy: PolicyChoice, wait: u64) -> Result<u8
             thread::sleep(LOOK_AGAIN);
             continue;
         }
-        if way == Owner::AmazonVpcCni && !matches!(step, Step::Note(_)) {
+        if owner == Owner::AmazonVpcCni && !matches!(step, Step::Note(_)) {
             // From here on the lock keeps ferrule-ipamd from starting.
-            hands.take_ours()?;
+            applier.take_daemon_lock()?;
         }
         say(&format!("{step}\n"))?;
-        hands.take(step).with_context(|| step.to_string())?;
+        applier.take(step).with_context(|| step.to_string())?;
     }
 }
 
@@ -125,7 +125,7 @@ fn text(plan: &Plan) -> String {
     lines.push(match (plan.refusals.len(), plan.steps.len()) {
         (0, 0) => "no steps remain".to_owned(),
         (0, steps) => format!("{steps} steps, no refusals"),
-        (refusals, _) => format!("{refusals} refusals; nothing was changed"),
+        (refusals, _) => format!("{refusals} refusals; the node was not changed"),
     });
     lines.join("\n") + "\n"
 }
@@ -133,7 +133,7 @@ fn text(plan: &Plan) -> String {
 fn document(plan: &Plan) -> Result<String> {
     let steps: Vec<String> = plan.steps.iter().map(Step::to_string).collect();
     let document = json!({
-        "to": plan.way,
+        "to": plan.owner,
         "facts": plan.facts,
         "refusals": plan.refusals,
         "steps": steps,
@@ -144,8 +144,8 @@ fn document(plan: &Plan) -> Result<String> {
 /// Formats the node's owner as observed, and the remaining steps of a started migration.
 fn status(seen: &Observation, output: Output) -> Result<String> {
     let journal = seen.journal.clone().map_err(anyhow::Error::msg)?;
-    let way = journal.map(|journal| journal.owner);
-    let left = way.map(|way| plan(seen, way, PolicyChoice::Refuse));
+    let owner = journal.map(|journal| journal.owner);
+    let left = owner.map(|owner| plan(seen, owner, PolicyChoice::Refuse));
     let leads = leading(seen);
     if output == Output::Json {
         let left = left.as_ref().map(|plan| {
@@ -154,9 +154,9 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
         });
         let document = json!({
             "configuration": leads,
-            "amazonVpcCniServes": seen.theirs.serves,
-            "ferruleServes": seen.ours.ready,
-            "goesTo": way,
+            "amazonVpcCniServes": seen.vpc_cni.serves,
+            "ferruleServes": seen.ferrule.ready,
+            "goesTo": owner,
             "left": left,
         });
         return Ok(
@@ -168,12 +168,12 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
         "the runtime's configuration: {}\namazon-vpc-cni's agent serves: {}\nferrule-ipamd serves: \
          {}\n",
         leads.as_deref().unwrap_or("none"),
-        yes(seen.theirs.serves),
-        yes(seen.ours.ready),
+        yes(seen.vpc_cni.serves),
+        yes(seen.ferrule.ready),
     );
-    match (&way, &left) {
-        (Some(way), Some(left)) => {
-            text += &format!("migration to: {}\n", name(*way));
+    match (&owner, &left) {
+        (Some(owner), Some(left)) => {
+            text += &format!("migration to: {}\n", name(*owner));
             text += &self::text(left);
         }
         (None, _) | (_, None) => text += "migration to: none started\n",
@@ -181,15 +181,15 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
     Ok(text)
 }
 
-fn name(way: Owner) -> &'static str {
-    match way {
+fn name(owner: Owner) -> &'static str {
+    match owner {
         Owner::Ferrule => "ferrule",
         Owner::AmazonVpcCni => "amazon-vpc-cni",
     }
 }
 
-fn verb(way: Owner) -> &'static str {
-    match way {
+fn verb(owner: Owner) -> &'static str {
+    match owner {
         Owner::Ferrule => "apply",
         Owner::AmazonVpcCni => "rollback",
     }

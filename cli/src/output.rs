@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// Text
+    /// Tables and sentences
     Text,
     /// One JSON document
     Json,

@@ -120,7 +120,7 @@ fn in_force(
     pods: &[&Pod],
 ) -> Result<Option<Realized>> {
     match &*input.file {
-        [] => told(&input.cluster, input.output, &realized::needs(world, objects, pods)),
+        [] => print_realized(&input.cluster, input.output, &realized::needs(world, objects, pods)),
         _ => Ok(None),
     }
 }
@@ -132,10 +132,10 @@ fn all_in_force(
     world: &World,
     objects: &Objects,
 ) -> Result<Option<Realized>> {
-    told(cluster, output, &realized::needs_of_all(world, objects))
+    print_realized(cluster, output, &realized::needs_of_all(world, objects))
 }
 
-fn told(
+fn print_realized(
     cluster: &KubeTarget,
     output: Output,
     needs: &BTreeMap<String, realized::Needs>,
@@ -182,8 +182,8 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         on => Objects::read_but(on, &args.file),
     };
     let new = Objects::read(&args.file);
-    tell(&base)?;
-    tell(&new)?;
+    print_remarks(&base)?;
+    print_remarks(&new)?;
     let (before, after) = (base.world(), base.with(&new));
     let changes = changes(&before, &after, &samples(&[&before, &after], &args.port));
     match args.output {
@@ -204,7 +204,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
 fn findings(input: &Input) -> Result<u8> {
     let objects = there(input)?;
     // Other oddities are findings.
-    tell_faults(&objects)?;
+    print_faults(&objects)?;
     let world = objects.world();
     let findings = lint(&world, &objects.aside);
     if input.output == Output::Text {
@@ -262,19 +262,19 @@ fn both(option: &str, paths: &[PathBuf]) -> anyhow::Error {
 
 fn read(input: &Input) -> Result<Objects> {
     let objects = there(input)?;
-    tell(&objects)?;
+    print_remarks(&objects)?;
     Ok(objects)
 }
 
 /// Prints remarks and errors to standard error, so that the result can be piped.
-fn tell(objects: &Objects) -> Result<()> {
+fn print_remarks(objects: &Objects) -> Result<()> {
     let lines: String =
         objects.hints.iter().map(|hint| format!("note: {}\n", plain(hint))).collect();
     io::stderr().write_all(lines.as_bytes()).context("cannot print remarks")?;
-    tell_faults(objects)
+    print_faults(objects)
 }
 
-fn tell_faults(objects: &Objects) -> Result<()> {
+fn print_faults(objects: &Objects) -> Result<()> {
     let mut lines: String =
         objects.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {}\n", plain(fault))).collect();
     if objects.len() == 0 && objects.faults.is_empty() {

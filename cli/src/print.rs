@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report) -> String {
         };
         line(&mut text, word, &finding.check.to_string(), &finding.wrong);
         line(&mut text, "", "", &format!("why:  {}", finding.why));
-        line(&mut text, "", "", &format!("fix:  {}", finding.mend));
+        line(&mut text, "", "", &format!("fix:  {}", finding.fix));
     }
     let count = |wanted| report.findings.iter().filter(|f| f.severity == wanted).count();
     // Writing to a string cannot fail.

@@ -1,7 +1,7 @@
 //! `ferrule probe`: the program of the pods of `ferrule check`. It answers over TCP, UDP and HTTP and runs tests on
 //! request.
 
-mod trying;
+mod attempt;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
@@ -91,10 +91,10 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
             let asked = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "of");
             let asked: Option<Vec<Try>> =
                 asked.and_then(|(_, text)| serde_json::from_str(&text).ok());
-            let outcomes = trying::all(asked.unwrap_or_default()).await;
+            let outcomes = attempt::all(asked.unwrap_or_default()).await;
             serde_json::to_vec(&outcomes).unwrap_or_default()
         }
-        Some(_) | None => trying::GREETING.as_bytes().to_vec(),
+        Some(_) | None => attempt::GREETING.as_bytes().to_vec(),
     };
     Ok(Response::new(Full::new(Bytes::from(body))))
 }

@@ -1,4 +1,4 @@
-//! `ferrule policy` in a cluster with a controller and agents: what it says of what nodes have in force.
+//! `ferrule policy` in a cluster with a controller and agents: the lines about the nodes' state in force.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -30,11 +30,11 @@ use tokio::{sync::watch, task::JoinHandle};
 
 const SYSTEM: &str = "kube-system";
 const ACCOUNT: &str = "ferrule-agent";
-/// What must come comes within it, also on a machine that is busy.
+/// Longest wait for an event, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
+async fn an_answer_shows_whether_its_nodes_have_it_in_force() {
     let cluster = Cluster::start(&Wanted::default()).unwrap();
     let client = cluster.client().await.unwrap();
     prepare(&client).await;
@@ -43,13 +43,13 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     let mut agents = Vec::new();
     for node in ["n1", "n2"] {
         agents
-            .push(Node::start(&client, folder.path(), node, controller.at, Held::default()).await);
+            .push(Node::start(&client, folder.path(), node, controller.at, EnforcingBackend::default()).await);
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
     eventually_async("both nodes have it in force", PATIENCE, async || {
-        let said = ferrule(&cluster, &question);
-        let told = text(&said.stdout);
-        (said.status.code() == Some(0) && told.ends_with("\nin force on n1 and n2\n")).then_some(())
+        let output = ferrule(&cluster, &question);
+        let printed = text(&output.stdout);
+        (output.status.code() == Some(0) && printed.ends_with("\nin force on n1 and n2\n")).then_some(())
     })
     .await;
     all_is_in_force(&cluster, folder.path()).await;
@@ -61,52 +61,52 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     agents.pop().unwrap().stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
     let idle = Node::start(&client, folder.path(), "n2", controller.at, NoBackend::default()).await;
-    eventually_async("nothing is in force where there is no backend", PATIENCE, async || {
-        let told = text(&ferrule(&cluster, &question).stdout);
-        let not_there = told.contains("\nNOT IN FORCE on n2: the agent has no backend");
-        let said = ferrule(&cluster, &["status"]);
-        let is_told =
-            text(&said.stdout).contains("NOTHING IN FORCE on n2: the agent has no backend");
-        (not_there && is_told && said.status.code() == Some(1)).then_some(())
+    eventually_async("the node without a backend has no policy in force", PATIENCE, async || {
+        let printed = text(&ferrule(&cluster, &question).stdout);
+        let not_there = printed.contains("\nNOT IN FORCE on n2: the agent has no backend");
+        let output = ferrule(&cluster, &["status"]);
+        let is_listed =
+            text(&output.stdout).contains("NOTHING IN FORCE on n2: the agent has no backend");
+        (not_there && is_listed && output.status.code() == Some(1)).then_some(())
     })
     .await;
     idle.stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
-    let agent = Node::start(&client, folder.path(), "n2", controller.at, Held::default()).await;
-    // Until it has said how far it was told: its last word is what is gone by once it is stopped.
+    let agent = Node::start(&client, folder.path(), "n2", controller.at, EnforcingBackend::default()).await;
+    // The agent's last report counts after its stop, so this waits for the report.
     eventually_async("both nodes have it in force again", PATIENCE, async || {
-        let told = text(&ferrule(&cluster, &question).stdout);
-        let is_told = told.ends_with("\nin force on n1 and n2\n");
-        (is_told && ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
+        let printed = text(&ferrule(&cluster, &question).stdout);
+        let is_listed = printed.ends_with("\nin force on n1 and n2\n");
+        (is_listed && ferrule(&cluster, &["status"]).status.code() == Some(0)).then_some(())
     })
     .await;
-    // One node is told nothing any more: of what is new it has nothing.
+    // One node no longer has an agent, so it does not receive the new policy.
     agent.stop().await;
     put(&client, shut()).await;
     eventually_async("one node has it in force, the other has not", PATIENCE, async || {
-        let said =
+        let output =
             ferrule(&cluster, &["verdict", "--from", "default/web", "--to", "default/api:80"]);
-        let told = text(&said.stdout);
-        let denied = said.status.code() == Some(1);
-        let not_there = told.contains("\nNOT IN FORCE on n2: the node has NetworkPolicy up to ");
-        (denied && not_there && told.contains("\nin force on n1\n")).then_some(())
+        let printed = text(&output.stdout);
+        let denied = output.status.code() == Some(1);
+        let not_there = printed.contains("\nNOT IN FORCE on n2: the node has NetworkPolicy up to ");
+        (denied && not_there && printed.contains("\nin force on n1\n")).then_some(())
     })
     .await;
     for words in [&["matrix"][..], &["lint"]] {
-        let told = text(&ferrule(&cluster, words).stdout);
-        assert!(told.contains("\nNOT IN FORCE on n2: "), "{told}");
+        let printed = text(&ferrule(&cluster, words).stdout);
+        assert!(printed.contains("\nNOT IN FORCE on n2: "), "{printed}");
     }
-    let said = ferrule(&cluster, &["of", "default/api", "-o", "json"]);
-    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!(said["realized"]["nodes"][0]["realized"], false, "{said}");
+    let output = ferrule(&cluster, &["of", "default/api", "-o", "json"]);
+    let output: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output["realized"]["nodes"][0]["realized"], false, "{output}");
     // A node whose agent never ran.
     put(&client, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n3" } })).await;
-    eventually_async("a silent node is told", PATIENCE, async || {
-        let said = ferrule(&cluster, &["status"]);
-        let silent = text(&said.stdout)
+    eventually_async("a node without an agent is listed", PATIENCE, async || {
+        let output = ferrule(&cluster, &["status"]);
+        let silent = text(&output.stdout)
             .lines()
             .any(|line| line.starts_with("n3 ") || line.starts_with(" n3 "));
-        (said.status.code() == Some(1) && silent).then_some(())
+        (output.status.code() == Some(1) && silent).then_some(())
     })
     .await;
     for agent in agents {
@@ -115,28 +115,28 @@ async fn an_answer_says_whether_the_nodes_concerned_have_it_in_force() {
     controller.stop().await;
 }
 
-/// Answers about all pods say so of all nodes, to people and to programs.
+/// Answers about all pods list all nodes, as text and as JSON.
 async fn all_is_in_force(cluster: &Cluster, folder: &Path) {
     let file = folder.join("shut.json");
     fs::write(&file, shut().to_string()).unwrap();
     let diff = ["diff", "-f", file.to_str().unwrap(), "--port", "80"];
     for words in [&["matrix", "--port", "80"][..], &["lint"], &diff] {
         eventually_async("every node has all in force", PATIENCE, async || {
-            let told = text(&ferrule(cluster, words).stdout);
-            told.ends_with("\nin force on n1 and n2\n").then_some(())
+            let printed = text(&ferrule(cluster, words).stdout);
+            printed.ends_with("\nin force on n1 and n2\n").then_some(())
         })
         .await;
-        eventually_async("programs are told", PATIENCE, async || {
-            let said = ferrule(cluster, &[words, &["-o", "json"]].concat());
-            let said: Value = serde_json::from_slice(&said.stdout).unwrap();
-            let nodes = said["realized"]["nodes"].as_array().unwrap();
+        eventually_async("the JSON lists all nodes", PATIENCE, async || {
+            let output = ferrule(cluster, &[words, &["-o", "json"]].concat());
+            let output: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let nodes = output["realized"]["nodes"].as_array().unwrap();
             (nodes.len() == 2 && nodes.iter().all(|on| on["realized"] == true)).then_some(())
         })
         .await;
     }
 }
 
-/// Nothing gets in to the API's pod.
+/// A policy that denies all ingress of the API's pod.
 fn shut() -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -269,10 +269,10 @@ fn free() -> [SocketAddr; 3] {
 
 /// Reports every state as in force, as a backend that enforces does.
 #[derive(Default)]
-struct Held(NoBackend);
+struct EnforcingBackend(NoBackend);
 
 #[async_trait::async_trait]
-impl Backend for Held {
+impl Backend for EnforcingBackend {
     fn name(&self) -> &'static str {
         "held"
     }

@@ -1,4 +1,4 @@
-//! What the guide and the tool say of kubelet's words are words that the programs write.
+//! The table of known errors against the messages in the source of the programs and against the guide.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// All Rust of a folder, its texts in one line each.
+/// Appends the Rust source of a folder.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -28,7 +28,7 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
-/// What a backslash at the end of a line of a text leaves out.
+/// Joins the lines of string literals that end with a backslash.
 fn joined(source: &str) -> String {
     let mut lines = source.split("\\\n");
     let first = lines.next().unwrap().to_owned();
@@ -36,8 +36,8 @@ fn joined(source: &str) -> String {
 }
 
 #[test]
-fn what_is_explained_is_what_the_programs_say() {
-    let mut said = String::new();
+fn each_explained_error_exists_in_the_programs() {
+    let mut source = String::new();
     for folder in [
         "cni/src",
         "ipamd/core/src",
@@ -46,20 +46,20 @@ fn what_is_explained_is_what_the_programs_say() {
         "ipamd/npa/src",
         "datapath/rpc/src",
     ] {
-        sources(&root().join(folder), &mut said);
+        sources(&root().join(folder), &mut source);
     }
-    let said = joined(&said);
+    let source = joined(&source);
     let ours = KNOWN_ERRORS.iter().filter(|word| word.by == By::Us);
-    let unsaid: Vec<&str> = ours.map(|word| word.said).filter(|it| !said.contains(it)).collect();
-    assert!(unsaid.is_empty(), "nobody says {unsaid:?}");
+    let missing: Vec<&str> = ours.map(|word| word.said).filter(|it| !source.contains(it)).collect();
+    assert!(missing.is_empty(), "no program has the messages {missing:?}");
 }
 
 #[test]
 fn the_guide_has_every_row_and_every_code() {
     let page = read("docs/guide/troubleshooting.md");
     for word in KNOWN_ERRORS {
-        let said = word.said.trim();
-        assert!(page.contains(said), "docs/guide/troubleshooting.md lacks {said:?}");
+        let message = word.said.trim();
+        assert!(page.contains(message), "docs/guide/troubleshooting.md lacks {message:?}");
     }
     let fault = read("cni/src/fault.rs");
     let codes = fault.lines().filter_map(|line| {

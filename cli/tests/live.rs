@@ -1,5 +1,5 @@
-//! `ferrule policy` against a real API server: what it says of a cluster is what it says of the cluster's
-//! objects in files, and what cannot be read is told.
+//! `ferrule policy` against a real API server: the answers equal those about the cluster's objects in files, and
+//! unreadable objects are reported.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -24,7 +24,7 @@ use std::{
 };
 use tests_cluster::{Cluster, Identity, Wanted};
 
-/// Nobody makes the accounts that pods have by default.
+/// The API server does not require service accounts for pods, because no controller creates them.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
 const NOT_KNOWN: &str = "\nin force: unknown: no Ferrule controller is registered in the cluster\n";
 /// More than a page of a list.
@@ -50,24 +50,24 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
         &["lint"],
     ];
     for question in questions {
-        let said = live.ask(question, &[]);
+        let output = live.ask(question, &[]);
         let wanted = ferrule(folder.path(), &[*question, &["-f", "."][..]].concat());
-        assert_eq!(said.status.code(), wanted.status.code(), "{}", text(&said.stderr));
+        assert_eq!(output.status.code(), wanted.status.code(), "{}", text(&output.stderr));
         let mut wanted_text = without_places(&text(&wanted.stdout));
-        // No controller runs: what nodes have in force is not known, and that is said.
+        // No controller runs, so the state of the nodes is unknown.
         wanted_text.push_str(NOT_KNOWN);
-        assert_eq!(text(&said.stdout), wanted_text);
-        assert_eq!(text(&said.stderr), "");
+        assert_eq!(text(&output.stdout), wanted_text);
+        assert_eq!(text(&output.stderr), "");
     }
     assert_eq!(live.ask(questions[0], &[]).status.code(), Some(0));
     assert_eq!(live.ask(questions[1], &[]).status.code(), Some(1));
     let status = live.ask(&["status"], &[]);
     assert_eq!(status.status.code(), Some(2));
-    let told = text(&status.stderr);
-    assert!(told.starts_with("ferrule: cannot find a Ferrule controller in cluster"), "{told}");
+    let printed = text(&status.stderr);
+    assert!(printed.starts_with("ferrule: cannot find a Ferrule controller in cluster"), "{printed}");
     what_would_change(&live, folder.path());
-    who_may_not_list_is_told(&cluster, questions[0]);
-    who_cannot_ask_is_told(folder.path(), questions[0]);
+    a_missing_right_to_list_is_reported(&cluster, questions[0]);
+    a_question_without_a_cluster_is_an_error(folder.path(), questions[0]);
 }
 
 /// Objects in files have places, those of a cluster have none.
@@ -88,26 +88,26 @@ fn what_would_change(live: &Ferrule<'_>, folder: &Path) {
     });
     let file = folder.join("closed.json");
     fs::write(&file, closed.to_string()).unwrap();
-    let said = live.ask(&["diff", "-f", file.to_str().unwrap(), "--port", "8080"], &["-o", "json"]);
-    assert_eq!(said.status.code(), Some(1), "{}", text(&said.stderr));
-    let said: Value = serde_json::from_slice(&said.stdout).unwrap();
-    assert_eq!(said["pairs"].as_array().unwrap().len(), 1, "{said}");
-    assert!(said["realized"]["unknown"].is_string(), "{said}");
+    let output = live.ask(&["diff", "-f", file.to_str().unwrap(), "--port", "8080"], &["-o", "json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let output: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output["pairs"].as_array().unwrap().len(), 1, "{output}");
+    assert!(output["realized"]["unknown"].is_string(), "{output}");
     fs::remove_file(file).unwrap();
 }
 
-fn who_may_not_list_is_told(cluster: &Cluster, question: &[&str]) {
+fn a_missing_right_to_list_is_reported(cluster: &Cluster, question: &[&str]) {
     let who = Identity { user: "nobody-here".to_owned(), group: None, namespace: None };
     let kubeconfig = cluster.kubeconfig_of("nobody-here", &who).unwrap();
-    let said = Ferrule { kubeconfig: &kubeconfig }.ask(question, &[]);
-    assert_eq!(said.status.code(), Some(2));
-    let told = text(&said.stderr);
-    let pods = told.lines().find(|line| line.contains("list pods:")).unwrap();
-    assert!(pods.starts_with("NOT UNDERSTOOD: Pod: may not list pods: "), "{told}");
-    assert!(pods.ends_with("ask for the right to list them in the whole cluster"), "{told}");
+    let output = Ferrule { kubeconfig: &kubeconfig }.ask(question, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = text(&output.stderr);
+    let pods = printed.lines().find(|line| line.contains("list pods:")).unwrap();
+    assert!(pods.starts_with("NOT UNDERSTOOD: Pod: may not list pods: "), "{printed}");
+    assert!(pods.ends_with("ask for the right to list them in the whole cluster"), "{printed}");
 }
 
-fn who_cannot_ask_is_told(folder: &Path, question: &[&str]) {
+fn a_question_without_a_cluster_is_an_error(folder: &Path, question: &[&str]) {
     for (file, wanted) in [
         ("there-is-none", "cannot find a cluster: "),
         ("closed-port", "cannot list the API server's kinds: "),
@@ -126,14 +126,14 @@ fn who_cannot_ask_is_told(folder: &Path, question: &[&str]) {
         if file == "no-context" {
             fs::write(&path, "apiVersion: v1\nkind: Config\n").unwrap();
         }
-        let said = Ferrule { kubeconfig: &path }.ask(question, &[]);
-        assert_eq!(said.status.code(), Some(2));
-        let told = text(&said.stderr);
-        assert!(told.starts_with(&format!("ferrule: {wanted}")), "{file}: {told}");
+        let output = Ferrule { kubeconfig: &path }.ask(question, &[]);
+        assert_eq!(output.status.code(), Some(2));
+        let printed = text(&output.stderr);
+        assert!(printed.starts_with(&format!("ferrule: {wanted}")), "{file}: {printed}");
     }
     let both = ["-f", ".", "--context", "c"];
-    let said = ferrule(folder, &[question, &both[..]].concat());
-    assert!(text(&said.stderr).contains("use one of them"), "{}", text(&said.stderr));
+    let output = ferrule(folder, &[question, &both[..]].concat());
+    assert!(text(&output.stderr).contains("use one of them"), "{}", text(&output.stderr));
 }
 
 /// A shop of many pods that talks to an API, which lets in those that are of the front alone.
@@ -187,7 +187,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// What `kubectl get … -A -o json` writes.
+/// Writes the output of `kubectl get … -A -o json`.
 async fn dump(client: &Client, folder: &Path) {
     let all = ListParams::default();
     let namespaces = Api::<Namespace>::all(client.clone()).list(&all).await.unwrap();

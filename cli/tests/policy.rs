@@ -1,4 +1,4 @@
-//! `ferrule policy` as a process: what its guide shows is what it says, and what is wrong is told.
+//! `ferrule policy` as a process: its output equals the examples of the guide, and errors are reported.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Asks about the files of a folder, if the words do not say of which.
+/// Runs `ferrule policy` on the files of a folder, unless the arguments name others.
 fn ferrule(folder: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
     command.current_dir(folder).args(words);
@@ -60,7 +60,7 @@ spec: {podSelector: {}}
 ";
 
 #[test]
-fn each_command_of_the_guide_says_what_the_guide_shows() {
+fn each_command_of_the_guide_prints_the_text_of_the_guide() {
     let guide = fs::read_to_string(root().join("docs/guide/policy.md")).unwrap();
     let mut commands = 0;
     for block in guide.split("```console\n").skip(1) {
@@ -68,7 +68,7 @@ fn each_command_of_the_guide_says_what_the_guide_shows() {
         let mut code = None;
         for shown in block.split("$ ").skip(1) {
             let (command, wanted) = shown.split_once('\n').unwrap();
-            let said = if command == "echo $?" {
+            let stdout = if command == "echo $?" {
                 format!("{}\n", code.unwrap())
             } else {
                 let words: Vec<&str> = command.split(' ').collect();
@@ -78,14 +78,14 @@ fn each_command_of_the_guide_says_what_the_guide_shows() {
                 commands += 1;
                 text(&output.stdout)
             };
-            assert_eq!(said, wanted, "{command}");
+            assert_eq!(stdout, wanted, "{command}");
         }
     }
     assert!(commands >= 7, "{commands} commands");
 }
 
 #[test]
-fn a_file_that_cannot_be_read_does_not_stop_the_others_and_the_exit_code_says_so() {
+fn a_file_that_cannot_be_read_stops_no_other_and_sets_the_exit_code() {
     let folder = with_file("pods.yaml", TWO_PODS);
     fs::create_dir(folder.path().join("below")).unwrap();
     fs::write(folder.path().join("below/bad.yml"), format!("{CLOSED}---\n{{: :\n---\nkind: Pod\n"))
@@ -94,18 +94,18 @@ fn a_file_that_cannot_be_read_does_not_stop_the_others_and_the_exit_code_says_so
     fs::write(folder.path().join("notes.txt"), "{").unwrap();
     let output = ferrule(folder.path(), &["policy", "verdict", "--from", "x/a", "--to", "x/b:80"]);
     assert_eq!(output.status.code(), Some(2));
-    let (said, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(said.starts_with("DENIED (dropped): TCP to port 80 from x/a (10.0.0.1)"), "{said}");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(stdout.starts_with("DENIED (dropped): TCP to port 80 from x/a (10.0.0.1)"), "{stdout}");
     let line = CLOSED.lines().count() + 2;
     for fault in [
         &*format!("below/bad.yml, document 2, line {line}: cannot read YAML: "),
         "below/bad.yml, document 3: it lacks",
         "worse.json, line 1: cannot read JSON: EOF while parsing an object at column 1; fix the syntax",
     ] {
-        assert!(told.contains(&format!("NOT UNDERSTOOD: ./{fault}")), "{told}");
+        assert!(stderr.contains(&format!("NOT UNDERSTOOD: ./{fault}")), "{stderr}");
     }
-    assert!(!told.contains("<input>"), "{told}");
-    assert!(!told.contains("notes.txt"), "{told}");
+    assert!(!stderr.contains("<input>"), "{stderr}");
+    assert!(!stderr.contains("notes.txt"), "{stderr}");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_exit_code_of_verdict_is_its_answer() {
 }
 
 #[test]
-fn a_question_that_is_not_understood_is_told_with_what_to_do() {
+fn a_question_that_is_not_understood_is_an_error_with_a_next_step() {
     let folder = with_file("pods.yaml", TWO_PODS);
     let rows: [(&[&str], &str); 9] = [
         (&["--from", "x/c", "--to", "x/b:80"], "there is no pod x/c"),
@@ -133,9 +133,9 @@ fn a_question_that_is_not_understood_is_told_with_what_to_do() {
     ];
     for (words, wanted) in rows {
         let output = ferrule(folder.path(), &[&["policy", "verdict"], words].concat());
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {told}");
-        assert!(told.contains(wanted), "{words:?}: {told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {stderr}");
+        assert!(stderr.contains(wanted), "{words:?}: {stderr}");
         assert!(output.stdout.is_empty(), "{words:?}");
     }
 }
@@ -194,7 +194,7 @@ fn a_finding_has_its_place_in_json_too() {
 }
 
 #[test]
-fn nothing_changes_where_what_is_applied_is_there_already() {
+fn no_change_is_shown_if_the_applied_objects_exist() {
     let words = ["policy", "diff", "-f", "cluster/policies.yaml", "--on", "cluster/pods.yaml"];
     assert_eq!(ferrule(&examples(), &words).status.code(), Some(1));
     let again = tempfile::tempdir().unwrap();
@@ -227,7 +227,7 @@ spec:
 }
 
 #[test]
-fn the_picture_is_well_formed_and_names_everybody() {
+fn the_picture_is_well_formed_and_names_every_pod() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("reach.svg");
     let words = ["policy", "matrix", "-f", "cluster", "--svg", path.to_str().unwrap()];
@@ -241,7 +241,7 @@ fn the_picture_is_well_formed_and_names_everybody() {
     assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
 }
 
-/// A policy of a version that is not enforced any more, with what else its spec says.
+/// A policy of a version that is no longer enforced; `more` is added to its spec.
 fn old_policy(name: &str, more: &str) -> String {
     format!(
         "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\n\
@@ -251,7 +251,7 @@ fn old_policy(name: &str, more: &str) -> String {
 }
 
 #[test]
-fn an_object_that_is_there_twice_and_a_policy_of_an_old_version_are_told() {
+fn a_duplicate_object_and_a_policy_of_an_old_version_are_reported() {
     let theirs = "\
 apiVersion: cilium.io/v2
 kind: CiliumNetworkPolicy
@@ -266,13 +266,13 @@ metadata: {name: none, namespace: x}
     let folder = with_file("1.yaml", &all);
     let words = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
     let output = ferrule(folder.path(), &words);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("NetworkPolicy x/closed: also in ./1.yaml, document 3"), "{told}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("NetworkPolicy x/closed: also in ./1.yaml, document 3"), "{stderr}");
     for kind in ["AdminNetworkPolicy old", "CiliumNetworkPolicy theirs"] {
-        assert!(told.contains(kind), "{told}");
+        assert!(stderr.contains(kind), "{stderr}");
     }
-    assert!(!told.contains("Deployment"), "{told}");
+    assert!(!stderr.contains("Deployment"), "{stderr}");
     let lint = ferrule(folder.path(), &["policy", "lint"]);
     assert_eq!(lint.status.code(), Some(1));
     let found = text(&lint.stdout);
@@ -281,22 +281,22 @@ metadata: {name: none, namespace: x}
 }
 
 #[test]
-fn what_cannot_be_converted_is_told_with_its_field_and_the_rest_is_written() {
+fn a_field_without_conversion_is_reported_and_the_rest_is_written() {
     let rule = ", ingress: [{action: Allow, from: [{namespaces: {sameLabels: [team]}}]}]";
     let old = format!("{}---\n{}", old_policy("good", ""), old_policy("bad", rule));
     let folder = with_file("old.yaml", &old);
     let output = ferrule(folder.path(), &["policy", "convert", "-f", "old.yaml"]);
-    let (said, told) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(said.contains("name: good") && !said.contains("name: bad"), "{said}");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stdout.contains("name: good") && !stdout.contains("name: bad"), "{stdout}");
     assert!(
-        told.contains("old.yaml, document 2: AdminNetworkPolicy bad: `spec.ingress[0]"),
-        "{told}"
+        stderr.contains("old.yaml, document 2: AdminNetworkPolicy bad: `spec.ingress[0]"),
+        "{stderr}"
     );
 }
 
 #[test]
-fn a_policy_whose_kind_is_misspelt_is_an_error_and_a_finding() {
+fn a_policy_of_a_misspelled_kind_is_an_error_and_a_finding() {
     for (version, kind) in [
         ("networking.k8s.io/v1", "Networkpolicy"),
         ("networking.k8s.io/v1", "NetworkPolicies"),
@@ -307,10 +307,10 @@ fn a_policy_whose_kind_is_misspelt_is_an_error_and_a_finding() {
         let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{policy}"));
         let output =
             ferrule(folder.path(), &["policy", "verdict", "--from", "x/a", "--to", "x/b:80"]);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         let wanted = format!("document 3: {kind} closed of {version} is not enforced");
-        assert!(told.contains("NOT UNDERSTOOD: ") && told.contains(&wanted), "{told}");
+        assert!(stderr.contains("NOT UNDERSTOOD: ") && stderr.contains(&wanted), "{stderr}");
         let lint = ferrule(folder.path(), &["policy", "lint"]);
         assert_eq!(lint.status.code(), Some(2));
         let found = text(&lint.stdout);
@@ -339,15 +339,15 @@ fn a_folder_with_links_to_itself_is_read_once() {
 }
 
 #[test]
-fn a_key_that_is_there_twice_is_refused_in_json_and_in_yaml() {
+fn a_duplicate_key_is_refused_in_json_and_in_yaml() {
     let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"x",
         "labels":{"app":"a","app":"b"}}, "n": [1.5, -1, 7, true, null]}"#;
     for name in ["pod.json", "pod.yaml"] {
         let folder = with_file(name, pod);
         let output = ferrule(folder.path(), &["policy", "lint"]);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("app"), "{told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("app"), "{stderr}");
         let once = pod.replace(r#","app":"b""#, "");
         let folder = with_file(name, &once);
         let output = ferrule(folder.path(), &["policy", "lint"]);
@@ -356,21 +356,21 @@ fn a_key_that_is_there_twice_is_refused_in_json_and_in_yaml() {
 }
 
 #[test]
-fn versions_that_are_not_converted_are_told_with_what_to_write() {
+fn versions_without_conversion_are_reported_with_the_replacement() {
     let policy = CLOSED.replace("networking.k8s.io/v1", "networking.k8s.io/v2");
     let folder = with_file("new.yaml", &policy);
     let output = ferrule(folder.path(), &["policy", "convert"]);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("NOT CONVERTED: ") && !told.contains("of an old version"), "{told}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("NOT CONVERTED: ") && !stderr.contains("of an old version"), "{stderr}");
     let next = "write it as NetworkPolicy of networking.k8s.io/v1";
-    assert!(told.contains(next), "{told}");
+    assert!(stderr.contains(next), "{stderr}");
     let lint = ferrule(folder.path(), &["policy", "lint"]);
     assert!(text(&lint.stdout).contains(next), "{}", text(&lint.stdout));
 }
 
 #[test]
-fn lint_says_that_there_is_nothing_and_what_is_there_twice() {
+fn lint_reports_an_empty_input_and_duplicates() {
     let folder = tempfile::tempdir().unwrap();
     let output = ferrule(folder.path(), &["policy", "lint"]);
     assert!(text(&output.stderr).contains("no objects of the kinds that policy uses"));
@@ -402,47 +402,47 @@ fn a_protocol_by_its_number_is_asked_as_by_its_name() {
 }
 
 #[test]
-fn what_closes_more_than_was_meant_is_told_of_a_pod() {
+fn a_pods_answer_warns_of_a_policy_that_denies_too_much() {
     let odd = CLOSED.replace(
         "{podSelector: {}}",
         "{podSelector: {matchExpressions: [{key: a, operator: Is}]}}",
     );
     let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{odd}"));
     let ask = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
-    let said = text(&ferrule(folder.path(), &ask).stdout);
+    let stdout = text(&ferrule(folder.path(), &ask).stdout);
     assert!(
-        said.contains("NetworkPolicy x/closed may be about more pods than were meant"),
-        "{said}"
+        stdout.contains("NetworkPolicy x/closed may be about more pods than were meant"),
+        "{stdout}"
     );
-    let said = text(&ferrule(folder.path(), &["policy", "of", "x/b"]).stdout);
-    assert!(said.contains("may apply to more pods than intended: "), "{said}");
+    let stdout = text(&ferrule(folder.path(), &["policy", "of", "x/b"]).stdout);
+    assert!(stdout.contains("may apply to more pods than intended: "), "{stdout}");
     let json = ferrule(folder.path(), &[&ask[..], &["-o", "json"]].concat());
     let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(answer["verdict"]["ingress"]["wider"][0]["policy"]["name"], "closed");
 }
 
 #[test]
-fn what_files_say_cannot_lead_a_terminal_astray() {
+fn control_characters_of_files_do_not_reach_the_terminal() {
     let odd = CLOSED.replace("name: closed", r#"name: "p\e[2J\nALLOWED""#);
     let folder = with_file("all.yaml", &format!("{TWO_PODS}---\n{odd}---\n{odd}"));
     let words = ["policy", "verdict", "--from", "x/a", "--to", "x/b:80"];
     let output = ferrule(folder.path(), &words);
-    let (said, told) = (text(&output.stdout), text(&output.stderr));
-    assert!(said.contains(r"p\u{1b}[2J") && told.contains(r"p\u{1b}[2J"), "{said}{told}");
-    assert!(!said.contains("\nALLOWED") && !told.contains("\nALLOWED"), "{said}{told}");
-    assert!(!said.contains('\u{1b}') && !told.contains('\u{1b}'), "{said}{told}");
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(stdout.contains(r"p\u{1b}[2J") && stderr.contains(r"p\u{1b}[2J"), "{stdout}{stderr}");
+    assert!(!stdout.contains("\nALLOWED") && !stderr.contains("\nALLOWED"), "{stdout}{stderr}");
+    assert!(!stdout.contains('\u{1b}') && !stderr.contains('\u{1b}'), "{stdout}{stderr}");
 }
 
 #[test]
 fn a_port_is_asked_for_with_brackets_where_the_address_needs_them() {
     let folder = with_file("pods.yaml", TWO_PODS);
     let words = ["policy", "verdict", "--from", "fd00::9", "--to", "fd00::1:80"];
-    let told = text(&ferrule(folder.path(), &words).stderr);
-    assert!(told.contains("write it as [fd00::1:80]:80"), "{told}");
+    let stderr = text(&ferrule(folder.path(), &words).stderr);
+    assert!(stderr.contains("write it as [fd00::1:80]:80"), "{stderr}");
 }
 
 #[test]
-fn who_reads_the_answer_may_stop_before_its_end() {
+fn a_reader_of_the_answer_may_stop_early() {
     let words = ["policy", "verdict", "-f", "-", "--from", "x/a", "--to", "x/b:80"];
     let mut child = Command::new(env!("CARGO_BIN_EXE_ferrule"))
         .args(words)
@@ -469,9 +469,9 @@ fn a_pod_is_not_answered_for_another_that_has_its_address() {
     let folder = with_file("1.yaml", &format!("{late}---\n{third}---\n{CLOSED}"));
     for (from, to) in [("x/c", "x/a:80"), ("x/a", "x/c:80")] {
         let output = ferrule(folder.path(), &["policy", "verdict", "--from", from, "--to", to]);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("10.0.0.1 of x/a") && told.contains("newer pod x/b"), "{told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("10.0.0.1 of x/a") && stderr.contains("newer pod x/b"), "{stderr}");
     }
     let output = ferrule(folder.path(), &["policy", "verdict", "--from", "x/c", "--to", "x/b:80"]);
     assert_eq!(output.status.code(), Some(1));
@@ -485,7 +485,7 @@ fn a_pod_is_not_answered_for_another_that_has_its_address() {
 }
 
 #[test]
-fn findings_of_a_list_stand_in_the_lists_order_and_say_what_to_do() {
+fn findings_are_in_the_order_of_the_list_and_have_a_fix() {
     let rule = "{from: [{}]}";
     let rules = [rule; 12].join(", ");
     let policy =
@@ -519,6 +519,6 @@ spec: {}
         assert!(found.contains(wanted), "{wanted}: {found}");
     }
     let folder = with_file("1.json", "[]");
-    let told = text(&ferrule(folder.path(), &["policy", "lint"]).stderr);
-    assert!(told.contains("this is no object: write one with `apiVersion`"), "{told}");
+    let stderr = text(&ferrule(folder.path(), &["policy", "lint"]).stderr);
+    assert!(stderr.contains("this is no object: write one with `apiVersion`"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! A probe, as the pods of `ferrule check` run it: it answers, tries what it is asked to, and says what fails.
+//! A probe like those of `ferrule check`: it answers, tries the requested targets and reports failures.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -47,7 +47,7 @@ impl Drop for Probe {
 }
 
 #[test]
-fn a_probe_reaches_another_and_says_what_it_does_not_reach() {
+fn a_probe_reaches_another_and_reports_failures() {
     let (one, other) = (Probe::start(), Probe::start());
     let to = |how, to: &str| Try { how, to: to.to_owned() };
     let there = format!("127.0.0.1:{}", other.port);

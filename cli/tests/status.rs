@@ -1,5 +1,5 @@
 //! `ferrule status` against a real API server, as an account with the rights of the role ferrule-viewer alone. No kubelet
-//! runs, so no daemon can be asked: each node is told with the reason.
+//! runs, so no daemon can be called: each row has the reason.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -17,12 +17,12 @@ use std::{
 };
 use tests_cluster::{Cluster, Identity, Wanted};
 
-/// Nobody makes the accounts that pods have by default.
+/// The API server does not require service accounts for pods, because no controller creates them.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 #[tokio::test]
-async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
+async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     let wanted = Wanted { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..Wanted::default() };
     let cluster = Cluster::start(&wanted).unwrap();
     let client = cluster.client().await.unwrap();
@@ -32,54 +32,54 @@ async fn a_viewer_is_told_of_each_node_also_where_no_daemon_can_be_asked() {
     let viewer = cluster.kubeconfig_of("viewer", &Identity::user("viewer")).unwrap();
     bind(&client, "ClusterRole", "viewer").await;
 
-    let told = status(&viewer, &[]);
-    let said = text(&told.stdout);
-    assert!(said.contains("not read: may not get daemonsets"), "{said}");
+    let output = status(&viewer, &[]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("not read: may not get daemonsets"), "{printed}");
 
     bind(&client, "Role", "viewer").await;
     node(&client, "n1", json!({})).await;
     node(&client, "n2", json!({})).await;
     node(&client, "f1", json!({ "eks.amazonaws.com/compute-type": "fargate" })).await;
-    let told = status(&viewer, &[]);
-    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
-    assert!(text(&told.stdout).contains("there is none in the namespace kube-system"));
+    let output = status(&viewer, &[]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("there is none in the namespace kube-system"));
 
     daemon_set(&client).await;
     daemon(&client, "n1").await;
-    let told = status(&viewer, &[]);
-    let said = text(&told.stdout);
-    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
-    let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    assert!(line("f1").contains("a fargate node has a network of its own"), "{said}");
-    assert!(line("n1").ends_with("unreachable"), "{said}");
-    assert!(line("n2").ends_with("missing"), "{said}");
-    assert!(said.contains("TROUBLE  n1: ferrule-ipamd: cannot forward port 61679: "), "{said}");
-    assert!(said.contains("kubectl -n kube-system describe daemonset ferrule"), "{said}");
-    let told = status(&viewer, &["--node", "f1"]);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stdout));
-    let told = status(&viewer, &["--node", "nobody"]);
-    assert!(text(&told.stderr).contains("there is no node nobody"), "{}", text(&told.stderr));
-    let told = status(&viewer, &["-o", "json"]);
-    let document: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let output = status(&viewer, &[]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let line = |name: &str| printed.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("f1").contains("a fargate node has a network of its own"), "{printed}");
+    assert!(line("n1").ends_with("unreachable"), "{printed}");
+    assert!(line("n2").ends_with("missing"), "{printed}");
+    assert!(printed.contains("TROUBLE  n1: ferrule-ipamd: cannot forward port 61679: "), "{printed}");
+    assert!(printed.contains("kubectl -n kube-system describe daemonset ferrule"), "{printed}");
+    let output = status(&viewer, &["--node", "f1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let output = status(&viewer, &["--node", "no-such-node"]);
+    assert!(text(&output.stderr).contains("there is no node no-such-node"), "{}", text(&output.stderr));
+    let output = status(&viewer, &["-o", "json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["nodes"][1]["troubles"][0]["kind"], "unreachable", "{document}");
     image(&client).await;
-    let said = text(&status(&viewer, &[]).stdout);
-    assert!(said.contains("repo/ferrule:9: ImagePullBackOff: not found"), "{said}");
+    let printed = text(&status(&viewer, &[]).stdout);
+    assert!(printed.contains("repo/ferrule:9: ImagePullBackOff: not found"), "{printed}");
     without_forwarding(&client, &cluster).await;
-    an_archive_says_what_could_not_be_got(&viewer);
-    probes_that_do_not_start_are_told_and_their_namespace_goes(&client, &cluster).await;
+    an_archive_lists_the_missing_parts(&viewer);
+    probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
 }
 
 /// The rights of a viewer are enough for it.
-fn an_archive_says_what_could_not_be_got(viewer: &Path) {
+fn an_archive_lists_the_missing_parts(viewer: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("b.tar.gz");
-    let told = ferrule("bundle", viewer, &["--node", "nobody", "-o", file.to_str().unwrap()]);
-    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stdout));
-    assert!(text(&told.stderr).contains("there is no node nobody"), "{}", text(&told.stderr));
-    assert!(!file.exists(), "an archive of nobody was made");
-    let told = ferrule("bundle", viewer, &["-o", file.to_str().unwrap()]);
-    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    let output = ferrule("bundle", viewer, &["--node", "no-such-node", "-o", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("there is no node no-such-node"), "{}", text(&output.stderr));
+    assert!(!file.exists(), "an archive without a node exists");
+    let output = ferrule("bundle", viewer, &["-o", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let unpacked = Command::new("tar").arg("-xzf").arg(&file).arg("-C").arg(folder.path()).status();
     assert!(unpacked.unwrap().success());
     let read = |name: &str| -> Value {
@@ -98,15 +98,15 @@ fn an_archive_says_what_could_not_be_got(viewer: &Path) {
 }
 
 /// Without a controller of DaemonSets no probe comes.
-async fn probes_that_do_not_start_are_told_and_their_namespace_goes(
+async fn probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(
     client: &Client,
     cluster: &Cluster,
 ) {
-    let told = ferrule("check", cluster.kubeconfig(), &["--wait", "1"]);
-    let said = text(&told.stdout);
-    assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
-    assert!(said.contains("FAIL  n1: its probe: no pod is on the node"), "{said}");
-    assert!(!said.contains("f1"), "a fargate node has no probe: {said}");
+    let output = ferrule("check", cluster.kubeconfig(), &["--wait", "1"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(printed.contains("FAIL  n1: its probe: no pod is on the node"), "{printed}");
+    assert!(!printed.contains("f1"), "a fargate node has no probe: {printed}");
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     let all = namespaces.list(&kube::api::ListParams::default()).await.unwrap();
     let ours = |name: &str| name.starts_with("ferrule-check-");
@@ -115,7 +115,7 @@ async fn probes_that_do_not_start_are_told_and_their_namespace_goes(
     assert!(left.iter().all(|it| it.metadata.deletion_timestamp.is_some()), "{left:?}");
 }
 
-/// Who may look at all but ask no daemon.
+/// Runs as a user who may read all objects, but may not forward ports.
 async fn without_forwarding(client: &Client, cluster: &Cluster) {
     let mut role = config_crds::viewer_rbac().pop().unwrap();
     role["metadata"]["name"] = json!("no-forwarding");
@@ -126,10 +126,10 @@ async fn without_forwarding(client: &Client, cluster: &Cluster) {
     let lesser = cluster.kubeconfig_of("lesser", &who).unwrap();
     bind(client, "ClusterRole", "lesser").await;
     bind_to(client, "Role", "no-forwarding", "lesser").await;
-    let told = status(&lesser, &[]);
-    let said = text(&told.stdout);
-    assert!(said.contains("may not create pods/portforward in kube-system"), "{said}");
-    assert!(said.contains("ask for the role ferrule-viewer"), "{said}");
+    let output = status(&lesser, &[]);
+    let printed = text(&output.stdout);
+    assert!(printed.contains("may not create pods/portforward in kube-system"), "{printed}");
+    assert!(printed.contains("ask for the role ferrule-viewer"), "{printed}");
 }
 
 async fn node(client: &Client, name: &str, labels: Value) {
@@ -139,7 +139,7 @@ async fn node(client: &Client, name: &str, labels: Value) {
         "metadata": { "name": name, "labels": labels } }),
     )
     .await;
-    // Port 1 of this machine: nobody listens there.
+    // No program listens at port 1 of this machine.
     let status = json!({ "status": {
         "conditions": [{ "type": "Ready", "status": "True" }],
         "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
@@ -249,8 +249,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A cluster at port 1 of this machine: nobody listens there.
-fn of_nobody(folder: &Path, server: &str) -> PathBuf {
+/// A kubeconfig for this server.
+fn kubeconfig_for(folder: &Path, server: &str) -> PathBuf {
     let kubeconfig = folder.join("kubeconfig");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -263,20 +263,20 @@ fn of_nobody(folder: &Path, server: &str) -> PathBuf {
 }
 
 #[test]
-fn an_archive_of_a_cluster_that_nobody_answers_for_is_no_success() {
+fn an_archive_of_an_unreachable_cluster_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = of_nobody(folder.path(), "http://127.0.0.1:1");
+    let kubeconfig = kubeconfig_for(folder.path(), "http://127.0.0.1:1");
     let file = folder.path().join("b.tar.gz");
-    let told = ferrule("bundle", &kubeconfig, &["-o", file.to_str().unwrap()]);
-    assert!(text(&told.stdout).contains(": 0 files, "), "{}", text(&told.stdout));
-    assert_eq!(told.status.code(), Some(2));
+    let output = ferrule("bundle", &kubeconfig, &["-o", file.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains(": 0 files, "), "{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(2));
 }
 
 #[test]
 fn a_cluster_behind_a_proxy_is_asked_through_it() {
     let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = of_nobody(folder.path(), "https://192.0.2.1:6443");
+    let kubeconfig = kubeconfig_for(folder.path(), "https://192.0.2.1:6443");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));
     command.arg("status").arg("--kubeconfig").arg(&kubeconfig);
     let address = proxy.local_addr().unwrap();
@@ -289,11 +289,11 @@ fn a_cluster_behind_a_proxy_is_asked_through_it() {
         stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n").unwrap();
         line
     });
-    let told = command.output().unwrap();
-    let said = text(&told.stderr);
-    assert!(!said.contains("cannot find a cluster") && !said.contains("feature"), "{said}");
-    assert_eq!(told.status.code(), Some(2));
-    // If nobody has come, it need not wait any longer.
+    let output = command.output().unwrap();
+    let printed = text(&output.stderr);
+    assert!(!printed.contains("cannot find a cluster") && !printed.contains("feature"), "{printed}");
+    assert_eq!(output.status.code(), Some(2));
+    // Without a client the thread would wait forever.
     drop(TcpStream::connect(address));
     assert_eq!(asked.join().unwrap().trim(), "CONNECT 192.0.2.1:6443 HTTP/1.1");
 }
@@ -301,7 +301,7 @@ fn a_cluster_behind_a_proxy_is_asked_through_it() {
 #[test]
 fn how_long_probes_may_take_has_a_bound() {
     for seconds in ["0", "86401", "18446744073709551615"] {
-        let told = ferrule("check", Path::new("/none"), &["--wait", seconds]);
-        assert!(text(&told.stderr).contains("not in 1..=86400"), "{}", text(&told.stderr));
+        let output = ferrule("check", Path::new("/none"), &["--wait", seconds]);
+        assert!(text(&output.stderr).contains("not in 1..=86400"), "{}", text(&output.stderr));
     }
 }

@@ -11,11 +11,11 @@ mod sysctls;
 #[cfg(test)]
 mod tests;
 
-use crate::{Check, Finding, Looked, Observation, Report, Severity, Unseen};
+use crate::{Check, Finding, Observed, Observation, Report, Severity, Unchecked};
 use std::{collections::BTreeSet, fmt};
 
 impl Check {
-    fn make(self, seen: &Observation) -> Looked<Vec<Finding>> {
+    fn make(self, seen: &Observation) -> Observed<Vec<Finding>> {
         match self {
             Self::RpFilter => sysctls::rp_filter(seen),
             Self::Forwarding => sysctls::forwarding(seen),
@@ -42,7 +42,7 @@ impl Check {
         object: impl fmt::Display,
         wrong: impl Into<String>,
         why: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> Finding {
         Finding {
             check: self,
@@ -50,7 +50,7 @@ impl Check {
             object: object.to_string(),
             wrong: wrong.into(),
             why: why.into(),
-            mend: mend.into(),
+            fix: fix.into(),
         }
     }
 }
@@ -62,7 +62,7 @@ pub fn examine(seen: &Observation) -> Report {
         match check.make(seen) {
             Ok(findings) if findings.is_empty() => report.good.push(check),
             Ok(findings) => report.findings.extend(findings),
-            Err(why) => report.unseen.push(Unseen { check, why }),
+            Err(why) => report.unseen.push(Unchecked { check, why }),
         }
     }
     report

@@ -1,7 +1,7 @@
 //! From an observation of a node to a report about pod networking.
 //!
 //! Pure: the caller observes the node and passes an [`Observation`]; [`examine`] runs each [`Check`]. A check that
-//! could not run is reported and never counts as passed. Nothing here changes a node: each finding has a fix for the
+//! could not run is reported and never counts as passed. The crate does not change a node: each finding has a fix for the
 //! operator.
 //!
 //! Start with [`Check`]; the judgments are in `checks/`, one file per subject, with their tests.
@@ -14,7 +14,7 @@ mod report;
 pub use check::Check;
 pub use checks::examine;
 pub use observation::{
-    Chain, Feature, Imds, LinkFile, LinkView, Looked, Metadata, Observation, RouteView, Routing,
+    Chain, Feature, Imds, LinkFile, LinkView, Observed, Metadata, Observation, RouteView, Routing,
     RuleView, Unit,
 };
-pub use report::{Finding, Report, Severity, Unseen};
+pub use report::{Finding, Report, Severity, Unchecked};

@@ -5,14 +5,14 @@ use ipnet::IpNet;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// A value, or the reason why it could not be read.
-pub type Looked<T> = Result<T, String>;
+pub type Observed<T> = Result<T, String>;
 
 /// The input of all checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    pub routing: Looked<Routing>,
+    pub routing: Observed<Routing>,
     /// Settings below `/proc/sys` by name. A setting that the kernel lacks is absent.
-    pub sysctls: BTreeMap<String, Looked<String>>,
+    pub sysctls: BTreeMap<String, Observed<String>>,
     /// Settings at boot: name, value and file. For each name the last file counts.
     pub sysctl_files: Vec<(String, String, String)>,
     /// Network daemons that are enabled or running.
@@ -21,12 +21,12 @@ pub struct Observation {
     pub udev_rules: Vec<String>,
     /// `.link` files with a MAC policy, in the order of systemd-udevd.
     pub link_files: Vec<LinkFile>,
-    /// Whether systemd-networkd keeps foreign rules, and whether it keeps foreign routes.
+    /// True if systemd-networkd keeps foreign rules; true if it keeps foreign routes.
     pub networkd_keeps: (bool, bool),
     pub unmanaged: Vec<String>,
     /// Chains of nftables, including those of iptables-nft.
-    pub nft: Looked<Vec<Chain>>,
-    pub legacy: Looked<Vec<Chain>>,
+    pub nft: Observed<Vec<Chain>>,
+    pub legacy: Observed<Vec<Chain>>,
     pub imds: Imds,
     /// The expected MTU of ENIs.
     pub eni_mtu: u32,
@@ -67,7 +67,7 @@ pub struct RuleView {
     /// True if the rule has any other selector.
     pub narrow: bool,
     /// True if the rule has selectors or actions that `text` lacks.
-    pub untold: bool,
+    pub partial: bool,
     pub table: TableId,
     pub protocol: u8,
     /// In the syntax of `ip rule`.
@@ -117,13 +117,13 @@ pub struct Chain {
 }
 
 /// The answers of the metadata service, or the error.
-pub type Imds = Looked<Metadata>;
+pub type Imds = Observed<Metadata>;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     pub primary: Option<Mac>,
     pub enis: Vec<Mac>,
-    /// Whether the hop limit lets answers reach pods; `None` if unknown.
+    /// True if the hop limit lets answers reach pods; `None` if unknown.
     pub reaches_pods: Option<bool>,
 }
 
@@ -132,6 +132,6 @@ pub enum Feature {
     /// The feature is built in, loaded or loadable.
     Present,
     Absent,
-    /// The kernel's configuration does not tell.
-    Untold,
+    /// The kernel's configuration and lists of modules are not readable.
+    Unknown,
 }

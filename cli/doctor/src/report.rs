@@ -22,12 +22,13 @@ pub struct Finding {
     pub object: String,
     pub wrong: String,
     pub why: String,
-    pub mend: String,
+    #[serde(rename = "mend")]
+    pub fix: String,
 }
 
 /// A check that could not run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Unseen {
+pub struct Unchecked {
     pub check: Check,
     pub why: String,
 }
@@ -38,18 +39,18 @@ pub struct Report {
     pub good: Vec<Check>,
     pub findings: Vec<Finding>,
     /// Checks that could not run.
-    pub unseen: Vec<Unseen>,
+    pub unseen: Vec<Unchecked>,
 }
 
 impl Report {
     /// Returns true if a finding needs a fix.
-    pub fn needs_mending(&self) -> bool {
+    pub fn needs_fix(&self) -> bool {
         self.findings.iter().any(|finding| finding.severity > Severity::Notice)
     }
 
-    /// Whether a finding may be transient, such as an ADD between two netlink messages. Then a second observation must
-    /// confirm it.
-    pub fn wants_second_look(&self) -> bool {
+    /// Returns true if a finding may be transient, such as an ADD between two netlink messages. Then a second
+    /// observation must confirm it.
+    pub fn needs_second_observation(&self) -> bool {
         self.findings.iter().any(|finding| finding.check.is_transient())
     }
 }

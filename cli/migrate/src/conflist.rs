@@ -1,6 +1,6 @@
 //! The runtime's network configurations: amazon-vpc-cni's, and Ferrule's replacement for it.
 
-use crate::{File, Looked, Refusal, refusal::UNSEEN};
+use crate::{File, Observed, Refusal, refusal::UNSEEN};
 use config_model::registry;
 use serde_json::Value;
 
@@ -32,13 +32,13 @@ pub struct Network {
 
 /// amazon-vpc-cni's configuration and its present location.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Theirs {
+pub(crate) struct VpcCniConfig {
     /// The file name without the suffix of disabled files.
     pub(crate) name: String,
     /// True if the file is disabled.
     pub(crate) aside: bool,
     /// Ferrule's replacement.
-    pub(crate) ours: Network,
+    pub(crate) ferrule: Network,
 }
 
 /// Returns true if runtimes read files of this name.
@@ -47,11 +47,11 @@ pub fn is_read(name: &str) -> bool {
 }
 
 /// The next step if a configuration is not understood.
-const MISREAD: &str = "put it back as amazon-vpc-cni wrote it (its container does when it starts), \
-                       or take the file away";
+const MISREAD: &str = "restore it as amazon-vpc-cni wrote it (its container does so at its start), \
+                       or remove the file";
 
 /// Finds and parses amazon-vpc-cni's configuration.
-pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
+pub(crate) fn vpc_cni(files: &[File]) -> Result<VpcCniConfig, Vec<Refusal>> {
     let (mut found, mut refusals) = (Vec::new(), Vec::new());
     for file in files {
         let (name, aside) = match file.name.strip_suffix(ASIDE) {
@@ -64,15 +64,15 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
         if !aside && name < OURS {
             refusals.push(Refusal {
                 object: file.name.clone(),
-                cause: format!("the runtime takes it before {OURS}"),
-                next: "take it away, or give it a name that comes later, if Ferrule shall give \
-                       pods their network"
+                cause: format!("the runtime uses it before {OURS}"),
+                next: "remove it, or rename it to sort later, if Ferrule shall be the \
+                       pods' network"
                     .to_owned(),
             });
         }
         let bytes = file.bytes.as_ref().map_err(|why| (why.clone(), UNSEEN));
         match bytes.and_then(|bytes| read(bytes).map_err(|why| (why, MISREAD))) {
-            Ok(Some(ours)) => found.push(Theirs { name: name.to_owned(), aside, ours }),
+            Ok(Some(ferrule)) => found.push(VpcCniConfig { name: name.to_owned(), aside, ferrule }),
             Ok(None) => {}
             // A later file that is not amazon-vpc-cni's was never used.
             Err((cause, next)) => {
@@ -81,10 +81,10 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
         }
     }
     // An active file takes precedence over a disabled one.
-    found.sort_by_key(|theirs| theirs.aside);
-    let count = found.iter().filter(|theirs| !theirs.aside).count();
+    found.sort_by_key(|config| config.aside);
+    let count = found.iter().filter(|config| !config.aside).count();
     if count > 1 {
-        let names: Vec<&str> = found.iter().map(|theirs| theirs.name.as_str()).collect();
+        let names: Vec<&str> = found.iter().map(|config| config.name.as_str()).collect();
         refusals.push(Refusal {
             object: names.join(", "),
             cause: "more than one file is amazon-vpc-cni's configuration".to_owned(),
@@ -110,7 +110,7 @@ pub(crate) fn theirs(files: &[File]) -> Result<Theirs, Vec<Refusal>> {
     }
 }
 
-/// Whether the file is Ferrule's and equivalent to this configuration. Its other settings belong to the installer.
+/// Returns true if the file is Ferrule's and equivalent to this configuration. Its other settings belong to the installer.
 pub(crate) fn serves(bytes: &[u8], wanted: &Network) -> bool {
     let list: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let plugins = list["plugins"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -122,20 +122,20 @@ pub(crate) fn serves(bytes: &[u8], wanted: &Network) -> bool {
 }
 
 /// Returns Ferrule's replacement; `None` for another plugin's configuration.
-fn read(bytes: &[u8]) -> Looked<Option<Network>> {
+fn read(bytes: &[u8]) -> Observed<Option<Network>> {
     let list: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let single = std::slice::from_ref(&list);
     let plugins = list["plugins"].as_array().map_or(single, Vec::as_slice);
-    let is_theirs = |plugin: &Value| plugin["type"] == "aws-cni";
-    if !plugins.iter().any(is_theirs) {
+    let is_aws_cni = |plugin: &Value| plugin["type"] == "aws-cni";
+    if !plugins.iter().any(is_aws_cni) {
         return Ok(None);
     }
     if list["name"] != registry::CNI_NETWORK {
         return Err(format!("its network is {} and not {:?}", list["name"], registry::CNI_NETWORK));
     }
     let (Some(first), true) =
-        (plugins.first().filter(|first| is_theirs(first)), list["plugins"].is_array())
+        (plugins.first().filter(|first| is_aws_cni(first)), list["plugins"].is_array())
     else {
         return Err("aws-cni is not the first of a list of plugins".to_owned());
     };
@@ -168,20 +168,20 @@ fn read(bytes: &[u8]) -> Looked<Option<Network>> {
     }))
 }
 
-fn mtu(theirs: &Value) -> Looked<u32> {
-    let given = &theirs["mtu"];
+fn mtu(plugin: &Value) -> Observed<u32> {
+    let given = &plugin["mtu"];
     let mtu = match given.as_str() {
         Some(text) => text.parse().ok(),
         None if given.is_null() => Some(registry::ENI_MTU),
         None => given.as_u64().and_then(|number| u32::try_from(number).ok()),
     };
     mtu.filter(|mtu| (576..=registry::ENI_MTU).contains(mtu)).ok_or_else(|| {
-        format!("its mtu is {} and not from 576 to {}", theirs["mtu"], registry::ENI_MTU)
+        format!("its mtu is {} and not from 576 to {}", plugin["mtu"], registry::ENI_MTU)
     })
 }
 
-fn prefix(theirs: &Value) -> Looked<String> {
-    let given = &theirs["vethPrefix"];
+fn prefix(plugin: &Value) -> Observed<String> {
+    let given = &plugin["vethPrefix"];
     let prefix = if given.is_null() { Some(PREFIX) } else { given.as_str() };
     let prefix = prefix.ok_or_else(|| format!("its vethPrefix is {given} and not text"))?;
     let fits = (1..=4).contains(&prefix.len()) && prefix.bytes().all(|b| b.is_ascii_alphanumeric());

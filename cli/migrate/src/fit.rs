@@ -59,18 +59,18 @@ pub(crate) fn fit(allocations: &[Allocation], kernel: &Kernel, enis: &[Eni], pre
         fit.refusals.push(Refusal {
             object: link.name.clone(),
             cause: format!(
-                "it leads to {}, and amazon-vpc-cni's checkpoint knows no such pod",
+                "it leads to {}, which is not in amazon-vpc-cni's checkpoint",
                 addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             ),
             next: "find the pod by its address and delete it; if none has it, delete the link"
                 .to_owned(),
         });
     }
-    fit.strangers(kernel);
+    fit.refuse_branch_enis(kernel);
     fit
 }
 
-/// Whether no route leads to the entry's address while its host veth has another entry's.
+/// Returns true if no route leads to the entry's address, but the host veth has a route of another entry.
 fn is_older(
     allocation: &Allocation,
     link: &LinkView,
@@ -104,7 +104,7 @@ impl Fit {
         let Allocation { key, pod, address } = allocation;
         let object = pod.as_ref().map_or_else(|| key.to_string(), ToString::to_string);
         let mut refuse = |cause: String| {
-            let next = "delete the pod, which its owner makes anew, or mend its rules and routes"
+            let next = "delete the pod, which its owner recreates, or fix its rules and routes"
                 .to_owned();
             self.refusals.push(Refusal { object: object.clone(), cause, next });
         };
@@ -115,7 +115,7 @@ impl Fit {
         let host = IpNet::from(*address);
         let eni = enis.iter().find(|eni| eni.blocks.iter().any(|block| block.contains(&host)));
         let Some(eni) = eni else {
-            refuse(format!("no ENI of this node has {address}, as its metadata service tells"));
+            refuse(format!("no ENI of this node has {address} according to instance metadata"));
             return;
         };
         let table = eni.table();
@@ -135,7 +135,7 @@ impl Fit {
             };
             if !fits {
                 refuse(format!(
-                    "the rule `{}` does not fit: {address} is of the ENI {}, whose table is {table}",
+                    "the rule `{}` does not match: {address} belongs to the ENI {} with table {table}",
                     rule.text, eni.mac
                 ));
             }
@@ -154,7 +154,7 @@ impl Fit {
     }
 
     /// Refuses branch ENIs, which are in no checkpoint.
-    fn strangers(&mut self, kernel: &Kernel) {
+    fn refuse_branch_enis(&mut self, kernel: &Kernel) {
         for link in kernel.links.iter().filter(|link| link.name.starts_with("vlan.eth.")) {
             self.refusals.push(Refusal {
                 object: link.name.clone(),

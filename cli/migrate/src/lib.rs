@@ -20,9 +20,9 @@ mod tests;
 
 pub use conflist::{ASIDE, Network, OURS as OUR_CONFLIST, is_read};
 pub use observation::{
-    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
-    RouteView, RuleView, Theirs,
+    Calls, Eni, File, Assignment, Kernel, LinkView, Observed, Observation, Ferrule, Policy, Program,
+    RouteView, RuleView, VpcCni,
 };
-pub use plan::{Plan, PolicyChoice, Step, Wait, Way, plan};
+pub use plan::{Plan, PolicyChoice, Step, Wait, plan};
 pub use refusal::Refusal;
 pub use vpc_cni::same_allocations;

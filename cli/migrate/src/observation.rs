@@ -5,23 +5,23 @@ use ipnet::IpNet;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// A value, or the reason why it could not be read.
-pub type Looked<T> = Result<T, String>;
+pub type Observed<T> = Result<T, String>;
 
 /// The input of the plan.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    pub conflists: Looked<Vec<File>>,
-    pub theirs: Theirs,
-    pub ours: Ours,
+    pub conflists: Observed<Vec<File>>,
+    pub vpc_cni: VpcCni,
+    pub ferrule: Ferrule,
     /// Running plugin processes.
-    pub calls: Looked<Calls>,
-    pub kernel: Looked<Kernel>,
+    pub calls: Observed<Calls>,
+    pub kernel: Observed<Kernel>,
     /// The node's ENIs, from its metadata service.
-    pub enis: Looked<Vec<Eni>>,
+    pub enis: Observed<Vec<Eni>>,
     /// The runtime's cached ADD results, by file name.
-    pub results: Looked<Vec<File>>,
+    pub results: Observed<Vec<File>>,
     /// The last requested owner.
-    pub journal: Looked<Option<Migration>>,
+    pub journal: Observed<Option<Migration>>,
     /// Nanoseconds since 1970.
     pub unix_nanos: u64,
 }
@@ -29,16 +29,16 @@ pub struct Observation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub name: String,
-    pub bytes: Looked<Vec<u8>>,
+    pub bytes: Observed<Vec<u8>>,
 }
 
 /// The state of amazon-vpc-cni.
 #[derive(Clone, Debug)]
-pub struct Theirs {
+pub struct VpcCni {
     /// True if its agent accepts connections at its socket. ferrule-ipamd at that socket does not count.
     pub serves: bool,
     /// `ipam.json`, and one file for each further network card.
-    pub checkpoints: Looked<Vec<File>>,
+    pub checkpoints: Observed<Vec<File>>,
     pub policy: Policy,
 }
 
@@ -49,10 +49,10 @@ pub struct Policy {
     /// True if the agent accepts connections.
     pub serves: bool,
     /// The BPF programs on host veths, of all owners.
-    pub programs: Looked<Vec<Program>>,
+    pub programs: Observed<Vec<Program>>,
     pub folder: String,
     /// The pins below that folder, of all owners, such as `maps/global_policy_events`.
-    pub pins: Looked<Vec<String>>,
+    pub pins: Observed<Vec<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,7 +73,7 @@ pub struct Program {
 
 /// The state of Ferrule.
 #[derive(Clone, Debug)]
-pub struct Ours {
+pub struct Ferrule {
     /// True if a daemon holds the lock of the checkpoint.
     pub runs: bool,
     /// True if the daemon reports that it serves.
@@ -81,16 +81,16 @@ pub struct Ours {
     /// True if the daemon is configured to call a policy agent.
     pub policy_agent: bool,
     /// The checkpoint's assignments; `None` without a checkpoint.
-    pub held: Looked<Option<Vec<Held>>>,
+    pub assignments: Observed<Option<Vec<Assignment>>>,
     /// Interfaces with a tombstone that the daemon has not processed.
-    pub buried: Looked<Vec<PodKey>>,
+    pub tombstones: Observed<Vec<PodKey>>,
     /// True if Ferrule's nftables table exists.
-    pub table: Looked<bool>,
+    pub table: Observed<bool>,
 }
 
 /// An interface with addresses in ferrule-ipamd's checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Assignment {
     pub key: PodKey,
     /// `None` if the pod is unknown.
     pub pod: Option<PodName>,
@@ -103,8 +103,8 @@ pub struct Held {
 /// The number of running plugin processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    pub theirs: usize,
-    pub ours: usize,
+    pub vpc_cni: usize,
+    pub ferrule: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

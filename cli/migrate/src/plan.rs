@@ -5,14 +5,12 @@ mod rollback;
 mod takeover;
 
 use crate::{
-    Looked, Network, OUR_CONFLIST, Observation, Program,
+    Observed, Network, OUR_CONFLIST, Observation, Program,
     refusal::{Refusal, UNSEEN},
 };
 use config_model::{Migration, Owner, PodKey};
 use std::{collections::BTreeSet, fmt};
 
-/// The requested owner of the node.
-pub type Way = Owner;
 
 /// The treatment of a policy agent that runs beside amazon-vpc-cni.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,23 +23,23 @@ pub enum PolicyChoice {
     Keep,
 }
 
-/// A condition outside the plan. Nothing changes on the node until it holds.
+/// A condition outside the plan. The node does not change until it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// amazon-vpc-cni's agent has stopped.
-    TheirAgentEnds,
+    VpcCniAgentStopped,
     /// No process of its plugin runs.
-    TheirCallsEnd,
+    VpcCniCallsFinished,
     /// ferrule-ipamd serves.
-    OurDaemonServes,
+    FerruleDaemonServes,
     /// ferrule-ipamd has stopped.
-    OurDaemonEnds,
+    FerruleDaemonStopped,
     /// No process of ferrule-cni runs.
-    OurCallsEnd,
+    FerruleCallsFinished,
     /// amazon-vpc-cni's agent serves.
-    TheirAgentServes,
+    VpcCniAgentServes,
     /// The policy agent has stopped. While it runs, it attaches its programs again.
-    PolicyAgentEnds,
+    PolicyAgentStopped,
     /// The policy agent serves. Ferrule's ADD fails without it.
     PolicyAgentServes,
 }
@@ -67,7 +65,7 @@ pub enum Step {
         name: String,
     },
     /// Writes a tombstone for an interface that aws-cni deleted.
-    Bury {
+    AddTombstone {
         key: PodKey,
     },
     /// Replaces a checkpoint of amazon-vpc-cni.
@@ -97,12 +95,12 @@ pub enum Step {
         names: Vec<String>,
     },
     /// Disables Ferrule's checkpoint and removes its tombstones.
-    ForgetOurs,
+    DropFerruleCheckpoint,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    pub way: Way,
+    pub owner: Owner,
     /// Reasons against the change. With a refusal no step is applied.
     pub refusals: Vec<Refusal>,
     /// In order; empty if the node is at its goal.
@@ -110,17 +108,17 @@ pub struct Plan {
     pub facts: Vec<String>,
 }
 
-/// Plans the way from the observed state to the owner.
-pub fn plan(seen: &Observation, way: Way, policy: PolicyChoice) -> Plan {
+/// Plans the steps from the observed state to the owner.
+pub fn plan(seen: &Observation, owner: Owner, policy: PolicyChoice) -> Plan {
     let mut draft = Draft::default();
-    match way {
+    match owner {
         Owner::Ferrule => takeover::draft(seen, policy, &mut draft),
         Owner::AmazonVpcCni => rollback::draft(seen, &mut draft),
     }
     let Draft { mut refusals, steps, facts } = draft;
     refusals.sort();
     refusals.dedup();
-    Plan { way, refusals, steps, facts }
+    Plan { owner, refusals, steps, facts }
 }
 
 #[derive(Debug, Default)]
@@ -132,7 +130,7 @@ struct Draft {
 
 impl Draft {
     /// Returns an observed value; an unreadable value is a refusal.
-    fn seen<'a, T>(&mut self, object: &str, looked: &'a Looked<T>) -> Option<&'a T> {
+    fn seen<'a, T>(&mut self, object: &str, looked: &'a Observed<T>) -> Option<&'a T> {
         match looked {
             Ok(seen) => Some(seen),
             Err(why) => {
@@ -159,24 +157,24 @@ impl Draft {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TheirAgentEnds => {
-                "amazon-vpc-cni's agent has ended on this node (take the node out of the DaemonSet \
+            Self::VpcCniAgentStopped => {
+                "amazon-vpc-cni's agent has stopped on this node (take the node out of the DaemonSet \
                  aws-node, by its node affinity for one)"
             }
-            Self::TheirCallsEnd => "no call of the plugin aws-cni is under way",
-            Self::OurDaemonServes => {
+            Self::VpcCniCallsFinished => "no call of the plugin aws-cni is in progress",
+            Self::FerruleDaemonServes => {
                 "ferrule-ipamd serves on this node (put the node into Ferrule's DaemonSet)"
             }
-            Self::OurDaemonEnds => {
-                "ferrule-ipamd has ended on this node (take the node out of Ferrule's DaemonSet)"
+            Self::FerruleDaemonStopped => {
+                "ferrule-ipamd has stopped on this node (take the node out of Ferrule's DaemonSet)"
             }
-            Self::OurCallsEnd => "no call of the plugin ferrule-cni is under way",
-            Self::TheirAgentServes => {
+            Self::FerruleCallsFinished => "no call of the plugin ferrule-cni is in progress",
+            Self::VpcCniAgentServes => {
                 "amazon-vpc-cni's agent serves on this node (put the node into the DaemonSet \
                  aws-node)"
             }
-            Self::PolicyAgentEnds => {
-                "the policy agent has ended on this node (it is a container of the DaemonSet \
+            Self::PolicyAgentStopped => {
+                "the policy agent has stopped on this node (it is a container of the DaemonSet \
                  aws-node, unless it was given one of its own)"
             }
             Self::PolicyAgentServes => {
@@ -190,31 +188,31 @@ impl fmt::Display for Wait {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Note(Migration { done: true, .. }) => f.write_str("note that it is done"),
+            Self::Note(Migration { done: true, .. }) => f.write_str("record the end of the migration"),
             Self::Note(Migration { handed_over: true, .. }) => {
-                f.write_str("note that amazon-vpc-cni may start")
+                f.write_str("record that amazon-vpc-cni may start")
             }
-            Self::Note(_) => f.write_str("note that it has begun"),
+            Self::Note(_) => f.write_str("record the start of the migration"),
             Self::Await(wait) => write!(f, "wait until {wait}"),
             Self::WriteConflist(_) => {
-                write!(f, "write {OUR_CONFLIST}, by which the runtime calls ferrule-cni")
+                write!(f, "write {OUR_CONFLIST}: the runtime calls ferrule-cni from here on")
             }
             Self::PutAside { name } => write!(f, "put {name} aside"),
             Self::Restore { name } => write!(f, "put {name} back"),
             Self::RemoveConflist { name } => {
                 write!(f, "remove {name}: the runtime calls aws-cni from here on")
             }
-            Self::Bury { key } => {
-                write!(f, "tell ferrule-ipamd that {key} was deleted by aws-cni meanwhile")
+            Self::AddTombstone { key } => {
+                write!(f, "report to ferrule-ipamd that aws-cni deleted {key}")
             }
             Self::WriteCheckpoint { name, .. } => {
                 write!(f, "write amazon-vpc-cni's checkpoint {name} with the pods that run")
             }
             Self::WriteResult { name, .. } => {
-                write!(f, "write the runtime's kept result {name} as aws-cni's DEL reads it")
+                write!(f, "rewrite the runtime's cached result {name} for aws-cni's DEL")
             }
             Self::DropTwin { rule } => {
-                write!(f, "delete our rule `{rule}`, which amazon-vpc-cni's agent has made as well")
+                write!(f, "delete Ferrule's rule `{rule}`: amazon-vpc-cni's agent created the same rule")
             }
             Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
             Self::Detach { programs } => {
@@ -222,14 +220,14 @@ impl fmt::Display for Step {
                 let (programs, links) = (programs.len(), links.len());
                 write!(
                     f,
-                    "take {programs} programs of the policy agent off {links} host veths: from \
-                     here on those pods have no policies"
+                    "detach {programs} programs of the policy agent from {links} host veths: \
+                     these pods have no policies from here on"
                 )
             }
             Self::Unpin { names } => {
                 write!(f, "remove {} pinned programs and maps of the policy agent", names.len())
             }
-            Self::ForgetOurs => f.write_str("put ferrule-ipamd's checkpoint aside"),
+            Self::DropFerruleCheckpoint => f.write_str("put ferrule-ipamd's checkpoint aside"),
         }
     }
 }

@@ -12,4 +12,4 @@ pub struct Refusal {
 }
 
 /// The next step if the node could not be observed.
-pub(crate) const UNSEEN: &str = "mend that, and run this as root on the node's network";
+pub(crate) const UNSEEN: &str = "fix the cause and run this as root in the node's network namespace";

@@ -1,19 +1,19 @@
 //! The runtime's cached ADD results in the form that amazon-vpc-cni's DEL reads.
 
-use crate::Held;
+use crate::Assignment;
 use config_model::{PodName, TableId, VethName};
 use serde_json::{Value, json};
 
 /// Returns the name of the cache file.
-pub(crate) fn file_name(held: &Held) -> String {
+pub(crate) fn file_name(held: &Assignment) -> String {
     format!("{}-{}-{}", held.key.network, held.key.container_id, held.key.ifname)
 }
 
 /// Converts a cached result to amazon-vpc-cni's form; `None` if it has that form.
 ///
-/// Its DEL reads each interface's route table from the MAC of the pod's end, and the number of interfaces from a last
+/// Its DEL reads each interface's route table from the MAC of the pod's end. It reads the number of interfaces from a last
 /// interface that does not exist. Without these it removes no rule if its agent does not answer.
-pub(crate) fn theirs(kept: &[u8], held: &Held, prefix: &str) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn vpc_cni(kept: &[u8], held: &Assignment, prefix: &str) -> Result<Option<Vec<u8>>, String> {
     let mut kept: Value =
         serde_json::from_slice(kept).map_err(|error| format!("it is not JSON: {error}"))?;
     if kept["kind"] != "cniCacheV1" {
@@ -30,7 +30,7 @@ pub(crate) fn theirs(kept: &[u8], held: &Held, prefix: &str) -> Result<Option<Ve
     serde_json::to_vec(&kept).map(Some).map_err(|error| error.to_string())
 }
 
-fn result(held: &Held, pod: &PodName, prefix: &str, netns: &str) -> Value {
+fn result(held: &Assignment, pod: &PodName, prefix: &str, netns: &str) -> Value {
     let (mut interfaces, mut ips) = (Vec::new(), Vec::new());
     for (number, (address, card, device)) in (0..=u8::MAX).zip(&held.addresses) {
         let host = VethName::of(prefix, pod, number);

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): parsed before a takeover, written for a rollback.
 
-use crate::{File, Held, Refusal, refusal::UNSEEN};
+use crate::{File, Assignment, Refusal, refusal::UNSEEN};
 use config_model::{CardIndex, PodKey, PodName, registry};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -139,10 +139,10 @@ fn allocation(entry: Entry) -> Result<Allocation, String> {
 }
 
 /// Returns amazon-vpc-cni's files by name. The file of card 0 is always written.
-pub(crate) fn written(held: &[Held], unix_nanos: u64) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn written(held: &[Assignment], unix_nanos: u64) -> BTreeMap<String, Vec<u8>> {
     let mut entries: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     entries.insert(file_name(CardIndex(0)), Vec::new());
-    for Held { key, pod, addresses, .. } in held {
+    for Assignment { key, pod, addresses, .. } in held {
         let metadata = Metadata {
             namespace: pod.as_ref().map(|pod| pod.namespace.clone()).unwrap_or_default(),
             name: pod.as_ref().map(|pod| pod.name.clone()).unwrap_or_default(),

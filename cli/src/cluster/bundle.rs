@@ -5,7 +5,7 @@ mod archive;
 use super::{
     api::Api,
     args::BundleArgs,
-    forward::{self, At},
+    forward::{self, PodPort},
     interrupts::Interrupts,
     progress::Progress,
     status,
@@ -72,10 +72,10 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         ("cninodes.json", "/apis/vpcresources.k8s.aws/v1alpha1/cninodes".to_owned()),
     ];
     for (file, path) in objects {
-        progress.tell(&format!("reading {file}"));
+        progress.show(&format!("reading {file}"));
         object(api, archive, &format!("cluster/{file}"), &path).await?;
     }
-    progress.tell("asking daemons");
+    progress.show("asking daemons");
     let cluster = match status::look(api, &args.target, &args.node).await {
         Ok(cluster) => cluster,
         Err(error) => {
@@ -106,7 +106,7 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
             );
             break;
         }
-        progress.tell(&format!("reading pod {} of {count}", index + 1));
+        progress.show(&format!("reading pod {} of {count}", index + 1));
         introspection(api, args, archive, pod).await?;
         logs(api, archive, pod).await?;
     }
@@ -153,7 +153,7 @@ async fn introspection(
             continue;
         }
         let file = format!("nodes/{node}/{file}");
-        let at = At { namespace: &api.namespace, pod: &pod.metadata.name, port };
+        let at = PodPort { namespace: &api.namespace, pod: &pod.metadata.name, port };
         match forward::get(&api.client(), &at, path, within).await {
             Ok(body) => match serde_json::from_slice(&body) {
                 Ok(document) => put(archive, &file, document)?,

@@ -6,7 +6,7 @@ use super::{
     TROUBLE,
     api::{Api, Selector},
     args::CheckArgs,
-    forward::{self, At},
+    forward::{self, PodPort},
     interrupts::Interrupts,
     progress::Progress,
     status::{self, OURS, is_daemon},
@@ -33,7 +33,7 @@ use view_cluster::{
 };
 
 /// The results of one node.
-type Tried = Result<Vec<(Column, Try, Outcome)>, String>;
+type NodeResults = Result<Vec<(Column, Try, Outcome)>, String>;
 
 /// Runs the tests, prints the results and returns the exit code. The namespace is deleted on every path.
 pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
@@ -48,20 +48,20 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     let namespace = format!("ferrule-check-{run}");
     let mut interrupts = Interrupts::listen()?;
     let mut progress = Progress::new();
-    progress.tell("making probes");
+    progress.show("making probes");
     let made = make(&api, &namespace, &run).await?;
-    let wanted = Wanted { namespace: &namespace, image: &image, nodes: &nodes };
+    let wanted = ProbeObjects { namespace: &namespace, image: &image, nodes: &nodes };
     let tried = tokio::select! {
         tried = in_namespace(&api, args, &wanted, &mut progress) => tried,
         word = interrupts.next() => Err(anyhow!(word)),
     };
     drop(progress);
     if args.keep {
-        tell(&format!("kept: kubectl delete namespace {namespace}"));
+        note(&format!("kept: kubectl delete namespace {namespace}"));
     } else {
         match api.delete(&path_of(&namespace), &made, "namespaces").await {
             Ok(()) | Err(KubeError::NotFound { .. }) => {}
-            Err(error) => tell(&format!(
+            Err(error) => note(&format!(
                 "cannot delete namespace {namespace}: {error}; run kubectl delete namespace {namespace}"
             )),
         }
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     Ok(if matrix.is_good() { 0 } else { TROUBLE })
 }
 
-fn tell(text: &str) {
+fn note(text: &str) {
     // There is no other output if standard error is closed.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -104,7 +104,7 @@ struct Namespace {
 }
 
 /// The objects to create and their nodes.
-struct Wanted<'a> {
+struct ProbeObjects<'a> {
     namespace: &'a str,
     image: &'a str,
     nodes: &'a TemplateSpec,
@@ -129,7 +129,7 @@ async fn our_image(api: &Api) -> Result<String> {
 async fn in_namespace(
     api: &Api,
     args: &CheckArgs,
-    wanted: &Wanted<'_>,
+    wanted: &ProbeObjects<'_>,
     progress: &mut Progress,
 ) -> Result<Matrix> {
     let namespace = wanted.namespace;
@@ -150,7 +150,7 @@ async fn in_namespace(
         if matrix.is_good() {
             return Ok(matrix);
         }
-        progress.tell("some targets were not reachable; trying again");
+        progress.show("some targets were not reachable; trying again");
         sleep(REST).await;
     }
     ask_once(api, args, namespace, (&sites, &around), progress).await
@@ -188,10 +188,10 @@ fn around(args: &CheckArgs, service: &Value) -> Around {
 async fn sites(
     api: &Api,
     args: &CheckArgs,
-    wanted: &Wanted<'_>,
+    wanted: &ProbeObjects<'_>,
     progress: &mut Progress,
 ) -> Result<Vec<Site>> {
-    let Wanted { namespace, nodes: selected, .. } = wanted;
+    let ProbeObjects { namespace, nodes: selected, .. } = wanted;
     let mut nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
     nodes.retain(|node| excluded(node, &[]).is_none() && unselected(node, selected).is_none());
     let give_up = Instant::now() + Duration::from_secs(args.wait);
@@ -202,7 +202,7 @@ async fn sites(
         if ready >= nodes.len() || Instant::now() >= give_up {
             break;
         }
-        progress.tell(&format!("waiting for probes: ready on {ready} of {} nodes", nodes.len()));
+        progress.show(&format!("waiting for probes: ready on {ready} of {} nodes", nodes.len()));
         sleep(LOOK_AGAIN).await;
     }
     let path = format!("/api/v1/namespaces/{namespace}/pods");
@@ -269,10 +269,10 @@ async fn ask_all(
     namespace: &str,
     (sites, around): (&[Site], &Around),
     progress: &mut Progress,
-) -> Result<Vec<Tried>> {
+) -> Result<Vec<NodeResults>> {
     let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let mut asking = JoinSet::new();
-    let mut tried: Vec<Tried> = Vec::new();
+    let mut tried: Vec<NodeResults> = Vec::new();
     for (index, site) in sites.iter().enumerate() {
         tried.push(Err(site.why_not.clone().unwrap_or_else(|| "it was not called".to_owned())));
         let Some(probe) = site.probe.clone() else { continue };
@@ -282,7 +282,7 @@ async fn ask_all(
             (namespace.to_owned(), Duration::from_secs(args.target.timeout.max(30)));
         asking.spawn(async move {
             let _turn = turns.acquire_owned().await;
-            let at = At { namespace: &namespace, pod: &probe, port: PORT };
+            let at = PodPort { namespace: &namespace, pod: &probe, port: PORT };
             let what: Vec<&Try> = wanted.iter().map(|(_, what)| what).collect();
             let query = form_urlencoded::Serializer::new(String::new())
                 .append_pair("of", &serde_json::to_string(&what).unwrap_or_default())
@@ -302,7 +302,7 @@ async fn ask_all(
             *slot = outcome;
         }
         done += 1;
-        progress.tell(&format!("tested from {done} of {all} nodes"));
+        progress.show(&format!("tested from {done} of {all} nodes"));
     }
     Ok(tried)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 #[derive(Clone, Debug)]
-pub(super) struct At<'a> {
+pub(super) struct PodPort<'a> {
     pub(super) namespace: &'a str,
     pub(super) pod: &'a str,
     pub(super) port: u16,
@@ -20,7 +20,7 @@ pub(super) struct At<'a> {
 /// Returns the body of a path. The error text is for the operator.
 pub(super) async fn get(
     client: &Client,
-    at: &At<'_>,
+    at: &PodPort<'_>,
     path: &str,
     within: Duration,
 ) -> Result<Vec<u8>, String> {
@@ -35,7 +35,7 @@ pub(super) fn answered(why: &str) -> bool {
     why.starts_with(ANSWERS)
 }
 
-async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String> {
+async fn ask(client: &Client, at: &PodPort<'_>, path: &str) -> Result<Vec<u8>, String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), at.namespace);
     let mut forwarded = match pods.portforward(at.pod, &[at.port]).await {
         Ok(forwarded) => forwarded,
@@ -75,8 +75,8 @@ async fn ask(client: &Client, at: &At<'_>, path: &str) -> Result<Vec<u8>, String
     }
 }
 
-fn why_not(at: &At<'_>, error: &kube::Error) -> String {
-    let At { namespace, port, .. } = at;
+fn why_not(at: &PodPort<'_>, error: &kube::Error) -> String {
+    let PodPort { namespace, port, .. } = at;
     let kube::Error::Api(status) = error else {
         return format!("cannot forward port {port}: {}", config_model::causes(error));
     };

@@ -4,7 +4,7 @@ use super::{
     TROUBLE,
     api::{Api, Selector},
     args::PodArgs,
-    forward::{self, At},
+    forward::{self, PodPort},
     status::{self, OURS, is_daemon},
 };
 use crate::output::{Output, write_json, write_text};
@@ -82,7 +82,7 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) 
         }
         return;
     };
-    let at = At {
+    let at = PodPort {
         namespace: &api.namespace,
         pod: &daemon.metadata.name,
         port: args.target.introspection_port,
@@ -105,7 +105,7 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) 
 
 async fn read<T: DeserializeOwned>(
     api: &Api,
-    at: &At<'_>,
+    at: &PodPort<'_>,
     path: &str,
     within: Duration,
 ) -> Result<T, String> {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_name_is_not_asked_for() {
+    fn an_invalid_name_is_not_requested() {
         assert_eq!(named("shop/web-0"), Some(("shop", "web-0")));
         for odd in ["shop", "/web", "shop/", "a/b/c d", "a/..", "a/b?x=1", "a/B"] {
             assert_eq!(named(odd), None, "{odd}");

@@ -8,17 +8,17 @@ use std::{
 /// A line on standard error that is overwritten. It appears only if the work takes long.
 pub(super) struct Progress {
     begun: Instant,
-    told: bool,
+    shown: bool,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { begun: Instant::now(), told: false }
+        Self { begun: Instant::now(), shown: false }
     }
 
-    pub(super) fn tell(&mut self, text: &str) {
+    pub(super) fn show(&mut self, text: &str) {
         if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
-            self.told = true;
+            self.shown = true;
             // There is no other output if standard error is closed.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
@@ -27,7 +27,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.told {
+        if self.shown {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
     }

@@ -4,7 +4,7 @@ use super::{
     TROUBLE,
     api::{Api, Selector},
     args::{Shape, StatusArgs, Target},
-    forward::{self, At},
+    forward::{self, PodPort},
     progress::Progress,
 };
 use crate::output::{write_json, write_text};
@@ -165,7 +165,7 @@ async fn ask_all(
         let (port, within) = (target.introspection_port, Duration::from_secs(target.timeout));
         asking.spawn(async move {
             let _turn = turns.acquire_owned().await;
-            let at = At { namespace: &namespace, pod: &name, port };
+            let at = PodPort { namespace: &namespace, pod: &name, port };
             let heard = ask(&client, &at, within).await;
             (name, heard)
         });
@@ -175,12 +175,12 @@ async fn ask_all(
     while let Some(asked) = asking.join_next().await {
         let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
         heard.insert(name, answer);
-        progress.tell(&format!("called {} of {} daemons", heard.len(), pods.len()));
+        progress.show(&format!("called {} of {} daemons", heard.len(), pods.len()));
     }
     Ok(heard)
 }
 
-async fn ask(client: &Client, at: &At<'_>, within: Duration) -> DaemonAnswer {
+async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswer {
     let body = match forward::get(client, at, view_node::STATUS, within).await {
         Ok(body) => body,
         Err(why) => return DaemonAnswer::Failed(why),

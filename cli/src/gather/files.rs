@@ -1,7 +1,7 @@
 //! Files below `/proc/sys`, `/etc`, `/usr/lib` and `/run`.
 
 use super::chain;
-use cli_doctor::{LinkFile, Looked, Unit};
+use cli_doctor::{LinkFile, Observed, Unit};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
@@ -12,7 +12,7 @@ use std::{
 pub(super) fn sysctls<'a>(
     proc: &Path,
     links: impl Iterator<Item = &'a str>,
-) -> BTreeMap<String, Looked<String>> {
+) -> BTreeMap<String, Observed<String>> {
     let fixed = [
         "net/ipv4/ip_forward",
         "net/ipv4/conf/all/rp_filter",
@@ -135,7 +135,7 @@ fn matches_veth(text: &str, prefix: &str) -> bool {
         })
 }
 
-/// Whether networkd keeps foreign rules, and whether it keeps foreign routes.
+/// Returns two flags: networkd keeps foreign rules, and networkd keeps foreign routes.
 pub(super) fn networkd_keeps(root: &Path) -> (bool, bool) {
     let mut files = vec![root.join("etc/systemd/networkd.conf")];
     files.extend(layered(root, "systemd/networkd.conf.d", "conf"));

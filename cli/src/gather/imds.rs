@@ -1,7 +1,7 @@
 //! The instance metadata service: its answers, and the hops that they can travel.
 
 use super::chain;
-use cli_doctor::{Imds, Looked, Metadata};
+use cli_doctor::{Imds, Observed, Metadata};
 use cli_migrate::Eni;
 use config_model::{CardIndex, DeviceIndex, Mac};
 use http_body_util::{BodyExt as _, Empty};
@@ -39,26 +39,26 @@ const MOST_BYTES: usize = 64 * 1024;
 pub(super) fn ask(endpoint: &str) -> Imds {
     runtime()?.block_on(async {
         let service = Service::new(endpoint)?;
-        let token = service.heard(service.token(None).await)?;
+        let token = service.arrived(service.token(None).await)?;
         let primary = service.get("/latest/meta-data/mac", &token).await;
-        let primary = service.heard(primary)?;
+        let primary = service.arrived(primary)?;
         let macs = service.get(MACS, &token).await;
-        let macs = service.heard(macs)?;
+        let macs = service.arrived(macs)?;
         let enis = macs.lines().map(|line| mac(line.trim_end_matches('/')));
         Ok(Metadata {
             primary: Some(mac(&primary)?),
-            enis: enis.collect::<Looked<_>>()?,
+            enis: enis.collect::<Observed<_>>()?,
             reaches_pods: service.reaches(REACHES_PODS).await,
         })
     })
 }
 
 /// Returns every ENI of the node with its addresses.
-pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
+pub(crate) fn enis(endpoint: &str) -> Observed<Vec<Eni>> {
     runtime()?.block_on(async {
         let service = Service::new(endpoint)?;
-        let token = service.heard(service.token(None).await)?;
-        let macs = service.heard(service.get(MACS, &token).await)?;
+        let token = service.arrived(service.token(None).await)?;
+        let macs = service.arrived(service.get(MACS, &token).await)?;
         let mut enis = Vec::new();
         for name in macs.lines().map(|line| line.trim_end_matches('/')) {
             let of =
@@ -86,19 +86,19 @@ pub(crate) fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
 }
 
 /// Parses a prefix or a single address.
-fn block(text: &str) -> Looked<IpNet> {
+fn block(text: &str) -> Observed<IpNet> {
     let alone = || text.parse::<IpAddr>().map(IpNet::from);
     text.parse()
         .or_else(|_| alone())
         .map_err(|err| chain(&format!("cannot parse the address {text:?}"), &err))
 }
 
-pub(crate) fn runtime() -> Looked<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Observed<tokio::runtime::Runtime> {
     let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
     made.map_err(|err| chain("cannot start the async runtime", &err))
 }
 
-fn mac(text: &str) -> Looked<Mac> {
+fn mac(text: &str) -> Observed<Mac> {
     text.trim().parse().map_err(|err| chain("cannot parse a MAC from the metadata service", &err))
 }
 
@@ -107,7 +107,7 @@ struct Service {
 }
 
 impl Service {
-    fn new(endpoint: &str) -> Looked<Self> {
+    fn new(endpoint: &str) -> Observed<Self> {
         let uri: Uri = endpoint
             .parse()
             .map_err(|err| chain(&format!("cannot parse the URL {endpoint:?}"), &err))?;
@@ -118,7 +118,7 @@ impl Service {
         Ok(Self { authority: format!("{host}:{}", uri.port_u16().unwrap_or(80)) })
     }
 
-    /// Whether an answer has this number of hops left; `None` if that is unknown. The service has just answered, so a
+    /// Returns true if an answer has this number of hops left; `None` if that is unknown. The service has just answered, so a
     /// timeout means that the kernel dropped the answer.
     async fn reaches(&self, hops: i32) -> Option<bool> {
         match self.token(Some(hops)).await {
@@ -129,24 +129,24 @@ impl Service {
     }
 
     /// The answer, if it arrived.
-    fn heard(&self, answer: Option<Looked<String>>) -> Looked<String> {
+    fn arrived(&self, answer: Option<Observed<String>>) -> Observed<String> {
         answer.unwrap_or_else(|| {
             Err(format!("no answer from http://{} within {} s", self.authority, PATIENCE.as_secs()))
         })
     }
 
-    async fn token(&self, hops_left: Option<i32>) -> Option<Looked<String>> {
+    async fn token(&self, hops_left: Option<i32>) -> Option<Observed<String>> {
         let headers = [("x-aws-ec2-metadata-token-ttl-seconds", "60")];
         self.call(Method::PUT, "/latest/api/token", headers, hops_left).await
     }
 
-    async fn get(&self, path: &str, token: &str) -> Option<Looked<String>> {
+    async fn get(&self, path: &str, token: &str) -> Option<Observed<String>> {
         self.call(Method::GET, path, [("x-aws-ec2-metadata-token", token)], None).await
     }
 
     /// Returns the lines of a file; empty if the service has no such file.
-    async fn lines(&self, path: &str, token: &str) -> Looked<Vec<String>> {
-        match self.heard(self.get(path, token).await) {
+    async fn lines(&self, path: &str, token: &str) -> Observed<Vec<String>> {
+        match self.arrived(self.get(path, token).await) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
             Err(why) if why.ends_with(&StatusCode::NOT_FOUND.to_string()) => Ok(Vec::new()),
             Err(why) => Err(why),
@@ -160,7 +160,7 @@ impl Service {
         path: &str,
         headers: [(&str, &str); 1],
         hops_left: Option<i32>,
-    ) -> Option<Looked<String>> {
+    ) -> Option<Observed<String>> {
         let tried = format!("{method} http://{}{path}", self.authority);
         match self.request(method, path, headers) {
             Ok(request) => timeout(PATIENCE, self.answer(request, hops_left, &tried)).await.ok(),
@@ -188,7 +188,7 @@ impl Service {
         request: Request<Empty<Bytes>>,
         hops_left: Option<i32>,
         tried: &str,
-    ) -> Looked<String> {
+    ) -> Observed<String> {
         let stream = TcpStream::connect(&self.authority).await.map_err(|err| chain(tried, &err))?;
         if let Some(hops) = hops_left {
             // The option is set after the handshake: the hop limit applies to the answer.

@@ -25,25 +25,24 @@ pub(super) fn features(root: &Path, proc: &Path, sys: &Path) -> BTreeMap<String,
     let modules = ["lib/modules", "usr/lib/modules"].map(|at| root.join(at).join(release));
     let state = |option: &str, module: Option<&str>| {
         let loaded = module.is_some_and(|module| sys.join("module").join(module).exists());
-        let told = config.as_deref().map(|config| configured(config, option));
-        match (loaded, told) {
+        let setting = config.as_deref().map(|config| configured(config, option));
+        match (loaded, setting) {
             (true, _) | (_, Some(Some('y'))) => Feature::Present,
             (_, Some(Some(_))) => match module.and_then(|module| on_disk(&modules, module)) {
                 Some(false) => Feature::Absent,
                 Some(true) => Feature::Present,
                 // The option can be a module, and the list of modules is unknown.
-                None => Feature::Untold,
+                None => Feature::Unknown,
             },
             (_, Some(None)) => Feature::Absent,
             (false, None) => match module.and_then(|module| on_disk(&modules, module)) {
                 Some(true) => Feature::Present,
                 Some(false) => Feature::Absent,
-                None => Feature::Untold,
+                None => Feature::Unknown,
             },
         }
     };
-    let told = OPTIONS.into_iter().map(|(name, module)| (name.to_owned(), state(name, module)));
-    told.collect()
+    OPTIONS.into_iter().map(|(name, module)| (name.to_owned(), state(name, module))).collect()
 }
 
 /// Returns the kernel's configuration from its file or from `/proc/config.gz`.
@@ -68,7 +67,7 @@ fn configured(config: &str, option: &str) -> Option<char> {
     config.lines().find_map(line).filter(|value| matches!(value, 'y' | 'm'))
 }
 
-/// Whether the module is built in or a file of this kernel; `None` if there is no list of modules.
+/// Returns true if the module is built in or a file of this kernel; `None` without a list of modules.
 fn on_disk(folders: &[PathBuf], module: &str) -> Option<bool> {
     let lists: Vec<String> = folders
         .iter()

@@ -1,7 +1,7 @@
 //! Chains of nftables and of legacy iptables, as their own programs list them.
 
 use super::chain;
-use cli_doctor::{Chain, Looked};
+use cli_doctor::{Chain, Observed};
 use serde::Deserialize;
 use std::{
     fs, io,
@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Returns the chains of nftables, including the tables of iptables-nft.
-pub(super) fn nft() -> Looked<Vec<Chain>> {
+pub(super) fn nft() -> Observed<Vec<Chain>> {
     match output("nft", &["--json", "list", "ruleset"])? {
         Some(text) => of_nft(&text),
         None => Err("cannot list chains: nft is not installed; install nftables".to_owned()),
@@ -19,7 +19,7 @@ pub(super) fn nft() -> Looked<Vec<Chain>> {
 
 /// Returns the chains of legacy iptables. A query would make the kernel load the module, so tables that are not loaded
 /// are not queried.
-pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
+pub(super) fn legacy(proc: &Path) -> Observed<Vec<Chain>> {
     if !proc.join("net").exists() {
         return Err(format!(
             "cannot check for legacy iptables: {}/net does not exist; mount procfs",
@@ -53,7 +53,7 @@ pub(super) fn legacy(proc: &Path) -> Looked<Vec<Chain>> {
 }
 
 /// Returns the program's output; `None` if the program does not exist.
-fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
+fn output(program: &str, args: &[&str]) -> Observed<Option<String>> {
     let run = Command::new(program).args(args).stdin(Stdio::null()).output();
     let output = match run {
         Ok(output) => output,
@@ -68,7 +68,7 @@ fn output(program: &str, args: &[&str]) -> Looked<Option<String>> {
 }
 
 /// Parses `nft --json list ruleset`.
-fn of_nft(text: &str) -> Looked<Vec<Chain>> {
+fn of_nft(text: &str) -> Observed<Vec<Chain>> {
     let listed: Listed =
         serde_json::from_str(text).map_err(|err| chain("cannot parse the output of nft", &err))?;
     let mut chains: Vec<Chain> = Vec::new();

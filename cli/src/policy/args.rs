@@ -71,7 +71,7 @@ pub(crate) struct DiffArgs {
     /// The objects to apply: a file, a folder, or - for standard input
     #[arg(short, long = "file", value_name = "PATH", required = true)]
     pub(crate) file: Vec<PathBuf>,
-    /// The present objects instead of the cluster's: a file, a folder, or - for standard input
+    /// The present objects in place of the cluster: a file, a folder, or - for standard input
     #[arg(long, value_name = "PATH")]
     pub(crate) on: Vec<PathBuf>,
     /// The cluster to read

@@ -2,7 +2,7 @@
 
 use super::{
     NO, NOT_UNDERSTOOD,
-    documents::{Documents, Place},
+    documents::{Documents, Position},
 };
 use crate::output::{Output, plain, write_json, write_raw};
 use anyhow::{Context as _, Result};
@@ -20,34 +20,34 @@ use std::{
 /// Converts objects of old versions, prints them and returns the exit code.
 pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     let read = Documents::read(file, &[]);
-    let (mut new, mut told, mut lost) = (Vec::new(), Vec::new(), false);
+    let (mut new, mut remarks, mut lost) = (Vec::new(), Vec::new(), false);
     for (value, place) in &read.values {
         for item in items(value) {
             match convert(item) {
                 Ok(Converted { object, notes }) => {
-                    told.extend(notes.into_iter().map(|note| {
+                    remarks.extend(notes.into_iter().map(|note| {
                         format!("note: {}: {}: {}\n", title(item, place), note.field, note.text)
                     }));
                     new.push(object);
                 }
                 Err(ConvertError::NotOld { api_version, kind, current }) => {
                     if let Some(next) = not_converted(api_version, kind, current) {
-                        told.push(format!("NOT CONVERTED: {}: {next}\n", title(item, place)));
+                        remarks.push(format!("NOT CONVERTED: {}: {next}\n", title(item, place)));
                         lost = true;
                     }
                 }
                 Err(error @ ConvertError::Lost { .. }) => {
-                    told.push(format!("NOT CONVERTED: {}: {error}\n", title(item, place)));
+                    remarks.push(format!("NOT CONVERTED: {}: {error}\n", title(item, place)));
                     lost = true;
                 }
             }
         }
     }
-    told.extend(read.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")));
+    remarks.extend(read.faults.iter().map(|fault| format!("NOT UNDERSTOOD: {fault}\n")));
     if new.is_empty() && !lost {
-        told.push("note: the input has no objects of an old version\n".to_owned());
+        remarks.push("note: the input has no objects of an old version\n".to_owned());
     }
-    io::stderr().write_all(plain(&told.concat()).as_bytes()).context("cannot print remarks")?;
+    io::stderr().write_all(plain(&remarks.concat()).as_bytes()).context("cannot print remarks")?;
     match output {
         Output::Text => write_raw(&yaml(&new)?)?,
         Output::Json => {
@@ -80,7 +80,7 @@ fn items(value: &Value) -> Vec<&Value> {
     }
 }
 
-fn title(value: &Value, place: &Place) -> String {
+fn title(value: &Value, place: &Position) -> String {
     let word = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("?").to_owned();
     let metadata = |key| word(value.get("metadata").and_then(|metadata| metadata.get(key)));
     format!("{place}: {} {}", word(value.get("kind")), metadata("name"))

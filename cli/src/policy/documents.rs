@@ -16,7 +16,7 @@ use std::{
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     /// The values with their origins.
-    pub(crate) values: Vec<(Value, Place)>,
+    pub(crate) values: Vec<(Value, Position)>,
     /// Errors in files and documents. With an error the result may be wrong.
     pub(crate) faults: Vec<String>,
     /// Folders that were read, by device and inode, because symbolic links may lead back to them.
@@ -25,7 +25,7 @@ pub(crate) struct Documents {
 
 /// The origin of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     File {
         /// The path as the user gave it.
         file: String,
@@ -35,7 +35,7 @@ pub(crate) enum Place {
     Cluster,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File { file, document: 0 } => f.write_str(file),
@@ -109,7 +109,7 @@ impl Documents {
         let many = documents.len() > 1;
         for (number, (before, document)) in (1..).zip(&documents) {
             let document_number = if many { number } else { 0 };
-            let place = Place::File { file: file.to_owned(), document: document_number };
+            let place = Position::File { file: file.to_owned(), document: document_number };
             match if json { read_json(document) } else { yaml::value(document) } {
                 Ok(Value::Null) => {}
                 Ok(value) => self.values.push((value, place)),

@@ -6,14 +6,14 @@ use std::fmt;
 
 /// Reads one document. A duplicate key is an error, because its meaning is undefined.
 pub(super) fn value(text: &str) -> serde_json::Result<Value> {
-    serde_json::from_str::<Once>(text).map(|Once(value)| value)
+    serde_json::from_str::<UniqueKeys>(text).map(|UniqueKeys(value)| value)
 }
 
-struct Once(Value);
+struct UniqueKeys(Value);
 
 struct Reader;
 
-impl<'de> Deserialize<'de> for Once {
+impl<'de> Deserialize<'de> for UniqueKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Reader).map(Self)
     }
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
-        while let Some(Once(value)) = items.next_element()? {
+        while let Some(UniqueKeys(value)) = items.next_element()? {
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some((key, Once(value))) = entries.next_entry::<String, Once>()? {
+        while let Some((key, UniqueKeys(value))) = entries.next_entry::<String, UniqueKeys>()? {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format!("duplicate key {key:?}")));
             }

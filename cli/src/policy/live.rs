@@ -27,7 +27,7 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
     let mut objects = Objects::default();
     for resource in cluster.served().await? {
         let mut progress = Progress::new(&resource);
-        match cluster.list(&resource, |count| progress.tell(count)).await {
+        match cluster.list(&resource, |count| progress.show(count)).await {
             Ok(listed) => {
                 let items = listed.items.into_iter();
                 items.for_each(|item| objects.take_live(item.read, item.version));
@@ -50,17 +50,17 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
 struct Progress {
     what: String,
     begun: Instant,
-    told: bool,
+    shown: bool,
 }
 
 impl Progress {
     fn new(resource: &Resource) -> Self {
-        Self { what: resource.text(), begun: Instant::now(), told: false }
+        Self { what: resource.text(), begun: Instant::now(), shown: false }
     }
 
-    fn tell(&mut self, count: usize) {
+    fn show(&mut self, count: usize) {
         if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
-            self.told = true;
+            self.shown = true;
             // There is no other output if standard error is closed.
             let _ = write!(io::stderr(), "\rreading {}: {count}", self.what);
         }
@@ -69,7 +69,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.told {
+        if self.shown {
             let _ = writeln!(io::stderr());
         }
     }

@@ -1,6 +1,6 @@
 //! Objects from files or a cluster.
 
-use super::documents::{Documents, Place};
+use super::documents::{Documents, Position};
 use policy_core::{Aside, Foreign, ObjectName, PolicyKey, World};
 use policy_kube::is_policy;
 use policy_objects::{Kind, Note, Object, Parsed, ReadError, Severity};
@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     /// The last object of each name counts.
-    objects: BTreeMap<Name, (Object, Place)>,
+    objects: BTreeMap<Name, (Object, Position)>,
     /// Resource versions of a cluster's objects. They order the objects of one kind.
     versions: BTreeMap<Name, u64>,
     /// Errors in files and documents. With an error the result may be wrong.
@@ -50,19 +50,19 @@ impl Objects {
     }
 
     /// Returns the file of a policy.
-    pub(crate) fn place(&self, key: &PolicyKey) -> Option<&Place> {
+    pub(crate) fn place(&self, key: &PolicyKey) -> Option<&Position> {
         self.file(&(key.kind, key.namespace.clone(), key.name.clone()))
     }
 
     /// Returns the file of an object.
-    pub(crate) fn place_of(&self, wanted: &ObjectName) -> Option<&Place> {
+    pub(crate) fn place_of(&self, wanted: &ObjectName) -> Option<&Position> {
         let kind = Kind::ALL.into_iter().find(|kind| kind.text() == wanted.kind)?;
         self.file(&(kind, wanted.namespace.clone(), wanted.name.clone()))
     }
 
-    fn file(&self, name: &Name) -> Option<&Place> {
+    fn file(&self, name: &Name) -> Option<&Position> {
         let (_, place) = self.objects.get(name)?;
-        (*place != Place::Cluster).then_some(place)
+        (*place != Position::Cluster).then_some(place)
     }
 
     /// Adds objects of a cluster.
@@ -72,7 +72,7 @@ impl Objects {
             let name = (object.kind(), meta.namespace.clone(), meta.name.clone());
             self.versions.insert(name, version);
         }
-        self.take(read, &Place::Cluster);
+        self.take(read, &Position::Cluster);
     }
 
     /// Returns an object's resource version; 0 if it is unknown.
@@ -92,7 +92,7 @@ impl Objects {
     }
 
     /// Adds objects of a file.
-    pub(crate) fn take(&mut self, read: Result<Parsed, ReadError>, place: &Place) {
+    pub(crate) fn take(&mut self, read: Result<Parsed, ReadError>, place: &Position) {
         match read {
             Ok(Parsed { object, notes }) => {
                 let meta = object.meta();

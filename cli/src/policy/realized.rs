@@ -94,7 +94,7 @@ pub(super) fn needs_of_all(world: &World, objects: &Objects) -> BTreeMap<String,
     nodes.collect::<BTreeSet<_>>().into_iter().map(|node| (node.clone(), all.clone())).collect()
 }
 
-/// Whether policies are enforced on the pod, and on which node.
+/// Returns true if policies are enforced on the pod.
 fn is_judged(pod: &Pod) -> bool {
     !pod.node.is_empty() && !pod.host_network
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_of_each_node() {
+    fn text_output_lists_each_node() {
         let on = |node: &str, realized, why: &[&str]| OnNode {
             node: node.to_owned(),
             realized,
@@ -303,12 +303,12 @@ mod tests {
         };
         let nodes =
             [on("n1", Some(true), &[]), on("n2", Some(false), &["x", "y"]), on("n3", None, &["z"])];
-        let told = Realized::Nodes(nodes.to_vec()).to_string();
-        assert_eq!(told, "in force on n1\nNOT IN FORCE on n2: x; y\nUNKNOWN on n3: z\n");
+        let printed = Realized::Nodes(nodes.to_vec()).to_string();
+        assert_eq!(printed, "in force on n1\nNOT IN FORCE on n2: x; y\nUNKNOWN on n3: z\n");
         let many = |realized| (10..25).map(move |n| on(&format!("n{n}"), realized, &["x"]));
-        let told = Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
-        assert!(told.starts_with("in force on n10 and n11 and "), "{told}");
-        assert!(told.contains("n19 and 5 more\nNOT IN FORCE on n10: x\n"), "{told}");
-        assert!(told.ends_with("\n5 more nodes: see -o json\n"), "{told}");
+        let printed = Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
+        assert!(printed.starts_with("in force on n10 and n11 and "), "{printed}");
+        assert!(printed.contains("n19 and 5 more\nNOT IN FORCE on n10: x\n"), "{printed}");
+        assert!(printed.ends_with("\n5 more nodes: see -o json\n"), "{printed}");
     }
 }

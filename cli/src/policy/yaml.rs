@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line_and_what_to_do_and_not_in_a_librarys_words() {
+    fn an_error_names_the_line_and_the_fix_and_no_library() {
         let deep = "[".repeat(3_000);
         for (document, line, words) in [
             ("kind: A\nkind: B\n", 2, "duplicate key `kind`; delete one"),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_odd_and_still_yaml_is_read() {
+    fn unusual_yaml_is_read() {
         let value = value("a: yes\n1: &x [1.5, ~]\nb: *x\n").expect("YAML");
         let expected = serde_json::json!({"a": "yes", "1": [1.5, null], "b": [1.5, null]});
         assert_eq!(value, expected);

@@ -4,7 +4,6 @@ use config_settings::PolicyBackend;
 use runtime_socket::server::HealthName;
 use std::{net::SocketAddr, path::PathBuf};
 
-/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Run the agent.
@@ -20,11 +19,11 @@ pub enum Command {
 /// The flags that override the environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// The backend.
+    /// `None` is the backend of the settings.
     pub backend: Option<PolicyBackend>,
     /// The controller's replicas. If there are any, EndpointSlices are not watched.
     pub replicas: Vec<SocketAddr>,
-    /// How the API server is reached.
+    /// `None` is the pod's service account.
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -37,7 +36,7 @@ impl Command {
     /// Parses the arguments after the program's name.
     ///
     /// # Errors
-    /// The arguments are no command.
+    /// The arguments are not a command.
     pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, Unknown> {
         let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         match words.as_slice() {

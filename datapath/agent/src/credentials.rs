@@ -10,7 +10,7 @@ pub(crate) enum CredentialsError {
     /// The CA file cannot be read.
     #[error("cannot read the controller's CA {}: {cause}; set FERRULE_CONTROLLER_CA", path.display())]
     NoAuthority { path: PathBuf, cause: std::io::Error },
-    /// It contains no CA certificate.
+    /// The CA file contains no CA certificate.
     #[error("cannot use the controller's CA {}: {cause}", path.display())]
     BadAuthority { path: PathBuf, cause: control_rpc::TrustError },
     /// The token's file cannot be read.

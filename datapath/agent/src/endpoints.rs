@@ -20,7 +20,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How the API server is reached.
+/// Access to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kubernetes {
     /// A kubeconfig; without one the pod's service account is used.
@@ -56,7 +56,7 @@ impl Watch {
                 "cannot watch the EndpointSlices of the controller's Service {namespace}/{name}: {why}"
             );
             if why != logged {
-                tracing::warn!("{why}; trying again");
+                tracing::warn!(why, "cannot find the controller's replicas; trying again");
                 logged.clone_from(&why);
             }
             // The known replicas stay: their addresses change rarely.

@@ -45,8 +45,8 @@ pub(crate) enum Event {
     /// Returns the agent's state.
     Overview { reply: oneshot::Sender<(Overview, Option<String>)> },
     /// The store requires the whole snapshot.
-    WantImage,
-    /// Why the snapshot is not on the disk; `None` if it is.
+    RequestImage,
+    /// The reason why the snapshot is not on the disk; `None` if it is.
     Disk(Option<String>),
 }
 

@@ -111,7 +111,7 @@ impl Follower {
             Ok(follow) => {
                 let behind = take_behind;
                 if behind {
-                    tracing::warn!(%at, "no replica has read as far as this node holds: the newest is taken");
+                    tracing::warn!(%at, "every replica is behind this node; following the newest one");
                 }
                 self.ready.lock().began();
                 self.clients.adopt(at, follow.client());
@@ -143,7 +143,7 @@ impl Follower {
         let mut leave_at = None;
         loop {
             tokio::select! {
-                heard = follow.heard() => match heard {
+                event = follow.heard() => match event {
                     Ok(StreamEvent::Part(part)) => self.send(Event::Part(part)).await?,
                     Ok(StreamEvent::Bookmark(bookmark)) => self.send(Event::Bookmark(bookmark)).await?,
                     Err(error) => return Ok(error.to_string()),
@@ -153,7 +153,7 @@ impl Follower {
                     leave_at = is_left_out.then(|| leave_at.unwrap_or_else(later));
                 }
                 () = sleep_until(leave_at.unwrap_or_else(Instant::now)), if leave_at.is_some() => {
-                    return Ok("it is no longer ready, and other replicas are".to_owned());
+                    return Ok("the replica is no longer ready, and others are".to_owned());
                 }
                 changed = self.stream_state.changed() => {
                     changed.map_err(|_| Ended)?;

@@ -67,7 +67,7 @@ async fn ready(State(pages): State<Pages>) -> Response {
     }
 }
 
-/// Why no pod could start now.
+/// Returns the reason why a new pod could not start now; `None` if it could.
 pub(crate) fn unready(overview: &Overview) -> Option<String> {
     if let Some(why) = &overview.fault {
         return Some(format!("the backend: {why}"));

@@ -51,7 +51,7 @@ fn finish(result: Result<ExitCode>) -> ExitCode {
 fn settings() -> Result<(Settings, Vec<Warning>)> {
     let pairs = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Settings::resolve(pairs).context("settings")
+    Settings::resolve(pairs).context("cannot resolve the settings")
 }
 
 fn health(name: HealthName) -> Result<ExitCode> {
@@ -71,7 +71,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         Err(error) => {
             // The settings of the log are not known either, so it goes to stderr.
             log(LogLevel::Info).start(&LogTo::Stderr, LOG_TO);
-            tracing::error!(error = format!("{error:#}"), "these settings are refused");
+            tracing::error!(error = format!("{error:#}"), "cannot use the settings");
             return Ok(ExitCode::from(2));
         }
     };
@@ -81,7 +81,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
     let Some(node) = settings.node_name.clone() else {
-        tracing::error!("MY_NODE_NAME is not set: the node must be named");
+        tracing::error!("MY_NODE_NAME is not set; set it to the node's name");
         return Ok(ExitCode::from(2));
     };
     let kubernetes =
@@ -91,8 +91,8 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-        let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let stop = async {
             tokio::select! {
                 _ = terminated.recv() => {}

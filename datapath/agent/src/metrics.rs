@@ -135,7 +135,7 @@ mod tests {
 
     /// The series by kind of object exist once the state is known.
     #[test]
-    fn every_metric_of_the_catalogue_is_exposed_from_the_start() {
+    fn every_metric_of_the_catalog_is_exposed_from_the_start() {
         let page = Metrics::new().unwrap().page(None);
         for metric in Program::Agent.metrics() {
             let line = format!("# TYPE {} {}\n", metric.name, metric.kind.name());

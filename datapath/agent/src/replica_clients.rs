@@ -57,7 +57,7 @@ impl ReplicaClients {
         for at in self.ready.all() {
             let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
                 self.metrics.announced("dropped");
-                tracing::warn!(%at, pod = %pod.pod, "cannot announce the addresses of the pod: too many announcements are under way");
+                tracing::warn!(%at, pod = %pod.pod, "cannot announce the addresses of the pod: too many announcements are in progress");
                 continue;
             };
             let (clients, pod) = (self.clone(), pod.clone());

@@ -12,7 +12,7 @@ use crate::{
     metrics::Metrics,
     replica_clients::ReplicaClients,
     socket::Socket,
-    store::{self, DiskFolder, FileDamage, Found, OpenError, Store},
+    store::{self, DiskFolder, FileDamage, Restored, OpenError, Store},
 };
 use anyhow::{Context as _, Result};
 use config_model::causes;
@@ -36,7 +36,7 @@ pub struct Options {
     pub node: String,
     /// The controller's replicas. If there are any, EndpointSlices are not watched.
     pub replicas: Vec<SocketAddr>,
-    /// How the API server is reached.
+    /// Access to the API server.
     pub kubernetes: Kubernetes,
 }
 
@@ -58,10 +58,10 @@ pub async fn run(
 ) -> Result<()> {
     let Options { agent, node: name, replicas, kubernetes } = options;
     let clock = Clock::start();
-    let metrics = Arc::new(Metrics::new().context("metrics")?);
+    let metrics = Arc::new(Metrics::new().context("cannot register the metrics")?);
     let (events, inbox) = mpsc::channel(EVENTS);
     // The first step: an agent that runs already keeps its socket.
-    let incoming = listen(&agent.socket).await.context("the agent's socket")?;
+    let incoming = listen(&agent.socket).await.context("cannot open the agent's socket")?;
     let links = observe_links().await.unwrap_or_else(|why| {
         tracing::error!(why, "cannot observe the links of pods");
         Links::new()
@@ -163,7 +163,7 @@ fn restore(
     let opened = DiskFolder::open(&agent.state_dir).and_then(store::open);
     let (journal, found) = match opened {
         Ok(opened) => opened,
-        Err(error @ OpenError::InUse { .. }) => return Err(error).context("the agent's state"),
+        Err(error @ OpenError::InUse { .. }) => return Err(error).context("cannot open the agent's state"),
         Err(error) => {
             let why = error.to_string();
             tracing::error!(
@@ -174,7 +174,7 @@ fn restore(
             return Ok((Node::new(Default::default(), BTreeMap::new(), links), None, Some(why)));
         }
     };
-    let Found { replayed, damage } = found;
+    let Restored { replayed, damage } = found;
     match damage {
         Some(FileDamage { cause, is_torn_tail: false }) => tracing::error!(
             cause,
@@ -190,7 +190,7 @@ fn restore(
     }
     let (policies, pods) = (replayed.held.policies.len(), replayed.held.pods.len());
     tracing::info!(policies, pods, started = replayed.local.len(), "loaded the policy journal");
-    let store = Store::start(journal, events.clone()).context("start the store thread")?;
+    let store = Store::start(journal, events.clone()).context("cannot start the store thread")?;
     Ok((Node::new(replayed.held, replayed.local, links), Some(store), None))
 }
 
@@ -201,7 +201,7 @@ enum Work {
     Observe,
 }
 
-/// Drives the backend: calls, and between them its events. What is in force stays when the agent ends.
+/// Drives the backend: calls, and between them its events. The state in force stays when the agent exits.
 async fn drive(
     mut backend: impl Backend,
     mut todo: mpsc::Receiver<Work>,
@@ -232,7 +232,7 @@ async fn drive(
         }
     }
     if let Err(error) = backend.retire(Retire::Keep).await {
-        tracing::warn!(error = causes(&error), "cannot end the backend's work");
+        tracing::warn!(error = causes(&error), "cannot stop the backend");
     }
 }
 
@@ -281,7 +281,7 @@ impl Owner {
             }
             self.node.tick(self.clock.now());
         }
-        tracing::info!("the agent exits; what is in force stays in force");
+        tracing::info!("the agent exits; the state in force stays");
         if let Some(store) = self.store.take() {
             let _ = spawn_blocking(|| store.finish()).await;
         }
@@ -339,7 +339,7 @@ impl Owner {
             Event::Overview { reply } => {
                 let _ = reply.send((self.node.overview(), self.disk.clone()));
             }
-            Event::WantImage => {
+            Event::RequestImage => {
                 if let Some(store) = &mut self.store {
                     store.request_image();
                 }
@@ -424,7 +424,7 @@ fn log_event(event: &BackendEvent) {
     match event {
         BackendEvent::Drift(_) => {}
         BackendEvent::Flow(flow) => tracing::debug!(?flow, "connection judged"),
-        BackendEvent::Trace(step) => tracing::info!(?step, "traced packet seen"),
+        BackendEvent::Trace(step) => tracing::info!(?step, "traced packet observed"),
     }
 }
 

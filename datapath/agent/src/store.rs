@@ -34,7 +34,7 @@ pub(crate) type Image = (Arc<NodeSnapshot>, Arc<BTreeMap<String, LocalPod>>);
 
 /// The contents of the file at the start.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct Restored {
     /// The state before any damage.
     pub(crate) replayed: Replayed,
     /// The damage, if any.
@@ -50,7 +50,7 @@ pub(crate) struct FileDamage {
 }
 
 /// Reads the journal. It accepts records after the first image.
-pub(crate) fn open<F: Folder>(folder: F) -> Result<(Journal<Record, F>, Found), OpenError> {
+pub(crate) fn open<F: Folder>(folder: F) -> Result<(Journal<Record, F>, Restored), OpenError> {
     let Opened { mut journal, records, damage, .. } = Journal::open(folder, LAYOUT)?;
     let replayed = store::replay(records);
     let damage = match (&replayed.stopped, damage) {
@@ -64,7 +64,7 @@ pub(crate) fn open<F: Folder>(folder: F) -> Result<(Journal<Record, F>, Found), 
         }
         (None, None) => None,
     };
-    Ok((journal, Found { replayed, damage }))
+    Ok((journal, Restored { replayed, damage }))
 }
 
 enum Order {
@@ -240,7 +240,7 @@ impl<F: Folder> Writer<F> {
     }
 
     fn request_image(&mut self) {
-        self.image_requested = self.send(Event::WantImage);
+        self.image_requested = self.send(Event::RequestImage);
     }
 
     /// Returns true if the agent's queue had room.

@@ -63,19 +63,17 @@ pub enum BackendError {
     /// The backend's state cannot be read.
     #[error("cannot read the state of the backend: {cause}")]
     Unreadable {
-        /// The cause.
         cause: String,
     },
     /// Part of the state could not be removed.
     #[error("cannot remove the state of the backend: {cause}; call again")]
     NotRemoved {
-        /// The cause.
         cause: String,
     },
 }
 
-/// Enforces nothing: for nodes on which policy is computed and reported only. Pods start as if their policies were in
-/// force.
+/// A backend that does not enforce: for nodes on which policy is computed and reported only. Pods start as if their
+/// policies were in force.
 #[derive(Clone, Debug, Default)]
 pub struct NoBackend {
     revision: u64,

@@ -12,11 +12,10 @@ use std::{
 /// A pod that was started on this node, as the plugin reported it. It is persisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalPod {
-    /// The pod.
     pub pod: PodId,
-    /// The container ID of its sandbox; empty if it is not known.
+    /// The container ID of its sandbox; empty if unknown.
     pub container: String,
-    /// Its addresses: known here before the controller sends them.
+    /// From the plugin, before the controller sends them.
     pub addresses: BTreeSet<IpAddr>,
 }
 
@@ -41,9 +40,7 @@ pub struct Services {}
 /// Namespace and name of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceName {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 

@@ -1,11 +1,11 @@
 //! The state of policy on a node: the snapshot, the endpoints, the pods that wait, and the outcome of the backend.
 //!
-//! [`Node`] takes events with the time and returns [`Effect`]s, which the agent carries out: a state for the backend,
-//! answers for pods that start, reports and announcements for the controller's replicas, records for the disk.
+//! [`Node`] takes events with the time and returns [`Effect`]s, which the agent carries out. The effects are states for
+//! the backend, answers for starting pods, reports and announcements for replicas, and records for the disk.
 //! [`Replicas`] chooses the replica that is tried next; [`store`] is the format on the disk.
 //!
-//! A pod starts when the backend has put into force a state with the pod's own entry, by UID, and has reported the
-//! pod's own endpoint as in force. An unknown UID is never taken for a pod without policies.
+//! A pod starts when the backend has reported the pod's own endpoint as in force. The state must have the pod's own
+//! entry, by UID. An unknown UID never counts as a pod without policies.
 
 mod desired;
 mod node;

@@ -71,12 +71,12 @@ pub enum Effect {
 /// The connection to the controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Contact {
-    /// There is none; why.
+    /// The node follows no replica; the text is the reason.
     None(String),
     /// The node follows this replica.
     With {
         at: SocketAddr,
-        /// How far the node's snapshot had been read, as long as the replica has read less.
+        /// Resource versions of the node's snapshot by kind, as long as the replica has read less.
         lacks: BTreeMap<String, u64>,
     },
 }
@@ -135,7 +135,7 @@ pub struct Node {
     ignoring_stream: bool,
     /// A generation was refused: the next stream starts with a full comparison.
     resync: bool,
-    /// How far the cluster was read for states that are not in force yet, by revision.
+    /// Resource versions of the states that are not in force yet, by revision and kind.
     marks: VecDeque<(u64, BTreeMap<String, u64>)>,
     /// The parts of the next generation so far, for the disk.
     parts: Vec<Record>,

@@ -18,8 +18,8 @@ pub struct Observed {
 /// The outcome of an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// `Ok` if the state is in force except for the failures below. Otherwise the cause; nothing of the state is sure
-    /// to be in force, and it is applied again.
+    /// `Ok` if the state is in force except for the failures below. Otherwise the cause: parts of the state may be in
+    /// force, and the whole state is applied again.
     pub in_force: Result<(), String>,
     /// One result for each endpoint of the state, by UID. An endpoint without a result is not in force.
     pub endpoints: BTreeMap<String, Result<(), String>>,
@@ -30,7 +30,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// All of the state is in force.
+    /// Returns the outcome if the whole state is in force.
     pub fn complete(desired: &Desired) -> Self {
         Self {
             in_force: Ok(()),
@@ -40,7 +40,7 @@ impl Applied {
         }
     }
 
-    /// Nothing of the state is sure to be in force.
+    /// Returns the outcome if the apply failed as a whole.
     pub fn failed(cause: impl Into<String>) -> Self {
         Self {
             in_force: Err(cause.into()),

@@ -46,7 +46,7 @@ pub(crate) struct Reports {
     to: Option<ReportTo>,
     now: State,
     reported: State,
-    /// How far the cluster was read for the state in force, and the part of that which was reported.
+    /// Resource versions of the state in force by kind, and those of the last report.
     reached: BTreeMap<String, u64>,
     reported_reached: BTreeMap<String, u64>,
     /// The next report is a full one: the recipient's state is not known.
@@ -59,7 +59,6 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Sets the recipient.
     pub(crate) fn set_recipient(&mut self, to: Option<ReportTo>, now: Time) {
         if self.to == to {
             return;

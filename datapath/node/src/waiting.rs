@@ -30,9 +30,9 @@ impl fmt::Display for PodId {
 pub enum Answer {
     /// Its policies are in force.
     Enforced,
-    /// It may start without its policies; why they are not in force.
+    /// The pod may start without its policies; the text is the reason why they are not in force.
     Open(String),
-    /// It may not start; why.
+    /// The pod may not start; the text is the reason.
     Refused(String),
 }
 

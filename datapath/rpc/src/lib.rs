@@ -32,9 +32,9 @@ pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
 /// The agent of this node: its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAt {
-    /// The socket where it takes calls.
+    /// The socket that the agent serves.
     pub socket: PathBuf,
-    /// Whether a pod starts if its policies are not in force in time.
+    /// The rule for a pod whose policies are not in force in time.
     pub mode: EnforcingMode,
 }
 
@@ -55,9 +55,9 @@ pub struct AgentPod {
 pub enum Admitted {
     /// Its policies are in force.
     Enforced,
-    /// It may start without its policies; why they are not in force.
+    /// The pod may start without its policies; the text is the reason why they are not in force.
     Open(String),
-    /// It may not start; why.
+    /// The pod may not start; the text is the reason.
     Refused(String),
 }
 

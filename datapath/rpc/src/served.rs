@@ -20,7 +20,7 @@ pub struct Admission {
     pub addresses: BTreeSet<IpAddr>,
     /// The host ends of its interfaces; empty from a plugin that does not send them.
     pub links: Vec<HostLink>,
-    /// Whether it starts if its policies are not in force in time.
+    /// The rule for a pod whose policies are not in force in time.
     pub mode: EnforcingMode,
 }
 

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vpc_is_what_ec2_would_make() {
+    fn a_vpc_has_the_properties_of_one_in_ec2() {
         let check = |cidr: &str| check_vpc(cidr.parse().unwrap());
         for good in ["10.0.0.0/16", "172.31.0.0/28", "100.64.0.0/16"] {
             assert_eq!(check(good), Ok(()), "{good}");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_nobody_looks_behind_is_not_kept() {
+    fn an_old_version_without_a_reader_is_dropped() {
         let mut table = Table::default();
         table.insert(None, 1, "a");
         table.change(None, &1, |text| *text = "b");

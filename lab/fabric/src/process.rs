@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_told_from_the_next_of_its_pid() {
+    fn a_process_is_distinguished_from_a_later_one_with_its_pid() {
         let me = Recorded::of(Pid::this().as_raw(), "this test").expect("this process runs");
         assert!(me.is_alive());
         assert!(!Recorded { start_time: me.start_time + 1, ..me }.is_alive());

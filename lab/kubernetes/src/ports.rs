@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_taken_is_not_free() -> Result<()> {
+    fn a_port_in_use_is_not_free() -> Result<()> {
         let [port] = free_ports()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         assert!(!is_free(port));

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_wakes_the_one_who_waits() {
+    async fn a_change_wakes_the_waiter() {
         let live = cloud();
         let waiter = {
             let live = live.clone();

@@ -153,7 +153,7 @@ fn pods_are_made_as_a_runtime_makes_them_and_reach_each_other() {
 }
 
 #[test]
-fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
+fn the_daemon_is_restarted_unless_it_was_stopped() {
     let Some(lab) = Lab::up("daemon", &["--env", "FLAVOUR=one"]) else { return };
     let first = lab.daemon("node1")["pid"].as_u64().unwrap();
     // Each run of the daemon logs its start, if it lasts long enough.
@@ -184,7 +184,7 @@ fn the_daemon_is_kept_running_unless_it_is_told_to_stop() {
 }
 
 #[test]
-fn nodes_stop_start_and_go() {
+fn nodes_stop_start_and_are_removed() {
     let Some(lab) = Lab::up("nodes", &["--no-daemon"]) else { return };
     lab.run(&["node", "stop", "node2"]);
     assert!(!lab.output(&["node", "exec", "node2", "--", "true"]).status.success());
@@ -210,9 +210,9 @@ fn refused(lab: &Lab, code: i32, args: &[&str]) -> String {
 }
 
 #[test]
-fn without_a_lab_every_verb_says_how_to_make_one() {
+fn without_a_lab_every_verb_names_the_command_that_creates_one() {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIP without_a_lab_every_verb_says_how_to_make_one: needs root");
+        println!("SKIP without_a_lab_every_verb_names_the_command_that_creates_one: needs root");
         return;
     }
     let lab = Lab { name: "none", base: tempfile::tempdir().unwrap() };
@@ -252,9 +252,9 @@ fn without_a_lab_every_verb_says_how_to_make_one() {
 }
 
 #[test]
-fn one_of_two_ups_at_once_makes_the_lab() {
+fn one_of_two_concurrent_ups_creates_the_lab() {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIP one_of_two_ups_at_once_makes_the_lab: needs root");
+        println!("SKIP one_of_two_concurrent_ups_creates_the_lab: needs root");
         return;
     }
     let lab = Lab { name: "twice", base: tempfile::tempdir().unwrap() };
@@ -269,7 +269,7 @@ fn one_of_two_ups_at_once_makes_the_lab() {
 }
 
 #[test]
-fn a_wrong_name_is_told_with_what_there_is() {
+fn an_error_about_a_wrong_name_lists_the_right_ones() {
     let Some(lab) = Lab::up("names", &["--no-daemon"]) else { return };
     for (args, why) in [
         ("node remove nope", "there is no node nope"),
@@ -308,7 +308,7 @@ fn a_wrong_name_is_told_with_what_there_is() {
 }
 
 #[test]
-fn a_killed_lab_is_cleaned_by_the_next_down_and_its_neighbour_lives() {
+fn a_killed_lab_is_removed_by_the_next_down_and_its_neighbor_stays() {
     let Some(lab) = Lab::up("killed", &[]) else { return };
     let Some(other) = Lab::up("other", &[]) else { return };
     let server = lab.json(&["status"])["pid"].as_u64().unwrap();
@@ -363,7 +363,7 @@ fn nodes_reach_an_api_server_of_this_machine() {
 }
 
 #[test]
-fn the_operator_has_hands_on_subnets_enis_groups_permissions_and_branches() {
+fn the_operator_changes_subnets_enis_groups_permissions_and_branches() {
     let third = "10.0.32.0/24,zone=a,kubernetes.io/role/cni=1";
     let subnets = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20", "--subnet", third];
     let args = [&["--no-daemon", "--ipv6", "--bucket", "100:5"], &subnets[..]].concat();

@@ -1,7 +1,7 @@
 //! The node's ENIs: their links, their MTUs and their routes in table main.
 
 use super::Check;
-use crate::{Finding, LinkView, Looked, Observation, Routing, Severity};
+use crate::{Finding, LinkView, Observed, Observation, Routing, Severity};
 use config_model::TableId;
 
 /// Returns the links of ENIs: those that the metadata service lists. Without its answer, hardware links and the links
@@ -26,7 +26,7 @@ pub(super) fn primary<'a>(seen: &Observation, routing: &'a Routing) -> Option<&'
     routing.links.iter().find(|link| link.index == first)
 }
 
-pub(super) fn main_routes(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn main_routes(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let primary = primary(seen, routing).ok_or("table main has no default route over any link")?;
     let mut findings = Vec::new();
@@ -47,8 +47,8 @@ pub(super) fn main_routes(seen: &Observation) -> Looked<Vec<Finding>> {
                 "the node's own packets and those of pods of the primary ENI leave by an ENI that \
                  does not have their address, and the VPC drops them",
                 format!(
-                    "ip route del {what} dev {} table main, and keep whoever made it from this \
-                     link: UseRoutes=no and UseGateway=no, or Unmanaged=yes, in systemd-networkd; \
+                    "ip route del {what} dev {} table main, and exclude this link from the \
+                     program that created the route: UseRoutes=no and UseGateway=no, or Unmanaged=yes, in systemd-networkd; \
                      never-default=yes, or unmanaged-devices, in NetworkManager",
                     eni.name
                 ),
@@ -58,11 +58,11 @@ pub(super) fn main_routes(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(findings)
 }
 
-pub(super) fn mtu(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn mtu(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let enis = enis(seen, routing);
     if enis.is_empty() {
-        return Err("no link of this node is known to be an ENI".to_owned());
+        return Err("cannot find the node's ENIs: no link is known to be one".to_owned());
     }
     let wanted = seen.eni_mtu;
     let mut findings: Vec<Finding> = enis
@@ -73,8 +73,8 @@ pub(super) fn mtu(seen: &Observation) -> Looked<Vec<Finding>> {
             Check::Mtu.found(
                 Severity::Warning,
                 name,
-                format!("{name} has MTU {}, and {wanted} is wanted", eni.mtu),
-                "large packets between pods on ENIs of different MTU are dropped or cut, while small \
+                format!("{name} has MTU {} instead of {wanted}", eni.mtu),
+                "large packets between pods on ENIs of different MTU are dropped or fragmented; small \
                  ones pass",
                 format!("ip link set {name} mtu {wanted}, or set AWS_VPC_ENI_MTU to {}", eni.mtu),
             )
@@ -86,9 +86,9 @@ pub(super) fn mtu(seen: &Observation) -> Looked<Vec<Finding>> {
             Severity::Warning,
             &veth.name,
             format!("{} has MTU {}, more than the ENIs' {smallest}", veth.name, veth.mtu),
-            "the pod sends packets that no ENI takes whole; where ICMP is blocked its large \
-             transfers hang",
-            format!("set POD_MTU to {smallest} or less, and make the pod anew"),
+            "the pod's largest packets do not fit an ENI; its large transfers hang where ICMP is \
+             blocked",
+            format!("set POD_MTU to {smallest} or less, and recreate the pod"),
         )
     }));
     Ok(findings)
@@ -112,9 +112,9 @@ fn is_multicast(net: ipnet::IpNet) -> bool {
 /// `RTPROT_DHCP`, `RTPROT_RA`, `RTPROT_KERNEL`.
 fn maker(protocol: u8) -> &'static str {
     match protocol {
-        16 => ", made by a DHCP client",
-        9 => ", made by a router's announcement",
-        2 => ", made by the kernel for an address",
+        16 => ", created by a DHCP client",
+        9 => ", created by a router advertisement",
+        2 => ", created by the kernel for an address",
         _ => "",
     }
 }

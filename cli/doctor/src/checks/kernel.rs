@@ -1,10 +1,10 @@
 //! Features of the kernel.
 
 use super::Check;
-use crate::{Feature, Finding, Looked, Observation, Severity};
+use crate::{Feature, Finding, Observed, Observation, Severity};
 
-pub(super) fn features(seen: &Observation) -> Looked<Vec<Finding>> {
-    let state = |option: &str| seen.features.get(option).copied().unwrap_or(Feature::Untold);
+pub(super) fn features(seen: &Observation) -> Observed<Vec<Finding>> {
+    let state = |option: &str| seen.features.get(option).copied().unwrap_or(Feature::Unknown);
     let findings: Vec<Finding> = NEEDED
         .iter()
         .filter(|(option, ..)| state(option) == Feature::Absent)
@@ -12,20 +12,20 @@ pub(super) fn features(seen: &Observation) -> Looked<Vec<Finding>> {
             Check::KernelFeatures.found(
                 *severity,
                 option,
-                format!("this kernel is without CONFIG_{option}"),
+                format!("this kernel lacks CONFIG_{option}"),
                 format!("it is needed for {what}"),
                 "boot a kernel that has it, or install the modules of this one (on Debian and \
                  Ubuntu: linux-modules-extra of this version)",
             )
         })
         .collect();
-    let untold: Vec<&str> = NEEDED
+    let unknown: Vec<&str> = NEEDED
         .iter()
         .map(|(option, ..)| *option)
-        .filter(|option| state(option) == Feature::Untold)
+        .filter(|option| state(option) == Feature::Unknown)
         .collect();
-    if findings.is_empty() && !untold.is_empty() {
-        return Err(format!("nothing tells whether this kernel has {}", untold.join(", ")));
+    if findings.is_empty() && !unknown.is_empty() {
+        return Err(format!("cannot read the kernel configuration for {}", unknown.join(", ")));
     }
     Ok(findings)
 }

@@ -12,11 +12,11 @@ pub(super) fn foreign_daemons(seen: &Observation) -> Vec<Finding> {
                 Severity::Fault,
                 &unit.name,
                 format!("{} {}", unit.name, state(unit)),
-                "it makes rules, routes and addresses for every ENI that is attached, against \
-                 those that pods need",
+                "it creates rules, routes and addresses for each attached ENI, in conflict with \
+                 those of pods",
                 format!(
                     "systemctl disable --now '{}', remove its package, and reboot or remove the \
-                     rules that it made",
+                     rules that it created",
                     unit.name
                 ),
             )
@@ -27,8 +27,8 @@ pub(super) fn foreign_daemons(seen: &Observation) -> Vec<Finding> {
         Check::ForeignDaemons.found(
             Severity::Fault,
             path,
-            format!("{path} starts amazon-ec2-net-utils for every ENI that is attached"),
-            "it makes rules, routes and addresses of its own, against those that pods need",
+            format!("{path} starts amazon-ec2-net-utils for each attached ENI"),
+            "it creates rules, routes and addresses in conflict with those of pods",
             format!(
                 "remove the package amazon-ec2-net-utils (or ec2-net-utils), or: \
                  ln -sf /dev/null /etc/udev/rules.d/{name} && udevadm control --reload"
@@ -55,8 +55,8 @@ pub(super) fn network_managers(seen: &Observation) -> Vec<Finding> {
                 Severity::Warning,
                 &unit.name,
                 format!("systemd-networkd {} without {}", state(unit), missing.join(" and ")),
-                "at each restart of its own it removes the rules and routes that it did not make: \
-                 every pod's",
+                "at each of its restarts it removes all foreign rules and routes, also those of \
+                 every pod",
                 format!(
                     "write [Network] with {} to /etc/systemd/networkd.conf.d/ferrule.conf and \
                      restart systemd-networkd",
@@ -72,7 +72,7 @@ pub(super) fn network_managers(seen: &Observation) -> Vec<Finding> {
                 Severity::Warning,
                 &unit.name,
                 format!("NetworkManager {} and manages pods' links ({veths})", state(unit)),
-                "it gives addresses and routes to links that are not its own, or takes theirs",
+                "it changes addresses and routes of links that it does not own",
                 format!(
                     "write [keyfile] with unmanaged-devices={veths} to \
                      /etc/NetworkManager/conf.d/ferrule.conf and restart NetworkManager"
@@ -85,8 +85,8 @@ pub(super) fn network_managers(seen: &Observation) -> Vec<Finding> {
             Severity::Warning,
             &unit.name,
             format!("firewalld {}", state(unit)),
-            "it rejects what is forwarded between links that are in none of its zones, and removes \
-             others' iptables rules when it reloads",
+            "it rejects forwarded packets between links outside its zones, and removes foreign \
+             iptables rules at a reload",
             "systemctl disable --now firewalld",
         ));
     }
@@ -104,11 +104,11 @@ pub(super) fn udev_mac(seen: &Observation) -> Vec<Finding> {
             Severity::Notice,
             &file.path,
             format!("{} has MACAddressPolicy={policy} for pods' links", file.path),
-            "udev then changes the MAC of a link that was made without one, after the pod has \
+            "udev then changes the MAC of a link that was created without one, after the pod has \
              learned it; Ferrule and amazon-vpc-cni from 1.20.1 give each link its MAC, other \
              plugins do not",
             format!(
-                "if another plugin makes links here: write [Match] OriginalName={}* and [Link] \
+                "if another plugin creates links here: write [Match] OriginalName={}* and [Link] \
                  MACAddressPolicy=none to /etc/systemd/network/10-ferrule.link",
                 seen.veth_prefix
             ),

@@ -1,9 +1,9 @@
 //! The instance metadata service.
 
 use super::Check;
-use crate::{Finding, Looked, Observation, Severity};
+use crate::{Finding, Observed, Observation, Severity};
 
-pub(super) fn imds(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn imds(seen: &Observation) -> Observed<Vec<Finding>> {
     let metadata = match &seen.imds {
         Ok(metadata) => metadata,
         Err(cause) => {
@@ -11,10 +11,10 @@ pub(super) fn imds(seen: &Observation) -> Looked<Vec<Finding>> {
                 Severity::Fault,
                 "IMDS",
                 format!("the instance metadata service does not answer: {cause}"),
-                "the daemon learns its instance, its ENIs and its credentials from it, and cannot \
-                 start without it",
+                "the daemon reads its instance, its ENIs and its credentials there, and cannot \
+                 start without them",
                 "aws ec2 modify-instance-metadata-options --instance-id ID --http-endpoint enabled, \
-                 and let no rule or firewall stand between the node and 169.254.169.254",
+                 and remove rules and firewalls between the node and 169.254.169.254",
             )]);
         }
     };
@@ -24,11 +24,11 @@ pub(super) fn imds(seen: &Observation) -> Looked<Vec<Finding>> {
             Severity::Notice,
             "IMDS",
             "the hop limit of the metadata service is 1",
-            "the daemon is on the host's network and needs no more; pods with networks of their own \
-             get no answer, which is safer where they have credentials of their own",
+            "the daemon is on the host's network and needs no more; pods with their own networks get no \
+             answer, which is safer if they have their own credentials",
             "if pods need it: aws ec2 modify-instance-metadata-options --instance-id ID \
              --http-put-response-hop-limit 2",
         )]),
-        None => Err("the hop limit of the metadata service could not be measured".to_owned()),
+        None => Err("cannot measure the hop limit of the metadata service".to_owned()),
     }
 }

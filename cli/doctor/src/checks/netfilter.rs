@@ -1,9 +1,9 @@
 //! nftables and iptables.
 
 use super::Check;
-use crate::{Chain, Finding, Looked, Observation, Severity};
+use crate::{Chain, Finding, Observed, Observation, Severity};
 
-pub(super) fn forward_policy(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn forward_policy(seen: &Observation) -> Observed<Vec<Finding>> {
     let nft = seen.nft.as_ref().map_err(String::clone)?;
     let legacy = seen.legacy.as_ref().map_err(String::clone)?;
     let mut findings = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn forward_policy(seen: &Observation) -> Looked<Vec<Finding>> {
 fn drops(chain: &Chain, legacy: bool) -> Finding {
     let Chain { family, table, name, .. } = chain;
     let maker = if legacy { " of legacy iptables" } else { "" };
-    let mend = match (family.as_str(), legacy, of_iptables(chain)) {
+    let fix = match (family.as_str(), legacy, of_iptables(chain)) {
         ("ip6", true, _) => "ip6tables-legacy -P FORWARD ACCEPT".to_owned(),
         (_, true, _) => "iptables-legacy -P FORWARD ACCEPT".to_owned(),
         ("ip6", false, true) => "ip6tables-nft -P FORWARD ACCEPT".to_owned(),
@@ -30,13 +30,13 @@ fn drops(chain: &Chain, legacy: bool) -> Finding {
     Check::ForwardPolicy.found(
         Severity::Fault,
         format!("{family} {table} {name}"),
-        format!("the chain {name} of table {family} {table}{maker} drops what no rule took"),
-        "a pod's packets are forwarded; they end here unless each pod has a rule that accepts them",
-        format!("{mend}, and keep whoever sets it from doing so (Docker: \"iptables\": false)"),
+        format!("the chain {name} of table {family} {table}{maker} drops all packets without a matching rule"),
+        "a pod's packets are forwarded; this chain drops them unless a rule accepts each pod's",
+        format!("{fix}, and configure its creator not to set it again (Docker: \"iptables\": false)"),
     )
 }
 
-pub(super) fn mixed(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn mixed(seen: &Observation) -> Observed<Vec<Finding>> {
     let legacy = seen.legacy.as_ref().map_err(String::clone)?;
     let nft = seen.nft.as_ref().map_err(String::clone)?;
     let old = rules(legacy.iter());
@@ -48,8 +48,8 @@ pub(super) fn mixed(seen: &Observation) -> Looked<Vec<Finding>> {
         Severity::Warning,
         "iptables",
         format!("legacy iptables has {old} rules, and iptables over nft has {new}"),
-        "a packet goes through both, and who looks at one does not see what the other drops or \
-         translates",
+        "a packet passes both, and the listing of one does not show the drops and translations \
+         of the other",
         "find who uses which (iptables-legacy-save, iptables-nft-save), let all use the same \
          (update-alternatives --config iptables; images with their own iptables too), and reboot",
     );

@@ -1,12 +1,12 @@
 //! Policy routing rules: foreign, duplicate and leftover ones.
 
 use super::Check;
-use crate::{Finding, Looked, Observation, RouteView, Routing, RuleView, Severity};
+use crate::{Finding, Observed, Observation, RouteView, Routing, RuleView, Severity};
 use config_model::{TableId, registry};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 
-pub(super) fn foreign_tables(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn foreign_tables(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let ruled = routing.rules.iter().map(|rule| rule.table);
     let tables: BTreeSet<TableId> = ruled
@@ -17,8 +17,8 @@ pub(super) fn foreign_tables(seen: &Observation) -> Looked<Vec<Finding>> {
         Check::ForeignTables.found(
             Severity::Fault,
             format!("table {table}"),
-            format!("table {table} is one that nm-cloud-setup makes"),
-            "its rules send packets of secondary addresses, pods' among them, to its own tables",
+            format!("nm-cloud-setup created table {table}"),
+            "its rules send packets of secondary addresses, also those of pods, to its own tables",
             format!(
                 "systemctl disable --now nm-cloud-setup.timer nm-cloud-setup.service, then \
                  ip route flush table {table}, and ip rule del table {table} until none is left"
@@ -28,7 +28,7 @@ pub(super) fn foreign_tables(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(found.collect())
 }
 
-pub(super) fn foreign_rules(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn foreign_rules(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let ruled = routing.rules.iter().filter_map(pod_of);
     // With compact rules the routes identify the pods.
@@ -55,11 +55,11 @@ pub(super) fn foreign_rules(seen: &Observation) -> Looked<Vec<Finding>> {
             Check::ForeignRules.found(
                 Severity::Warning,
                 &rule.text,
-                format!("the rule {} is asked before pods' own rules", rule.text),
-                "it takes packets of pods, which then may leave by an ENI that does not have their \
-                 address; the VPC drops them",
+                format!("the rule {} has precedence over pods' rules", rule.text),
+                "it matches packets of pods, which may then leave by an ENI without their address; the \
+                 VPC drops them",
                 format!(
-                    "find who made it (ip -details rule), move it behind priority {}, or: \
+                    "find its creator (ip -details rule), move it behind priority {}, or: \
                      ip{} rule del {}",
                     registry::PREF_FROM_POD,
                     family(rule),
@@ -70,9 +70,9 @@ pub(super) fn foreign_rules(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(found.collect())
 }
 
-pub(super) fn twins(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn twins(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
-    let ours = |rule: &&RuleView| OUR_PREFS.contains(&rule.pref) && !rule.untold;
+    let ours = |rule: &&RuleView| OUR_PREFS.contains(&rule.pref) && !rule.partial;
     let mut met = BTreeSet::new();
     let again = routing
         .rules
@@ -91,20 +91,20 @@ pub(super) fn twins(seen: &Observation) -> Looked<Vec<Finding>> {
             Severity::Warning,
             &rule.text,
             format!(
-                "the rule {} is there {} times, by the protocols {}",
+                "the rule {} exists {} times, by the protocols {}",
                 rule.text,
                 makers.len(),
                 makers.join(" and ")
             ),
-            "a deletion takes one of them; the other stays behind, and sends the next pod with \
-             this address the wrong way",
+            "a deletion removes one of them; the other stays, and misroutes the next pod with this \
+             address",
             format!("delete one: ip{} rule del {}", family(rule), rule.text),
         )
     });
     Ok(found.collect())
 }
 
-pub(super) fn leftovers(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn leftovers(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let mut findings = Vec::new();
     for rule in &routing.rules {
@@ -112,7 +112,7 @@ pub(super) fn leftovers(seen: &Observation) -> Looked<Vec<Finding>> {
         let without_table = matches!(rule.pref, registry::PREF_FROM_POD | registry::PREF_FROM_ENI)
             && !routing.routes.iter().any(|route| route.table == rule.table && leads_out(route));
         let wrong = if without_pod {
-            format!("the rule {} is of an address to which no route of a pod leads", rule.text)
+            format!("the rule {} is for an address without a pod's route", rule.text)
         } else if without_table {
             format!("the rule {} leads to table {}, which has no default", rule.text, rule.table)
         } else {
@@ -122,10 +122,10 @@ pub(super) fn leftovers(seen: &Observation) -> Looked<Vec<Finding>> {
             Severity::Warning,
             &rule.text,
             wrong,
-            "it was left behind by a pod or an ENI that is gone; the next pod with this address is \
-             cut off by it",
+            "it is left from a removed pod or ENI; the next pod with this address is \
+             disconnected by it",
             format!(
-                "see that the daemon runs, which removes what is its own, or: ip{} rule del {}",
+                "make sure that the daemon runs, which removes its own rules, or: ip{} rule del {}",
                 family(rule),
                 rule.text
             ),
@@ -136,7 +136,7 @@ pub(super) fn leftovers(seen: &Observation) -> Looked<Vec<Finding>> {
 
 /// Returns the pod address of a rule.
 fn pod_of(rule: &RuleView) -> Option<IpNet> {
-    if rule.narrow || rule.untold {
+    if rule.narrow || rule.partial {
         return None;
     }
     let net = match rule.pref {

@@ -4,15 +4,15 @@ use super::{
     Check,
     enis::{enis, primary},
 };
-use crate::{Finding, Looked, Observation, Severity};
+use crate::{Finding, Observed, Observation, Severity};
 
-pub(super) fn rp_filter(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn rp_filter(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let all = number(seen, "net/ipv4/conf/all/rp_filter")?;
     let primary = primary(seen, routing).map(|link| link.index);
     let enis = enis(seen, routing);
     if enis.is_empty() {
-        return Err("no link of this node is known to be an ENI".to_owned());
+        return Err("cannot find the node's ENIs: no link is known to be one".to_owned());
     }
     let mut findings = Vec::new();
     for eni in enis {
@@ -26,8 +26,8 @@ pub(super) fn rp_filter(seen: &Observation) -> Looked<Vec<Finding>> {
             if is_primary { Severity::Fault } else { Severity::Warning },
             &eni.name,
             format!("{} filters by strict reverse path (rp_filter is 1)", eni.name),
-            "what comes in by this ENI for a pod of another one, as node port traffic does, is \
-             dropped without a word",
+            "packets that arrive at this ENI for a pod of another one, such as node port traffic, \
+             are dropped silently",
             format!(
                 "sysctl -w net.ipv4.conf.{}.rp_filter=2{}",
                 eni.name.replace('.', "/"),
@@ -38,7 +38,7 @@ pub(super) fn rp_filter(seen: &Observation) -> Looked<Vec<Finding>> {
     Ok(findings)
 }
 
-pub(super) fn forwarding(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn forwarding(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;
     let v6_pods = routing
         .rules
@@ -57,16 +57,16 @@ pub(super) fn forwarding(seen: &Observation) -> Looked<Vec<Finding>> {
         findings.push(Check::Forwarding.found(
             Severity::Fault,
             &dotted,
-            format!("{dotted} is 0: the node forwards nothing"),
-            "a pod's packets are forwarded between its link and an ENI; no pod reaches anything \
-             but its own node",
+            format!("{dotted} is 0: the node does not forward packets"),
+            "a pod's packets are forwarded between its link and an ENI; without that a pod reaches only \
+             its own node",
             format!("sysctl -w {dotted}=1{}", at_boot(seen, &[name.as_str()])),
         ));
     }
     Ok(findings)
 }
 
-pub(super) fn conntrack(seen: &Observation) -> Looked<Vec<Finding>> {
+pub(super) fn conntrack(seen: &Observation) -> Observed<Vec<Finding>> {
     let count = number(seen, CONNTRACK_COUNT)?;
     let max = number(seen, CONNTRACK_MAX)?;
     // Zero means no limit.
@@ -78,9 +78,9 @@ pub(super) fn conntrack(seen: &Observation) -> Looked<Vec<Finding>> {
         if full { Severity::Fault } else { Severity::Warning },
         "nf_conntrack",
         format!("{count} of {max} connections are in use"),
-        "when the table is full every new connection of every pod is dropped, name lookups first",
+        "new connections of every pod are dropped when the table is full, name lookups first",
         format!(
-            "sysctl -w net.netfilter.nf_conntrack_max={}, and look for who opens so many \
+            "sysctl -w net.netfilter.nf_conntrack_max={}, and find the source of the connections \
              (conntrack -L); kube-proxy sets it by --conntrack-max-per-core",
             max * 2
         ),
@@ -89,10 +89,10 @@ pub(super) fn conntrack(seen: &Observation) -> Looked<Vec<Finding>> {
 }
 
 /// Returns a setting as a number.
-fn number(seen: &Observation, name: &str) -> Looked<u64> {
+fn number(seen: &Observation, name: &str) -> Observed<u64> {
     let value = seen.sysctls.get(name).ok_or_else(|| format!("this kernel has no {name}"))?;
     let value = value.as_ref().map_err(String::clone)?;
-    value.trim().parse().map_err(|_| format!("{name} is {:?}, which is no number", value.trim()))
+    value.trim().parse().map_err(|_| format!("{name} is {:?}, which is not a number", value.trim()))
 }
 
 /// Describes the change that makes the setting permanent.
@@ -102,7 +102,7 @@ fn at_boot(seen: &Observation, names: &[&str]) -> String {
         Some((name, value, file)) => {
             format!(", and change {file}, which sets {} to {value} at boot", name.replace('/', "."))
         }
-        None => ", and write it to a file in /etc/sysctl.d so that it lasts".to_owned(),
+        None => ", and write it to a file in /etc/sysctl.d to keep it after a reboot".to_owned(),
     }
 }
 

@@ -73,14 +73,14 @@ fn a_good_node_passes_every_check() {
     assert_eq!(report.findings, []);
     assert_eq!(report.unseen, []);
     assert_eq!(report.good, Check::ALL);
-    assert!(!report.needs_mending());
+    assert!(!report.needs_fix());
 }
 
 #[test]
 fn a_strict_filter_is_a_fault_on_the_primary_eni_and_all_makes_others_strict() {
     let found = only(|node| set(node, "net/ipv4/conf/eth0/rp_filter", "1"));
     assert_eq!((found.check, found.severity), (Check::RpFilter, Severity::Fault));
-    assert!(found.mend.starts_with("sysctl -w net.ipv4.conf.eth0.rp_filter=2, and write"));
+    assert!(found.fix.starts_with("sysctl -w net.ipv4.conf.eth0.rp_filter=2, and write"));
     // The greater value counts: eth0 has 2 and stays loose, eth1 has 0 and becomes strict.
     let found = only(|node| set(node, "net/ipv4/conf/all/rp_filter", "1"));
     assert_eq!((found.object.as_str(), found.severity), ("eth1", Severity::Warning));
@@ -96,7 +96,7 @@ fn the_file_that_sets_a_filter_at_boot_is_named() {
             "/usr/lib/sysctl.d/50-default.conf".to_owned(),
         )];
     });
-    assert!(found.mend.contains("change /usr/lib/sysctl.d/50-default.conf"), "{}", found.mend);
+    assert!(found.fix.contains("change /usr/lib/sysctl.d/50-default.conf"), "{}", found.fix);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn other_policy_routers_are_found_when_they_run_start_or_are_started_by_udev() {
     assert!(!found_with(|node| node.units.push(asleep)));
     let path = "/usr/lib/udev/rules.d/99-vpc-policy-routes.rules";
     let found = only(|node| node.udev_rules.push(path.to_owned()));
-    assert!(found.mend.contains("/etc/udev/rules.d/99-vpc-policy-routes.rules"));
+    assert!(found.fix.contains("/etc/udev/rules.d/99-vpc-policy-routes.rules"));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn a_rule_that_takes_pods_packets_first_is_found_and_one_that_does_not_is_left()
 }
 
 #[test]
-fn network_managers_are_found_unless_they_are_told_to_keep_away() {
+fn network_managers_are_found_unless_their_configuration_excludes_pods_links() {
     let networkd = || unit("systemd-networkd.service");
     let found = only(|node| node.units.push(networkd()));
     assert_eq!(found.check, Check::NetworkManagers);
@@ -163,7 +163,7 @@ fn network_managers_are_found_unless_they_are_told_to_keep_away() {
     }));
     let manager = || unit("NetworkManager.service");
     let found = only(|node| node.units.push(manager()));
-    assert!(found.mend.contains("unmanaged-devices=interface-name:eni*"));
+    assert!(found.fix.contains("unmanaged-devices=interface-name:eni*"));
     assert!(!found_with(|node| {
         node.units.push(manager());
         node.unmanaged = vec!["interface-name:eni*".to_owned()];
@@ -172,14 +172,14 @@ fn network_managers_are_found_unless_they_are_told_to_keep_away() {
 }
 
 #[test]
-fn routes_over_a_secondary_eni_in_table_main_are_found_with_who_made_them() {
+fn routes_over_a_secondary_eni_in_table_main_are_found_with_their_creator() {
     let found = only(|node| {
         let dhcp =
             RouteView { protocol: 16, metric: 512, ..route(254, "0.0.0.0/0", Some("10.0.0.1"), 3) };
         routing(node).routes.push(dhcp);
     });
     assert_eq!((found.check, found.severity), (Check::MainRoutes, Severity::Fault));
-    assert!(found.wrong.contains("made by a DHCP client"), "{}", found.wrong);
+    assert!(found.wrong.contains("created by a DHCP client"), "{}", found.wrong);
     let found = only(|node| routing(node).routes.push(route(254, "10.0.0.0/24", None, 3)));
     assert_eq!((found.object.as_str(), found.severity), ("eth1", Severity::Warning));
     assert!(!found_with(|node| routing(node).routes.push(route(254, "fe80::/64", None, 3))));
@@ -209,21 +209,21 @@ fn the_mac_policy_is_that_of_the_first_file_that_matches() {
     // A notice needs no fix.
     let mut node = good();
     node.link_files = vec![default()];
-    assert!(!examine(&node).needs_mending());
+    assert!(!examine(&node).needs_fix());
 }
 
 #[test]
 fn a_forward_chain_that_drops_is_found_wherever_it_is_made() {
     let found = only(|node| node.nft = Ok(vec![chain("inet", "fw", "fwd", "drop", 3)]));
     assert_eq!((found.check, found.severity), (Check::ForwardPolicy, Severity::Fault));
-    assert!(found.mend.starts_with("nft chain inet fw fwd '{ policy accept; }'"));
+    assert!(found.fix.starts_with("nft chain inet fw fwd '{ policy accept; }'"));
     let found = only(|node| node.nft = Ok(vec![chain("ip", "filter", "FORWARD", "drop", 0)]));
-    assert!(found.mend.starts_with("iptables-nft -P FORWARD ACCEPT"));
+    assert!(found.fix.starts_with("iptables-nft -P FORWARD ACCEPT"));
     let found = only(|node| {
         node.nft = Ok(Vec::new());
         node.legacy = Ok(vec![chain("ip6", "filter", "FORWARD", "drop", 1)]);
     });
-    assert!(found.mend.starts_with("ip6tables-legacy -P FORWARD ACCEPT"));
+    assert!(found.fix.starts_with("ip6tables-legacy -P FORWARD ACCEPT"));
     let input =
         Chain { hook: Some("input".to_owned()), ..chain("ip", "filter", "INPUT", "drop", 1) };
     assert!(!found_with(|node| node.nft = Ok(vec![input])));
@@ -271,7 +271,7 @@ fn enis_and_pods_links_of_another_mtu_are_found() {
 }
 
 #[test]
-fn what_the_kernel_lacks_is_found_and_what_nothing_tells_is_not_called_good() {
+fn missing_kernel_features_are_found_and_unknown_ones_are_not_good() {
     let feature = |node: &mut Observation, name: &str, state| {
         node.features.insert(name.to_owned(), state);
     };
@@ -282,7 +282,7 @@ fn what_the_kernel_lacks_is_found_and_what_nothing_tells_is_not_called_good() {
         Severity::Notice
     );
     let mut node = good();
-    feature(&mut node, "VETH", Feature::Untold);
+    feature(&mut node, "VETH", Feature::Unknown);
     let report = examine(&node);
     assert_eq!(report.unseen[0].check, Check::KernelFeatures);
     assert!(report.unseen[0].why.contains("VETH"));
@@ -299,23 +299,23 @@ fn a_full_connection_table_is_found_before_it_is_full() {
 }
 
 #[test]
-fn twins_are_found_by_what_they_do_whoever_made_them() {
+fn twins_are_found_by_their_effect_for_any_protocol() {
     let found = only(|node| {
         let twin = RuleView { protocol: 70, ..routing(node).rules[2].clone() };
         routing(node).rules.push(twin);
     });
     assert_eq!((found.check, found.severity), (Check::TwinRules, Severity::Warning));
     assert!(found.wrong.contains("2 times, by the protocols 0 and 70"), "{}", found.wrong);
-    assert!(found.mend.ends_with("ip rule del pref 1536 from 10.0.0.57/32 lookup 2"));
+    assert!(found.fix.ends_with("ip rule del pref 1536 from 10.0.0.57/32 lookup 2"));
     // A partly known rule may differ in the rest.
     assert!(!found_with(|node| {
-        let untold = RuleView { untold: true, narrow: true, ..rule(1024, None, None, 254) };
-        routing(node).rules.extend([untold.clone(), untold]);
+        let partial = RuleView { partial: true, narrow: true, ..rule(1024, None, None, 254) };
+        routing(node).rules.extend([partial.clone(), partial]);
     }));
 }
 
 #[test]
-fn rules_of_pods_and_enis_that_are_gone_are_found() {
+fn rules_of_removed_pods_and_enis_are_found() {
     let found = only(|node| routing(node).rules.push(rule(512, None, Some("10.0.0.99/32"), 254)));
     assert_eq!((found.check, found.severity), (Check::LeftoverRules, Severity::Warning));
     let found = only(|node| routing(node).rules.push(rule(32_765, Some("10.0.0.12/32"), None, 3)));
@@ -323,7 +323,7 @@ fn rules_of_pods_and_enis_that_are_gone_are_found() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_never_good() {
+fn a_failed_observation_is_never_good() {
     let mut node = good();
     node.routing = Err("no socket".to_owned());
     node.nft = Err("nft is not here".to_owned());
@@ -350,20 +350,20 @@ fn what_cannot_be_looked_at_is_never_good() {
 }
 
 #[test]
-fn only_what_two_looks_show_is_told_of_passing_things() {
+fn a_transient_finding_is_reported_only_if_two_observations_show_it() {
     let mut first = good();
     routing(&mut first).rules.push(rule(512, None, Some("10.0.0.98/32"), 254));
     let mut second = good();
     routing(&mut second).rules.push(rule(512, None, Some("10.0.0.99/32"), 254));
     let report = examine(&first);
-    assert!(report.wants_second_look());
+    assert!(report.needs_second_observation());
     assert_eq!(report.confirmed_by(&second).findings, []);
     assert_eq!(report.confirmed_by(&second).good, Check::ALL);
     assert_eq!(report.confirmed_by(&first), report);
 }
 
 #[test]
-fn the_guide_and_the_report_name_every_check_alike() {
+fn the_guide_and_the_report_use_the_same_names_of_checks() {
     let guide = include_str!("../../../../docs/guide/doctor.md");
     let rows: Vec<&str> =
         guide.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
@@ -429,7 +429,7 @@ fn rule(pref: u32, src: Option<&str>, dst: Option<&str>, table: u32) -> RuleView
         src: src.map(net),
         dst: dst.map(net),
         narrow: false,
-        untold: false,
+        partial: false,
         table: TableId(table),
         protocol: 0,
         text: format!(

@@ -1,26 +1,26 @@
 //! aws-network-policy-agent, which attaches its own programs to the pods' host veths.
 //!
 //! Its programs are identified by name and position: `handle_ingress` for traffic to a pod and `handle_egress` for
-//! traffic from it, each the only filter of handle and priority 1, on veths with one of its two prefixes. Its pins are
-//! identified by name. Everything else stays.
+//! traffic from it. Each is the only filter of handle and priority 1, on a veth with one of two prefixes. Its pins
+//! are identified by name. Everything else stays.
 
 use super::{Draft, PolicyChoice, Step, Wait};
-use crate::{Ours, Policy, Program};
+use crate::{Ferrule, Policy, Program};
 use std::collections::BTreeMap;
 
 /// Adds facts about its programs and pins.
-pub(super) fn tell(policy: &Policy, draft: &mut Draft) {
+pub(super) fn describe(policy: &Policy, draft: &mut Draft) {
     if policy.serves {
         draft.facts.push(format!("a policy agent answers at {}", policy.socket));
     }
     let mut by_link: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for program in policy.programs.iter().flatten() {
-        if is_theirs(program) {
+        if is_agents(program) {
             by_link.entry(&program.link).or_default().push(&program.name);
         } else {
             let Program { link, name, priority, handle, .. } = program;
             draft.facts.push(format!(
-                "{link} has a program {name:?} of somebody else's, of priority {priority} and \
+                "{link} has a program {name:?} of another owner, with priority {priority} and \
                  handle {handle}, which stays"
             ));
         }
@@ -29,7 +29,7 @@ pub(super) fn tell(policy: &Policy, draft: &mut Draft) {
         names.sort_unstable();
         draft.facts.push(format!("{link} has the policy agent's {}", names.join(" and ")));
     }
-    let pins = theirs(policy.pins.as_deref().unwrap_or_default());
+    let pins = agents_pins(policy.pins.as_deref().unwrap_or_default());
     if !pins.is_empty() {
         draft.facts.push(format!(
             "pinned below {} by the policy agent: {}",
@@ -44,8 +44,8 @@ pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
     let programs = draft.seen("the programs on host veths", &policy.programs);
     let pins = draft.seen(&policy.folder, &policy.pins);
     let (Some(programs), Some(pins)) = (programs, pins) else { return };
-    let programs: Vec<&Program> = programs.iter().filter(|program| is_theirs(program)).collect();
-    let pins = theirs(pins);
+    let programs: Vec<&Program> = programs.iter().filter(|program| is_agents(program)).collect();
+    let pins = agents_pins(pins);
     let (object, sign) = if policy.serves {
         (&policy.socket, "it answers at its socket".to_owned())
     } else if let Some(program) = programs.first() {
@@ -55,24 +55,24 @@ pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
     } else {
         return;
     };
-    let cause = format!("a policy agent is at work here: {sign}");
+    let cause = format!("a policy agent runs here: {sign}");
     match choice {
         PolicyChoice::Drop | PolicyChoice::Keep => {}
         PolicyChoice::Refuse => draft.refuse(
             object,
             &cause,
-            "Ferrule enforces no policies itself. Run this with --policy keep, which goes on \
-             serving the agent, or with --policy drop, which takes its programs off the pods",
+            "Ferrule enforces no policies itself. Run this with --policy keep, which \
+             continues to call the agent, or with --policy drop, which detaches its programs from the pods",
         ),
     }
 }
 
 /// Refuses if ferrule-ipamd would not call the agent that stays.
-pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
-    if ours.ready && !ours.policy_agent {
+pub(super) fn refuse_alone(ferrule: &Ferrule, draft: &mut Draft) {
+    if ferrule.ready && !ferrule.policy_agent {
         draft.refuse(
             "ferrule-ipamd",
-            "it is not told to serve a policy agent, so new pods would have no policies",
+            "it is not configured to call a policy agent, so new pods would have no policies",
             "set FERRULE_POLICY_AGENT=true on it, and NETWORK_POLICY_ENFORCING_MODE as aws-node has \
              it, and run this again",
         );
@@ -80,37 +80,37 @@ pub(super) fn refuse_alone(ours: &Ours, draft: &mut Draft) {
 }
 
 /// Refuses if ferrule-ipamd would call an agent that is gone.
-pub(super) fn refuse_served(ours: &Ours, draft: &mut Draft) {
-    if ours.ready && ours.policy_agent {
+pub(super) fn refuse_served(ferrule: &Ferrule, draft: &mut Draft) {
+    if ferrule.ready && ferrule.policy_agent {
         draft.refuse(
             "ferrule-ipamd",
-            "it is told to serve a policy agent, and without the agent no new pod would start",
-            "take FERRULE_POLICY_AGENT off it, or run this with --policy keep",
+            "it is configured to call a policy agent, and no new pod would start without the agent",
+            "remove FERRULE_POLICY_AGENT from it, or run this with --policy keep",
         );
     }
 }
 
-pub(super) fn begin(policy: &Policy, draft: &mut Draft) {
+pub(super) fn await_start(policy: &Policy, draft: &mut Draft) {
     draft.step_if(!policy.serves, Step::Await(Wait::PolicyAgentServes));
 }
 
 /// Waits for the agent to stop, because it would attach its programs again.
-pub(super) fn end(policy: &Policy, draft: &mut Draft) {
-    draft.step_if(policy.serves, Step::Await(Wait::PolicyAgentEnds));
+pub(super) fn await_stop(policy: &Policy, draft: &mut Draft) {
+    draft.step_if(policy.serves, Step::Await(Wait::PolicyAgentStopped));
 }
 
 /// Removes its programs first, then its pins.
 pub(super) fn drop(policy: &Policy, draft: &mut Draft) {
     let programs = draft.seen("the programs on host veths", &policy.programs);
-    let programs = programs.into_iter().flatten().filter(|program| is_theirs(program));
+    let programs = programs.into_iter().flatten().filter(|program| is_agents(program));
     let programs: Vec<Program> = programs.cloned().collect();
-    let pins = draft.seen(&policy.folder, &policy.pins).map(|pins| theirs(pins));
+    let pins = draft.seen(&policy.folder, &policy.pins).map(|pins| agents_pins(pins));
     let names = pins.unwrap_or_default();
     draft.step_if(!programs.is_empty(), Step::Detach { programs });
     draft.step_if(!names.is_empty(), Step::Unpin { names });
 }
 
-fn is_theirs(program: &Program) -> bool {
+fn is_agents(program: &Program) -> bool {
     let name = if program.ingress { FROM_POD } else { TO_POD };
     let veth = PREFIXES.iter().any(|prefix| program.link.starts_with(prefix));
     let Program { chain, priority, handle, protocol, .. } = program;
@@ -118,8 +118,8 @@ fn is_theirs(program: &Program) -> bool {
 }
 
 /// Returns the pins with its names.
-fn theirs(pins: &[String]) -> Vec<String> {
-    let is_theirs = |pin: &&String| {
+fn agents_pins(pins: &[String]) -> Vec<String> {
+    let is_agents = |pin: &&String| {
         let suffix = |names: &[&str], name: &str| {
             names.iter().any(|end| name.strip_suffix(end).is_some_and(|head| head.ends_with('_')))
         };
@@ -129,7 +129,7 @@ fn theirs(pins: &[String]) -> Vec<String> {
             Some(_) | None => false,
         }
     };
-    pins.iter().filter(is_theirs).cloned().collect()
+    pins.iter().filter(is_agents).cloned().collect()
 }
 
 /// The names of its programs, by their direction as seen from the pod.

@@ -1,12 +1,12 @@
 //! From Ferrule back to amazon-vpc-cni.
 //!
-//! The files that its DEL and its agent read are written before the runtime calls aws-cni, and the agent starts only
-//! when all of them exist. Ferrule's nftables table is deleted last, because it translates addresses until the agent
+//! The files that its DEL and its agent read are written before the runtime calls aws-cni. The agent starts only when
+//! all of them exist. Ferrule's nftables table is deleted last, because it translates addresses until the agent
 //! has its own rules.
 
 use super::{Draft, Step, Wait, takeover::aside};
 use crate::{
-    Held, Kernel, Observation, RuleView,
+    Assignment, Kernel, Observation, RuleView,
     conflist::{self, OURS},
     result, vpc_cni,
 };
@@ -26,18 +26,18 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
     }
     let begun = Migration::to(Owner::AmazonVpcCni);
     if !back.is_some_and(|journal| journal.handed_over) {
-        let theirs = match conflist::theirs(files) {
-            Ok(theirs) => theirs,
+        let config = match conflist::vpc_cni(files) {
+            Ok(config) => config,
             Err(refusals) => {
                 draft.refusals.extend(refusals);
                 return;
             }
         };
         let kernel = draft.seen("the kernel's links, rules and routes", &seen.kernel);
-        let held = draft.seen("ferrule-ipamd's checkpoint", &seen.ours.held);
+        let held = draft.seen("ferrule-ipamd's checkpoint", &seen.ferrule.assignments);
         let calls = draft.seen("the list of processes", &seen.calls).copied();
-        let buried = draft.seen("the tombstones", &seen.ours.buried);
-        let (Some(kernel), Some(held), Some(calls), Some(buried)) = (kernel, held, calls, buried)
+        let tombstones = draft.seen("the tombstones", &seen.ferrule.tombstones);
+        let (Some(kernel), Some(held), Some(calls), Some(tombstones)) = (kernel, held, calls, tombstones)
         else {
             return;
         };
@@ -46,12 +46,12 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
         if !handed && has_unlisted(seen, kernel) {
             draft.refuse(
                 "ferrule-ipamd's checkpoint",
-                "there is none, and pods of Ferrule run: nothing tells all of their addresses",
+                "it does not exist, and pods of Ferrule run: their addresses are unknown",
                 "name the daemon's folder by --state-dir, or start ferrule-ipamd, which finds the \
                  pods in the kernel, and run this again",
             );
         }
-        if handed && seen.theirs.serves {
+        if handed && seen.vpc_cni.serves {
             draft.refuse(
                 "amazon-vpc-cni's agent",
                 "it runs before the pods were handed over to it, and knows nothing of them",
@@ -59,28 +59,28 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
             );
         }
         let held = held.as_deref().unwrap_or_default();
-        let alive = |held: &&Held| {
+        let alive = |held: &&Assignment| {
             let led = |(address, ..): &(IpAddr, _, _)| !kernel.leading_to(*address).is_empty();
-            held.confirmed && !buried.contains(&held.key) && held.addresses.iter().all(led)
+            held.confirmed && !tombstones.contains(&held.key) && held.addresses.iter().all(led)
         };
-        let running: Vec<Held> = held.iter().filter(alive).cloned().collect();
+        let running: Vec<Assignment> = held.iter().filter(alive).cloned().collect();
         if handed {
             draft.facts.push(format!("{} pods run", running.len()));
         }
-        refuse_strangers(held, &running, kernel, draft);
+        refuse_other_layouts(held, &running, kernel, draft);
 
         draft.step_if(back.is_none(), Step::Note(begun));
-        draft.step_if(seen.ours.runs, Step::Await(Wait::OurDaemonEnds));
-        draft.step_if(calls.ours > 0, Step::Await(Wait::OurCallsEnd));
+        draft.step_if(seen.ferrule.runs, Step::Await(Wait::FerruleDaemonStopped));
+        draft.step_if(calls.ferrule > 0, Step::Await(Wait::FerruleCallsFinished));
         if handed {
             write_checkpoints(seen, &running, draft);
-            write_results(seen, &running, &theirs.ours.veth_prefix, draft);
+            write_results(seen, &running, &config.ferrule.veth_prefix, draft);
         }
-        draft.step_if(theirs.aside, Step::Restore { name: theirs.name });
+        draft.step_if(config.aside, Step::Restore { name: config.name });
         let ours = files.iter().any(|file| file.name == OURS);
         draft.step_if(ours, Step::RemoveConflist { name: OURS.to_owned() });
         // Before the agent starts: Ferrule's checkpoint would miss the agent's changes.
-        draft.step_if(handed, Step::ForgetOurs);
+        draft.step_if(handed, Step::DropFerruleCheckpoint);
         draft.step(Step::Note(Migration { handed_over: true, ..begun }));
     } else {
         // Its container writes the configuration itself. A disabled file is useless then, and a remaining Ferrule file
@@ -88,16 +88,16 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
         let ours = files.iter().any(|file| file.name == OURS);
         draft.step_if(ours, Step::RemoveConflist { name: OURS.to_owned() });
     }
-    draft.step_if(!seen.theirs.serves, Step::Await(Wait::TheirAgentServes));
-    if seen.theirs.serves
+    draft.step_if(!seen.vpc_cni.serves, Step::Await(Wait::VpcCniAgentServes));
+    if seen.vpc_cni.serves
         && let Some(kernel) = draft.seen("the kernel's links, rules and routes", &seen.kernel)
     {
         drop_twins(kernel, draft);
     }
-    match &seen.ours.table {
+    match &seen.ferrule.table {
         Ok(there) => draft.step_if(*there, Step::RemoveTable),
         Err(why) => {
-            draft.refuse("nftables", why, "mend that, and run this as root");
+            draft.refuse("nftables", why, "fix the cause and run this again as root");
         }
     }
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
@@ -107,18 +107,18 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
 fn is_untouched(seen: &Observation) -> bool {
     let ours = |name: &str| name == OURS || name.ends_with(&aside(""));
     let files = seen.conflists.iter().flatten();
-    matches!(&seen.ours.held, Ok(None)) && !files.into_iter().any(|file| ours(&file.name))
+    matches!(&seen.ferrule.assignments, Ok(None)) && !files.into_iter().any(|file| ours(&file.name))
 }
 
 /// Returns true if a running Ferrule pod is missing in amazon-vpc-cni's checkpoint.
 fn has_unlisted(seen: &Observation, kernel: &Kernel) -> bool {
-    let files = seen.theirs.checkpoints.as_deref().unwrap_or_default();
+    let files = seen.vpc_cni.checkpoints.as_deref().unwrap_or_default();
     let listed = vpc_cni::allocations(files).unwrap_or_default();
     let ours = kernel.links.iter().filter_map(|link| link.key.as_ref());
     ours.into_iter().any(|key| !listed.iter().any(|entry| entry.key.covers(key)))
 }
 
-/// Deletes duplicates: the agent creates the ENIs' rules at each start, and the kernel accepts copies of Ferrule's.
+/// Deletes duplicates: the agent creates the ENIs' rules at each start, and the kernel accepts a second copy.
 fn drop_twins(kernel: &Kernel, draft: &mut Draft) {
     let ours = |rule: &&RuleView| rule.protocol == registry::ROUTE_PROTOCOL;
     for rule in kernel.rules.iter().filter(ours) {
@@ -127,7 +127,7 @@ fn drop_twins(kernel: &Kernel, draft: &mut Draft) {
     }
 }
 
-fn refuse_strangers(held: &[Held], running: &[Held], kernel: &Kernel, draft: &mut Draft) {
+fn refuse_other_layouts(held: &[Assignment], running: &[Assignment], kernel: &Kernel, draft: &mut Draft) {
     for one in held.iter().filter(|one| one.confirmed && one.addresses.is_empty()) {
         draft.refuse(
             &one.key.to_string(),
@@ -158,8 +158,8 @@ fn refuse_strangers(held: &[Held], running: &[Held], kernel: &Kernel, draft: &mu
     }
 }
 
-fn write_checkpoints(seen: &Observation, running: &[Held], draft: &mut Draft) {
-    let present = seen.theirs.checkpoints.as_deref().unwrap_or_default();
+fn write_checkpoints(seen: &Observation, running: &[Assignment], draft: &mut Draft) {
+    let present = seen.vpc_cni.checkpoints.as_deref().unwrap_or_default();
     let mut wanted = vpc_cni::written(running, seen.unix_nanos);
     // Also for a card without pods, because its old file has entries.
     for file in present {
@@ -174,18 +174,18 @@ fn write_checkpoints(seen: &Observation, running: &[Held], draft: &mut Draft) {
     }
 }
 
-fn write_results(seen: &Observation, running: &[Held], prefix: &str, draft: &mut Draft) {
-    let Some(results) = draft.seen("what the runtime keeps of ADDs", &seen.results) else { return };
+fn write_results(seen: &Observation, running: &[Assignment], prefix: &str, draft: &mut Draft) {
+    let Some(results) = draft.seen("the runtime's cached results", &seen.results) else { return };
     for held in running {
         let name = result::file_name(held);
         let Some(file) = results.iter().find(|file| file.name == name) else { continue };
-        match file.bytes.clone().and_then(|kept| result::theirs(&kept, held, prefix)) {
+        match file.bytes.clone().and_then(|kept| result::vpc_cni(&kept, held, prefix)) {
             Ok(Some(bytes)) => draft.step(Step::WriteResult { name, bytes }),
             Ok(None) => {}
             Err(why) => draft.refuse(
                 &name,
-                &format!("what the runtime keeps of the pod's ADD cannot be read: {why}"),
-                "delete the pod, which its owner makes anew",
+                &format!("cannot read the runtime's cached result of the ADD: {why}"),
+                "delete the pod; its owner recreates it",
             ),
         }
     }

@@ -20,43 +20,43 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         return;
     };
     let written = files.iter().find(|file| file.name == OURS);
-    let theirs = match conflist::theirs(files) {
-        Ok(theirs) => theirs,
+    let config = match conflist::vpc_cni(files) {
+        Ok(config) => config,
         Err(refusals) => {
             draft.refusals.extend(refusals);
             return;
         }
     };
     let text = written.and_then(|file| file.bytes.as_deref().ok());
-    let current = text.is_some_and(|bytes| conflist::serves(bytes, &theirs.ours));
+    let current = text.is_some_and(|bytes| conflist::serves(bytes, &config.ferrule));
     let mine = journal.filter(|journal| journal.owner == Owner::Ferrule);
-    let switched = current && theirs.aside && mine.is_some();
+    let switched = current && config.aside && mine.is_some();
     if switched && mine.is_some_and(|journal| journal.done) {
         draft.facts.push("the node is taken over".to_owned());
-        agent::tell(&seen.theirs.policy, draft);
+        agent::describe(&seen.vpc_cni.policy, draft);
         fit_policy(seen, policy, draft);
         // The daemon's setting is known once it serves.
         let asked = policy != PolicyChoice::Refuse;
-        draft.step_if(asked && !seen.ours.ready, Step::Await(Wait::OurDaemonServes));
+        draft.step_if(asked && !seen.ferrule.ready, Step::Await(Wait::FerruleDaemonServes));
         match policy {
             PolicyChoice::Refuse => {}
-            PolicyChoice::Keep => agent::begin(&seen.theirs.policy, draft),
+            PolicyChoice::Keep => agent::await_start(&seen.vpc_cni.policy, draft),
             PolicyChoice::Drop => {
-                agent::end(&seen.theirs.policy, draft);
-                agent::drop(&seen.theirs.policy, draft);
+                agent::await_stop(&seen.vpc_cni.policy, draft);
+                agent::drop(&seen.vpc_cni.policy, draft);
             }
         }
         return;
     }
-    agent::tell(&seen.theirs.policy, draft);
-    agent::refuse(&seen.theirs.policy, policy, draft);
+    agent::describe(&seen.vpc_cni.policy, draft);
+    agent::refuse(&seen.vpc_cni.policy, policy, draft);
     fit_policy(seen, policy, draft);
     let mut listed = None;
     if switched {
         // The checkpoint was readable before and still exists.
-        listed = seen.theirs.checkpoints.as_ref().ok().and_then(|it| vpc_cni::allocations(it).ok());
+        listed = seen.vpc_cni.checkpoints.as_ref().ok().and_then(|it| vpc_cni::allocations(it).ok());
     } else {
-        let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.theirs.checkpoints);
+        let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.vpc_cni.checkpoints);
         match checkpoints.map(|files| vpc_cni::allocations(files)) {
             Some(Ok(allocations)) => listed = Some(allocations),
             Some(Err(refusals)) => draft.refusals.extend(refusals),
@@ -66,33 +66,33 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let kernel = draft.seen("the kernel's links, rules and routes", &seen.kernel);
     let enis = draft.seen("the metadata service", &seen.enis);
     let (Some(allocations), Some(kernel), Some(enis)) = (listed, kernel, enis) else { return };
-    let mut fit = fit::fit(&allocations, kernel, enis, &theirs.ours.veth_prefix);
+    let mut fit = fit::fit(&allocations, kernel, enis, &config.ferrule.veth_prefix);
     if !switched {
-        tell(&fit, draft);
+        describe(&fit, draft);
         refuse_misfits(seen, &mut fit, draft);
     }
     let calls = draft.seen("the list of processes", &seen.calls).copied().unwrap_or_default();
 
     let begun = Migration::to(Owner::Ferrule);
     draft.step_if(mine.is_none(), Step::Note(begun));
-    draft.step_if(seen.theirs.serves, Step::Await(Wait::TheirAgentEnds));
+    draft.step_if(seen.vpc_cni.serves, Step::Await(Wait::VpcCniAgentStopped));
     if policy == PolicyChoice::Drop {
-        agent::end(&seen.theirs.policy, draft);
+        agent::await_stop(&seen.vpc_cni.policy, draft);
     }
-    draft.step_if(!switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
-    draft.step_if(!seen.ours.ready, Step::Await(Wait::OurDaemonServes));
+    draft.step_if(!switched && calls.vpc_cni > 0, Step::Await(Wait::VpcCniCallsFinished));
+    draft.step_if(!seen.ferrule.ready, Step::Await(Wait::FerruleDaemonServes));
     if policy == PolicyChoice::Keep {
-        agent::begin(&seen.theirs.policy, draft);
+        agent::await_start(&seen.vpc_cni.policy, draft);
     }
-    draft.step_if(!current, Step::WriteConflist(theirs.ours));
-    draft.step_if(!theirs.aside, Step::PutAside { name: theirs.name });
-    draft.step_if(switched && calls.theirs > 0, Step::Await(Wait::TheirCallsEnd));
-    if seen.ours.ready {
-        bury(seen, &fit, draft);
+    draft.step_if(!current, Step::WriteConflist(config.ferrule));
+    draft.step_if(!config.aside, Step::PutAside { name: config.name });
+    draft.step_if(switched && calls.vpc_cni > 0, Step::Await(Wait::VpcCniCallsFinished));
+    if seen.ferrule.ready {
+        add_tombstones(seen, &fit, draft);
     }
     // Last: after an earlier stop the pods' permissions are unchanged.
     if policy == PolicyChoice::Drop {
-        agent::drop(&seen.theirs.policy, draft);
+        agent::drop(&seen.vpc_cni.policy, draft);
     }
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
@@ -101,20 +101,20 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
 fn fit_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
     match policy {
         PolicyChoice::Refuse => {}
-        PolicyChoice::Keep => agent::refuse_alone(&seen.ours, draft),
-        PolicyChoice::Drop => agent::refuse_served(&seen.ours, draft),
+        PolicyChoice::Keep => agent::refuse_alone(&seen.ferrule, draft),
+        PolicyChoice::Drop => agent::refuse_served(&seen.ferrule, draft),
     }
 }
 
-fn tell(fit: &Fit, draft: &mut Draft) {
+fn describe(fit: &Fit, draft: &mut Draft) {
     let addresses: usize = fit.running.values().map(Vec::len).sum();
     draft.facts.push(format!("{} pods run, with {addresses} addresses", fit.running.len()));
     let some = |what: &str, count: usize, first: &str| format!("{count} {what}, such as {first}");
     let first_gone = fit.gone.first().map(ToString::to_string).unwrap_or_default();
-    let told = [
-        ("entries are of pods that are gone", fit.gone.len(), first_gone.as_str()),
+    let counts = [
+        ("entries belong to deleted pods", fit.gone.len(), first_gone.as_str()),
         (
-            "rules are there twice and will be once",
+            "rules are duplicates and will be deleted",
             fit.twins.len(),
             fit.twins.first().map_or("", String::as_str),
         ),
@@ -124,17 +124,17 @@ fn tell(fit: &Fit, draft: &mut Draft) {
             fit.missing.first().map_or("", String::as_str),
         ),
     ];
-    let told = told.iter().filter(|(_, count, _)| *count > 0);
-    draft.facts.extend(told.map(|(what, count, first)| some(what, *count, first)));
+    let counts = counts.iter().filter(|(_, count, _)| *count > 0);
+    draft.facts.extend(counts.map(|(what, count, first)| some(what, *count, first)));
 }
 
 /// Refuses pods that do not match, unless ferrule-ipamd has them: then they have Ferrule's layout.
 fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
-    if !seen.ours.ready {
+    if !seen.ferrule.ready {
         draft.refusals.append(&mut fit.refusals);
         return;
     }
-    let Some(held) = draft.seen("ferrule-ipamd's checkpoint", &seen.ours.held) else { return };
+    let Some(held) = draft.seen("ferrule-ipamd's checkpoint", &seen.ferrule.assignments) else { return };
     let held: BTreeSet<(&PodKey, IpAddr)> = held
         .iter()
         .flatten()
@@ -144,20 +144,20 @@ fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
         for address in addresses.iter().filter(|address| !held.contains(&(key, **address))) {
             draft.refuse(
                 &key.to_string(),
-                &format!("it runs with {address}, and ferrule-ipamd has not taken it over"),
-                "look at the daemon's log; delete the pod, or end the daemon and remove its \
-                 checkpoint, so that it reads amazon-vpc-cni's again",
+                &format!("it runs with {address}, which ferrule-ipamd has not imported"),
+                "read the daemon's log; delete the pod, or stop the daemon and remove its \
+                 checkpoint, so that it imports amazon-vpc-cni's again",
             );
         }
     }
 }
 
 /// Adds tombstones for pods that aws-cni deleted after the import.
-fn bury(seen: &Observation, fit: &Fit, draft: &mut Draft) {
-    let (Ok(Some(held)), Ok(buried)) = (&seen.ours.held, &seen.ours.buried) else { return };
+fn add_tombstones(seen: &Observation, fit: &Fit, draft: &mut Draft) {
+    let (Ok(Some(held)), Ok(tombstones)) = (&seen.ferrule.assignments, &seen.ferrule.tombstones) else { return };
     let ended = held.iter().filter(|one| fit.ended.contains(&one.key));
-    for one in ended.filter(|one| !buried.contains(&one.key)) {
-        draft.step(Step::Bury { key: one.key.clone() });
+    for one in ended.filter(|one| !tombstones.contains(&one.key)) {
+        draft.step(Step::AddTombstone { key: one.key.clone() });
     }
 }
 

@@ -40,20 +40,20 @@ fn a_takeover_goes_from_agent_to_daemon_to_configuration() {
 }
 
 #[test]
-fn there_and_back_leaves_what_was() {
+fn a_takeover_and_a_rollback_restore_the_node() {
     let before = Node::of_theirs(three());
     let mut node = before.clone();
     go(&mut node, Owner::Ferrule, 100);
     node.add_ours(pod(3, 1));
     go(&mut node, Owner::AmazonVpcCni, 100);
     assert_eq!(node.files, before.files);
-    assert!(node.their_agent && !node.our_daemon && !node.table && node.held.is_none());
+    assert!(node.their_agent && !node.our_daemon && !node.table && node.assignments.is_none());
     assert_eq!(node.plan(Owner::AmazonVpcCni).steps, [], "it rests");
     // Ferrule's pod has amazon-vpc-cni's form, and the others are unchanged.
     let held = node.holding();
     for one in &held {
         let kept = &node.results[&result::file_name(one)];
-        assert_eq!(result::theirs(kept, one, "eni"), Ok(None));
+        assert_eq!(result::vpc_cni(kept, one, "eni"), Ok(None));
         assert_eq!(result::addresses(kept), [one.addresses[0].0]);
     }
     for (name, kept) in &before.results {
@@ -65,7 +65,7 @@ fn there_and_back_leaves_what_was() {
 }
 
 #[test]
-fn a_kept_result_of_ours_takes_their_shape() {
+fn a_cached_result_gets_the_form_of_amazon_vpc_cni() {
     let mut node = Node::of_theirs(vec![]);
     go(&mut node, Owner::Ferrule, 100);
     node.add_ours(pod(3, 1));
@@ -82,7 +82,7 @@ fn a_kept_result_of_ours_takes_their_shape() {
 }
 
 #[test]
-fn of_a_rule_that_their_agent_has_made_as_well_ours_goes() {
+fn of_a_duplicate_rule_ferrules_copy_is_deleted() {
     let mut node = Node::of_theirs(three());
     go(&mut node, Owner::Ferrule, 100);
     let rule = |protocol| RuleView {
@@ -99,20 +99,20 @@ fn of_a_rule_that_their_agent_has_made_as_well_ours_goes() {
 }
 
 #[test]
-fn a_call_under_way_is_waited_for() {
+fn the_plan_waits_for_a_call_in_progress() {
     let mut node = Node::of_theirs(three());
     node.their_agent = false;
-    node.calls = Calls { theirs: 1, ours: 0 };
+    node.calls = Calls { vpc_cni: 1, ferrule: 0 };
     let steps = node.plan(Owner::Ferrule).steps;
     let words: Vec<String> = steps.iter().map(Step::to_string).collect();
-    assert!(words[1].contains("aws-cni is under way"), "{words:?}");
+    assert!(words[1].contains("aws-cni is in progress"), "{words:?}");
     go(&mut node, Owner::Ferrule, 100);
-    node.calls = Calls { theirs: 0, ours: 1 };
+    node.calls = Calls { vpc_cni: 0, ferrule: 1 };
     go(&mut node, Owner::AmazonVpcCni, 100);
 }
 
 #[test]
-fn a_pod_that_their_plugin_deleted_meanwhile_is_told() {
+fn a_pod_that_aws_cni_deleted_meanwhile_is_reported_to_the_daemon() {
     let mut node = Node::of_theirs(three());
     while !node.our_daemon {
         let step = node.plan(Owner::Ferrule).steps[0].clone();
@@ -120,22 +120,22 @@ fn a_pod_that_their_plugin_deleted_meanwhile_is_told() {
     }
     let gone = node.pods.remove(1);
     go(&mut node, Owner::Ferrule, 100);
-    assert_eq!(node.buried, [gone.key]);
+    assert_eq!(node.tombstones, [gone.key]);
 }
 
 #[test]
-fn a_del_that_our_daemon_missed_is_not_handed_over() {
+fn a_del_that_the_daemon_missed_is_not_handed_over() {
     let mut node = Node::of_theirs(three());
     go(&mut node, Owner::Ferrule, 100);
     node.our_daemon = false;
     let gone = node.pods.remove(1);
-    node.buried.push(gone.key);
+    node.tombstones.push(gone.key);
     // The start of the agent asserts that it imports exactly the running pods.
     go(&mut node, Owner::AmazonVpcCni, 100);
 }
 
 #[test]
-fn what_is_begun_the_other_way_turns_round() {
+fn a_migration_in_the_other_direction_is_reversed() {
     let mut node = Node::of_theirs(three());
     go(&mut node, Owner::Ferrule, 3);
     go(&mut node, Owner::AmazonVpcCni, 100);
@@ -144,7 +144,7 @@ fn what_is_begun_the_other_way_turns_round() {
 }
 
 #[test]
-fn a_node_that_was_never_ours_is_left_alone() {
+fn a_node_that_ferrule_never_owned_is_not_changed() {
     let node = Node::of_theirs(three());
     let plan = node.plan(Owner::AmazonVpcCni);
     assert_eq!((plan.steps, plan.refusals), (vec![], vec![]));
@@ -160,9 +160,9 @@ fn a_policy_agents_programs_leave_last_and_others_stay() {
     let taken = go(&mut node, Owner::Ferrule, 100);
     let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
     assert!(at("the policy agent has ended") < at("write 05-ferrule"));
-    assert!(at("put 10-aws") < at("take 6 programs of the policy agent off 3 host veths"));
+    assert!(at("put 10-aws") < at("detach 6 programs of the policy agent from 3 host veths"));
     assert!(at("take 6 programs") < at("remove 7 pinned"));
-    assert!(at("remove 7 pinned") < at("note that it is done"));
+    assert!(at("remove 7 pinned") < at("record the end of the migration"));
     assert_eq!(
         (node.programs.len(), node.pins.as_slice()),
         (1, &["maps/of_somebody".to_owned()][..])
@@ -187,12 +187,12 @@ fn a_policy_agent_is_kept_with_all_that_is_its_own() {
 }
 
 #[test]
-fn what_a_policy_agent_left_goes_also_after_the_takeover() {
+fn the_rest_of_a_policy_agent_is_removed_also_after_the_takeover() {
     let mut node = Node::of_theirs(three());
     go(&mut node, Owner::Ferrule, 100);
     let attached = Node::with_policy(three());
     (node.programs, node.pins) = (attached.programs, attached.pins);
-    assert_eq!(node.plan(Owner::Ferrule).steps, [], "nobody asked for it");
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "a step that was not requested");
     node.choice = PolicyChoice::Drop;
     go(&mut node, Owner::Ferrule, 100);
     assert_eq!((node.programs.len(), node.pins.len()), (1, 1));
@@ -201,7 +201,7 @@ fn what_a_policy_agent_left_goes_also_after_the_takeover() {
 proptest! {
     /// After an interruption or a change of direction at any step the plan converges and spares foreign objects.
     #[test]
-    fn cut_off_and_turned_round_anywhere_it_converges(
+    fn a_migration_converges_after_any_interruption_and_reversal(
         turns in proptest::collection::vec((any::<bool>(), 0_usize..12), 0..6),
         devices in proptest::collection::vec(0_u16..3, 0..8),
         last in any::<bool>(),
@@ -215,7 +215,7 @@ proptest! {
         for (ours, steps) in turns {
             // A complete change is not reversed by force: the daemons follow.
             go(&mut node, owner(ours), steps);
-            if node.our_daemon && node.held.is_some() && node.plugin() == "ferrule-cni" {
+            if node.our_daemon && node.assignments.is_some() && node.plugin() == "ferrule-cni" {
                 node.add_ours(pod(new, 1));
                 new += 1;
             }

@@ -1,8 +1,8 @@
 //! A simulated node: its observation, and the effect of each step.
 
 use crate::{
-    ASIDE, Calls, Eni, File, Held, Kernel, LinkView, OUR_CONFLIST, Observation, Ours, Plan, Policy,
-    PolicyChoice, Program, RouteView, RuleView, Step, Theirs, Wait, Way, plan, vpc_cni,
+    ASIDE, Calls, Eni, File, Assignment, Kernel, LinkView, OUR_CONFLIST, Observation, Ferrule, Plan, Policy,
+    PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -39,8 +39,8 @@ pub(super) struct Node {
     pub(super) results: BTreeMap<String, Vec<u8>>,
     pub(super) their_agent: bool,
     pub(super) our_daemon: bool,
-    pub(super) held: Option<Vec<Held>>,
-    pub(super) buried: Vec<PodKey>,
+    pub(super) assignments: Option<Vec<Assignment>>,
+    pub(super) tombstones: Vec<PodKey>,
     pub(super) table: bool,
     pub(super) journal: Option<Migration>,
     pub(super) calls: Calls,
@@ -48,7 +48,7 @@ pub(super) struct Node {
     pub(super) kernel: Kernel,
     /// The user's treatment of the policy agent.
     pub(super) choice: PolicyChoice,
-    /// Whether amazon-vpc-cni's DaemonSet has the agent, and whether it runs.
+    /// True if amazon-vpc-cni's DaemonSet has the agent; true if the agent runs.
     pub(super) has_policy: bool,
     pub(super) policy_agent: bool,
     /// True if ferrule-ipamd calls the agent.
@@ -92,8 +92,8 @@ impl Node {
             results: BTreeMap::new(),
             their_agent: true,
             our_daemon: false,
-            held: None,
-            buried: Vec::new(),
+            assignments: None,
+            tombstones: Vec::new(),
             table: false,
             journal: None,
             calls: Calls::default(),
@@ -145,8 +145,8 @@ impl Node {
     }
 
     /// The checkpoint of the running pods.
-    pub(super) fn holding(&self) -> Vec<Held> {
-        let held = |pod: &Pod| Held {
+    pub(super) fn holding(&self) -> Vec<Assignment> {
+        let held = |pod: &Pod| Assignment {
             key: pod.key.clone(),
             pod: Some(pod.name.clone()),
             addresses: vec![(pod.address, CardIndex(0), DeviceIndex(pod.device))],
@@ -159,7 +159,7 @@ impl Node {
     pub(super) fn add_ours(&mut self, pod: Pod) {
         self.keep(&pod, json!([{"name": "eniX"}, {"name": "eth0", "mac": "02:00:00:00:00:01"}]));
         self.pods.push(Pod { ours: true, ..pod });
-        self.held = Some(self.holding());
+        self.assignments = Some(self.holding());
     }
 
     fn keep(&mut self, pod: &Pod, interfaces: Value) {
@@ -222,7 +222,7 @@ impl Node {
         };
         Observation {
             conflists: Ok(self.files.iter().map(text).collect()),
-            theirs: Theirs {
+            vpc_cni: VpcCni {
                 serves: self.their_agent,
                 checkpoints: Ok(self.checkpoint.iter().map(file).collect()),
                 policy: Policy {
@@ -233,12 +233,12 @@ impl Node {
                     pins: Ok(self.pins.clone()),
                 },
             },
-            ours: Ours {
+            ferrule: Ferrule {
                 runs: self.our_daemon,
                 ready: self.our_daemon,
                 policy_agent: self.our_daemon && self.serves_policy,
-                held: Ok(self.held.clone()),
-                buried: Ok(self.buried.clone()),
+                assignments: Ok(self.assignments.clone()),
+                tombstones: Ok(self.tombstones.clone()),
                 table: Ok(self.table),
             },
             calls: Ok(self.calls),
@@ -250,7 +250,7 @@ impl Node {
         }
     }
 
-    pub(super) fn plan(&self, way: Way) -> Plan {
+    pub(super) fn plan(&self, owner: Owner) -> Plan {
         plan(&self.see(), way, self.choice)
     }
 
@@ -258,17 +258,17 @@ impl Node {
     pub(super) fn take(&mut self, step: &Step) {
         match step {
             Step::Note(journal) => self.journal = Some(*journal),
-            Step::Await(Wait::TheirAgentEnds) => self.their_agent = false,
-            Step::Await(Wait::PolicyAgentEnds) => self.policy_agent = false,
+            Step::Await(Wait::VpcCniAgentStopped) => self.their_agent = false,
+            Step::Await(Wait::PolicyAgentStopped) => self.policy_agent = false,
             Step::Await(Wait::PolicyAgentServes) => {
                 assert!(self.our_daemon && self.serves_policy, "it asks when it starts");
                 self.start_policy();
             }
-            Step::Await(Wait::OurDaemonEnds) => self.our_daemon = false,
-            Step::Await(Wait::TheirCallsEnd) => self.calls.theirs = 0,
-            Step::Await(Wait::OurCallsEnd) => self.calls.ours = 0,
-            Step::Await(Wait::OurDaemonServes) => self.start_ours(),
-            Step::Await(Wait::TheirAgentServes) => self.start_theirs(),
+            Step::Await(Wait::FerruleDaemonStopped) => self.our_daemon = false,
+            Step::Await(Wait::VpcCniCallsFinished) => self.calls.vpc_cni = 0,
+            Step::Await(Wait::FerruleCallsFinished) => self.calls.ferrule = 0,
+            Step::Await(Wait::FerruleDaemonServes) => self.start_ours(),
+            Step::Await(Wait::VpcCniAgentServes) => self.start_theirs(),
             Step::WriteConflist(network) => {
                 let first = json!({"type": "ferrule-cni", "vethPrefix": network.veth_prefix});
                 let plugins = [&[first], network.chained.as_slice()].concat();
@@ -286,9 +286,9 @@ impl Node {
             Step::RemoveConflist { name } => {
                 assert!(self.files.remove(name).is_some(), "{name} is not there");
             }
-            Step::Bury { key } => {
+            Step::AddTombstone { key } => {
                 assert!(!self.pods.iter().any(|pod| pod.key == *key), "{key} lives");
-                self.buried.push(key.clone());
+                self.tombstones.push(key.clone());
             }
             Step::WriteCheckpoint { name, bytes } => {
                 assert!(!self.their_agent, "the agent has the file");
@@ -304,7 +304,7 @@ impl Node {
                 assert!(rules.iter().any(|seen| seen.text == *rule), "nothing is left of {rule}");
             }
             Step::RemoveTable => {
-                assert!(self.their_agent, "nobody translates");
+                assert!(self.their_agent, "SNAT is not in force");
                 self.table = false;
             }
             Step::Detach { programs } => {
@@ -318,9 +318,9 @@ impl Node {
                 assert!(self.programs.iter().all(|it| it.priority == 2), "they are at work");
                 self.pins.retain(|pin| !names.contains(pin));
             }
-            Step::ForgetOurs => {
+            Step::DropFerruleCheckpoint => {
                 assert!(!self.our_daemon, "the daemon has the folder");
-                (self.held, self.buried) = (None, Vec::new());
+                (self.assignments, self.tombstones) = (None, Vec::new());
             }
         }
     }
@@ -328,12 +328,12 @@ impl Node {
     /// Imports amazon-vpc-cni's checkpoint and the kernel's state.
     pub(super) fn start_ours(&mut self) {
         assert!(!self.their_agent, "two daemons own the pool");
-        assert_eq!(self.calls.theirs, 0, "an ADD of theirs is under way");
+        assert_eq!(self.calls.vpc_cni, 0, "an ADD of aws-cni is in progress");
         assert_eq!(self.journal.map(|journal| journal.owner), Some(Owner::Ferrule));
         self.our_daemon = true;
         self.table = true;
-        if self.held.is_none() {
-            self.held = Some(self.holding());
+        if self.assignments.is_none() {
+            self.assignments = Some(self.holding());
         }
     }
 

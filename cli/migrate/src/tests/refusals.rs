@@ -19,7 +19,7 @@ fn refuses(node: &Node, object: &str, words: &str) {
 }
 
 #[test]
-fn a_configuration_that_somebody_edited() {
+fn an_edited_configuration_is_refused() {
     let edited = |edit: fn(&mut serde_json::Value), words: &str| {
         let (mut node, mut list) = (node(), their_conflist());
         edit(&mut list);
@@ -67,7 +67,7 @@ fn a_checkpoint_that_is_not_understood() {
 }
 
 #[test]
-fn pods_whose_rules_do_not_fit() {
+fn pods_with_other_rules_are_refused() {
     let mut node = node();
     node.kernel.rules.push(RuleView {
         pref: 1536,
@@ -125,34 +125,34 @@ fn a_policy_agent() {
     refuses(&node, "globals/aws", "1 of its programs and maps");
     node.pins.clear();
     let mut seen = node.see();
-    seen.theirs.policy.programs = Err("no netlink".to_owned());
+    seen.vpc_cni.policy.programs = Err("no netlink".to_owned());
     let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Drop);
     assert_eq!((plan.refusals.len(), plan.refusals[0].cause.as_str()), (1, "no netlink"));
 }
 
 #[test]
-fn a_policy_agent_that_our_daemon_is_not_told_of() {
+fn a_policy_agent_that_the_daemon_does_not_know_is_refused() {
     let mut node = Node::with_policy(vec![pod(0, 0)]);
     node.choice = PolicyChoice::Keep;
     for _ in 0..3 {
         let plan = node.plan(Owner::Ferrule);
-        assert_eq!(plan.refusals, [], "what our daemon is told is known once it serves");
+        assert_eq!(plan.refusals, [], "the daemon's settings are known once it serves");
         node.take(&plan.steps[0]);
     }
     assert!(node.our_daemon);
-    refuses(&node, "ferrule-ipamd", "not told to serve a policy agent");
+    refuses(&node, "ferrule-ipamd", "not configured to call a policy agent");
     assert_eq!(node.plugin(), "aws-cni");
     node.serves_policy = true;
     assert_eq!(node.plan(Owner::Ferrule).refusals, []);
 }
 
 #[test]
-fn a_policy_agent_that_is_dropped_though_our_daemon_asks_it() {
+fn a_policy_agent_is_not_dropped_if_the_daemon_uses_it() {
     let mut node = Node::with_policy(vec![pod(0, 0)]);
     (node.choice, node.serves_policy) = (PolicyChoice::Drop, true);
     for _ in 0..4 {
         let plan = node.plan(Owner::Ferrule);
-        assert_eq!(plan.refusals, [], "what our daemon is told is known once it serves");
+        assert_eq!(plan.refusals, [], "the daemon's settings are known once it serves");
         node.take(&plan.steps[0]);
     }
     assert!(node.our_daemon);
@@ -163,7 +163,7 @@ fn a_policy_agent_that_is_dropped_though_our_daemon_asks_it() {
 }
 
 #[test]
-fn what_is_said_of_a_policy_agent_of_a_node_that_is_taken_over() {
+fn a_takeover_describes_the_policy_agent_of_the_node() {
     let mut node = node();
     node.has_policy = true;
     while let Some(step) = node.plan(Owner::Ferrule).steps.first().cloned() {
@@ -176,7 +176,7 @@ fn what_is_said_of_a_policy_agent_of_a_node_that_is_taken_over() {
     };
 
     node.choice = PolicyChoice::Keep;
-    refuses(&node, "ferrule-ipamd", "not told to serve a policy agent");
+    refuses(&node, "ferrule-ipamd", "not configured to call a policy agent");
     node.our_daemon = false;
     waits(&node, "ferrule-ipamd serves");
     (node.our_daemon, node.serves_policy) = (true, true);
@@ -193,7 +193,7 @@ fn what_is_said_of_a_policy_agent_of_a_node_that_is_taken_over() {
     assert_eq!(node.plan(Owner::Ferrule).refusals, []);
     waits(&node, "the policy agent has ended");
     (node.choice, node.serves_policy) = (PolicyChoice::Refuse, true);
-    assert_eq!(next(&node), None, "nobody asked for it");
+    assert_eq!(next(&node), None, "a step that was not requested");
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn programs_and_pins_of_others_are_no_policy_agent() {
             .iter()
             .filter(|step| matches!(step, Step::Detach { .. } | Step::Unpin { .. }));
         assert_eq!(touching.count(), 0);
-        assert_eq!(plan.facts.iter().filter(|fact| fact.contains("somebody else's")).count(), 7);
+        assert_eq!(plan.facts.iter().filter(|fact| fact.contains("of another owner")).count(), 7);
     }
 }
 
@@ -247,12 +247,12 @@ fn a_file_that_cannot_be_read_is_no_fault_of_its_writer() {
         assert!(refusal.next.contains("run this as root"), "{refusal:?}");
         assert!(!refusal.next.contains("amazon-vpc-cni"), "{refusal:?}");
     };
-    refused(|seen| &mut seen.theirs.checkpoints.as_mut().unwrap()[0], "ipam.json");
+    refused(|seen| &mut seen.vpc_cni.checkpoints.as_mut().unwrap()[0], "ipam.json");
     refused(|seen| &mut seen.conflists.as_mut().unwrap()[0], CONFLIST);
 }
 
 #[test]
-fn their_agent_runs_before_the_way_back_came_to_it() {
+fn the_agent_of_amazon_vpc_cni_starts_early_in_a_rollback() {
     let mut node = node();
     for _ in 0..20 {
         let Some(step) = node.plan(Owner::Ferrule).steps.first().cloned() else { break };

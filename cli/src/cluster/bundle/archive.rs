@@ -100,7 +100,7 @@ mod tests {
     use std::{io::Read as _, os::unix::fs::PermissionsExt as _};
 
     #[test]
-    fn an_archive_that_was_interrupted_is_whole_and_says_so() {
+    fn an_interrupted_archive_is_complete_and_reports_the_interruption() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("b.tar.gz");
         let mut archive = Archive::create(&file).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_its_owners_alone_also_where_a_file_or_a_link_lay_in_its_way() {
+    fn an_archive_belongs_to_its_owner_also_if_a_file_or_a_link_existed() {
         let folder = tempfile::tempdir().unwrap();
         let (file, theirs) = (folder.path().join("b.tar.gz"), folder.path().join("theirs"));
         fs::write(&theirs, "stays").unwrap();

@@ -48,7 +48,7 @@ fn settings_are_read_for_each_link_and_absent_where_the_kernel_has_none() {
 }
 
 #[test]
-fn what_sets_a_setting_at_boot_is_found_in_the_order_of_boot() {
+fn files_that_set_a_sysctl_at_boot_are_found_in_the_order_of_boot() {
     let tree = Tree::of(&[
         ("usr/lib/sysctl.d/50-default.conf", "# x\n-net.ipv4.conf.all.rp_filter = 1\n"),
         ("usr/lib/sysctl.d/90-hidden.conf", "net.ipv4.ip_forward=0\n"),
@@ -109,10 +109,10 @@ fn link_files_come_in_order_with_whether_they_are_for_pods_links() {
         ("run/systemd/network/30-veth.link", veth.as_str()),
     ]);
     let found = link_files(tree.root(), "eni");
-    let told: Vec<(bool, Option<&str>)> =
+    let found: Vec<(bool, Option<&str>)> =
         found.iter().map(|file| (file.matches_veth, file.mac_policy.as_deref())).collect();
     assert_eq!(
-        told,
+        found,
         [
             (false, Some("none")),
             (true, Some("none")),
@@ -123,7 +123,7 @@ fn link_files_come_in_order_with_whether_they_are_for_pods_links() {
 }
 
 #[test]
-fn what_network_managers_are_told_is_read_in_order() {
+fn settings_of_network_managers_are_read_in_order() {
     let tree = Tree::of(&[
         ("etc/systemd/networkd.conf", "[Network]\nManageForeignRoutes=no\n"),
         (

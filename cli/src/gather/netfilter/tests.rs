@@ -16,12 +16,12 @@ fn chains_of_nft_have_their_hooks_policies_and_rules() {
         {"rule": {"family": "ip", "table": "filter", "chain": "OWN", "handle": 4, "expr": []}}
     ]}"#;
     let chains = of_nft(text).unwrap();
-    let told: Vec<_> = chains
+    let found: Vec<_> = chains
         .iter()
         .map(|c| (c.name.as_str(), c.hook.as_deref(), c.policy.as_deref(), c.rules))
         .collect();
     let expected = [("FORWARD", Some("forward"), Some("drop"), 0), ("OWN", None, None, 2)];
-    assert_eq!(told, expected);
+    assert_eq!(found, expected);
     assert!(of_nft("{").unwrap_err().starts_with("cannot parse the output of nft"));
 }
 
@@ -29,7 +29,7 @@ fn chains_of_nft_have_their_hooks_policies_and_rules() {
 fn chains_of_legacy_iptables_have_their_policies_and_rules() {
     let text = "# Generated\n*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:FORWARD DROP [0:0]\n\
                 :OWN - [0:0]\n-A FORWARD -j OWN\n-A OWN -s 10.0.0.1/32 -j ACCEPT\nCOMMIT\n";
-    let told: Vec<_> = of_save(text, "ip")
+    let found: Vec<_> = of_save(text, "ip")
         .into_iter()
         .map(|c| (c.table, c.name, c.hook, c.policy, c.rules))
         .collect();
@@ -39,7 +39,7 @@ fn chains_of_legacy_iptables_have_their_policies_and_rules() {
         (table.to_owned(), name.to_owned(), hook, policy, rules)
     };
     assert_eq!(
-        told,
+        found,
         [
             chain("nat", "OUTPUT", Some(("output", "accept")), 0),
             chain("filter", "FORWARD", Some(("forward", "drop")), 1),

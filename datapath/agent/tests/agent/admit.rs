@@ -18,12 +18,12 @@ fn a_pod_with_an_entry_starts_and_its_address_is_announced_to_every_replica() {
     }
     let node = Node::new(&authority);
     let _agent = node.start(&[&replicas[0], &replicas[1]]);
-    node.until("the node was told of its pod", |status| status.pods == 1);
+    node.until("the node has its pod", |status| status.pods == 1);
     let answer = node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     assert_eq!(answer, Admitted::Enforced);
     for replica in &replicas {
         let announced = eventually("the address was announced", PATIENCE, || {
-            replica.heard.announced.lock().unwrap().first().cloned()
+            replica.calls.announced.lock().unwrap().first().cloned()
         });
         assert_eq!((announced.uid.as_str(), announced.name.as_str()), ("u-0", "web-0"));
         assert_eq!(announced.addresses, [vec![10, 0, 0, 9]]);
@@ -41,14 +41,14 @@ fn a_pod_without_an_entry_waits_and_then_starts_open_or_fails() {
     replica.pod("n1", "web-0", "u-0");
     let node = Node::new(&authority);
     let _agent = node.start(&[&replica]);
-    node.until("the node was told of its pod", |status| status.pods == 1);
+    node.until("the node has its pod", |status| status.pods == 1);
     // Another pod of that name.
     let Admitted::Refused(why) = node.admit("web-0", "u-1", EnforcingMode::Strict).unwrap() else {
-        panic!("it was never heard of")
+        panic!("an unknown pod was admitted")
     };
     assert!(why.contains("u-1") && why.contains("knows UID u-0 under this name"), "{why}");
     let Admitted::Open(why) = node.admit("web-1", "u-2", EnforcingMode::Standard).unwrap() else {
-        panic!("it was never heard of")
+        panic!("an unknown pod was admitted")
     };
     assert!(why.contains("shop/web-1") && why.contains(&replica.at.to_string()), "{why}");
 }
@@ -90,7 +90,7 @@ fn the_end_of_a_pod_is_accepted_whether_it_is_known_or_not() {
     replica.pod("n1", "web-0", "u-0");
     let node = Node::new(&authority);
     let _agent = node.start(&[&replica]);
-    node.until("the node was told of its pod", |status| status.pods == 1);
+    node.until("the node has its pod", |status| status.pods == 1);
     node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap();
     node.forget("web-0", "u-0");
     node.forget("web-0", "u-0");

@@ -1,4 +1,4 @@
-//! What is held, on the disk.
+//! The snapshot on the disk.
 
 use crate::{
     node::{Agent, Node, PATIENCE},
@@ -14,14 +14,14 @@ fn holds(node: &Node, file: &str, text: &str) -> bool {
     found.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-/// A node that was told of a pod and a policy, has it on the disk, and has no controller any more.
-fn left_alone(authority: &Authority) -> (Node, Vec<std::net::SocketAddr>) {
+/// A node with a pod and a policy on its disk, and without a controller.
+fn node_without_controller(authority: &Authority) -> (Node, Vec<std::net::SocketAddr>) {
     let replica = Replica::start(authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
     replica.policy("p");
     let node = Node::new(authority);
     let agent = node.start(&[&replica]);
-    node.until("the node was told", |status| status.pods == 1 && status.policies == 1);
+    node.until("the node has the snapshot", |status| status.pods == 1 && status.policies == 1);
     eventually("it is on the disk", PATIENCE, || {
         holds(&node, "policy.log", "uid-of-p").then_some(())
     });
@@ -32,15 +32,15 @@ fn left_alone(authority: &Authority) -> (Node, Vec<std::net::SocketAddr>) {
 }
 
 #[test]
-fn an_agent_that_was_killed_begins_with_what_it_held_though_no_controller_answers() {
+fn a_killed_agent_restores_its_snapshot_without_a_controller() {
     let authority = Authority::new();
-    let (node, at) = left_alone(&authority);
+    let (node, at) = node_without_controller(&authority);
     let _agent = node.start_at(&at);
     let status = node.until("it is in force", |status| status.revision == status.applied);
     assert_eq!((status.pods, status.policies), (1, 1));
     assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     let Admitted::Refused(why) = node.admit("web-1", "u-1", EnforcingMode::Strict).unwrap() else {
-        panic!("it was never heard of")
+        panic!("an unknown pod was admitted")
     };
     assert!(why.contains("no replica of the controller is followed"), "{why}");
 }
@@ -48,7 +48,7 @@ fn an_agent_that_was_killed_begins_with_what_it_held_though_no_controller_answer
 #[test]
 fn a_damaged_file_is_kept_aside_and_the_controller_sends_the_missing_objects() {
     let authority = Authority::new();
-    let (node, at) = left_alone(&authority);
+    let (node, at) = node_without_controller(&authority);
     let file = node.path("state").join("policy.log");
     let mut bytes = fs::read(&file).unwrap();
     bytes[20] ^= 0xff;
@@ -63,7 +63,7 @@ fn a_damaged_file_is_kept_aside_and_the_controller_sends_the_missing_objects() {
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
     let _agent = node.start(&[&replica]);
-    node.until("the node was told", |status| status.pods == 1);
+    node.until("the node has the snapshot", |status| status.pods == 1);
     assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
 }
 
@@ -81,7 +81,7 @@ fn confined(node: &Node, replica: &Replica) -> Agent {
 }
 
 #[test]
-fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
+fn a_full_disk_is_reported_and_stops_no_other_work() {
     const PODS: u64 = 1000;
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
@@ -93,12 +93,12 @@ fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
     let status = node.until("the disk refuses", |s| s.pods == PODS && !s.disk.is_empty());
     assert!(status.disk.contains("policy.log"), "{}", status.disk);
     assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
-    node.until_log("the agent goes on from memory");
+    node.until_log("the agent continues from memory");
     let lifted = Command::new("prlimit")
         .args(["--pid", &agent.pid().to_string(), "--fsize=unlimited"])
         .status();
     assert!(lifted.unwrap().success());
-    // What comes meanwhile, without a rest, does not put off the next attempt.
+    // Continuous changes do not delay the next attempt.
     let mut pods = PODS;
     node.until("the disk has it", |status| {
         replica.pod("n1", &format!("web-{pods}"), &format!("u-{pods}"));
@@ -106,10 +106,10 @@ fn a_disk_that_is_full_is_said_and_hinders_nothing_else() {
         status.disk.is_empty()
     });
     let last = format!("u-{}", pods - 1);
-    eventually("all of it is there", PATIENCE, || holds(&node, "policy.log", &last).then_some(()));
+    eventually("the disk has all pods", PATIENCE, || holds(&node, "policy.log", &last).then_some(()));
     agent.kill();
     let at = [replica.at];
     replica.kill();
     let _agent = node.start_at(&at);
-    node.until("all of it is held", |status| status.pods == pods);
+    node.until("the agent has restored all pods", |status| status.pods == pods);
 }

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 /// The API server takes no loopback address in a slice: a network of our own has others.
 const NETWORK: &str = "ip link set lo up; for last in 1 2 3; do ip address add 10.99.0.$last/32 dev lo; done; \
                        exec \"$@\"";
-/// Says that this process is in that network.
+/// Set in a process that runs in that network.
 const INSIDE: &str = "FERRULE_TEST_IN_OWN_NETWORK";
 
 /// Runs the test of this name in a network of its own, by this same program; false if it is to run here.
@@ -117,10 +117,10 @@ fn follows(node: &Node, replica: &Replica) {
 
 /// Waits until the agent knows of the replica: it announces pods to all that it knows.
 fn knows(node: &Node, replica: &Replica) {
-    replica.heard.announced.lock().unwrap().clear();
+    replica.calls.announced.lock().unwrap().clear();
     eventually(&format!("{} is known", replica.at), PATIENCE, || {
         assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
-        (!replica.heard.announced.lock().unwrap().is_empty()).then_some(())
+        (!replica.calls.announced.lock().unwrap().is_empty()).then_some(())
     });
 }
 

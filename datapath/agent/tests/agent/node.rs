@@ -1,4 +1,4 @@
-//! A node: a folder, and agents that come and go on it.
+//! A simulated node: a folder, and the agents that run on it.
 
 use crate::replica::{Authority, NAME, Replica};
 use config_model::{EnforcingMode, PodName};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tests_eventually::eventually;
 use tokio::runtime::Runtime;
 
-/// Longer than anything here takes, on a machine with other work as well.
+/// Longest wait for an event, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Node {
@@ -23,7 +23,7 @@ pub(crate) struct Node {
     runtime: Runtime,
 }
 
-/// An agent that runs. It dies with the test.
+/// A running agent. It is killed at the end of the test.
 pub(crate) struct Agent {
     child: Child,
 }
@@ -143,7 +143,7 @@ impl Node {
     }
 
     pub(crate) fn until_log(&self, text: &str) {
-        eventually(&format!("the log says {text:?}"), PATIENCE, || {
+        eventually(&format!("the log has {text:?}"), PATIENCE, || {
             self.log().contains(text).then_some(())
         });
     }

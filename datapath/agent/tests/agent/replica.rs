@@ -1,4 +1,4 @@
-//! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that it can die.
+//! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that a test can stop it.
 
 use control_hub::Hub;
 use control_rpc::{Caller, Certificates, DistributionService, Gatekeeper, SharedHub, listen};
@@ -46,9 +46,9 @@ impl Authority {
     }
 }
 
-/// The calls of a replica beside the stream.
+/// The recorded calls of a replica.
 #[derive(Clone, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Calls {
     pub(crate) announced: Arc<Mutex<Vec<AnnounceRequest>>>,
     pub(crate) reports: Arc<Mutex<Vec<ReportRequest>>>,
     /// The generations that the node acknowledged, on all its streams.
@@ -56,7 +56,7 @@ pub(crate) struct Heard {
 }
 
 /// Admits any caller with a token `node:NAME`.
-struct ByName(Heard);
+struct ByName(Calls);
 
 #[tonic::async_trait]
 impl Gatekeeper for ByName {
@@ -84,26 +84,26 @@ impl Gatekeeper for ByName {
 
 pub(crate) struct Replica {
     pub(crate) at: SocketAddr,
-    pub(crate) office: Arc<SharedHub>,
-    pub(crate) heard: Heard,
+    pub(crate) hub: Arc<SharedHub>,
+    pub(crate) calls: Calls,
     runtime: Option<Runtime>,
 }
 
 impl Replica {
-    /// One that serves this hub, at a port of its own.
+    /// Starts a replica that serves this hub at a free port.
     pub(crate) fn start(authority: &Authority, hub: Hub) -> Self {
         Self::start_at(authority, hub, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// One that serves this hub there.
+    /// Starts a replica that serves this hub at this address.
     pub(crate) fn start_at(authority: &Authority, hub: Hub, at: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
         let shown = Arc::new(Certificates::default());
         shown.show(authority.certified());
-        let office = SharedHub::new(hub);
-        let heard = Heard::default();
-        let service = DistributionService::new(office.clone(), Arc::new(ByName(heard.clone())));
+        let hub = SharedHub::new(hub);
+        let calls = Calls::default();
+        let service = DistributionService::new(hub.clone(), Arc::new(ByName(calls.clone())));
         let at = runtime.block_on(async {
             let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();
@@ -111,10 +111,10 @@ impl Replica {
             tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
             at
         });
-        Self { at, office, heard, runtime: Some(runtime) }
+        Self { at, hub, calls, runtime: Some(runtime) }
     }
 
-    /// It dies, with all its connections.
+    /// Stops the replica with all its connections.
     pub(crate) fn kill(mut self) {
         self.end();
     }
@@ -126,18 +126,18 @@ impl Replica {
     }
 
     pub(crate) fn pod(&self, node: &str, name: &str, uid: &str) {
-        self.office.with(|hub| pod(hub, node, name, uid));
+        self.hub.with(|hub| pod(hub, node, name, uid));
     }
 
     pub(crate) fn pod_gone(&self, name: &str) {
         let namespace = "shop";
-        self.office.with(|hub| {
+        self.hub.with(|hub| {
             hub.apply(Event::Gone { kind: Kind::Pod, namespace, name, uid: "" });
         });
     }
 
     pub(crate) fn policy(&self, name: &str) {
-        self.office.with(|hub| policy(hub, name));
+        self.hub.with(|hub| policy(hub, name));
     }
 }
 

@@ -40,16 +40,16 @@ fn the_generation_is_acknowledged_on_each_stream_also_without_changes() {
     replica.pod("n1", "web-0", "u-0");
     let node = Node::new(&authority);
     let _agent = node.start(&[&replica]);
-    let generation = replica.office.with(|hub| hub.generation());
+    let generation = replica.hub.with(|hub| hub.generation());
     let said = || {
-        let held = replica.heard.held.lock().unwrap();
+        let held = replica.calls.held.lock().unwrap();
         held.iter().filter(|held| **held == generation).count()
     };
     for times in 1..=3 {
         eventually("the replica hears what the node holds", PATIENCE, || {
             (said() >= times).then_some(())
         });
-        replica.office.dismiss("n1");
+        replica.hub.dismiss("n1");
     }
 }
 
@@ -68,7 +68,7 @@ fn a_replica_that_has_read_less_is_not_followed() {
     let status =
         node.until("it says so", |s| s.disconnected.contains("has read less than this node"));
     assert_eq!((status.pods, status.replica.as_str()), (1, ""));
-    lagging.office.with(|hub| hub.reach("Pod", 100));
+    lagging.hub.with(|hub| hub.reach("Pod", 100));
     lagging.pod("n1", "web-0", "u-0");
     node.until("it has caught up", |s| s.replica == lagging.at.to_string() && !s.behind);
 }
@@ -92,7 +92,7 @@ fn if_all_replicas_have_read_less_the_newest_is_followed_and_reported_as_behind(
     assert_eq!((status.pods, status.behind), (1, false), "what is held stays");
     let status = node.until("one is taken all the same", |s| !s.replica.is_empty());
     assert_eq!((status.replica, status.behind), (newer.at.to_string(), true));
-    node.until_log("no replica has read as far as this node holds: the newest is taken");
+    node.until_log("every replica is behind this node; following the newest one");
     let page = node.page("/metrics");
     for line in ["ferrule_agent_behind 1", "ferrule_agent_streams_total{behind=\"true\"} 1"] {
         assert!(page.contains(line), "{line}: {page}");
@@ -101,7 +101,7 @@ fn if_all_replicas_have_read_less_the_newest_is_followed_and_reported_as_behind(
     node.until("its word counts", |s| s.pods == 2 && s.behind);
     assert_eq!(node.admit("web-1", "u-1", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
     // It has read as much as the node held before.
-    newer.office.with(|hub| hub.reach("Pod", 100));
+    newer.hub.with(|hub| hub.reach("Pod", 100));
     newer.pod("n1", "web-3", "u-3");
     node.until("it has caught up", |s| s.pods == 3 && !s.behind);
     assert!(node.page("/metrics").contains("ferrule_agent_behind 0"));
@@ -126,7 +126,7 @@ fn credentials_that_are_missing_or_wrong_are_named_and_read_again() {
 }
 
 #[test]
-fn a_second_agent_leaves_the_first_alone() {
+fn a_second_agent_does_not_disturb_the_first() {
     let authority = Authority::new();
     let replica = Replica::start(&authority, hub(1, 100));
     replica.pod("n1", "web-0", "u-0");
@@ -152,25 +152,25 @@ fn reports_go_to_the_recipient_also_from_nodes_that_follow_another_replica() {
     let [followed, other] = [1, 2].map(|epoch| Replica::start(&authority, hub(epoch, 100)));
     followed.pod("n1", "web-0", "u-0");
     followed.policy("p");
-    followed.office.with(|hub| hub.set_reports_to(&other.at.to_string()));
+    followed.hub.with(|hub| hub.set_reports_to(&other.at.to_string()));
     let node = Node::new(&authority);
     let _agent = node.start(&[&followed]);
-    let told = |replica: &Replica, uid: &str| {
-        let reports = replica.heard.reports.lock().unwrap();
+    let report_of = |replica: &Replica, uid: &str| {
+        let reports = replica.calls.reports.lock().unwrap();
         let of = |report: &ReportRequest| report.realized.iter().any(|of| of.uid == uid);
         reports.iter().find(|report| of(report)).cloned()
     };
-    let first = eventually("all was reported", PATIENCE, || told(&other, "uid-of-p"));
+    let first = eventually("all was reported", PATIENCE, || report_of(&other, "uid-of-p"));
     assert!(first.unenforced, "the program has no backend");
     let [policy] = first.realized.as_slice() else { panic!("{first:?}") };
     assert_eq!((policy.generation, policy.error.as_str()), (3, ""));
-    assert!(other.heard.reports.lock().unwrap()[0].full, "the first says all that there is");
+    assert!(other.calls.reports.lock().unwrap()[0].full, "the first report is full");
     followed.policy("q");
-    let second = eventually("what changed was reported", PATIENCE, || told(&other, "uid-of-q"));
+    let second = eventually("what changed was reported", PATIENCE, || report_of(&other, "uid-of-q"));
     assert!(!second.full && second.realized.len() == 1, "{second:?}");
-    assert!(told(&followed, "uid-of-p").is_none(), "it takes no reports");
+    assert!(report_of(&followed, "uid-of-p").is_none(), "it takes no reports");
     // A new recipient receives a full report.
-    followed.office.with(|hub| hub.set_reports_to(&followed.at.to_string()));
-    let third = eventually("all was reported again", PATIENCE, || told(&followed, "uid-of-q"));
+    followed.hub.with(|hub| hub.set_reports_to(&followed.at.to_string()));
+    let third = eventually("all was reported again", PATIENCE, || report_of(&followed, "uid-of-q"));
     assert!(third.full && third.realized.len() == 2, "{third:?}");
 }

@@ -9,19 +9,19 @@ pub struct Overview {
     pub epoch: Vec<u8>,
     /// The snapshot's generation.
     pub generation: u64,
-    /// How far each kind had been read for it, by resourceVersion.
+    /// The resourceVersion of each kind up to which the replica had read.
     pub reached: BTreeMap<String, u64>,
     /// The replica that the node follows.
     pub replica: Option<SocketAddr>,
-    /// The replica had read less than this node held when it was chosen, because none had read more, and has not caught up.
+    /// True if the replica has read less than the node's snapshot, because no other replica had read more.
     pub behind: bool,
-    /// Why the node follows no replica.
+    /// The reason why the node follows no replica.
     pub disconnected: Option<String>,
     /// This process's count of states.
     pub revision: u64,
     /// The last revision that the backend has put into force.
     pub applied: u64,
-    /// Why the backend puts nothing into force.
+    /// The reason why the backend puts no state into force.
     pub fault: Option<String>,
     /// The numbers of policies, address groups, applied-to groups and pods in the snapshot.
     pub counts: [usize; 4],

@@ -120,7 +120,7 @@ impl Node {
         }
     }
 
-    /// Why the pod's own endpoint, or a policy that applies to it, is not in force.
+    /// Returns the reason why the pod's own endpoint, or a policy that applies to it, is not in force.
     fn fails(&self, pod: &PodId) -> Option<String> {
         if !self.in_force.contains(&pod.uid) {
             let why =

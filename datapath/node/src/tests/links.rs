@@ -91,10 +91,10 @@ fn observation_adds_to_the_plugins_facts_and_changes_nothing_that_is_known() {
     // A link that was recreated has another number.
     node.links_observed(&observed("c-0", &[seen(8)]), Time(0));
     assert_eq!(links_of(&apply(&mut node).unwrap(), 0), [seen(8)]);
-    // One that the observation does not show yet stays.
+    // A link that is missing in the observation stays.
     node.links_observed(&BTreeMap::new(), Time(0));
     assert!(apply(&mut node).is_none());
-    // A plugin of an earlier release sends none.
+    // A plugin of an earlier release sends no links.
     node.admit(local(0), Vec::new(), EnforcingMode::Strict, Time(0));
     assert!(apply(&mut node).is_none());
 }

@@ -218,7 +218,7 @@ impl Life {
         self.node.observed(Ok(observed), self.now);
     }
 
-    /// What is in force stays. The runtime repeats the admissions.
+    /// The state in force stays. The runtime repeats the admissions.
     fn restart(&mut self) {
         self.carry_out();
         let (held, local) = self.node.image();
@@ -333,7 +333,7 @@ fn a_pod_waits_for_its_entry_and_for_the_backend() {
 }
 
 #[test]
-fn a_pod_whose_policy_is_not_in_force_waits_until_it_is() {
+fn a_pod_waits_until_its_policy_is_in_force() {
     let mut life = Life::begin();
     life.does(Step::Policy(1, vec![0]));
     life.does(Step::Bound(0));
@@ -397,10 +397,10 @@ fn the_end_of_an_earlier_sandbox_does_not_end_a_later_one() {
 fn no_state_is_applied_before_a_replica_has_sent_a_snapshot() {
     let mut life = Life::begin();
     life.does(Step::Start(0, true, 0));
-    assert!(life.given.is_none(), "a backend may hold better from before");
+    assert!(life.given.is_none(), "the backend may have a newer state from before");
     life.does(Step::Restart);
     life.does(Step::Start(1, true, 1));
-    assert!(life.given.is_none(), "the disk has pods, and nothing that was told");
+    assert!(life.given.is_none(), "the disk has pods, and no snapshot");
     // A snapshot of an empty cluster is a snapshot.
     life.send(Vec::new());
     life.carry_out();
@@ -427,7 +427,7 @@ fn a_pod_that_starts_shortens_the_pause_before_a_retry() {
 }
 
 #[test]
-fn a_pod_whose_own_endpoint_fails_waits_or_starts_by_its_mode_and_others_start() {
+fn a_pod_with_a_failing_endpoint_waits_or_starts_by_its_mode() {
     let mut life = Life::begin();
     for pod in 0..3 {
         life.does(Step::Bound(pod));
@@ -466,7 +466,7 @@ fn a_state_is_handed_over_with_its_changes_and_after_a_failure_whole() {
     let given = changed(&life).unwrap();
     assert_eq!(given.objects, [ObjectId::pod(&uid(1))].into());
     assert!(given.endpoints.is_empty());
-    // What changes in the meantime comes with the next state.
+    // Changes during the apply are in the next state.
     life.does(Step::Start(1, true, 1));
     life.does(Step::Unbound(0));
     life.does(Step::InForce);

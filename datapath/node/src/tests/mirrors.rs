@@ -49,7 +49,7 @@ fn answer(node: &mut Node, pod: LocalPod, failing: &[&str]) -> Answer {
     }
 }
 
-fn told(changes: Vec<Change>) -> Node {
+fn node_with(changes: Vec<Change>) -> Node {
     let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
     node.began("10.9.9.1:1".parse().unwrap(), &[1; 16], false);
     node.part(part(1, changes), Time(0));
@@ -59,7 +59,7 @@ fn told(changes: Vec<Change>) -> Node {
 #[test]
 fn a_static_pod_has_the_entry_of_its_mirror_pod() {
     let all = [vec![mirror("of the kubelet"), entry(1)], policy(1, &[0])].concat();
-    let mut node = told(all);
+    let mut node = node_with(all);
     let its = || local("of the kubelet", "kube-system", "dns-n1");
     assert_eq!(answer(&mut node, its(), &[]), Answer::Enforced);
     // The author of the object may write any UID: it belongs to no pod of another name.
@@ -75,7 +75,7 @@ fn a_static_pod_has_the_entry_of_its_mirror_pod() {
 
 #[test]
 fn a_failing_policy_of_the_mirror_pod_holds_the_static_pod() {
-    let mut node = told([vec![mirror("of the kubelet")], policy(1, &[0])].concat());
+    let mut node = node_with([vec![mirror("of the kubelet")], policy(1, &[0])].concat());
     let its = local("of the kubelet", "kube-system", "dns-n1");
     let Answer::Refused(why) = answer(&mut node, its, &["policy-1"]) else {
         panic!("it may start")
@@ -85,7 +85,7 @@ fn a_failing_policy_of_the_mirror_pod_holds_the_static_pod() {
 
 #[test]
 fn the_deletion_of_the_mirror_pod_does_not_end_the_static_pod() {
-    let mut node = told(vec![mirror("of the kubelet")]);
+    let mut node = node_with(vec![mirror("of the kubelet")]);
     let its = local("of the kubelet", "kube-system", "dns-n1");
     assert_eq!(answer(&mut node, its, &[]), Answer::Enforced);
     node.part(part(2, vec![removed(&ObjectId::pod("u-0"))]), Time(2_000));
@@ -94,7 +94,7 @@ fn the_deletion_of_the_mirror_pod_does_not_end_the_static_pod() {
 
 #[test]
 fn an_empty_uid_has_no_entry() {
-    let mut node = told(vec![mirror("")]);
+    let mut node = node_with(vec![mirror("")]);
     let nobody = local("", "kube-system", "dns-n1");
     let answered = answer(&mut node, nobody, &[]);
     assert!(matches!(answered, Answer::Refused(_)));

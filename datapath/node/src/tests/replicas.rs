@@ -81,7 +81,7 @@ fn the_newest_replica_that_is_behind_is_followed_after_half_a_minute() {
 }
 
 #[test]
-fn a_replica_is_left_when_it_is_no_longer_ready_and_others_are() {
+fn a_node_leaves_a_replica_that_is_no_longer_ready() {
     let mut replicas = Replicas::new("n");
     let at = *three().first().unwrap();
     assert!(!replicas.is_left_out(at), "no others are known");

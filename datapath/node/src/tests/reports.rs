@@ -88,7 +88,7 @@ impl Scenario {
     }
 }
 
-fn says(report: &ReportRequest) -> (bool, Vec<(&str, &str, bool)>) {
+fn realized_of(report: &ReportRequest) -> (bool, Vec<(&str, &str, bool)>) {
     let realized = report.realized.iter();
     (report.full, realized.map(|r| (r.uid.as_str(), r.error.as_str(), r.gone)).collect())
 }
@@ -108,20 +108,20 @@ fn failing_policies(desired: &Desired, failing: &Failing) -> Applied {
 fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
     let mut scenario = Scenario::new();
     scenario.send([policy(1, &[0]), policy(2, &[]), vec![entry(0)]].concat());
-    assert!(scenario.reports(&done()).is_empty(), "nobody takes reports");
+    assert!(scenario.reports(&done()).is_empty(), "no replica accepts reports");
     scenario.bookmark(10, "10.9.9.2:1");
     let report = scenario.one(&done());
-    assert_eq!(says(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
+    assert_eq!(realized_of(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
     scenario.send([policy(3, &[0]), vec![removed(&ObjectId::policy("policy-1"))]].concat());
     let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
     let report = scenario.one(&failing);
     let changes =
         vec![("policy-1", "", true), ("policy-2", "no room", false), ("policy-3", "", false)];
-    assert_eq!(says(&report), (false, changes));
+    assert_eq!(realized_of(&report), (false, changes));
     scenario.bookmark(10, "10.9.9.3:1");
     let report = scenario.one(&failing);
     assert_eq!(
-        says(&report),
+        realized_of(&report),
         (true, vec![("policy-2", "no room", false), ("policy-3", "", false)])
     );
 }

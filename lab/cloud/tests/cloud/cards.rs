@@ -210,7 +210,7 @@ fn a_trunk_carries_what_its_type_allows_and_only_some_types_have_one() {
 }
 
 #[test]
-fn when_the_trunk_goes_its_branches_stay_behind() {
+fn branches_outlive_their_trunk() {
     let mut world = World::of(quiet(), "c5.large");
     let trunk = trunk(&mut world);
     let branch = world.create("a");

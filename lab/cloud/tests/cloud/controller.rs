@@ -151,7 +151,7 @@ fn no_more_branches_than_the_type_allows() {
 }
 
 #[test]
-fn a_node_without_a_free_place_or_of_a_wrong_type_is_told_why() {
+fn a_refused_trunk_has_a_reason() {
     let mut play = Simulation::new("c5.large");
     play.world.attached(1);
     play.world.attached(2);
@@ -186,7 +186,7 @@ fn throttling_and_lost_replies_make_no_second_trunk_and_no_second_branch() {
 }
 
 #[test]
-fn nothing_is_left_of_a_node_that_goes() {
+fn a_terminated_node_leaves_no_trunk_and_no_branch() {
     let mut play = Simulation::new("c5.large");
     play.bind("web");
     play.pass(3);
@@ -205,7 +205,7 @@ fn nothing_is_left_of_a_node_that_goes() {
 }
 
 #[test]
-fn an_eni_config_says_where_the_trunk_is() {
+fn an_eni_config_sets_the_subnet_of_the_trunk() {
     let mut play = Simulation::new("c5.large");
     let groups = play.groups();
     let subnet = play.world.subnet("tiny");
@@ -221,7 +221,7 @@ fn an_eni_config_says_where_the_trunk_is() {
 
 /// The first one's branch is half made when another pod comes before it.
 #[test]
-fn a_branch_that_was_begun_is_finished_whoever_comes_and_goes_meanwhile() {
+fn a_started_branch_is_finished_while_pods_change() {
     let mut play = Simulation::new("c5.large");
     play.pass(3);
     let refused = Fault::Error {
@@ -269,7 +269,7 @@ fn wants_branch(uid: &str) -> ObservedPod {
 }
 
 #[test]
-fn the_cluster_is_told_what_it_lacks_and_a_pod_of_the_same_name_gets_a_branch_of_its_own() {
+fn missing_writes_are_repeated_and_a_pod_of_the_same_name_gets_its_own_branch() {
     let mut play = Simulation::new("c5.large");
     play.controller = ResourceController::default();
     let instances = BTreeMap::from([("node1".to_owned(), play.world.node.clone())]);

@@ -593,7 +593,7 @@ fn a_dry_run_checks_permission_and_does_nothing() {
 }
 
 #[test]
-fn an_instance_that_is_going_takes_no_eni() {
+fn a_stopping_instance_accepts_no_eni() {
     let mut spec = quiet();
     spec.timing.shutdown = config_model::Span::seconds(10);
     let mut world = World::of(spec, "c5.large");

@@ -98,7 +98,7 @@ fn a_bucket_can_be_replaced() {
 }
 
 #[test]
-fn an_error_comes_as_often_as_it_was_ordered_and_before_anything_is_done() {
+fn an_error_occurs_the_ordered_number_of_times_and_before_any_change() {
     let mut world = World::new();
     let error = Ec2Error::new("InternalError", "An internal error has occurred").with_status(500);
     let fault = Fault::Error {
@@ -138,7 +138,7 @@ fn a_lost_reply_is_lost_after_the_act_and_a_token_finds_what_was_made() {
 }
 
 #[test]
-fn latency_is_the_faults_while_it_is_set() {
+fn latency_lasts_as_long_as_the_fault() {
     let mut spec = quiet();
     spec.timing.mutate_latency = Span::millis(400);
     let mut world = World::of(spec, "c5.large");
@@ -158,7 +158,7 @@ fn latency_is_the_faults_while_it_is_set() {
 }
 
 #[test]
-fn an_attach_that_never_completes_goes_on_when_the_fault_is_cleared() {
+fn an_attach_that_hangs_completes_after_the_fault_is_cleared() {
     let mut spec = quiet();
     spec.timing.attach = Span::seconds(5);
     let mut world = World::of(spec, "c5.large");

@@ -264,7 +264,7 @@ fn one_bucket_of_an_action_is_shared_by_all_nodes() {
 }
 
 #[test]
-fn a_type_that_nobody_knows_has_limits_all_the_same() {
+fn an_unknown_type_still_has_limits() {
     let mut world = World::new();
     let subnet = world.subnet("a");
     let launch = Launch {

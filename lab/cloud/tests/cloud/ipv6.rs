@@ -213,7 +213,7 @@ fn without_ipv6_imds_has_none_of_its_keys() {
 }
 
 #[test]
-fn a_spec_must_make_sense() {
+fn an_inconsistent_spec_is_refused() {
     let made = |change: fn(&mut lab_cloud::CloudSpec)| {
         let mut spec = quiet().with_ipv6();
         change(&mut spec);

@@ -548,7 +548,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_the_laws_hold(
+    fn the_laws_hold_after_any_operation(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..60),
     ) {

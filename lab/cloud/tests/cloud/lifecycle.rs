@@ -38,7 +38,7 @@ fn keep_on_termination(world: &mut World, eni: &EniId, delete: bool) {
 }
 
 #[test]
-fn an_eni_is_pending_then_available_then_attaching_then_there() {
+fn an_eni_is_pending_then_available_then_attaching_then_attached() {
     let mut world = slow();
     let eni = world.create("a");
     assert_eq!(world.find(&eni).unwrap().status, EniStatus::Pending);
@@ -78,7 +78,7 @@ fn an_eni_is_pending_then_available_then_attaching_then_there() {
 }
 
 #[test]
-fn what_was_under_way_for_one_attachment_does_not_touch_the_next() {
+fn a_pending_change_of_one_attachment_does_not_affect_the_next() {
     let mut world = slow();
     let eni = world.attached(1);
     detach(&mut world, &eni, true).unwrap();
@@ -93,7 +93,7 @@ fn what_was_under_way_for_one_attachment_does_not_touch_the_next() {
 }
 
 #[test]
-fn assigning_tells_the_new_addresses_only_and_unassigning_frees_them() {
+fn assigning_returns_the_new_addresses_only_and_unassigning_frees_them() {
     let mut world = World::new();
     let eni = world.attached(1);
     let free = |world: &World| world.cloud.subnet_named("a").unwrap().available_ip_address_count;
@@ -213,7 +213,7 @@ fn stop_and_start_keep_enis_and_private_addresses() {
 }
 
 #[test]
-fn a_terminated_instance_takes_the_enis_with_it_that_it_was_told_to() {
+fn a_terminated_instance_deletes_the_enis_with_delete_on_termination() {
     let mut world = slow();
     let (kept, gone) = (world.attached(1), world.attached(2));
     keep_on_termination(&mut world, &gone, true);

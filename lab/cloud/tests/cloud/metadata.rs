@@ -87,7 +87,7 @@ fn directories_are_listed_as_ec2_lists_them() {
 }
 
 #[test]
-fn what_is_not_there_is_404() {
+fn a_missing_path_is_404() {
     let mut world = World::new();
     let mac = world.primary().mac;
     for path in [
@@ -115,7 +115,7 @@ fn what_is_not_there_is_404() {
 }
 
 #[test]
-fn an_interface_tells_all_that_a_cni_asks() {
+fn metadata_of_an_interface_has_all_keys_that_a_cni_reads() {
     let mut world = World::of(quiet(), "p4d.24xlarge");
     let eni = world.create("a");
     let mut attach = world.attach(&eni, 1);
@@ -216,7 +216,7 @@ fn tags_and_role_can_be_hidden() {
 }
 
 #[test]
-fn a_good_day_is_a_consistent_spec() {
+fn the_default_spec_is_consistent() {
     let mut world = World::of(CloudSpec::two_zones(), "c5.xlarge");
     world.pass(Span::seconds(10));
     assert!(at(&mut world, "mac").is_some());

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_by_the_packet_it_quotes() {
+    fn an_error_is_identified_by_the_packet_that_it_quotes() {
         let router = Ipv4Addr::new(10, 0, 1, 1);
         let mut error = Request::new(0, 0, 28).between(router, FROM).to_vec();
         error[IP_HEADER..].copy_from_slice(&[
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv6_error_is_told_by_the_packet_it_quotes() {
+    fn an_ipv6_error_is_identified_by_the_packet_that_it_quotes() {
         let (router, to) = ("fe80::1".parse().unwrap(), "2001:db8::9".parse::<Ipv6Addr>().unwrap());
         let mut error = vec![TOO_BIG_V6, 0, 0, 0, 0, 0, 5, 220];
         let mut header = [0; IPV6_HEADER];

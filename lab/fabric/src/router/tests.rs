@@ -55,7 +55,7 @@ fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Observed
 }
 
 #[test]
-fn every_step_from_wish_to_wish_converges_and_rests() {
+fn every_step_between_desired_states_converges_and_rests() {
     let (a, b) = (EniId::new("eni-a"), EniId::new("eni-b"));
     let wishes = [
         vec![(&a, eni("n1", 0, 10, &[11, 12]))],
@@ -79,7 +79,7 @@ fn every_step_from_wish_to_wish_converges_and_rests() {
 }
 
 #[test]
-fn an_eni_that_moves_to_another_node_is_plugged_anew() {
+fn an_eni_that_moves_to_another_node_is_plugged_again() {
     let id = EniId::new("eni-a");
     let (before, after) = (eni("n1", 1, 10, &[]), eni("n2", 1, 10, &[]));
     let mut seen = ObservedLinks::default();
@@ -90,7 +90,7 @@ fn an_eni_that_moves_to_another_node_is_plugged_anew() {
 }
 
 #[test]
-fn links_are_named_as_the_profile_says() {
+fn links_have_the_names_of_the_profile() {
     let names = |device, profile| link_names(&eni("n", device, 9, &[]), profile);
     let pair = |first: &str, last: &str| (first.to_owned(), last.to_owned());
     assert_eq!(names(0, NicProfile::EthN), pair("eth0", "eth0"));

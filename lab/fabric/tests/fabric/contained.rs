@@ -7,7 +7,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_contained_process_has_exactly_two_capabilities", exactly_two_capabilities),
     ("a_contained_process_writes_sysctls_at_the_named_path_alone", sysctls),
     ("a_contained_process_keeps_no_pods_namespace_alive", keeps_no_namespace),
-    ("a_program_that_does_not_exist_says_so", a_program_that_does_not_exist),
+    ("a_program_that_does_not_exist_is_named", a_program_that_does_not_exist),
 ];
 
 fn contained(lab: &TestLab, script: &str) -> (bool, String) {

@@ -13,7 +13,7 @@ use std::{
 pub(crate) const TESTS: &[Test] = &[
     ("a_primary_address_reaches_the_internet", a_primary_address_reaches_the_internet),
     ("a_secondary_address_does_not_and_is_counted", a_secondary_address_does_not),
-    ("a_full_packet_is_told_the_gateways_mtu", a_full_packet_is_told_the_gateways_mtu),
+    ("a_full_packet_gets_an_error_with_the_gateways_mtu", a_full_packet_gets_an_error_with_the_gateways_mtu),
     ("the_echo_service_lives_on_the_internets_host", the_echo_service),
 ];
 
@@ -42,7 +42,7 @@ fn a_secondary_address_does_not() {
     assert_eq!(counters.dropped(DropReason::SourceCheck), 0);
 }
 
-fn a_full_packet_is_told_the_gateways_mtu() {
+fn a_full_packet_gets_an_error_with_the_gateways_mtu() {
     let lab = TestLab::two_nodes();
     let refused = lab.echo_sized("a", "10.0.1.10", &INTERNET_HOST.to_string(), 9001);
     assert!(matches!(refused, Err(Reason::FragmentationNeeded { mtu: 1500, .. })), "{refused:?}");

@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_network_manager_adds_its_routes", a_network_manager_adds_its_routes),
     ("an_eni_moves_between_nodes", an_eni_moves_between_nodes),
     ("a_reboot_keeps_the_disk_and_nothing_else", a_reboot_keeps_the_disk),
-    ("what_was_done_before_a_step_failed_is_told", what_was_done_before_a_step_failed_is_told),
+    ("the_report_has_the_steps_before_a_failure", the_report_has_the_steps_before_a_failure),
     ("stop_start_and_terminate", stop_start_and_terminate),
     ("what_a_node_writes_stays_in_the_node", what_a_node_writes_stays_in_the_node),
     ("a_deleted_pods_processes_are_killed", a_deleted_pods_processes_are_killed),
@@ -119,7 +119,7 @@ fn shell_in(lab: &TestLab, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn what_was_done_before_a_step_failed_is_told() {
+fn the_report_has_the_steps_before_a_failure() {
     let mut lab = TestLab::empty();
     lab.want_node("a", NicProfile::EthN, "10.0.1.10");
     lab.want_node("b", NicProfile::EthN, "10.0.2.10");

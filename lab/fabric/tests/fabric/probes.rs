@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pods_on_two_nodes_and_four_enis_reach_each_other", pods_reach_each_other),
     ("a_missing_rule_is_named_as_the_cause", a_missing_rule_is_named),
     ("a_small_mtu_on_the_way_is_found", a_small_mtu_is_found),
-    ("a_full_house_is_probed", a_full_house_is_probed),
+    ("every_pair_of_many_pods_is_probed", every_pair_of_many_pods_is_probed),
 ];
 
 /// Two nodes of `enis` ENIs with `each` pods each, all wired.
@@ -102,7 +102,7 @@ fn a_small_mtu_is_found() {
     assert!(found, "{report:#?}");
 }
 
-fn a_full_house_is_probed() {
+fn every_pair_of_many_pods_is_probed() {
     let (lab, plan) = house(4, 11);
     let report = run(&lab, &plan);
     assert!(report.passed(), "{:#?}", report.failures.first());

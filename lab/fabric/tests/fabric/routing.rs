@@ -13,9 +13,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_spoofed_packet_is_dropped_and_counted", a_spoofed_packet_is_dropped_and_counted),
     ("without_the_check_any_source_passes", without_the_check_any_source_passes),
     ("an_address_follows_its_eni", an_address_follows_its_eni),
-    ("nobody_answers_for_an_address_of_nobody", nobody_answers_for_an_address_of_nobody),
+    ("an_unassigned_address_does_not_answer", an_unassigned_address_does_not_answer),
     ("applying_again_changes_nothing", applying_again_changes_nothing),
-    ("what_someone_broke_is_mended", what_someone_broke_is_mended),
+    ("a_broken_link_is_repaired", a_broken_link_is_repaired),
 ];
 
 fn two_subnets_reach_each_other() {
@@ -98,7 +98,7 @@ fn an_address_follows_its_eni() {
     lab.reaches("a", "10.0.1.10", "10.0.1.21", 9001);
 }
 
-fn nobody_answers_for_an_address_of_nobody() {
+fn an_unassigned_address_does_not_answer() {
     let lab = TestLab::two_nodes();
     assert_eq!(lab.echo("a", "10.0.1.10", "10.0.2.99"), Err(Reason::NoReply));
     lab.has_dropped(DropReason::NoSuchAddress, 1);
@@ -116,7 +116,7 @@ fn applying_again_changes_nothing() {
     assert_eq!(lab.apply(), Applied::default());
 }
 
-fn what_someone_broke_is_mended() {
+fn a_broken_link_is_repaired() {
     let mut lab = TestLab::two_nodes();
     crate::lab::ip_batch(&lab.node("a"), "link delete eth0\n");
     assert!(lab.echo("a", "10.0.1.10", "10.0.2.10").is_err());

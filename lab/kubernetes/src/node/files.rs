@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_says_where_it_is() {
+    fn a_node_has_labels_of_its_zone_and_region() {
         let labels = node().labels();
         assert!(labels.contains("topology.kubernetes.io/region=eu-west-1,"), "{labels}");
         assert!(labels.contains("topology.kubernetes.io/zone=eu-west-1a"), "{labels}");
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes_in_without_being_known() {
+    fn a_kubelet_refuses_anonymous_clients() {
         let kubelet: Value = serde_json::from_str(&node().kubelet()).unwrap();
         assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
         assert_eq!(kubelet["authorization"]["mode"], "Webhook");
     }
 
     #[test]
-    fn a_proxy_works_as_it_is_told_to_and_leaves_the_machines_table_alone() {
+    fn a_proxy_has_the_given_mode_and_keeps_the_machines_conntrack_table() {
         let proxy: Value = serde_json::from_str(&node().proxy()).unwrap();
         assert_eq!(proxy["mode"], "nftables");
         assert_eq!(proxy["conntrack"]["maxPerCore"], 0);

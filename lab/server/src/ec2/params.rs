@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_of_a_list_stand_in_the_order_of_their_numbers() {
+    fn members_of_a_list_are_in_the_order_of_their_numbers() {
         let mut params = Params::parse(b"InstanceId.10=j&InstanceId.2=b&InstanceId.1=a");
         assert_eq!(params.list("InstanceId"), ["a", "b", "j"]);
         params.finish().unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_is_reported_by_its_full_name() {
+    fn an_unknown_parameter_is_reported_by_its_full_name() {
         let mut params = Params::parse(b"Filter.1.Nmae=x");
         let filter = params.structs("Filter").remove(0);
         assert_eq!(filter.finish(), Err(ParamError::Unknown("Filter.1.Nmae".into())));

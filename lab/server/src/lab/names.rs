@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_leave_a_folder_is_no_name() {
+    fn a_name_cannot_contain_a_path() {
         assert!(check("node", "node1", 32).is_ok());
         for bad in ["", "..", "a/b", "A", "-a", "a;b=c", "a b"] {
             assert!(check("node", bad, 32).is_err(), "{bad}");

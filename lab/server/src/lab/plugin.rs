@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugins_error_is_told_with_code_and_details() {
+    fn a_plugins_error_has_code_and_details() {
         let object =
             json!({"cniVersion":"1.0.0","code":11,"msg":"try again","details":"no address"});
         assert_eq!(error_text(&object), "code 11: try again (no address)");

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bound_pods_that_ask_for_a_branch_and_have_not_ended_are_heard_of() {
+    fn only_bound_running_pods_that_request_a_branch_are_read() {
         let (limit, bound) = (json!({POD_ENI: "1"}), json!({"nodeName": "node1"}));
         let running = json!({"phase": "Running"});
         let (name, seen) = read(limit.clone(), running.clone(), bound.clone()).expect("heard of");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_its_label_and_the_resource() {
+    fn a_node_shows_its_label_and_the_resource() {
         let of = |labels: Value, status: Value| {
             let object = json!({"metadata": {"name": "n", "labels": labels}, "status": status});
             node(serde_json::from_value(object).expect("a node")).expect("a name").1

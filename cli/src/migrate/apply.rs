@@ -1,6 +1,6 @@
 //! Applies the steps. A power failure leaves each step either complete or undone.
 
-use super::look::{self, FOLDER, TABLE, lock_file, text};
+use super::observe::{self, FOLDER, TABLE, lock_file, text};
 use crate::args::Places;
 use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
@@ -17,26 +17,26 @@ use std::{
     path::Path,
 };
 
-pub(crate) struct Hands<'a> {
+pub(crate) struct Applier<'a> {
     places: &'a Places,
     /// The lock of ferrule-ipamd. While this process holds it, the daemon cannot start.
-    ours: Option<Flock<File>>,
+    daemon_lock: Option<Flock<File>>,
 }
 
-impl<'a> Hands<'a> {
+impl<'a> Applier<'a> {
     pub(crate) fn new(places: &'a Places) -> Self {
-        Self { places, ours: None }
+        Self { places, daemon_lock: None }
     }
 
     /// Returns true if this process holds the lock of ferrule-ipamd.
-    pub(crate) fn has_ours(&self) -> bool {
-        self.ours.is_some()
+    pub(crate) fn has_daemon_lock(&self) -> bool {
+        self.daemon_lock.is_some()
     }
 
     /// Keeps ferrule-ipamd from starting until this process exits.
-    pub(crate) fn take_ours(&mut self) -> Result<()> {
+    pub(crate) fn take_daemon_lock(&mut self) -> Result<()> {
         let path = lock_file(&self.places.state_dir);
-        if self.has_ours() || !path.exists() {
+        if self.has_daemon_lock() || !path.exists() {
             return Ok(());
         }
         let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
@@ -44,7 +44,7 @@ impl<'a> Hands<'a> {
         let lock = lock.map_err(|(_, errno)| {
             anyhow!(errno).context("cannot lock ferrule-ipamd's state: the daemon has started again; stop it and run this again")
         })?;
-        self.ours = Some(lock);
+        self.daemon_lock = Some(lock);
         Ok(())
     }
 
@@ -70,7 +70,7 @@ impl<'a> Hands<'a> {
             Step::RemoveConflist { name } => {
                 self.network(Op::Remove { place: Place::Networks, name: name.clone() })
             }
-            Step::Bury { key } => {
+            Step::AddTombstone { key } => {
                 let tombstone = Tombstone::new(key.clone(), None, Vec::new());
                 let bytes =
                     serde_json::to_vec(&tombstone).context("cannot encode the tombstone")?;
@@ -83,7 +83,7 @@ impl<'a> Hands<'a> {
             Step::RemoveTable => delete_nft_table(Family::V4, TABLE)
                 .map(drop)
                 .context("cannot delete Ferrule's nftables table"),
-            Step::ForgetOurs => self.forget(),
+            Step::DropFerruleCheckpoint => self.drop_checkpoint(),
             Step::Detach { programs } => detach(programs),
             Step::Unpin { names } => names.iter().try_for_each(|name| {
                 let pin = self.places.pins.join(name);
@@ -122,7 +122,7 @@ impl<'a> Hands<'a> {
     }
 
     /// A later takeover reads amazon-vpc-cni's configuration again.
-    fn forget(&self) -> Result<()> {
+    fn drop_checkpoint(&self) -> Result<()> {
         let state = &self.places.state_dir;
         let aside = format!("{FOLDER}{ASIDE}");
         match fs::remove_dir_all(state.join(&aside)) {
@@ -165,9 +165,9 @@ fn drop_rule(wanted: &str) -> Result<()> {
 
 /// Detaches these programs from their links if they are present. Other programs stay.
 fn detach(wanted: &[Program]) -> Result<()> {
-    let kernel = look::kernel().map_err(anyhow::Error::msg)?;
+    let kernel = observe::kernel().map_err(anyhow::Error::msg)?;
     let mut socket = Socket::open()?;
-    for (program, filter) in look::programs(&kernel)? {
+    for (program, filter) in observe::programs(&kernel)? {
         if wanted.contains(&program) {
             socket.delete_bpf_filter(&filter)?;
         }

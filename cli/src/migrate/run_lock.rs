@@ -14,11 +14,11 @@ use std::{
 };
 
 /// The lock. The kernel releases it when the process exits.
-pub(super) struct Alone {
+pub(super) struct RunLock {
     _lock: Flock<File>,
 }
 
-impl Alone {
+impl RunLock {
     /// Takes the lock.
     ///
     /// # Errors
@@ -33,20 +33,20 @@ impl Alone {
             opened.with_context(|| format!("cannot open {}; run this as root", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
-                let said = format!("ferrule migrate {verb}, process {}", process::id());
+                let owner = format!("ferrule migrate {verb}, process {}", process::id());
                 lock.set_len(0)
-                    .and_then(|()| lock.write_all(said.as_bytes()))
+                    .and_then(|()| lock.write_all(owner.as_bytes()))
                     .with_context(|| format!("cannot write {}", path.display()))?;
                 Ok(Self { _lock: lock })
             }
             Err((mut file, Errno::EWOULDBLOCK)) => {
-                let mut said = String::new();
+                let mut owner = String::new();
                 // The owner may not have written its name yet.
-                if file.read_to_string(&mut said).is_err() || said.is_empty() {
-                    "another ferrule migrate".clone_into(&mut said);
+                if file.read_to_string(&mut owner).is_err() || owner.is_empty() {
+                    "another ferrule migrate".clone_into(&mut owner);
                 }
                 bail!(
-                    "cannot lock {path}: {said} runs on this node; wait until it has stopped, or \
+                    "cannot lock {path}: {owner} runs on this node; wait until it has stopped, or \
                      stop it, and run this again",
                     path = path.display()
                 )
@@ -67,18 +67,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_is_told_who_is_there_and_goes_once_it_has_ended() {
+    fn a_second_call_names_the_owner_and_starts_after_its_end() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join("state");
-        let first = Alone::take(&state, "apply").unwrap();
+        let first = RunLock::take(&state, "apply").unwrap();
         for _ in 0..2 {
-            let said = Alone::take(&state, "rollback").err().unwrap().to_string();
+            let owner = RunLock::take(&state, "rollback").err().unwrap().to_string();
             let who = format!("migrate.lock: ferrule migrate apply, process {} ", process::id());
-            assert!(said.contains(&who), "{said}");
+            assert!(owner.contains(&who), "{owner}");
         }
         drop(first);
-        let _second = Alone::take(&state, "rollback").unwrap();
-        let said = Alone::take(&state, "apply").err().unwrap().to_string();
-        assert!(said.contains("migrate.lock: ferrule migrate rollback, process"), "{said}");
+        let _second = RunLock::take(&state, "rollback").unwrap();
+        let owner = RunLock::take(&state, "apply").err().unwrap().to_string();
+        assert!(owner.contains("migrate.lock: ferrule migrate rollback, process"), "{owner}");
     }
 }

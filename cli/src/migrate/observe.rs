@@ -5,12 +5,12 @@ use crate::{
     gather::{chain, imds},
 };
 use cli_migrate::{
-    Calls, Eni, File, Held, Kernel, LinkView, Looked, Observation, Ours, Policy, Program,
-    RouteView, RuleView, Theirs,
+    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
+    Program, RouteView, RuleView, VpcCni,
 };
 use config_model::{Migration, PodKey, PodName, TableId, Tombstone, registry};
 use ipamd_core::{
-    Checkpoint, HeldAddress, Record,
+    BlockSource, Checkpoint, HeldAddress, Record,
     frame::{self, Damage},
 };
 use nix::fcntl::{Flock, FlockArg};
@@ -27,26 +27,26 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Reads the input of the plan. `ours_is_held` means that this process holds the lock of ferrule-ipamd.
-pub(crate) fn observe(places: &Places, ours_is_held: bool) -> Observation {
+/// Reads the input of the plan. `has_daemon_lock` means that this process holds the lock of ferrule-ipamd.
+pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
     let state = &places.state_dir;
     let kernel = kernel();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Observation {
         conflists: files(&places.net_d, |_| true),
-        theirs: Theirs {
+        vpc_cni: VpcCni {
             serves: serves(&places.aws_node.join("ipamd.sock")),
             checkpoints: files(&places.aws_node, |name| {
                 name == "ipam.json" || (name.starts_with("ipam-nic-") && name.ends_with(".json"))
             }),
             policy: policy(places, &kernel),
         },
-        ours: Ours {
-            runs: !ours_is_held && is_locked(&lock_file(state)),
-            ready: says(&places.socket, HealthName::Ready).unwrap_or(false),
-            policy_agent: says(&places.socket, HealthName::PolicyAgent).unwrap_or(false),
-            held: held(&state.join(CHECKPOINT)),
-            buried: buried(&state.join(registry::TOMBSTONE_DIR)),
+        ferrule: Ferrule {
+            runs: !has_daemon_lock && is_locked(&lock_file(state)),
+            ready: health(&places.socket, HealthName::Ready).unwrap_or(false),
+            policy_agent: health(&places.socket, HealthName::PolicyAgent).unwrap_or(false),
+            assignments: assignments(&state.join(CHECKPOINT)),
+            tombstones: tombstones(&state.join(registry::TOMBSTONE_DIR)),
             table: table(),
         },
         calls: calls(&places.proc),
@@ -64,7 +64,7 @@ pub(crate) fn lock_file(state_dir: &Path) -> PathBuf {
 }
 
 /// Reads the files of a folder by name; empty if the folder does not exist.
-fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Looked<Vec<File>> {
+fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Observed<Vec<File>> {
     let failed = |err: &io::Error| chain(&format!("cannot list {}", folder.display()), err);
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -94,7 +94,7 @@ fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-fn policy(places: &Places, kernel: &Looked<Kernel>) -> Policy {
+fn policy(places: &Places, kernel: &Observed<Kernel>) -> Policy {
     let socket = places.aws_node.join("npa.sock");
     let links = kernel.as_ref().map_err(Clone::clone);
     Policy {
@@ -136,7 +136,7 @@ fn program(link: &str, filter: &BpfFilter) -> Program {
 }
 
 /// Lists the pins in the subfolders, with the subfolder's name.
-fn pins(folder: &Path) -> Looked<Vec<String>> {
+fn pins(folder: &Path) -> Observed<Vec<String>> {
     let mut found = Vec::new();
     for kind in PINNED {
         let folder = folder.join(kind);
@@ -157,11 +157,11 @@ fn pins(folder: &Path) -> Looked<Vec<String>> {
 
 /// Returns true if a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket.
 fn serves(socket: &Path) -> bool {
-    answers(socket) && says(socket, HealthName::Live).is_none()
+    answers(socket) && health(socket, HealthName::Live).is_none()
 }
 
 /// Returns the daemon's health from this socket; `None` if the socket does not exist.
-fn says(socket: &Path, name: HealthName) -> Option<bool> {
+fn health(socket: &Path, name: HealthName) -> Option<bool> {
     if !answers(socket) {
         return None;
     }
@@ -176,7 +176,7 @@ fn is_locked(path: &Path) -> bool {
 }
 
 /// Returns the assignments of the daemon's checkpoint; `None` if there is no checkpoint.
-fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
+fn assignments(path: &Path) -> Observed<Option<Vec<Assignment>>> {
     let mut tries = 0;
     let records = loop {
         let bytes = match fs::read(path) {
@@ -184,9 +184,9 @@ fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(err) => return Err(chain(&format!("cannot read {}", path.display()), &err)),
         };
-        let told = frame::decode(&bytes);
-        match told.damage {
-            None => break told.records,
+        let decoded = frame::decode(&bytes);
+        match decoded.damage {
+            None => break decoded.records,
             // The daemon may be writing at this moment.
             Some(Damage::TornTail { .. }) if tries < 5 => thread::sleep(LOOK_AGAIN),
             // A plan from an incomplete checkpoint would lose a pod.
@@ -194,7 +194,7 @@ fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
         }
         tries += 1;
     };
-    let mut found: BTreeMap<PodKey, Held> = BTreeMap::new();
+    let mut found: BTreeMap<PodKey, Assignment> = BTreeMap::new();
     for record in Checkpoint::replay(records).compact() {
         // The remaining records are cooling addresses and pending EC2 calls.
         let (key, pod, addresses) = if let Record::Confirmed { key, .. } = record {
@@ -203,9 +203,12 @@ fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
             }
             continue;
         } else if let Record::Reserved { key, pod, address, eni, card, device, more, .. } = record {
-            let first = HeldAddress { address: IpAddr::V4(address), eni, card, device };
+            let source = BlockSource::Eni(eni);
+            let first = HeldAddress { address: IpAddr::V4(address), source, card, device };
             (key, pod, std::iter::once(first).chain(more).collect())
-        } else if let Record::ReservedV6 { key, pod, addresses, .. } = record {
+        } else if let Record::ReservedV6 { key, pod, addresses, .. }
+        | Record::ReservedCidr { key, pod, addresses, .. } = record
+        {
             (key, pod, addresses)
         } else if let Record::ReservedBranch { key, pod, .. } = record {
             (key, pod, Vec::new())
@@ -214,7 +217,7 @@ fn held(path: &Path) -> Looked<Option<Vec<Held>>> {
         };
         let addresses: Vec<HeldAddress> = addresses;
         let addresses = addresses.iter().map(|it| (it.address, it.card, it.device)).collect();
-        let held = Held { key: key.clone(), pod: named(pod), addresses, confirmed: false };
+        let held = Assignment { key: key.clone(), pod: named(pod), addresses, confirmed: false };
         found.insert(key, held);
     }
     Ok(Some(found.into_values().collect()))
@@ -225,23 +228,23 @@ fn named(pod: PodName) -> Option<PodName> {
     Some(pod).filter(|pod| !pod.namespace.starts_with('('))
 }
 
-fn buried(folder: &Path) -> Looked<Vec<PodKey>> {
-    let told = files(folder, |name| name.ends_with(".json") && !name.starts_with('.'))?;
+fn tombstones(folder: &Path) -> Observed<Vec<PodKey>> {
+    let found = files(folder, |name| name.ends_with(".json") && !name.starts_with('.'))?;
     let read = |file: File| {
         let tombstone: Tombstone = serde_json::from_slice(&file.bytes?)
             .map_err(|err| chain(&format!("cannot read the tombstone {}", file.name), &err))?;
         Ok(tombstone.key)
     };
-    told.into_iter().map(read).collect()
+    found.into_iter().map(read).collect()
 }
 
-fn table() -> Looked<bool> {
+fn table() -> Observed<bool> {
     has_nft_table(Family::V4, TABLE)
         .map_err(|err| chain("cannot look up Ferrule's nftables table", &err))
 }
 
 /// Returns the plugin processes in this node's mount namespace or network namespace.
-fn calls(proc: &Path) -> Looked<Calls> {
+fn calls(proc: &Path) -> Observed<Calls> {
     let entries = fs::read_dir(proc)
         .map_err(|err| chain(&format!("cannot list {}", proc.display()), &err))?;
     let of_node = |process: &Path| {
@@ -254,8 +257,8 @@ fn calls(proc: &Path) -> Looked<Calls> {
     for process in entries.flatten().map(|entry| entry.path()) {
         let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
         let count = match name.trim_end() {
-            "aws-cni" => &mut calls.theirs,
-            "ferrule-cni" => &mut calls.ours,
+            "aws-cni" => &mut calls.vpc_cni,
+            "ferrule-cni" => &mut calls.ferrule,
             _ => continue,
         };
         *count += usize::from(of_node(&process));
@@ -263,7 +266,7 @@ fn calls(proc: &Path) -> Looked<Calls> {
     Ok(calls)
 }
 
-pub(crate) fn kernel() -> Looked<Kernel> {
+pub(crate) fn kernel() -> Observed<Kernel> {
     let seen = Socket::open()
         .and_then(|mut socket| socket.observe(With::Nothing))
         .map_err(|err| chain("cannot read links, rules and routes", &err))?;
@@ -297,11 +300,11 @@ pub(crate) fn text(rule: &Rule) -> String {
     }
 }
 
-fn enis(endpoint: &str) -> Looked<Vec<Eni>> {
+fn enis(endpoint: &str) -> Observed<Vec<Eni>> {
     imds::enis(endpoint)
 }
 
-fn journal(path: &Path) -> Looked<Option<Migration>> {
+fn journal(path: &Path) -> Observed<Option<Migration>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
