@@ -157,7 +157,7 @@ impl Metrics {
         self.policies.set(number(measures.policies));
         self.groups.set(number(measures.groups));
         self.streams.set(number(measures.streams));
-        self.owed.set(number(measures.owed));
+        self.owed.set(number(measures.pending));
         self.history.set(number(measures.history_bytes));
         for (kind, version) in reached {
             self.reached.with_label_values(&[kind.as_str()]).set(wide(*version));

@@ -1,29 +1,27 @@
-//! Policy state for each node, and its updates: the controller without its cluster and its network.
+//! Objects for each node, and their updates: the controller without its cluster and its network.
 //!
-//! [`Hub::apply`] applies an event of an object and marks the nodes that get pending objects from it.
-//! [`Hub::next_update`] returns the pending objects of one node. Content that several nodes need is encoded once.
+//! A [`Source`] owns objects with a span. [`Distributor::change`] applies a change of the source and marks the nodes
+//! that get pending objects from it. [`Distributor::next_update`] returns the pending objects of one node. Content that
+//! several nodes need is encoded once.
 //!
-//! A generation is a change of the cluster. A node receives whole generations and may skip some. An update
+//! A generation is a change of the sources. A node receives whole generations and may skip some. An update
 //! is the difference between the last generation that the node received and the newest one.
+//!
+//! [`PolicySource`] is the first source, and [`Hub`] is the distributor of a replica with all of its sources. The
+//! distributor does not depend on policy.
 
-mod announced;
-mod claims;
-mod encoded;
-mod history;
+mod distributor;
+mod encoded_objects;
 mod hub;
-mod mirrors;
-mod objects;
-mod outside;
-mod policies;
-mod policy_changes;
-mod queue;
-mod reached;
-mod refused;
-mod wholes;
+mod policy;
+mod source;
 
-pub use hub::{
-    AgentReport, Announce, Capabilities, ClientState, Handshake, Hub, Measures, PolicyReport,
-    Stream, Update,
+pub use distributor::{
+    AgentReport, ClientState, Distributor, Generation, Handshake, Pending, Stream, Update,
 };
-pub use policy_changes::{Needed, NeededBy, PolicyChange};
-pub use refused::AnnounceError;
+pub use encoded_objects::EncodedObjects;
+pub use hub::{Capabilities, Hub, Measures};
+pub use policy::{
+    Announce, AnnounceError, Needed, NeededBy, PolicyChange, PolicyReport, PolicySource,
+};
+pub use source::{Recipient, Source};

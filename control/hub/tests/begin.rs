@@ -100,7 +100,7 @@ fn a_policy_that_goes_while_the_first_lists_are_read_is_gone() {
     node(&mut hub, "n1");
     hub.loaded();
     assert_eq!(hub.measures().policies, 1);
-    let there = hub.policies_behind("", 1).into_iter().map(|look| look.told.uid);
+    let there = hub.policies_behind("", 1).into_iter().map(|look| look.policy.uid);
     assert_eq!(there.collect::<Vec<_>>(), ["2"]);
     let stream = compared(hub.open_stream("n1", &ClientState::default()));
     let told = hub.next_update(&stream).map(|told| told.changes.len());

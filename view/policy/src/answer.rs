@@ -121,19 +121,19 @@ impl All<'_> {
 }
 
 fn stream(look: &AgentReport, newest: u64) -> Stream {
-    let AgentReport { follows, told, holds, owed, .. } = *look;
-    Stream { follows, told, holds, newest, owed }
+    let AgentReport { follows, sent, acknowledged, pending, .. } = *look;
+    Stream { follows, told: sent, holds: acknowledged, newest, owed: pending }
 }
 
 fn policy(look: &PolicyReport) -> Policy {
-    let PolicyReport { told, state } = look;
+    let PolicyReport { policy, state } = look;
     let ids = |ids: &[GroupId]| ids.iter().map(ToString::to_string).collect();
     Policy {
-        metadata: Meta { name: told.uid.clone() },
-        policy: told.key.to_string(),
-        generation: told.generation,
+        metadata: Meta { name: policy.uid.clone() },
+        policy: policy.key.to_string(),
+        generation: policy.generation,
         tier: state.tier,
-        rules: told.rules.len(),
+        rules: policy.rules.len(),
         applied_to: ids(&state.uses.applied),
         peers: ids(&state.uses.address),
         span: state.span.iter().cloned().collect(),

@@ -99,7 +99,7 @@ impl Replica {
     /// Waits until all agents have acknowledged everything.
     pub(crate) fn hears_of_all(&self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
-        while self.office.with(|hub| hub.measures().owed) > 0 {
+        while self.office.with(|hub| hub.measures().pending) > 0 {
             ensure!(Instant::now() < until, "agents do not say that they hold everything");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -1,4 +1,4 @@
-//! Addresses that objects have and the index does not know: no agent's pod can have one of them.
+//! Addresses of objects that the index does not contain. An announcement of such an address is refused.
 
 use policy_objects::Named;
 use std::{
@@ -10,13 +10,13 @@ use std::{
 /// removes its claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// The object's UID, and its addresses; never none.
+    /// The object's UID, and its addresses, of which there is at least one.
     of: BTreeMap<Named, (String, Vec<IpAddr>)>,
     by: BTreeMap<IpAddr, BTreeSet<Named>>,
 }
 
 impl Claims {
-    /// An object is new or has changed: it has these addresses, and no others.
+    /// Sets the addresses of a new or changed object.
     pub(crate) fn put(&mut self, object: Named, uid: &str, addresses: &[IpAddr]) {
         self.remove(&object, "");
         if addresses.is_empty() {
@@ -29,7 +29,7 @@ impl Claims {
         self.of.insert(object, (uid.to_owned(), addresses));
     }
 
-    /// An object is gone; with a UID, if it is that one.
+    /// Removes an object. With a non-empty UID, only if the object has it.
     pub(crate) fn remove(&mut self, object: &Named, uid: &str) {
         if !self.of.get(object).is_some_and(|(its, _)| uid.is_empty() || its == uid) {
             return;

@@ -6,7 +6,7 @@ use policy_core::{
     index::{Expanded, GroupId, PolicyId, PolicyState},
 };
 
-/// A policy in the words of the nodes.
+/// Returns a policy in the form that nodes receive.
 pub(crate) fn model(
     policy: &Policy,
     generation: i64,
@@ -84,7 +84,7 @@ fn alike(expanded: &[Expanded], at: usize) -> Vec<model::NamespacePeers> {
     .collect()
 }
 
-/// The name that nodes have for it.
+/// Returns the identity of a policy in the form that nodes receive.
 pub(crate) fn uid_text(id: &PolicyId) -> String {
     match id {
         PolicyId::Uid(uid) => uid.clone(),

@@ -1,6 +1,6 @@
-//! Encoded whole address groups for nodes that lack them, and their digests for new streams.
+//! Whole encoded address groups for nodes that lack them, and their digests for new streams.
 //!
-//! A group is encoded on its first request. A change of a large group is put aside and costs one bucket at the next
+//! A group is encoded on its first request. A change of a large group is recorded and costs one bucket at the next
 //! request; a small group is encoded again.
 
 use control_wire::{
@@ -15,32 +15,31 @@ use std::{collections::BTreeMap, sync::Arc};
 /// Bound on the cached encoded groups, in bytes. Beyond it a group is encoded for each request.
 const KEPT_BYTES: usize = 64 << 20;
 /// Maximum number of changed members since the last request of a group; beyond it the group is encoded again.
-const NEWS: usize = 4_096;
+const MAX_CHANGES: usize = 4_096;
 
-/// A group as it is sent.
+/// A group in the encoding that nodes receive.
 #[derive(Clone, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct EncodedGroup {
     pub(crate) digest: Digest,
     pub(crate) entries: Arc<[Entry]>,
 }
 
-/// Cached groups.
 #[derive(Debug, Default)]
-pub(crate) struct Wholes {
-    few: BTreeMap<GroupId, Whole>,
-    many: BTreeMap<GroupId, Many>,
+pub(crate) struct GroupCache {
+    small: BTreeMap<GroupId, EncodedGroup>,
+    large: BTreeMap<GroupId, LargeGroup>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Many {
-    whole: Whole,
+struct LargeGroup {
+    encoded: EncodedGroup,
     /// The group without members.
     head: Part,
     buckets: Vec<Option<Part>>,
     members: usize,
     /// Members that changed since the last request.
-    news: BTreeMap<MemberKey, Option<Arc<Member>>>,
+    changes: BTreeMap<MemberKey, Option<Arc<Member>>>,
     holds: Option<Holds>,
 }
 
@@ -57,68 +56,67 @@ impl Part {
     }
 }
 
-impl Wholes {
-    /// A group changed.
+impl GroupCache {
     pub(crate) fn change(&mut self, delta: &GroupDelta) {
-        let Some(many) = self.many.get_mut(&delta.id) else { return self.forget(delta.id) };
-        // In the order in which the index has it: a member may come in place of another of its name.
-        many.news.extend(delta.removed.iter().map(|key| (key.clone(), None)));
+        let Some(large) = self.large.get_mut(&delta.id) else { return self.forget(delta.id) };
+        // Removals are first: a new member may have the key of a removed one.
+        large.changes.extend(delta.removed.iter().map(|key| (key.clone(), None)));
         let added = delta.added.iter().map(|member| (member.key(), Some(member.clone())));
-        many.news.extend(added);
+        large.changes.extend(added);
         if delta.holds.is_some() {
-            many.holds.clone_from(&delta.holds);
+            large.holds.clone_from(&delta.holds);
         }
-        if many.news.len() > NEWS.min(many.members) {
+        if large.changes.len() > MAX_CHANGES.min(large.members) {
             self.forget(delta.id);
         }
     }
 
-    /// A group is gone, or another.
+    /// Drops the encoding of a removed or replaced group.
     pub(crate) fn forget(&mut self, id: GroupId) {
-        let few = self.few.remove(&id);
-        let many = self.many.remove(&id).map(|many| many.whole);
-        self.bytes -= few.iter().chain(&many).map(Whole::bytes).sum::<usize>();
+        let small = self.small.remove(&id);
+        let large = self.large.remove(&id).map(|large| large.encoded);
+        self.bytes -= small.iter().chain(&large).map(EncodedGroup::bytes).sum::<usize>();
     }
 
-    /// A group as it is now.
+    /// Returns the current encoding of a group. `state` reads the group if it has to be encoded.
     pub(crate) fn get(
         &mut self,
         id: GroupId,
         state: impl FnOnce() -> Option<GroupState>,
-    ) -> Option<Whole> {
-        if let Some(whole) = self.few.get(&id) {
-            return Some(whole.clone());
+    ) -> Option<EncodedGroup> {
+        if let Some(encoded) = self.small.get(&id) {
+            return Some(encoded.clone());
         }
-        if let Some(many) = self.many.get_mut(&id) {
-            let before = many.whole.bytes();
-            if many.renew(id).is_some() {
-                let whole = many.whole.clone();
-                self.bytes = self.bytes - before + whole.bytes();
+        if let Some(large) = self.large.get_mut(&id) {
+            let before = large.encoded.bytes();
+            if large.refresh(id).is_some() {
+                let encoded = large.encoded.clone();
+                self.bytes = self.bytes - before + encoded.bytes();
                 if self.bytes > KEPT_BYTES {
                     self.forget(id);
                 }
-                return Some(whole);
+                return Some(encoded);
             }
             self.forget(id);
         }
         let state = state()?;
         if state.members.len() > FEW {
-            let many = Many::new(id, &state);
-            let whole = many.whole.clone();
-            if self.has_room(&whole) {
-                self.many.insert(id, many);
+            let large = LargeGroup::new(id, &state);
+            let encoded = large.encoded.clone();
+            if self.has_room(&encoded) {
+                self.large.insert(id, large);
             }
-            return Some(whole);
+            return Some(encoded);
         }
-        let whole = few(id, &state);
-        if self.has_room(&whole) {
-            self.few.insert(id, whole.clone());
+        let encoded = small(id, &state);
+        if self.has_room(&encoded) {
+            self.small.insert(id, encoded.clone());
         }
-        Some(whole)
+        Some(encoded)
     }
 
-    fn has_room(&mut self, whole: &Whole) -> bool {
-        let bytes = self.bytes + whole.bytes();
+    fn has_room(&mut self, encoded: &EncodedGroup) -> bool {
+        let bytes = self.bytes + encoded.bytes();
         let fits = bytes <= KEPT_BYTES;
         if fits {
             self.bytes = bytes;
@@ -127,13 +125,13 @@ impl Wholes {
     }
 }
 
-impl Whole {
+impl EncodedGroup {
     fn bytes(&self) -> usize {
         self.entries.iter().map(Entry::len).sum()
     }
 }
 
-impl Many {
+impl LargeGroup {
     fn new(id: GroupId, state: &GroupState) -> Self {
         let mut members = vec![Vec::new(); BUCKETS];
         for (key, member) in &state.members {
@@ -144,30 +142,30 @@ impl Many {
         };
         let head = head(id, &state.holds);
         let buckets: Vec<_> = members.into_iter().map(part).collect();
-        let (members, news) = (state.members.len(), BTreeMap::new());
-        let whole = put_together(&head, &buckets);
-        Self { whole, head, buckets, members, news, holds: None }
+        let (members, changes) = (state.members.len(), BTreeMap::new());
+        let encoded = assemble(&head, &buckets);
+        Self { encoded, head, buckets, members, changes, holds: None }
     }
 
-    /// Takes in what changed. `None`: it has few members now, or cannot be read.
-    fn renew(&mut self, id: GroupId) -> Option<()> {
-        if self.news.is_empty() && self.holds.is_none() {
+    /// Applies the recorded changes. `None` if the group has few members now or cannot be read.
+    fn refresh(&mut self, id: GroupId) -> Option<()> {
+        if self.changes.is_empty() && self.holds.is_none() {
             return Some(());
         }
         if let Some(holds) = self.holds.take() {
             self.head = head(id, &holds);
         }
         let mut by_bucket: BTreeMap<usize, Vec<_>> = BTreeMap::new();
-        for (key, member) in std::mem::take(&mut self.news) {
+        for (key, member) in std::mem::take(&mut self.changes) {
             by_bucket.entry(bucket_of(&key)).or_default().push((key, member));
         }
-        for (at, news) in by_bucket {
+        for (at, changes) in by_bucket {
             let part = self.buckets[at].as_ref();
             let was = part.map_or(Some(Vec::new()), |part| part.entry.added())?;
             self.members -= was.len();
             let mut members: BTreeMap<MemberKey, proto::Member> =
                 was.into_iter().filter_map(|member| Some((key(&member)?, member))).collect();
-            for (key, member) in news {
+            for (key, member) in changes {
                 match member {
                     Some(member) => drop(members.insert(key, sent_member(&member))),
                     None => drop(members.remove(&key)),
@@ -180,21 +178,21 @@ impl Many {
         if self.members <= FEW {
             return None;
         }
-        self.whole = put_together(&self.head, &self.buckets);
+        self.encoded = assemble(&self.head, &self.buckets);
         Some(())
     }
 }
 
-fn put_together(head: &Part, buckets: &[Option<Part>]) -> Whole {
+fn assemble(head: &Part, buckets: &[Option<Part>]) -> EncodedGroup {
     let digests = buckets.iter().map(|part| part.as_ref().map(|part| part.digest));
     let digest = digest_of_many(head.digest, digests);
     let parts = [head].into_iter().chain(buckets.iter().flatten());
-    Whole { digest, entries: parts.map(|part| part.entry.clone()).collect() }
+    EncodedGroup { digest, entries: parts.map(|part| part.entry.clone()).collect() }
 }
 
-fn few(id: GroupId, state: &GroupState) -> Whole {
+fn small(id: GroupId, state: &GroupState) -> EncodedGroup {
     let part = Part::new(&group(id, &state.holds, state.members.values()));
-    Whole { digest: part.digest, entries: [part.entry].into() }
+    EncodedGroup { digest: part.digest, entries: [part.entry].into() }
 }
 
 fn head(id: GroupId, holds: &Holds) -> Part {
@@ -216,7 +214,7 @@ fn key(member: &proto::Member) -> Option<MemberKey> {
     Some(MemberKey { namespace, name, uid })
 }
 
-/// A member in the words of the nodes.
+/// Returns a member in the form that nodes receive.
 pub(crate) fn sent_member(member: &Member) -> proto::Member {
     let (addresses, ports) = (member.addresses.clone(), member.ports.clone());
     encode::member(&member.key(), &model::Member { addresses, ports })

@@ -6,12 +6,13 @@
 //! of the pod or claims such an address for another object. After its end every replica has the content of the
 //! objects again.
 
-use super::Hub;
-use crate::{
-    announced::{OF_A_NODE, OF_A_POD, OF_ALL, Word},
+use super::{
+    PolicySource,
+    announced::{Announcement, OF_A_NODE, OF_A_POD, OF_ALL},
     outside::{Holder, Why, why},
     refused::AnnounceError,
 };
+use crate::distributor::Generation;
 use policy_core::index::{Event, KnownPod};
 use policy_objects::{Kind, MIRROR, Meta, Named, Pod, page::PodView};
 use std::{collections::BTreeSet, net::IpAddr};
@@ -25,7 +26,7 @@ pub struct Announce {
 }
 
 /// Content of a pod's object, owned or borrowed.
-struct Said<'a> {
+struct PodContent<'a> {
     namespace: &'a str,
     name: &'a str,
     uid: &'a str,
@@ -35,58 +36,53 @@ struct Said<'a> {
     mirror: Option<&'a str>,
 }
 
-impl Hub {
-    /// Adds the addresses that a node's agent announces for a pod of that node. They end if the pod's status has
-    /// others or another object claims them. [`tidy`](Self::tidy) also ends them if the status has not
-    /// come for a minute. A repeated announcement restarts that minute.
-    ///
-    /// # Errors
-    /// Returns the reason if the announcement is refused; nothing changes then. The caller retries if
-    /// [`AnnounceError::is_retryable`] is true, for example if the pod or its node is not known here yet.
-    pub fn announce(
+impl PolicySource {
+    pub(crate) fn announce(
         &mut self,
         node: &str,
-        said: &Announce,
+        announce: &Announce,
         now_ms: u64,
+        generation: &mut Generation<'_>,
     ) -> Result<(), AnnounceError> {
-        let said = &self.of_the_api(said);
-        let known = self.admitted(node, said)?;
-        let status = match self.announced.get(&said.pod).filter(|word| word.uid == said.uid) {
-            Some(word) => word.status.clone(),
-            None => known.addresses,
-        };
-        let new = self.free(&said.pod, &said.addresses, &status)?;
+        let announce = &self.with_api_uid(announce);
+        let known = self.admitted(node, announce)?;
+        let before = self
+            .announced
+            .get(&announce.pod)
+            .filter(|announcement| announcement.uid == announce.uid);
+        let status = before.map_or(known.addresses, |before| before.status.clone());
+        let new = self.free(&announce.pod, &announce.addresses, &status)?;
         if new.is_empty() {
             // The pod's status already has these addresses.
-            self.retract(&said.pod);
+            self.retract(&announce.pod, generation);
             return Ok(());
         }
-        self.has_room(node, &said.pod)?;
-        let (uid, node) = (said.uid.clone(), node.to_owned());
-        let word = Word { uid, node, addresses: new, status, at_ms: now_ms };
-        self.readdress(&said.pod, &word.uid, &word.all());
-        self.announced.put(said.pod.clone(), word);
+        self.has_room(node, &announce.pod)?;
+        let (uid, node) = (announce.uid.clone(), node.to_owned());
+        let announcement = Announcement { uid, node, addresses: new, status, at_ms: now_ms };
+        self.readdress(&announce.pod, &announcement.uid, &announcement.all(), generation);
+        self.announced.put(announce.pod.clone(), announcement);
         Ok(())
     }
 
-    /// A static pod by the UID of what stands for it in the API.
-    fn of_the_api(&self, said: &Announce) -> Announce {
-        let Named { namespace, name } = &said.pod;
+    /// Replaces the UID of a static pod by that of its mirror pod in the API.
+    fn with_api_uid(&self, announce: &Announce) -> Announce {
+        let Named { namespace, name } = &announce.pod;
         let known = self.index.known_pod(namespace, name).filter(|known| {
             let runtime = self.mirrors.runtime_uid(namespace, name, &known.uid);
-            runtime.is_some_and(|runtime| runtime == said.uid)
+            runtime.is_some_and(|runtime| runtime == announce.uid)
         });
-        let uid = known.map_or_else(|| said.uid.clone(), |known| known.uid);
-        Announce { uid, ..said.clone() }
+        let uid = known.map_or_else(|| announce.uid.clone(), |known| known.uid);
+        Announce { uid, ..announce.clone() }
     }
 
-    /// The pod, if it is the node's to speak of.
-    fn admitted(&self, node: &str, said: &Announce) -> Result<KnownPod, AnnounceError> {
-        let (pod, uid) = (said.pod.clone(), said.uid.clone());
-        if self.loading {
+    /// Returns the announced pod if the node may announce it.
+    fn admitted(&self, node: &str, announce: &Announce) -> Result<KnownPod, AnnounceError> {
+        let (pod, uid) = (announce.pod.clone(), announce.uid.clone());
+        if !self.is_loaded {
             return Err(AnnounceError::NotYet);
         }
-        match said.addresses.len() {
+        match announce.addresses.len() {
             1..=OF_A_POD => {}
             count => return Err(AnnounceError::Addresses { pod, count, most: OF_A_POD }),
         }
@@ -141,7 +137,7 @@ impl Hub {
     }
 
     fn has_room(&self, node: &str, pod: &Named) -> Result<(), AnnounceError> {
-        if self.announced.get(pod).is_some_and(|word| word.node == node) {
+        if self.announced.get(pod).is_some_and(|announcement| announcement.node == node) {
             return Ok(());
         }
         match (self.announced.of_node(node), self.announced.len()) {
@@ -156,148 +152,164 @@ impl Hub {
     }
 
     /// Ends announcements that no status has confirmed in time.
-    pub(super) fn lapse(&mut self, now_ms: u64) {
-        while let Some(pod) = self.announced.lapsed(now_ms) {
-            self.retract(&pod);
+    pub(super) fn expire_announcements(&mut self, now_ms: u64, generation: &mut Generation<'_>) {
+        while let Some(pod) = self.announced.expired(now_ms) {
+            self.retract(&pod, generation);
         }
     }
 
     /// Gives a pod the addresses of its object again.
-    fn retract(&mut self, pod: &Named) {
-        if let Some(word) = self.announced.remove(pod) {
-            self.readdress(pod, &word.uid, &word.status);
+    fn retract(&mut self, pod: &Named, generation: &mut Generation<'_>) {
+        if let Some(announcement) = self.announced.remove(pod) {
+            self.readdress(pod, &announcement.uid, &announcement.status, generation);
         }
     }
 
-    fn readdress(&mut self, pod: &Named, uid: &str, addresses: &[IpAddr]) {
+    fn readdress(
+        &mut self,
+        pod: &Named,
+        uid: &str,
+        addresses: &[IpAddr],
+        generation: &mut Generation<'_>,
+    ) {
         let deltas = self.index.readdress(pod, uid, addresses);
-        self.deltas(&deltas);
+        self.distribute(&deltas, generation);
     }
 
-    /// Takes in what happened to an object that is no policy, and what that makes of agents' word.
-    pub(super) fn object(&mut self, event: Event<'_>) {
+    /// Applies an event of an object that is no policy, and ends announcements that it contradicts.
+    pub(super) fn object(&mut self, event: Event<'_>, generation: &mut Generation<'_>) {
         match event {
-            Event::Pod(pod) => match self.of_pod(&Said::of(pod)) {
+            Event::Pod(pod) => match self.of_pod(&PodContent::owned(pod), generation) {
                 Some(addresses) => {
-                    self.indexed(Event::Pod(&Pod { addresses, ..pod.clone() }));
+                    self.indexed(Event::Pod(&Pod { addresses, ..pod.clone() }), generation);
                 }
-                None => self.indexed(event),
+                None => self.indexed(event, generation),
             },
-            Event::PodView(pod) => match self.of_pod(&Said::lent(pod)) {
+            Event::PodView(pod) => match self.of_pod(&PodContent::borrowed(pod), generation) {
                 Some(addresses) => {
-                    self.indexed(Event::PodView(&PodView { addresses, ..pod.clone() }));
+                    let pod = PodView { addresses, ..pod.clone() };
+                    self.indexed(Event::PodView(&pod), generation);
                 }
-                None => self.indexed(event),
+                None => self.indexed(event, generation),
             },
             Event::Node(node) => {
-                self.yield_to(&node.addresses, None);
-                self.indexed(event);
+                self.yield_to(&node.addresses, None, generation);
+                self.indexed(event, generation);
             }
             Event::Service(service) => {
                 if let Some(addresses) = service.cluster_ips.known() {
-                    self.yield_to(addresses, None);
+                    self.yield_to(addresses, None, generation);
                 }
-                self.yield_to(&service.outer_ips, None);
+                self.yield_to(&service.outer_ips, None, generation);
                 let Meta { namespace, name, uid, .. } = &service.meta;
-                self.outside.hear_service(namespace, name, uid, &service.outer_ips);
-                self.indexed(event);
+                self.outside.put_service(namespace, name, uid, &service.outer_ips);
+                self.indexed(event, generation);
             }
             Event::Gone { kind: Kind::Service, namespace, name, uid } => {
-                self.outside.service_gone(namespace, name, uid);
-                self.indexed(event);
+                self.outside.remove_service(namespace, name, uid);
+                self.indexed(event, generation);
             }
             Event::Gone { kind: Kind::Pod, namespace, name, uid } => {
-                self.indexed(event);
-                self.outside.gone(namespace, name, uid);
-                self.mirrors.gone(namespace, name, uid);
+                self.indexed(event, generation);
+                self.outside.remove(namespace, name, uid);
+                self.mirrors.remove(namespace, name, uid);
                 if self.announced.len() > 0 && self.index.known_pod(namespace, name).is_none() {
                     self.announced.remove(&named(namespace, name));
                 }
             }
             Event::Namespace(namespace) => {
-                self.indexed(event);
-                self.namespace_read(&namespace.meta.name);
+                self.indexed(event, generation);
+                self.namespace_read(&namespace.meta.name, generation);
             }
             Event::NamespaceView(namespace) => {
-                self.indexed(event);
-                self.namespace_read(&namespace.meta.name);
+                self.indexed(event, generation);
+                self.namespace_read(&namespace.meta.name, generation);
             }
             Event::Gone { kind: Kind::Namespace, name, .. } => {
-                self.indexed(event);
+                self.indexed(event, generation);
                 self.namespace_gone(name);
             }
             Event::Tier(_)
             | Event::Group(_)
             | Event::Policy(_)
             | Event::PolicyView(_)
-            | Event::Gone { .. } => self.indexed(event),
+            | Event::Gone { .. } => self.indexed(event, generation),
         }
     }
 
-    fn indexed(&mut self, event: Event<'_>) {
+    fn indexed(&mut self, event: Event<'_>, generation: &mut Generation<'_>) {
         let deltas = self.index.apply(event);
-        self.deltas(&deltas);
+        self.distribute(&deltas, generation);
     }
 
     /// Handles a new or changed pod object. Returns the pod's addresses with the announced ones if the announcement is
     /// still valid.
-    fn of_pod(&mut self, said: &Said<'_>) -> Option<Vec<IpAddr>> {
-        let Said { namespace, name, uid, node, why, addresses, mirror } = *said;
-        self.outside.hear((namespace, name, uid), why, addresses);
-        self.mirrors.hear((namespace, name, uid), mirror.filter(|_| why.is_none()));
+    fn of_pod(
+        &mut self,
+        content: &PodContent<'_>,
+        generation: &mut Generation<'_>,
+    ) -> Option<Vec<IpAddr>> {
+        let PodContent { namespace, name, uid, node, why, addresses, mirror } = *content;
+        self.outside.put((namespace, name, uid), why, addresses);
+        self.mirrors.put((namespace, name, uid), mirror.filter(|_| why.is_none()));
         if self.announced.len() == 0 {
             return None;
         }
         let pod = named(namespace, name);
         if why != Some(Why::Ended) {
-            self.yield_to(addresses, Some(&pod));
+            self.yield_to(addresses, Some(&pod), generation);
         }
-        let word = self.announced.get(&pod)?;
+        let announcement = self.announced.get(&pod)?;
         let status: BTreeSet<IpAddr> = addresses.iter().map(IpAddr::to_canonical).collect();
-        let is_news = !status.iter().eq(&word.status);
-        if why.is_some() || is_news || word.uid != uid || word.node != node {
+        let is_new = !status.iter().eq(&announcement.status);
+        if why.is_some() || is_new || announcement.uid != uid || announcement.node != node {
             self.announced.remove(&pod);
             return None;
         }
-        Some(word.all())
+        Some(announcement.all())
     }
 
     /// Ends announcements of addresses that an object claims.
-    fn yield_to(&mut self, addresses: &[IpAddr], own: Option<&Named>) {
+    fn yield_to(
+        &mut self,
+        addresses: &[IpAddr],
+        own: Option<&Named>,
+        generation: &mut Generation<'_>,
+    ) {
         if self.announced.len() == 0 {
             return;
         }
         for address in addresses.iter().map(IpAddr::to_canonical) {
             let other = self.announced.of(address).filter(|pod| Some(*pod) != own).cloned();
-            let Some((pod, mut word)) = other.and_then(|pod| {
-                let word = self.announced.remove(&pod)?;
-                Some((pod, word))
+            let Some((pod, mut announcement)) = other.and_then(|pod| {
+                let announcement = self.announced.remove(&pod)?;
+                Some((pod, announcement))
             }) else {
                 continue;
             };
-            word.addresses.retain(|announced| *announced != address);
-            self.readdress(&pod, &word.uid, &word.all());
-            if !word.addresses.is_empty() {
-                self.announced.put(pod, word);
+            announcement.addresses.retain(|announced| *announced != address);
+            self.readdress(&pod, &announcement.uid, &announcement.all(), generation);
+            if !announcement.addresses.is_empty() {
+                self.announced.put(pod, announcement);
             }
         }
     }
 }
 
-impl<'a> Said<'a> {
-    fn of(pod: &'a Pod) -> Self {
+impl<'a> PodContent<'a> {
+    fn owned(pod: &'a Pod) -> Self {
         let Pod { meta: Meta { namespace, name, uid, .. }, node, addresses, .. } = pod;
         let why = why(pod.host_network, pod.phase);
         let mirror = pod.meta.annotations.get(MIRROR).map(String::as_str);
-        Said { namespace, name, uid, node, why, addresses, mirror }
+        PodContent { namespace, name, uid, node, why, addresses, mirror }
     }
 
-    fn lent(pod: &'a PodView<'_>) -> Self {
+    fn borrowed(pod: &'a PodView<'_>) -> Self {
         let why = why(pod.host_network, pod.phase);
         let (namespace, name) = (&*pod.meta.namespace, &*pod.meta.name);
         let (uid, node) = (&*pod.meta.uid, &*pod.node);
         let mirror = pod.mirror.as_deref();
-        Said { namespace, name, uid, node, why, addresses: &pod.addresses, mirror }
+        PodContent { namespace, name, uid, node, why, addresses: &pod.addresses, mirror }
     }
 }
 

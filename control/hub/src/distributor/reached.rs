@@ -3,61 +3,61 @@
 use control_wire::Positions;
 use std::collections::BTreeMap;
 
-/// Read positions and receiver of reports, with the content of every bookmark about them.
+/// Read positions and receiver of reports.
 #[derive(Debug, Default)]
 pub(crate) struct Reached {
     kinds: BTreeMap<String, u64>,
     reports_to: String,
-    said: Positions,
+    /// The encoding of both, which all bookmarks share.
+    positions: Positions,
 }
 
 impl Reached {
-    /// The resource version up to which each kind was read.
+    /// Returns the resource version up to which each kind was read.
     pub(crate) fn kinds(&self) -> &BTreeMap<String, u64> {
         &self.kinds
     }
 
-    /// Address and port of the replica that takes reports; empty if there is none.
+    /// Returns the address and port of the replica that takes reports; empty if there is none.
     pub(crate) fn reports_to(&self) -> &str {
         &self.reports_to
     }
 
-    /// Returns the positions that bookmarks contain.
-    pub(crate) fn said(&self) -> Positions {
-        self.said.clone()
+    pub(crate) fn positions(&self) -> Positions {
+        self.positions.clone()
     }
 
-    /// A kind was read up to there.
+    /// Records that a kind was read up to a version, if that is more than before.
     pub(crate) fn raise(&mut self, kind: &str, version: u64) {
         if self.kinds.get(kind).is_none_or(|reached| *reached < version) {
             self.set(kind, version);
         }
     }
 
-    /// A kind was read up to there and no further.
+    /// Records that a kind was read up to a version and no further.
     pub(crate) fn set(&mut self, kind: &str, version: u64) {
         self.kinds.insert(kind.to_owned(), version);
-        self.say();
+        self.encode();
     }
 
     /// Drops the position of a kind that is no longer read.
     pub(crate) fn forget(&mut self, kind: &str) {
         self.kinds.remove(kind);
-        self.say();
+        self.encode();
     }
 
-    /// Another takes the reports. Returns whether it is another.
+    /// Sets the receiver of reports. Returns whether it has changed.
     pub(crate) fn report_to(&mut self, at: &str) -> bool {
-        let is_another = self.reports_to != at;
-        if is_another {
+        let is_changed = self.reports_to != at;
+        if is_changed {
             at.clone_into(&mut self.reports_to);
-            self.say();
+            self.encode();
         }
-        is_another
+        is_changed
     }
 
-    fn say(&mut self) {
+    fn encode(&mut self) {
         let kinds = self.kinds.iter().map(|(kind, version)| (kind.as_str(), *version));
-        self.said = Positions::new(kinds, &self.reports_to);
+        self.positions = Positions::new(kinds, &self.reports_to);
     }
 }

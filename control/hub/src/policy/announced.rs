@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Lifetime of an unconfirmed announcement, in milliseconds.
-pub(crate) const STANDS_MS: u64 = 60_000;
+pub(crate) const LIFETIME_MS: u64 = 60_000;
 /// Maximum number of announced addresses of one pod: two families on two interfaces.
 pub(crate) const OF_A_POD: usize = 4;
 /// Maximum number of unconfirmed pods of one node.
@@ -17,7 +17,7 @@ pub(crate) const OF_ALL: usize = 65_536;
 
 /// Announcement of one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct Announcement {
     pub(crate) uid: String,
     /// Node of the agent that sent the announcement.
     pub(crate) node: String,
@@ -29,7 +29,7 @@ pub(crate) struct Word {
     pub(crate) at_ms: u64,
 }
 
-impl Word {
+impl Announcement {
     /// Returns the pod's current addresses, announced ones included.
     pub(crate) fn all(&self) -> Vec<IpAddr> {
         let all = self.status.iter().chain(&self.addresses).copied();
@@ -40,7 +40,7 @@ impl Word {
 /// Valid announcements of all agents.
 #[derive(Debug, Default)]
 pub(crate) struct Announced {
-    pods: BTreeMap<Named, Word>,
+    pods: BTreeMap<Named, Announcement>,
     by_address: BTreeMap<IpAddr, Named>,
     by_age: BTreeSet<(u64, Named)>,
     nodes: BTreeMap<String, usize>,
@@ -51,7 +51,7 @@ impl Announced {
         self.pods.len()
     }
 
-    pub(crate) fn get(&self, pod: &Named) -> Option<&Word> {
+    pub(crate) fn get(&self, pod: &Named) -> Option<&Announcement> {
         self.pods.get(pod)
     }
 
@@ -66,34 +66,34 @@ impl Announced {
     }
 
     /// Replaces the pod's previous announcement.
-    pub(crate) fn put(&mut self, pod: Named, word: Word) {
+    pub(crate) fn put(&mut self, pod: Named, announcement: Announcement) {
         self.remove(&pod);
-        for address in &word.addresses {
+        for address in &announcement.addresses {
             self.by_address.insert(*address, pod.clone());
         }
-        self.by_age.insert((word.at_ms, pod.clone()));
-        *self.nodes.entry(word.node.clone()).or_default() += 1;
-        self.pods.insert(pod, word);
+        self.by_age.insert((announcement.at_ms, pod.clone()));
+        *self.nodes.entry(announcement.node.clone()).or_default() += 1;
+        self.pods.insert(pod, announcement);
     }
 
-    pub(crate) fn remove(&mut self, pod: &Named) -> Option<Word> {
-        let word = self.pods.remove(pod)?;
-        for address in &word.addresses {
+    pub(crate) fn remove(&mut self, pod: &Named) -> Option<Announcement> {
+        let announcement = self.pods.remove(pod)?;
+        for address in &announcement.addresses {
             self.by_address.remove(address);
         }
-        self.by_age.remove(&(word.at_ms, pod.clone()));
-        if let Some(count) = self.nodes.get_mut(&word.node) {
+        self.by_age.remove(&(announcement.at_ms, pod.clone()));
+        if let Some(count) = self.nodes.get_mut(&announcement.node) {
             *count -= 1;
             if *count == 0 {
-                self.nodes.remove(&word.node);
+                self.nodes.remove(&announcement.node);
             }
         }
-        Some(word)
+        Some(announcement)
     }
 
-    /// A pod of which word has stood for long enough.
-    pub(crate) fn lapsed(&self, now_ms: u64) -> Option<Named> {
+    /// Returns a pod whose announcement has expired.
+    pub(crate) fn expired(&self, now_ms: u64) -> Option<Named> {
         let (at_ms, pod) = self.by_age.first()?;
-        (now_ms.saturating_sub(*at_ms) >= STANDS_MS).then(|| pod.clone())
+        (now_ms.saturating_sub(*at_ms) >= LIFETIME_MS).then(|| pod.clone())
     }
 }

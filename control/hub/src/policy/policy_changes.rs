@@ -16,12 +16,11 @@ pub struct PolicyChange {
     pub now: Option<Needed>,
 }
 
-/// A policy, and who needs it.
+/// A policy, and the nodes that need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// Of its spec.
+    /// The generation of its spec.
     pub generation: i64,
-    /// By whom.
     pub by: NeededBy,
 }
 
@@ -34,7 +33,7 @@ pub enum NeededBy {
     Moved(BTreeMap<String, bool>),
 }
 
-/// Policies of which there is something to be asked.
+/// Policies that changed since the last call.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyChanges {
     /// `None` if changes are not collected.
@@ -49,7 +48,7 @@ pub(crate) struct Mark {
 }
 
 impl PolicyChanges {
-    /// Somebody asks from now on: of all of these, first.
+    /// Starts to collect changes. All existing policies are the first ones.
     pub(crate) fn begin(&mut self, all: impl IntoIterator<Item = (String, PolicyKey)>) {
         let all = all.into_iter().map(|(uid, key)| (uid, Mark { key, moves: None }));
         self.marks = Some(all.collect());
@@ -59,7 +58,7 @@ impl PolicyChanges {
         self.marks = None;
     }
 
-    pub(crate) fn are_asked_for(&self) -> bool {
+    pub(crate) fn are_collected(&self) -> bool {
         self.marks.is_some()
     }
 
@@ -70,7 +69,7 @@ impl PolicyChanges {
         }
     }
 
-    /// A policy has changed or is gone, or nodes have come and gone.
+    /// Marks a policy that has changed or is gone, or whose nodes have moved.
     pub(crate) fn moved(
         &mut self,
         uid: &str,

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-/// By namespace and name: the UID of the API's object, and the one that the kubelet gave the pod.
+/// Mirror pods by namespace and name.
 #[derive(Debug, Default)]
 pub(crate) struct Mirrors {
+    /// The UID of the API's object, and the kubelet's UID of the pod.
     pods: BTreeMap<String, BTreeMap<String, (String, String)>>,
 }
 
 impl Mirrors {
-    /// A pod is new or has changed.
-    pub(crate) fn hear(
+    /// Records a new or changed pod; `runtime` is the kubelet's UID if the pod is a mirror pod.
+    pub(crate) fn put(
         &mut self,
         (namespace, name, uid): (&str, &str, &str),
         runtime: Option<&str>,
@@ -20,12 +21,12 @@ impl Mirrors {
                 let pods = self.pods.entry(namespace.to_owned()).or_default();
                 pods.insert(name.to_owned(), (uid.to_owned(), runtime.to_owned()));
             }
-            None => self.gone(namespace, name, ""),
+            None => self.remove(namespace, name, ""),
         }
     }
 
-    /// A pod is gone; with a UID, if it is that one.
-    pub(crate) fn gone(&mut self, namespace: &str, name: &str, uid: &str) {
+    /// Removes a pod. With a non-empty UID, only if the pod has it.
+    pub(crate) fn remove(&mut self, namespace: &str, name: &str, uid: &str) {
         let Some(pods) = self.pods.get_mut(namespace) else { return };
         if pods.get(name).is_some_and(|(found, _)| uid.is_empty() || found == uid) {
             pods.remove(name);
@@ -35,7 +36,7 @@ impl Mirrors {
         }
     }
 
-    /// By which UID the node knows a pod, if that is another than the API's.
+    /// Returns the kubelet's UID of a mirror pod; `None` for other pods.
     pub(crate) fn runtime_uid(&self, namespace: &str, name: &str, uid: &str) -> Option<&str> {
         let (found, runtime) = self.pods.get(namespace)?.get(name)?;
         (found == uid).then_some(runtime)

@@ -1,7 +1,7 @@
 //! Pods and addresses that the index does not contain, as no policy applies to them. An agent that announces such
 //! a pod receives the reason. Such addresses still count as in use.
 
-use crate::claims::Claims;
+use super::claims::Claims;
 use policy_objects::{Named, Phase};
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -16,9 +16,10 @@ pub(crate) enum Why {
     Ended,
 }
 
-/// By namespace and name: why, and the UID.
+/// Pods and Services outside the index.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
+    /// By namespace and name: the reason, and the UID.
     pods: BTreeMap<String, BTreeMap<String, (Why, String)>>,
     ended: usize,
     hosts: Claims,
@@ -44,13 +45,13 @@ pub(crate) fn why(host_network: bool, phase: Phase) -> Option<Why> {
 
 impl Outside {
     /// Records a new or changed pod. An ended pod no longer has an address.
-    pub(crate) fn hear(
+    pub(crate) fn put(
         &mut self,
         (namespace, name, uid): (&str, &str, &str),
         why: Option<Why>,
         addresses: &[IpAddr],
     ) {
-        self.gone(namespace, name, "");
+        self.remove(namespace, name, "");
         match why {
             Some(Why::HostNetwork) => self.hosts.put(named(namespace, name), uid, addresses),
             Some(Why::Ended) if self.ended < ENDED => self.ended += 1,
@@ -60,8 +61,8 @@ impl Outside {
         names.extend(why.map(|why| (name.to_owned(), (why, uid.to_owned()))));
     }
 
-    /// A pod is gone; with a UID, if it is that one.
-    pub(crate) fn gone(&mut self, namespace: &str, name: &str, uid: &str) {
+    /// Removes a pod. With a non-empty UID, only if the pod has it.
+    pub(crate) fn remove(&mut self, namespace: &str, name: &str, uid: &str) {
         let Some(names) = self.pods.get_mut(namespace) else { return };
         let is = |(_, found): &(Why, String)| uid.is_empty() || found == uid;
         if names.get(name).is_some_and(is) {
@@ -82,13 +83,12 @@ impl Outside {
         (found == uid).then_some(*why)
     }
 
-    /// A Service is new or has changed.
-    pub(crate) fn hear_service(&mut self, namespace: &str, name: &str, uid: &str, at: &[IpAddr]) {
+    pub(crate) fn put_service(&mut self, namespace: &str, name: &str, uid: &str, at: &[IpAddr]) {
         self.services.put(named(namespace, name), uid, at);
     }
 
-    /// A Service is gone; with a UID, if it is that one.
-    pub(crate) fn service_gone(&mut self, namespace: &str, name: &str, uid: &str) {
+    /// Removes a Service. With a non-empty UID, only if the Service has it.
+    pub(crate) fn remove_service(&mut self, namespace: &str, name: &str, uid: &str) {
         self.services.remove(&named(namespace, name), uid);
     }
 

@@ -1,6 +1,6 @@
 //! Encoded policies, one encoding for each set of match features that agents have.
 
-use crate::policies::model;
+use super::model::model;
 use control_wire::{Entry, Features, entry, proto};
 use policy_core::{Policy, Rule, index::PolicyState};
 use std::{collections::BTreeMap, sync::Arc};
