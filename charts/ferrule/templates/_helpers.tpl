@@ -1,8 +1,8 @@
-{{/* On one cluster objects of the two would take each other's names and pods. */}}
+{{/* In one cluster, objects with the name aws-node would collide with those of amazon-vpc-cni. */}}
 {{- define "ferrule.name" -}}
 {{- range list "nameOverride" "fullnameOverride" -}}
 {{- if eq (toString (get $.Values .)) "aws-node" -}}
-{{- fail (printf "%s=aws-node is the name of amazon-vpc-cni's own objects, which may be on this cluster as well: leave it out" .) -}}
+{{- fail (printf "%s=aws-node is the name of amazon-vpc-cni's own objects, which may exist in this cluster: remove the value" .) -}}
 {{- end -}}
 {{- end -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
@@ -27,9 +27,9 @@
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "ferrule.fullname" .) .Values.serviceAccount.name -}}
 {{- else -}}
-{{- $account := required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- $account := required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name -}}
 {{- if and (eq $account "aws-node") .Values.nodeScope.create -}}
-{{- fail "serviceAccount.name=aws-node is amazon-vpc-cni's account: nodeScope.create would hold what amazon-vpc-cni's own pods write; name an account of Ferrule's, or set nodeScope.create=false" -}}
+{{- fail "serviceAccount.name=aws-node is the account of amazon-vpc-cni: nodeScope.create would limit the writes of amazon-vpc-cni's pods; set another account, or nodeScope.create=false" -}}
 {{- end -}}
 {{- $account -}}
 {{- end -}}
@@ -52,18 +52,18 @@ app.kubernetes.io/name: {{ include "ferrule.name" . | trunc 52 | trimSuffix "-" 
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* As amazon-vpc-cni names its image: override, or a repository of one's own, or a registry of ECR. */}}
+{{/* The image's name, with the values of amazon-vpc-cni: override, or another repository, or a registry of ECR. */}}
 {{- define "ferrule.image" -}}
 {{- $image := .Values.image -}}
 {{- $tag := default .Chart.AppVersion $image.tag -}}
 {{- $account := include "ferrule.text" (default "" $image.account) -}}
-{{- /* Values that were carried over from amazon-vpc-cni would have every node wait for an image that is not there. */ -}}
+{{- /* With values copied from amazon-vpc-cni every node would wait for an image that does not exist. */ -}}
 {{- if has $account (list "602401143452" "151742754352" "013241004608" "961992271922") -}}
-{{- fail (printf "image.account=%s is where AWS keeps amazon-vpc-cni, and not Ferrule: name the account or the repository of your own that has its image" $account) -}}
+{{- fail (printf "image.account=%s is the account where AWS publishes amazon-vpc-cni, not Ferrule: set the account or the repository that has your image of Ferrule" $account) -}}
 {{- end -}}
 {{- range list "override" "overrideRepository" -}}
 {{- if contains "amazon-k8s-cni" (toString (get $image .)) -}}
-{{- fail (printf "image.%s=%s is the image of amazon-vpc-cni: name that of Ferrule" . (get $image .)) -}}
+{{- fail (printf "image.%s=%s is the image of amazon-vpc-cni: set the image of Ferrule" . (get $image .)) -}}
 {{- end -}}
 {{- end -}}
 {{- if $image.override -}}
@@ -78,7 +78,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* Whether network policy is held on nodes; a text that is empty for no. */}}
+{{/* "true" if nodes receive network policy, else empty. */}}
 {{- define "ferrule.policy" -}}
 {{- if and (eq (toString .Values.enableNetworkPolicy) "true") .Values.nodeAgent.enabled -}}true{{- end -}}
 {{- end -}}
@@ -92,14 +92,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end -}}
 
-{{/* A port is that port of every address, as amazon-vpc-cni's chart has it. */}}
+{{/* A port alone means all addresses, as in amazon-vpc-cni's chart. */}}
 {{- define "ferrule.bind" -}}
 {{- $at := include "ferrule.text" . -}}
 {{- if not (contains ":" $at) -}}:{{- end -}}
 {{ $at }}
 {{- end -}}
 
-{{/* The environment that is given: `init.env`, and `env` over it. As JSON; `merge` would hold `false` to be nothing. */}}
+{{/* The user's environment as JSON: `init.env`, overridden by `env`. `merge` would drop the value `false`. */}}
 {{- define "ferrule.given" -}}
 {{- $given := deepCopy .Values.env -}}
 {{- range $name, $value := .Values.init.env -}}
@@ -108,8 +108,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toJson $given -}}
 {{- end -}}
 
-{{/* NETWORK_POLICY_ENFORCING_MODE as the daemons get it, if they do. Without an agent amazon-vpc-cni does not look at it; with
-one its default is `standard`, and that of Ferrule's daemons is not. */}}
+{{/* NETWORK_POLICY_ENFORCING_MODE for the daemons, or empty. Without an agent amazon-vpc-cni ignores it. With an agent its
+default is `standard`; the daemons have no such default. */}}
 {{- define "ferrule.policyMode" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $mode := toString (default "" $given.NETWORK_POLICY_ENFORCING_MODE) -}}
@@ -119,13 +119,13 @@ one its default is `standard`, and that of Ferrule's daemons is not. */}}
 {{- $mode -}}
 {{- else if .Values.nodeAgent.enabled -}}
 {{- if eq (lower $mode) "strict" -}}
-{{- fail "env.NETWORK_POLICY_ENFORCING_MODE=strict: nobody holds network policies, so pods would start open instead of closed; set enableNetworkPolicy, or env.FERRULE_POLICY_AGENT where aws-network-policy-agent runs, or leave the mode out" -}}
+{{- fail "env.NETWORK_POLICY_ENFORCING_MODE=strict: no agent receives network policies, so pods would start open instead of closed; set enableNetworkPolicy, or env.FERRULE_POLICY_AGENT if aws-network-policy-agent runs, or remove the mode" -}}
 {{- end -}}
 {{- $mode -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The environment, which all containers on a node share: `init.env`, and `env` over it. */}}
+{{/* The environment of all containers of a node: `init.env`, overridden by `env`. */}}
 {{- define "ferrule.env" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $mode := include "ferrule.policyMode" . -}}
@@ -175,24 +175,24 @@ one its default is `standard`, and that of Ferrule's daemons is not. */}}
 {{- end }}
 {{- end -}}
 
-{{/* DISABLE_POD_V6 of amazon-vpc-cni chains the plugin `tuning`; so does this, unless plugins are named. */}}
+{{/* DISABLE_POD_V6 chains the plugin `tuning`, as in amazon-vpc-cni. It conflicts with a list of plugins. */}}
 {{- define "ferrule.podsWithoutIPv6" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- if eq (toString $given.DISABLE_POD_V6 | lower) "true" -}}
 {{- if $given.FERRULE_CHAINED_PLUGINS -}}
-{{- fail "env.DISABLE_POD_V6 and env.FERRULE_CHAINED_PLUGINS: name the plugin tuning among the latter instead" -}}
+{{- fail "env.DISABLE_POD_V6 and env.FERRULE_CHAINED_PLUGINS: add the plugin tuning to the latter instead" -}}
 {{- end -}}
 true
 {{- end -}}
 {{- end -}}
 
-{{/* Whether a boolean of the environment is on, as Go's ParseBool reads it; a text that is empty for no. */}}
+{{/* "true" if a boolean of the environment is on, as Go's ParseBool reads it, else empty. */}}
 {{- define "ferrule.isOn" -}}
 {{- $given := include "ferrule.given" .root | fromJson -}}
 {{- if has (toString (get $given .name)) (list "1" "t" "T" "TRUE" "true" "True") -}}true{{- end -}}
 {{- end -}}
 
-{{/* The API server's token, for those containers alone that speak to it. */}}
+{{/* The token for the API server, only for containers that use it. */}}
 {{- define "ferrule.tokenMount" -}}
 - name: token
   mountPath: /var/run/secrets/kubernetes.io/serviceaccount

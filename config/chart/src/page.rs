@@ -34,8 +34,7 @@ pub(crate) fn text() -> String {
         }
     }
     let others: Vec<String> = env::OTHERS.iter().map(|name| format!("`{name}`")).collect();
-    let _ =
-        write!(page, "\nLibraries read {}. `env` accepts these as well.\n", others.join(", "));
+    let _ = write!(page, "\nLibraries read {}. `env` accepts these as well.\n", others.join(", "));
     page
 }
 

@@ -12,8 +12,7 @@ pub(crate) fn text() -> String {
     let mut root = tree(table().map(|value| (value.path, of_value(value))));
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!("Values of the chart ferrule");
-    root["properties"]["global"] =
-        json!({ "type": "object", "description": "Values of a parent chart, which Helm passes to every subchart." });
+    root["properties"]["global"] = json!({ "type": "object", "description": "Values of a parent chart, which Helm passes to every subchart." });
     // With `enableNetworkPolicy`, only the backend `none` is valid: users must know that policies are not enforced.
     root["if"] = json!({
         "properties": { "enableNetworkPolicy": { "enum": [true, "true"] } },
@@ -153,7 +152,8 @@ fn environment() -> Json {
         names.insert(setting.name.to_owned(), schema);
     }
     for idle in env::idle() {
-        let schema = json!({ "type": ["string", "boolean", "number"], "description": idle.meaning });
+        let schema =
+            json!({ "type": ["string", "boolean", "number"], "description": idle.meaning });
         names.insert(idle.name.to_owned(), schema);
     }
     for name in env::OTHERS {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// CNINodeSpec is what the daemon asks of the controller, and what both do to the node's ENIs.
+/// CNINodeSpec is the daemon's request to the VPC resource controller.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -25,58 +25,57 @@ use std::collections::BTreeMap;
         description = "The features delegated to VPC resource controller",
         json_path = ".spec.features"
     ),
-    doc = "CNINode is what the daemon and the VPC resource controller tell each other about a node",
+    doc = "CNINode is the exchange between the daemon and the VPC resource controller about a node",
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CniNodeSpec {
-    /// What the controller is to do for the node.
+    /// Functions that the controller performs for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<Feature>")]
     pub features: Option<Vec<Feature>>,
-    /// The controller that owns this object and its status; vpc-resource-controller if it is not
-    /// said.
+    /// Controller that owns this object and its status. The default is vpc-resource-controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ManagedBy")]
     pub managed_by: Option<ManagedBy>,
-    /// More tags for all ENIs of the node that controller and daemon make.
+    /// Additional tags for all ENIs that the controller and the daemon create for the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "BTreeMap<String, String>")]
     pub tags: Option<BTreeMap<String, String>>,
 }
 
-/// Feature is one thing that the controller is to do for the node.
+/// Feature is one function of the controller for the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Feature {
-    /// Which, such as SecurityGroupsForPods or CustomNetworking.
+    /// Name of the feature: SecurityGroupsForPods or CustomNetworking.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub name: Option<String>,
-    /// What belongs to it, such as the name of an ENIConfig.
+    /// Argument of the feature, such as the name of an ENIConfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub value: Option<String>,
 }
 
 impl Feature {
-    /// The controller gives the node a trunk.
+    /// The controller attaches a trunk ENI to the node.
     pub const SECURITY_GROUPS_FOR_PODS: &'static str = "SecurityGroupsForPods";
-    /// The trunk is made by the ENIConfig that the value names.
+    /// The controller creates the trunk according to the ENIConfig that the value names.
     pub const CUSTOM_NETWORKING: &'static str = "CustomNetworking";
 }
 
-/// ManagedBy is a controller.
+/// ManagedBy names the controller that owns a CNINode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ManagedBy {
-    /// The VPC resource controller.
+    /// The controller of the EKS control plane, for pods with branch ENIs.
     #[serde(rename = "vpc-resource-controller")]
     VpcResourceController,
-    /// EKS Auto Mode.
+    /// The controller of EKS Auto Mode; other controllers ignore the object.
     #[serde(rename = "eks-auto-mode")]
     EksAutoMode,
 }
 
-/// CNINodeStatus is what the controller made.
+/// CNINodeStatus is the result of the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CniNodeStatus {
@@ -97,14 +96,14 @@ pub struct TrunkInterface {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["id"])
     )]
     pub branches: Option<Vec<BranchInterface>>,
-    /// The trunk's place on the instance.
+    /// Device number of the trunk on the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     pub device_index: Option<i32>,
-    /// The trunk, by id.
+    /// ID of the trunk ENI.
     #[schemars(length(min = 1))]
     pub id: String,
-    /// Its MAC address.
+    /// MAC address of the trunk ENI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub mac_address: Option<String>,
@@ -114,38 +113,38 @@ pub struct TrunkInterface {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BranchInterface {
-    /// The association of branch and trunk, by id.
+    /// ID of the association of branch and trunk.
     #[serde(rename = "associationID", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub association_id: Option<String>,
-    /// The branch, by id.
+    /// ID of the branch ENI.
     #[schemars(length(min = 1))]
     pub id: String,
-    /// Its IPv4 addresses and prefixes as CIDRs.
+    /// IPv4 addresses and prefixes of the branch, as CIDRs.
     #[serde(rename = "ipv4CIDRs", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", extend("x-kubernetes-list-type" = "atomic"))]
     pub ipv4_cidrs: Option<Vec<String>>,
-    /// Its IPv6 addresses and prefixes as CIDRs.
+    /// IPv6 addresses and prefixes of the branch, as CIDRs.
     #[serde(rename = "ipv6CIDRs", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", extend("x-kubernetes-list-type" = "atomic"))]
     pub ipv6_cidrs: Option<Vec<String>>,
-    /// Its MAC address.
+    /// MAC address of the branch ENI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub mac_address: Option<String>,
-    /// Its security groups, by id.
+    /// IDs of the branch's security groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>", extend("x-kubernetes-list-type" = "atomic"))]
     pub security_groups: Option<Vec<String>>,
-    /// Its subnet's IPv4 addresses.
+    /// IPv4 CIDR of the branch's subnet.
     #[serde(rename = "subnetCIDR", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub subnet_cidr: Option<String>,
-    /// Its subnet's IPv6 addresses.
+    /// IPv6 CIDR of the branch's subnet.
     #[serde(rename = "subnetV6CIDR", default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub subnet_v6_cidr: Option<String>,
-    /// Its VLAN on the trunk.
+    /// VLAN of the branch on the trunk.
     #[serde(rename = "vlanID")]
     pub vlan_id: i32,
 }

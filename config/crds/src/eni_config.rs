@@ -1,10 +1,10 @@
-//! ENIConfig: where and how secondary ENIs are made.
+//! ENIConfig: subnet and security groups of secondary ENIs.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// ENIConfigSpec says how the ENIs of the nodes that name it are made.
+/// ENIConfigSpec defines the secondary ENIs of the nodes that refer to it.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -16,19 +16,19 @@ use serde::{Deserialize, Serialize};
     plural = "eniconfigs",
     singular = "eniconfig",
     status = "EniConfigStatus",
-    doc = "ENIConfig is where and how secondary ENIs are made with custom networking",
+    doc = "ENIConfig defines subnet and security groups of secondary ENIs, for custom networking",
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EniConfigSpec {
-    /// The subnet of the ENIs, by id.
+    /// ID of the ENIs' subnet.
     pub subnet: String,
-    /// Their security groups, by id; none means those of the node's primary ENI.
+    /// IDs of the ENIs' security groups. The default is the groups of the node's primary ENI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub security_groups: Option<Vec<String>>,
 }
 
-/// ENIConfigStatus has nothing in it.
+/// ENIConfigStatus is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EniConfigStatus {}

@@ -13,7 +13,7 @@ use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Each file under the repository's root, with its text.
+/// Returns the manifests: path below the repository's root, and text.
 pub fn manifests() -> Vec<(PathBuf, String)> {
     let file = |name: &str, head: &str, objects: &[Value]| {
         (PathBuf::from("config/manifests").join(name), text(head, objects))
@@ -32,7 +32,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
     ]
 }
 
-/// The same for the chart, which names them and has the conditions under which they are needed.
+/// Returns the same objects as files of the chart. Its templates add names and conditions.
 pub fn chart() -> Vec<(PathBuf, String)> {
     let file = |name: &str, head: &str, objects: &[Value]| {
         (PathBuf::from("charts/ferrule").join(name), text(head, objects))
@@ -65,7 +65,7 @@ fn chart_rights() -> Value {
     })
 }
 
-/// A right, and the setting without which it is not needed; in two where that is so for one verb.
+/// Returns a right with the setting that requires it. A right with one conditional verb becomes two rows.
 fn chart_rows(right: &Right) -> Vec<Value> {
     let row = |verbs: &[&str], when: Option<&str>| {
         let Right { group, resource, names, purpose, .. } = right;
@@ -79,7 +79,7 @@ fn chart_rows(right: &Right) -> Vec<Value> {
         }
         row
     };
-    // Others than the daemon look at these kinds whatever its settings are.
+    // Only the controller and viewers have the verb `get`; they read these kinds with every setting.
     if right.verbs.contains(&"get") {
         return vec![row(right.verbs, None)];
     }
@@ -95,26 +95,26 @@ fn chart_rows(right: &Right) -> Vec<Value> {
     }
 }
 
-/// The definition of ENIConfig.
+/// Returns the CRD of ENIConfig.
 pub fn eni_config_crd() -> Value {
     let mut crd = definition(EniConfig::crd());
-    // As amazon-vpc-cni has it: fields that are not in the schema stay in the object.
+    // As in amazon-vpc-cni: the object keeps fields that are not in the schema.
     crd["spec"]["preserveUnknownFields"] = json!(false);
     let version = &mut crd["spec"]["versions"][0];
     version["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] = json!(true);
-    // Its status is no subresource.
+    // The status is no subresource.
     if let Some(version) = version.as_object_mut() {
         version.remove("subresources");
     }
     crd
 }
 
-/// The definition of CNINode.
+/// Returns the CRD of CNINode.
 pub fn cni_node_crd() -> Value {
     definition(CniNode::crd())
 }
 
-/// The definition of NetworkPolicyRealization. Its status is no subresource: all of it is written at once.
+/// Returns the CRD of NetworkPolicyRealization. The status is no subresource: one write replaces the object.
 pub fn realization_crd() -> Value {
     let mut crd = definition(NetworkPolicyRealization::crd());
     if let Some(version) = crd["spec"]["versions"][0].as_object_mut() {
@@ -123,7 +123,7 @@ pub fn realization_crd() -> Value {
     crd
 }
 
-/// The definitions of all kinds of network policy that are not Kubernetes' own.
+/// Returns the CRDs of all policy kinds except the built-in NetworkPolicy.
 pub fn policy_crds() -> Vec<Value> {
     [upstream_crds(), antrea_crds(), aws_crds()].concat()
 }
@@ -148,7 +148,7 @@ fn aws_crds() -> Vec<Value> {
     crds.into_iter().map(|crd| policy(crd, &[])).collect()
 }
 
-/// A definition of a kind of policy: no field takes null, and an object has at least these.
+/// Returns the CRD of a policy kind: no field accepts null, and `required` fields must exist.
 fn policy(crd: CustomResourceDefinition, required: &[&str]) -> Value {
     let mut crd = definition(crd);
     let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -198,11 +198,11 @@ fn alone(properties: &Value) -> Option<Value> {
     Some(json!([{ "maxProperties": 1 }, none]))
 }
 
-/// A generated definition, without fields that have no content.
+/// Returns a generated CRD without empty fields.
 fn definition(crd: CustomResourceDefinition) -> Value {
     let mut crd = json!(crd);
     let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    // The peers take an object without a spec.
+    // amazon-vpc-cni and the VPC resource controller accept an object without a spec.
     for word in ["title", "required"] {
         schema[word].take();
     }
@@ -213,7 +213,7 @@ fn definition(crd: CustomResourceDefinition) -> Value {
     crd
 }
 
-/// Takes out what is null or empty.
+/// Removes null values and empty lists.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -226,13 +226,13 @@ fn tidy(value: &mut Value) {
 }
 
 fn controller_rights() -> String {
-    let mut head = String::from("What the policy controller may do, and nothing else:\n");
-    told(&mut head, CONTROLLER_CLUSTER_RIGHTS.iter().chain(CONTROLLER_RIGHTS_IN_NAMESPACE));
-    head.push_str("Those about kinds that the cluster does not have do no harm.\n");
+    let mut head = String::from("Rights of the policy controller:\n");
+    list(&mut head, CONTROLLER_CLUSTER_RIGHTS.iter().chain(CONTROLLER_RIGHTS_IN_NAMESPACE));
+    head.push_str("Rights for kinds that the cluster does not have are without effect.\n");
     head
 }
 
-fn told(head: &mut String, all: impl Iterator<Item = &'static Right>) {
+fn list(head: &mut String, all: impl Iterator<Item = &'static Right>) {
     for Right { group, resource, verbs, names, purpose } in all {
         let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
         let dot = if group.is_empty() { "" } else { "." };
@@ -241,30 +241,30 @@ fn told(head: &mut String, all: impl Iterator<Item = &'static Right>) {
 }
 
 fn agent_rights() -> String {
-    let mut head = String::from("What the agent may do in its own namespace, and nothing else:\n");
-    told(&mut head, AGENT_RIGHTS_IN_NAMESPACE.iter());
-    head.push_str("The controller knows it by its tokens; agents that are given replicas need none of this.\n");
+    let mut head = String::from("Rights of the agent, all in its own namespace:\n");
+    list(&mut head, AGENT_RIGHTS_IN_NAMESPACE.iter());
+    head.push_str("The controller identifies agents by their tokens. Agents with the flag --replica need no rights.\n");
     head
 }
 
 fn viewer_rights() -> String {
     let mut head = String::from(
-        "What people need who ask with `ferrule status` and its like, and nothing else:\n",
+        "Rights for users of `ferrule status`, `ferrule pod`, `ferrule bundle` and `ferrule policy`:\n",
     );
-    told(&mut head, VIEWER_CLUSTER_RIGHTS.iter().chain(VIEWER_RIGHTS_IN_NAMESPACE));
+    list(&mut head, VIEWER_CLUSTER_RIGHTS.iter().chain(VIEWER_RIGHTS_IN_NAMESPACE));
     head.push_str(
-        "Bind both roles to whom you trust with the nodes: who may forward to a pod with its node's network\n\
-         reaches what listens on that node's loopback. `ferrule check` makes and removes a namespace and needs\n\
-         the rights of an administrator.\n",
+        "Bind both roles only to users whom you trust with the nodes: port-forward to a pod of the host network\n\
+         reaches every listener on the loopback of its node. `ferrule check` creates and removes a namespace and\n\
+         needs the rights of an administrator.\n",
     );
     head
 }
 
 fn rights() -> String {
-    let mut head = String::from("What the daemon may do, and nothing else:\n");
-    told(&mut head, CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE));
+    let mut head = String::from("Rights of the daemon:\n");
+    list(&mut head, CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE));
     head.push_str(
-        "Each that is missing takes away its own purpose and nothing more. pods/patch is needed\n\
+        "If one is missing, only its own purpose fails. The verb patch on pods is needed\n\
          with ANNOTATE_POD_IP only.\n",
     );
     head
@@ -284,19 +284,18 @@ fn text(head: &str, objects: &[Value]) -> String {
     text
 }
 
-const CHART_RIGHTS: &str =
-    "What the accounts may do, and what for; with `when`, only where that setting is on.\n";
+const CHART_RIGHTS: &str = "Rights of the accounts, each with its purpose. `when` names the setting that requires the right.\n";
 const ENI_CONFIGS: &str =
-    "The schema that amazon-vpc-cni gives ENIConfig; existing objects hold.\n";
-const CNI_NODES: &str = "The schema that the VPC resource controller gives CNINode. On EKS the controller brings it:\n\
-    apply this one only where there is none.\n";
+    "ENIConfig with the schema of amazon-vpc-cni. Existing objects stay valid.\n";
+const CNI_NODES: &str = "CNINode with the schema of the VPC resource controller. EKS installs it: apply this file\n\
+    only in clusters without it.\n";
 const UPSTREAM: &str =
-    "The schema that upstream gives ClusterNetworkPolicy in the experimental channel of v0.2.0.\n";
-const ANTREA: &str = "The schemas that Antrea gives its kinds of policy in v1beta1, and what its webhook asks\n\
-    as far as CEL can ask it; objects that Antrea took hold.\n";
-const AWS: &str = "The schemas that AWS gives its kinds of policy; objects that were taken hold. On EKS they are\n\
-    there already: apply these only where there are none.\n";
-const REALIZATIONS: &str = "How far NetworkPolicies are enforced: an object for each that is not in force on all its nodes.\n";
+    "ClusterNetworkPolicy with the schema of upstream's experimental channel, version 0.2.0.\n";
+const ANTREA: &str = "Antrea's policy kinds with the schemas of v1beta1, and the checks of its webhook as far\n\
+    as CEL can express them. Objects that Antrea accepted stay valid.\n";
+const AWS: &str = "AWS's policy kinds with their schemas. Existing objects stay valid. EKS installs them: apply\n\
+    this file only in clusters without them.\n";
+const REALIZATIONS: &str = "NetworkPolicyRealization: an object for each NetworkPolicy that is not in force on all its nodes.\n";
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +310,7 @@ mod tests {
         for (path, text) in manifests().into_iter().chain(chart()) {
             let committed = fs::read_to_string(root.join(&path)).unwrap_or_default();
             let path = path.display();
-            assert!(committed == text, "{path} is old; write it anew: cargo xtask generate");
+            assert!(committed == text, "{path} is stale; run `cargo xtask generate`");
         }
     }
 
@@ -412,9 +411,9 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_says_what_each_right_is_for() {
+    fn a_manifest_names_the_purpose_of_each_right() {
         let (_, text) = manifests().pop().unwrap();
-        assert!(text.contains("# What the daemon may do"), "{text}");
+        assert!(text.contains("# Rights of the daemon"), "{text}");
         for right in CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE) {
             assert!(text.contains(right.purpose), "{}", right.resource);
         }

@@ -5,7 +5,7 @@
 //! Refusals of such a webhook are rules in CEL, as far as one object is sufficient and the API server's estimate of
 //! costs allows. `ferrule policy lint` checks that names of rules differ, and it checks exceptions within blocks.
 
-#![expect(clippy::duplicated_attributes, reason = "each column has its type, and so on")]
+#![expect(clippy::duplicated_attributes, reason = "each printer column repeats its keys")]
 
 mod antrea;
 mod aws;

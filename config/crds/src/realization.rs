@@ -1,12 +1,12 @@
-//! NetworkPolicyRealization: how far a NetworkPolicy is enforced, as its own kind has no status.
+//! NetworkPolicyRealization: the progress of a NetworkPolicy on its nodes, because a NetworkPolicy has no status.
 
-#![expect(clippy::duplicated_attributes, reason = "each column has its type, and so on")]
+#![expect(clippy::duplicated_attributes, reason = "each printer column repeats its keys")]
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// NetworkPolicyRealizationSpec says nothing: the object is about the NetworkPolicy of its name.
+/// NetworkPolicyRealizationSpec is empty. The object describes the NetworkPolicy with the same name.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -24,51 +24,51 @@ use serde::{Deserialize, Serialize};
         name = "Desired Nodes",
         type_ = "integer",
         format = "int32",
-        description = "How many nodes are to enforce the NetworkPolicy",
+        description = "Number of nodes that have to enforce the NetworkPolicy",
         json_path = ".status.desiredNodesRealized"
     ),
     printcolumn(
         name = "Current Nodes",
         type_ = "integer",
         format = "int32",
-        description = "How many nodes enforce it",
+        description = "Number of nodes that enforce the NetworkPolicy",
         json_path = ".status.currentNodesRealized"
     ),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "NetworkPolicyRealization is there while the NetworkPolicy of its name is not in force on all its nodes",
+    doc = "NetworkPolicyRealization exists while the NetworkPolicy with its name is not in force on all its nodes",
     derive = "PartialEq"
 )]
 pub struct NetworkPolicyRealizationSpec {}
 
-/// NetworkPolicyRealizationStatus is how far a NetworkPolicy is enforced.
+/// NetworkPolicyRealizationStatus is the progress of a NetworkPolicy on its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicyRealizationStatus {
     /// Realizing or Failed.
     pub phase: String,
-    /// The generation of the NetworkPolicy that this is about.
+    /// Generation of the NetworkPolicy that this status describes.
     pub observed_generation: i64,
-    /// How many nodes enforce it.
+    /// Number of nodes that enforce the NetworkPolicy.
     pub current_nodes_realized: i32,
-    /// How many nodes are to enforce it.
+    /// Number of nodes that have to enforce the NetworkPolicy.
     pub desired_nodes_realized: i32,
-    /// How many nodes cannot enforce it.
+    /// Number of nodes that cannot enforce the NetworkPolicy.
     pub failing_nodes: i32,
-    /// Some of these, and why they cannot.
+    /// At most ten failing nodes, with the reason.
     #[schemars(length(max = 10), extend("x-kubernetes-list-type" = "atomic"))]
     pub failures: Vec<RealizationFailure>,
-    /// How many nodes have not reported.
+    /// Number of nodes that have not reported.
     pub silent_nodes: i32,
-    /// All of it, for people.
+    /// Summary for users.
     pub message: String,
 }
 
-/// RealizationFailure is why one node cannot enforce a NetworkPolicy.
+/// RealizationFailure is the reason why a node cannot enforce a NetworkPolicy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RealizationFailure {
     /// The node's name.
     pub node: String,
-    /// What it says.
+    /// The node's error.
     pub why: String,
 }

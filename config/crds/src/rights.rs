@@ -1,22 +1,23 @@
-//! Rights of the daemon, the policy controller and the nodes' agents in the cluster: exactly those that they use.
+//! RBAC rights of the daemon, the policy controller, the agents and the viewers. Each account has only the rights that
+//! it uses.
 
 use serde_json::{Value, json};
 
 /// The daemon's service account.
 pub const SERVICE_ACCOUNT: &str = "ferrule-ipamd";
-/// Its namespace.
+/// Namespace of all accounts in the manifests.
 pub const NAMESPACE: &str = "kube-system";
 
-/// A resource and what may be done to it.
+/// A resource and its allowed verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// The API group; empty is the core's.
+    /// API group; empty for the core group.
     pub group: &'static str,
-    /// The resource, with its subresource.
+    /// Plural of the resource, with the subresource after `/`.
     pub resource: &'static str,
     /// Verbs of the API server.
     pub verbs: &'static [&'static str],
-    /// To which objects; none named: to all.
+    /// Names of the objects; empty for all objects.
     pub names: &'static [&'static str],
     /// Reason why the account needs the right.
     pub purpose: &'static str,
@@ -31,7 +32,7 @@ const fn right(
     Right { group, resource, verbs, names: &[], purpose }
 }
 
-/// To one object alone.
+/// A right to named objects only.
 const fn named(
     group: &'static str,
     resource: &'static str,
@@ -44,17 +45,32 @@ const fn named(
 
 /// The daemon's rights in all namespaces.
 pub const CLUSTER_RIGHTS: &[Right] = &[
-    right("", "nodes", &["list", "watch", "patch"], "own node; taking off the startup taint"),
-    right("", "nodes/status", &["patch"], "condition IPPoolHealthy"),
-    right("", "pods", &["list", "watch", "patch"], "own pods; ANNOTATE_POD_IP"),
-    right("crd.k8s.amazonaws.com", "eniconfigs", &["list", "watch"], "custom networking"),
+    right("", "nodes", &["list", "watch", "patch"], "reads its node; removes the startup taint"),
+    right("", "nodes/status", &["patch"], "sets the condition IPPoolHealthy"),
+    right(
+        "",
+        "pods",
+        &["list", "watch", "patch"],
+        "reads the pods of its node; annotates them with ANNOTATE_POD_IP",
+    ),
+    right(
+        "crd.k8s.amazonaws.com",
+        "eniconfigs",
+        &["list", "watch"],
+        "reads ENIConfigs, for custom networking",
+    ),
     right(
         "vpcresources.k8s.aws",
         "cninodes",
         &["list", "watch", "patch"],
-        "security groups for pods: asking for a trunk",
+        "requests a trunk ENI, for security groups for pods",
     ),
-    right("events.k8s.io", "events", &["create", "patch"], "events about pods and the daemon"),
+    right(
+        "events.k8s.io",
+        "events",
+        &["create", "patch"],
+        "writes events about pods and the daemon",
+    ),
 ];
 
 /// The daemon's rights in its own namespace.
@@ -62,7 +78,7 @@ pub const RIGHTS_IN_NAMESPACE: &[Right] = &[right(
     "coordination.k8s.io",
     "leases",
     &["get", "create", "update"],
-    "election of the collector of leaked ENIs",
+    "elects the collector of leaked ENIs",
 )];
 
 /// The policy controller's service account, in the same namespace.
@@ -75,36 +91,36 @@ const AWS: &str = "networking.k8s.aws";
 const STATUS: &[&str] = &["update"];
 const CREATE: &[&str] = &["create"];
 const KEEP: &[&str] = &["get", "update"];
-const VIEW: &str = "the API at which people ask about policies, groups and nodes";
-const LEASE: &str = "election of the replica that writes status";
+const VIEW: &str = "registers the aggregated API for policies, groups and nodes";
+const LEASE: &str = "elects the replica that writes status";
 
 /// The policy controller's rights in all namespaces.
 pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
-    right("", "pods", READ, "whom policies are about; the agents' own"),
-    right("", "namespaces", READ, "their labels"),
-    right("", "nodes", READ, "their labels and addresses"),
-    right("", "services", READ, "rules that name them"),
+    right("", "pods", READ, "reads subjects and peers of policies, and the agents' pods"),
+    right("", "namespaces", READ, "reads labels for selectors"),
+    right("", "nodes", READ, "reads labels and addresses for peers"),
+    right("", "services", READ, "reads Services that rules refer to"),
     right("networking.k8s.io", "networkpolicies", READ, "policy"),
     right(UPSTREAM, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
-    right(UPSTREAM, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(UPSTREAM, "clusternetworkpolicies/status", STATUS, "writes the progress of the policy"),
     right(AWS, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
-    right(AWS, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(AWS, "clusternetworkpolicies/status", STATUS, "writes the progress of the policy"),
     right(AWS, "applicationnetworkpolicies", &["get", "list", "watch"], "policy"),
-    right(AWS, "applicationnetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(AWS, "applicationnetworkpolicies/status", STATUS, "writes the progress of the policy"),
     right(ANTREA, "clusternetworkpolicies", &["get", "list", "watch"], "policy"),
-    right(ANTREA, "clusternetworkpolicies/status", STATUS, "how far it is enforced"),
+    right(ANTREA, "clusternetworkpolicies/status", STATUS, "writes the progress of the policy"),
     right(ANTREA, "networkpolicies", &["get", "list", "watch"], "policy"),
-    right(ANTREA, "networkpolicies/status", STATUS, "how far it is enforced"),
-    right(ANTREA, "tiers", READ, "the order of policies"),
-    right(ANTREA, "clustergroups", READ, "groups that policies name"),
-    right(ANTREA, "groups", READ, "groups that policies name"),
+    right(ANTREA, "networkpolicies/status", STATUS, "writes the progress of the policy"),
+    right(ANTREA, "tiers", READ, "reads the order of policies"),
+    right(ANTREA, "clustergroups", READ, "reads groups that policies refer to"),
+    right(ANTREA, "groups", READ, "reads groups that policies refer to"),
     right(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         &["get", "list", "watch"],
-        "kinds that are installed later, or removed",
+        "detects kinds that are installed or removed later",
     ),
-    right("authentication.k8s.io", "tokenreviews", &["create"], "the agents' tokens"),
+    right("authentication.k8s.io", "tokenreviews", &["create"], "verifies the tokens of agents"),
     right("apiregistration.k8s.io", "apiservices", CREATE, VIEW),
     named(
         "apiregistration.k8s.io",
@@ -117,16 +133,27 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
         "policy.ferrule.io",
         "networkpolicyrealizations",
         &["get", "list", "create", "update", "delete"],
-        "how far a NetworkPolicy is enforced",
+        "writes the progress of NetworkPolicies",
     ),
-    // Where OwnerReferencesPermissionEnforcement is on, who names an owner must be allowed to.
-    right("networking.k8s.io", "networkpolicies/finalizers", &["update"], "owner of the former"),
+    // The admission plugin OwnerReferencesPermissionEnforcement requires this right for an owner reference.
+    right(
+        "networking.k8s.io",
+        "networkpolicies/finalizers",
+        &["update"],
+        "makes a NetworkPolicy the owner of its realization",
+    ),
 ];
 
 /// The policy controller's rights in its own namespace.
 pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
-    right("", "configmaps", CREATE, "the authority that agents trust"),
-    named("", "configmaps", KEEP, &["ferrule-controller-ca"], "the authority that agents trust"),
+    right("", "configmaps", CREATE, "publishes the CA certificates for agents"),
+    named(
+        "",
+        "configmaps",
+        KEEP,
+        &["ferrule-controller-ca"],
+        "publishes the CA certificates for agents",
+    ),
     named("", "configmaps", &["get"], &["extension-apiserver-authentication"], VIEW),
     right("discovery.k8s.io", "endpointslices", CREATE, VIEW),
     named(
@@ -136,39 +163,33 @@ pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
         &["ferrule-controller-view"],
         VIEW,
     ),
-    right("", "secrets", CREATE, "that authority's key, for all replicas"),
-    named(
-        "",
-        "secrets",
-        KEEP,
-        &["ferrule-controller-tls"],
-        "that authority's key, for all replicas",
-    ),
+    right("", "secrets", CREATE, "shares the CA key between replicas"),
+    named("", "secrets", KEEP, &["ferrule-controller-tls"], "shares the CA key between replicas"),
     right("coordination.k8s.io", "leases", CREATE, LEASE),
     named("coordination.k8s.io", "leases", KEEP, &["ferrule-controller"], LEASE),
 ];
 
-/// The service account of the agent that holds policy on a node, in the same namespace.
+/// Service account of the agents, in the same namespace.
 pub const AGENT_ACCOUNT: &str = "ferrule-agent";
 
-/// The agent's rights in its own namespace; it has none in others.
+/// Rights of the agent in its own namespace. It has no other rights.
 pub const AGENT_RIGHTS_IN_NAMESPACE: &[Right] =
-    &[right("discovery.k8s.io", "endpointslices", READ, "where the controller's replicas are")];
+    &[right("discovery.k8s.io", "endpointslices", READ, "finds the replicas of the controller")];
 
 /// The roles of viewers, in the whole cluster and in the daemon's namespace. They are not bound to any user.
 pub const VIEWER: &str = "ferrule-viewer";
 
 const LOOK: &[&str] = &["get", "list"];
-/// The older verb is what WebSocket clients were asked for before they were asked for both.
+/// `get` is the verb for WebSocket clients of older API servers; newer ones check `create` as well.
 const FORWARD: &[&str] = &["get", "create"];
 
 /// Rights in all namespaces for `ferrule status`, `ferrule pod` and `ferrule policy`.
 pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
-    right("", "nodes", LOOK, "each node's readiness and conditions"),
-    right("", "pods", LOOK, "a pod's node, addresses and state; whom policies are about"),
-    right("", "events", LOOK, "why a pod waits"),
-    right("", "namespaces", LOOK, "their labels, in policies"),
-    right("", "services", LOOK, "policies that name them"),
+    right("", "nodes", LOOK, "reads readiness and conditions of nodes"),
+    right("", "pods", LOOK, "reads node, addresses and state of pods; reads subjects of policies"),
+    right("", "events", LOOK, "reads the reason why a pod waits"),
+    right("", "namespaces", LOOK, "reads labels for selectors"),
+    right("", "services", LOOK, "reads Services that rules refer to"),
     right("networking.k8s.io", "networkpolicies", LOOK, "policy"),
     right(UPSTREAM, "clusternetworkpolicies", LOOK, "policy"),
     right(AWS, "clusternetworkpolicies", LOOK, "policy"),
@@ -180,37 +201,52 @@ pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
     right(ANTREA, "groups", LOOK, "policy"),
     right("crd.k8s.amazonaws.com", "eniconfigs", LOOK, "ferrule bundle"),
     right("vpcresources.k8s.aws", "cninodes", LOOK, "ferrule bundle"),
-    right("policy.ferrule.io", "networkpolicyrealizations", LOOK, "how far policy is enforced"),
-    right("view.policy.ferrule.io", "*", LOOK, "what the controller knows of policies and nodes"),
+    right(
+        "policy.ferrule.io",
+        "networkpolicyrealizations",
+        LOOK,
+        "reads the progress of NetworkPolicies",
+    ),
+    right(
+        "view.policy.ferrule.io",
+        "*",
+        LOOK,
+        "reads the controller's state of policies and nodes",
+    ),
 ];
 
 /// Rights in the daemon's namespace for the same commands. A user who may forward to a pod with its node's network
 /// reaches the ports of that node's loopback: this right is for operators.
 pub const VIEWER_RIGHTS_IN_NAMESPACE: &[Right] = &[
-    right("", "pods/portforward", FORWARD, "asking each node's daemon, on its node's loopback"),
+    right(
+        "",
+        "pods/portforward",
+        FORWARD,
+        "reads the introspection of each daemon on the loopback of its node",
+    ),
     right("", "pods/log", &["get"], "ferrule bundle"),
     right("", "configmaps", LOOK, "ferrule bundle"),
-    right("apps", "daemonsets", LOOK, "on which nodes a daemon is to be"),
+    right("apps", "daemonsets", LOOK, "reads the nodes on which a daemon has to run"),
     right("apps", "deployments", LOOK, "ferrule bundle"),
-    right("coordination.k8s.io", "leases", LOOK, "which replica of the controller writes status"),
+    right("coordination.k8s.io", "leases", LOOK, "reads which replica writes status"),
 ];
 
-/// The daemon's service account, its roles and what binds them.
+/// Returns the daemon's service account, roles and bindings.
 pub fn rbac() -> Vec<Value> {
     rbac_of(SERVICE_ACCOUNT, CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE)
 }
 
-/// The policy controller's.
+/// Returns the policy controller's service account, roles and bindings.
 pub fn controller_rbac() -> Vec<Value> {
     rbac_of(CONTROLLER_ACCOUNT, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE)
 }
 
-/// The agent's.
+/// Returns the agent's service account, role and binding.
 pub fn agent_rbac() -> Vec<Value> {
     rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
 }
 
-/// The roles of viewers; the operator who installs them binds them.
+/// Returns the roles of viewers, without bindings.
 pub fn viewer_rbac() -> Vec<Value> {
     let is_role = |object: &Value| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role"));
     let mut objects = rbac_of(VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE);

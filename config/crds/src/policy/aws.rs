@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// AwsClusterNetworkPolicySpec says who may talk to the pods of its subject, and with whom they may talk.
+/// AwsClusterNetworkPolicySpec defines the allowed and denied traffic of its subject.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "networking.k8s.aws",
@@ -23,112 +23,111 @@ use serde_json::Value;
     printcolumn(name = "Tier", type_ = "string", json_path = ".spec.tier"),
     printcolumn(name = "Priority", type_ = "string", json_path = ".spec.priority"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "ClusterNetworkPolicy is the administrators' word on who may talk to whom",
+    doc = "ClusterNetworkPolicy defines the allowed and denied traffic of pods, for cluster administrators",
     derive = "PartialEq"
 )]
 pub struct AwsClusterNetworkPolicySpec {
-    /// Where in the order it stands: Admin is before NetworkPolicies, Baseline holds where no NetworkPolicy
-    /// isolates.
+    /// Stage of the policy. Admin decides before NetworkPolicies, Baseline after them for traffic that none isolates.
     pub tier: PolicyTier,
-    /// Within the tier, lower first.
+    /// Priority within the tier. Lower values come first.
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
-    /// The pods that it is about.
+    /// Pods to which the policy applies.
     pub subject: AwsSubject,
-    /// What comes to the subject, in order.
+    /// Rules for incoming traffic, in order. The first match decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub ingress: Option<Vec<AwsIngressRule>>,
-    /// What goes from the subject, in order.
+    /// Rules for outgoing traffic, in order. The first match decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub egress: Option<Vec<AwsEgressRule>>,
 }
 
 parts! {
-    /// AwsSubject is what a policy is about; exactly one.
+    /// AwsSubject selects the pods of a policy. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     AwsSubject {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: AwsNamespacedPod,
     }
 }
 
-/// AwsNamespacedPod is pods of namespaces.
+/// AwsNamespacedPod selects pods in namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsNamespacedPod {
-    /// Of these namespaces.
+    /// Namespaces with these labels.
     pub namespace_selector: LabelSelector,
-    /// These pods.
+    /// Pods with these labels.
     pub pod_selector: LabelSelector,
 }
 
-/// AwsIngressRule is about what comes to the subject.
+/// AwsIngressRule is a rule for traffic to the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AwsIngressRule {
-    /// For people.
+    /// Name of the rule, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub name: Option<String>,
-    /// What becomes of what matches.
+    /// Action for matching traffic.
     pub action: PolicyAction,
-    /// From one of these.
+    /// Sources; at least one.
     #[schemars(length(min = 1, max = 100))]
     pub from: Vec<AwsIngressPeer>,
-    /// One of these; left out: any protocol and port.
+    /// Matching ports. Without them every protocol and port matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 100))]
     pub ports: Option<Vec<AwsPort>>,
 }
 
-/// AwsEgressRule is about what goes from the subject.
+/// AwsEgressRule is a rule for traffic from the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
     "self.action == 'Accept' || !self.to.exists(peer, has(peer.domainNames))",
-    "domainNames are for Accept alone",
+    "domainNames require the action Accept",
 )])))]
 pub struct AwsEgressRule {
-    /// For people.
+    /// Name of the rule, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub name: Option<String>,
-    /// What becomes of what matches.
+    /// Action for matching traffic.
     pub action: PolicyAction,
-    /// To one of these.
+    /// Destinations; at least one.
     #[schemars(length(min = 1, max = 100))]
     pub to: Vec<AwsEgressPeer>,
-    /// One of these; left out: any protocol and port.
+    /// Matching ports. Without them every protocol and port matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 100))]
     pub ports: Option<Vec<AwsPort>>,
 }
 
 parts! {
-    /// AwsIngressPeer is a peer of what comes; exactly one.
+    /// AwsIngressPeer is a source of traffic. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     AwsIngressPeer {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: AwsNamespacedPod,
     }
 }
 
 parts! {
-    /// AwsEgressPeer is a peer of what goes; exactly one.
+    /// AwsEgressPeer is a destination of traffic. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     AwsEgressPeer {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: AwsNamespacedPod,
-        /// Addresses, those of pods included.
+        /// Addresses of these CIDRs, addresses of pods included.
         #[schemars(length(min = 1, max = 25), extend("x-kubernetes-list-type" = "set"))]
         networks: Vec<AwsCidr>,
-        /// What these names lead to; for Accept alone.
+        /// Addresses of these DNS names. Only the action Accept may have them.
         #[schemars(length(min = 1, max = 25), extend("x-kubernetes-list-type" = "set"))]
         domain_names: Vec<AwsDomainName>,
     }
@@ -138,18 +137,18 @@ parts! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwsCidr(#[schemars(length(max = 43))] pub String);
 
-/// AwsDomainName is a name, or with `*.` before it all names below it, by whole labels.
+/// AwsDomainName is a DNS name. A leading `*.` matches all names below it, by whole labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwsDomainName(#[schemars(regex(pattern = DOMAIN_NAME))] pub String);
 
 parts! {
-    /// AwsPort is ports.
+    /// AwsPort selects ports. Exactly one field is used.
     AwsPort {
-        /// One, by its number.
+        /// A single port.
         port_number: AwsPortNumber,
-        /// Several.
+        /// First and last port of a range.
         port_range: AwsPortRange,
-        /// A port of the destination pod by its name.
+        /// Name of a port in the destination pod.
         named_port: String,
     }
 }
@@ -157,27 +156,27 @@ parts! {
 /// AwsPortNumber is a port of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AwsPortNumber {
-    /// The protocol.
+    /// TCP, UDP or SCTP. The default is TCP.
     #[serde(default = "tcp")]
     pub protocol: String,
-    /// The port.
+    /// Number of the port, from 1 to 65535.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }
 
-/// AwsPortRange is ports of a protocol from the first to the last.
+/// AwsPortRange is a range of ports of a protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
-    "self.start < self.end", "start is less than end; a single port is a portNumber",
+    "self.start < self.end", "start must be less than end; use portNumber for a single port",
 )])))]
 pub struct AwsPortRange {
-    /// The protocol.
+    /// TCP, UDP or SCTP. The default is TCP.
     #[serde(default = "tcp")]
     pub protocol: String,
-    /// The first.
+    /// First port.
     #[schemars(range(min = 1, max = 65535))]
     pub start: i32,
-    /// The last.
+    /// Last port.
     #[schemars(range(min = 1, max = 65535))]
     pub end: i32,
 }
@@ -186,7 +185,7 @@ fn tcp() -> String {
     "TCP".to_owned()
 }
 
-/// ApplicationNetworkPolicySpec is a NetworkPolicy's, and names may be peers.
+/// ApplicationNetworkPolicySpec is the spec of a NetworkPolicy whose peers may be DNS names.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "networking.k8s.aws",
@@ -198,95 +197,95 @@ fn tcp() -> String {
     shortname = "anp",
     status = "PolicyStatus",
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "ApplicationNetworkPolicy is a NetworkPolicy with names among its peers",
+    doc = "ApplicationNetworkPolicy is a NetworkPolicy whose peers may be DNS names",
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationNetworkPolicySpec {
-    /// The pods of its namespace that it is about.
+    /// Pods of the policy's namespace to which it applies.
     pub pod_selector: LabelSelector,
-    /// Its directions; left out: Ingress, and Egress if there is a rule of it.
+    /// Directions of the policy. The default is Ingress, and Egress if there is an egress rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_types: Option<Vec<String>>,
-    /// What may come to them.
+    /// Allowed incoming traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<Vec<ApplicationIngressRule>>,
-    /// What may go from them.
+    /// Allowed outgoing traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<Vec<ApplicationEgressRule>>,
 }
 
 parts! {
-    /// ApplicationIngressRule allows what comes.
+    /// ApplicationIngressRule allows incoming traffic.
     ApplicationIngressRule {
-        /// From one of these; none: from everywhere.
+        /// Sources. An empty list matches every source.
         from: Vec<ApplicationIngressPeer>,
-        /// At one of these ports; none: at any.
+        /// Ports. An empty list matches every port.
         ports: Vec<ApplicationPort>,
     }
 }
 
 parts! {
-    /// ApplicationEgressRule allows what goes.
+    /// ApplicationEgressRule allows outgoing traffic.
     ApplicationEgressRule {
-        /// To one of these; none: to everywhere.
+        /// Destinations. An empty list matches every destination.
         to: Vec<ApplicationEgressPeer>,
-        /// At one of these ports; none: at any.
+        /// Ports. An empty list matches every port.
         ports: Vec<ApplicationPort>,
     }
 }
 
 parts! {
-    /// ApplicationIngressPeer is a peer of what comes.
+    /// ApplicationIngressPeer is a source of traffic.
     ApplicationIngressPeer {
-        /// Pods of the policy's namespace, or of those that namespaceSelector selects.
+        /// Pods with these labels, in the policy's namespace unless namespaceSelector is set.
         pod_selector: LabelSelector,
-        /// Namespaces.
+        /// Pods in namespaces with these labels.
         namespace_selector: LabelSelector,
-        /// Addresses; alone.
+        /// Addresses of this CIDR. No other field may be set.
         ip_block: ApplicationBlock,
     }
 }
 
 parts! {
-    /// ApplicationEgressPeer is a peer of what goes.
+    /// ApplicationEgressPeer is a destination of traffic.
     #[schemars(extend("x-kubernetes-validations" = holds(&[(
         "!has(self.domainNames) || \
          !(has(self.podSelector) || has(self.namespaceSelector) || has(self.ipBlock))",
-        "domainNames stand alone in their item",
+        "an item with domainNames cannot have other fields",
     )])))]
     ApplicationEgressPeer {
-        /// Pods of the policy's namespace, or of those that namespaceSelector selects.
+        /// Pods with these labels, in the policy's namespace unless namespaceSelector is set.
         pod_selector: LabelSelector,
-        /// Namespaces.
+        /// Pods in namespaces with these labels.
         namespace_selector: LabelSelector,
-        /// Addresses; alone.
+        /// Addresses of this CIDR. No other field may be set.
         ip_block: ApplicationBlock,
-        /// What these names lead to; alone.
+        /// Addresses of these DNS names. No other field may be set.
         #[schemars(length(min = 1))]
         domain_names: Vec<AwsDomainName>,
     }
 }
 
-/// ApplicationBlock is a range of addresses with holes.
+/// ApplicationBlock is a CIDR with exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApplicationBlock {
-    /// The range.
+    /// Address range, such as 10.0.0.0/8.
     pub cidr: String,
-    /// What is not in it.
+    /// Excluded ranges within the CIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except: Option<Vec<String>>,
 }
 
 parts! {
-    /// ApplicationPort is ports of a protocol.
+    /// ApplicationPort selects ports of a protocol.
     ApplicationPort {
-        /// Which; left out: TCP.
+        /// Protocol of the ports. The default is TCP.
         protocol: String,
-        /// A number, or a name of the destination pod's.
+        /// Number of the port, or its name in the destination pod.
         #[schemars(schema_with = "number_or_name")]
         port: Value,
-        /// The last of several from port on.
+        /// Last port of a range that starts at port.
         end_port: i32,
     }
 }

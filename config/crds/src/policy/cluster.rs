@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// ClusterNetworkPolicySpec says who may talk to the pods of its subject, and with whom they may talk.
+/// ClusterNetworkPolicySpec defines the allowed and denied traffic of its subject.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "policy.networking.k8s.io",
@@ -26,116 +26,115 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Tier", type_ = "string", json_path = ".spec.tier"),
     printcolumn(name = "Priority", type_ = "string", json_path = ".spec.priority"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "ClusterNetworkPolicy is the administrators' word on who may talk to whom",
+    doc = "ClusterNetworkPolicy defines the allowed and denied traffic of pods, for cluster administrators",
     derive = "PartialEq"
 )]
 pub struct ClusterNetworkPolicySpec {
-    /// Where in the order it stands: Admin is before NetworkPolicies, Baseline holds where no NetworkPolicy
-    /// isolates.
+    /// Stage of the policy. Admin decides before NetworkPolicies, Baseline after them for traffic that none isolates.
     pub tier: PolicyTier,
-    /// Within the tier, lower first.
+    /// Priority within the tier. Lower values come first.
     #[schemars(range(min = 0, max = 1000))]
     pub priority: i32,
-    /// The pods that it is about; those with the network of their node are never among them.
+    /// Pods to which the policy applies. Pods of the host network are never selected.
     pub subject: ClusterNetworkPolicySubject,
-    /// What comes to the subject, in order; what nothing matches is not touched.
+    /// Rules for incoming traffic, in order. The first match decides; other traffic is left to later policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 25))]
     pub ingress: Option<Vec<ClusterNetworkPolicyIngressRule>>,
-    /// What goes from the subject, in order; what nothing matches is not touched.
+    /// Rules for outgoing traffic, in order. The first match decides; other traffic is left to later policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 25))]
     pub egress: Option<Vec<ClusterNetworkPolicyEgressRule>>,
 }
 
 parts! {
-    /// ClusterNetworkPolicySubject is what a policy is about; exactly one.
+    /// ClusterNetworkPolicySubject selects the pods of a policy. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     ClusterNetworkPolicySubject {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: NamespacedPod,
     }
 }
 
-/// NamespacedPod is pods of namespaces.
+/// NamespacedPod selects pods in namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespacedPod {
-    /// Of these namespaces; of all if it is left out.
+    /// Namespaces with these labels. The default is all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// These pods.
+    /// Pods with these labels.
     pub pod_selector: LabelSelector,
 }
 
-/// ClusterNetworkPolicyIngressRule is about what comes to the subject.
+/// ClusterNetworkPolicyIngressRule is a rule for traffic to the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterNetworkPolicyIngressRule {
-    /// For people.
+    /// Name of the rule, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub name: Option<String>,
-    /// What becomes of what matches.
+    /// Action for matching traffic.
     pub action: PolicyAction,
-    /// From one of these.
+    /// Sources; at least one.
     #[schemars(length(min = 1, max = 25))]
     pub from: Vec<ClusterNetworkPolicyIngressPeer>,
-    /// One of these; left out: any protocol and port.
+    /// Matching protocols and ports. Without them every protocol and port matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 25))]
     pub protocols: Option<Vec<ClusterNetworkPolicyProtocol>>,
 }
 
-/// ClusterNetworkPolicyEgressRule is about what goes from the subject.
+/// ClusterNetworkPolicyEgressRule is a rule for traffic from the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
     "!(self.to.exists(peer, has(peer.networks) || has(peer.nodes) || has(peer.domainNames)) && \
      has(self.protocols) && self.protocols.exists(protocol, has(protocol.destinationNamedPort)))",
-    "only pods have ports with names: networks, nodes and domainNames go by number",
+    "networks, nodes and domainNames require port numbers: only pods have named ports",
 )])))]
 pub struct ClusterNetworkPolicyEgressRule {
-    /// For people.
+    /// Name of the rule, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub name: Option<String>,
-    /// What becomes of what matches.
+    /// Action for matching traffic.
     pub action: PolicyAction,
-    /// To one of these.
+    /// Destinations; at least one.
     #[schemars(length(min = 1, max = 25))]
     pub to: Vec<ClusterNetworkPolicyEgressPeer>,
-    /// One of these; left out: any protocol and port.
+    /// Matching protocols and ports. Without them every protocol and port matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 25))]
     pub protocols: Option<Vec<ClusterNetworkPolicyProtocol>>,
 }
 
 parts! {
-    /// ClusterNetworkPolicyIngressPeer is a peer of what comes; exactly one.
+    /// ClusterNetworkPolicyIngressPeer is a source of traffic. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     ClusterNetworkPolicyIngressPeer {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: NamespacedPod,
     }
 }
 
 parts! {
-    /// ClusterNetworkPolicyEgressPeer is a peer of what goes; exactly one.
+    /// ClusterNetworkPolicyEgressPeer is a destination of traffic. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     ClusterNetworkPolicyEgressPeer {
-        /// All pods of these namespaces.
+        /// All pods in namespaces with these labels.
         namespaces: LabelSelector,
-        /// Some pods of some namespaces.
+        /// Selected pods in selected namespaces.
         pods: NamespacedPod,
-        /// The addresses of these nodes.
+        /// Addresses of nodes with these labels.
         nodes: LabelSelector,
-        /// Addresses, those of pods included.
+        /// Addresses of these CIDRs, addresses of pods included.
         #[schemars(length(min = 1, max = 25), extend("x-kubernetes-list-type" = "set"))]
         networks: Vec<NetworkCidr>,
-        /// What these names lead to; for Accept alone.
+        /// Addresses of these DNS names. Only the action Accept may have them.
         #[schemars(length(min = 1, max = 25), extend("x-kubernetes-list-type" = "set"))]
         domain_names: Vec<DomainName>,
     }
@@ -144,60 +143,60 @@ parts! {
 /// NetworkCidr is a range of addresses, such as 10.0.0.0/8 or fd00::/8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
-    "isCIDR(self)", "a range of addresses is written as 10.0.0.0/8 or fd00::/8",
+    "isCIDR(self)", "the value must be a CIDR, such as 10.0.0.0/8 or fd00::/8",
 )])))]
 pub struct NetworkCidr(#[schemars(length(max = 43))] pub String);
 
-/// DomainName is a name, or with `*.` before it all names below it, by whole labels.
+/// DomainName is a DNS name. A leading `*.` matches all names below it, by whole labels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainName(#[schemars(regex(pattern = DOMAIN_NAME))] pub String);
 
 parts! {
-    /// ClusterNetworkPolicyProtocol is a protocol and what of it; exactly one.
+    /// ClusterNetworkPolicyProtocol selects a protocol and its ports. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     ClusterNetworkPolicyProtocol {
-        /// TCP.
+        /// Ports of TCP.
         tcp: ProtocolPorts,
-        /// UDP.
+        /// Ports of UDP.
         udp: ProtocolPorts,
-        /// SCTP.
+        /// Ports of SCTP.
         sctp: ProtocolPorts,
-        /// A port of the destination pod by its name, with the protocol that its container gives it.
+        /// Name of a port in the destination pod, with the protocol of that container port.
         destination_named_port: String,
     }
 }
 
 parts! {
-    /// ProtocolPorts is what of a protocol.
+    /// ProtocolPorts selects ports of a protocol.
     #[schemars(extend("minProperties" = 1))]
     ProtocolPorts {
-        /// To which port; every port is the range from 1 to 65535.
+        /// Destination port. The range from 1 to 65535 means every port.
         destination_port: Port,
     }
 }
 
 parts! {
-    /// Port is a port, or several; exactly one.
+    /// Port is a single port or a range. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     Port {
-        /// One.
+        /// A single port.
         #[schemars(range(min = 1, max = 65535))]
         number: i32,
-        /// Several.
+        /// A range of ports.
         range: PortRange,
     }
 }
 
-/// PortRange is ports from the first to the last.
+/// PortRange is a range of ports with both ends included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
-    "self.start < self.end", "start is less than end; a single port is a number",
+    "self.start < self.end", "start must be less than end; use number for a single port",
 )])))]
 pub struct PortRange {
-    /// The first.
+    /// First port.
     #[schemars(range(min = 1, max = 65535))]
     pub start: i32,
-    /// The last.
+    /// Last port.
     #[schemars(range(min = 1, max = 65535))]
     pub end: i32,
 }

@@ -27,7 +27,7 @@ macro_rules! parts {
 }
 pub(super) use parts;
 
-/// The words of an enumeration, which are its variants'.
+/// An enumeration whose words are the names of its variants.
 macro_rules! words {
     ($(#[$attribute:meta])* $name:ident { $($(#[$on_word:meta])* $word:ident,)* }) => {
         #[derive(
@@ -35,7 +35,7 @@ macro_rules! words {
             schemars::JsonSchema,
         )]
         $(#[$attribute])*
-        #[allow(missing_docs, clippy::upper_case_acronyms, reason = "the words say themselves")]
+        #[allow(missing_docs, clippy::upper_case_acronyms, reason = "the words are defined by their owners")]
         pub enum $name {
             $($(#[$on_word])* $word,)*
         }
@@ -48,18 +48,18 @@ pub(super) fn holds(rules: &[(&str, &str)]) -> Value {
     rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect()
 }
 
-/// A number, or a name.
+/// Schema of a port: a number or a name.
 pub(super) fn number_or_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true })
 }
 
 parts! {
-    /// LabelSelector selects by labels; all conditions hold, and without any everything is selected.
+    /// LabelSelector selects objects by labels. All conditions must match; an empty selector selects every object.
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     LabelSelector {
-        /// Labels and the values that they have.
+        /// Required labels with their values.
         match_labels: BTreeMap<String, String>,
-        /// Further conditions.
+        /// Further conditions on labels.
         #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
         match_expressions: Vec<LabelRequirement>,
     }
@@ -79,31 +79,31 @@ pub struct LabelRequirement {
 }
 
 words! {
-    /// PolicyTier is where in the order a policy stands.
+    /// PolicyTier is the stage of a policy relative to NetworkPolicies.
     PolicyTier {
-        /// Before NetworkPolicies.
+        /// The policy decides before NetworkPolicies.
         Admin,
-        /// Where no NetworkPolicy isolates.
+        /// The policy decides after NetworkPolicies, for traffic that none of them isolates.
         Baseline,
     }
 }
 
 words! {
-    /// PolicyAction is what becomes of what matches.
+    /// PolicyAction is the decision for matching traffic.
     PolicyAction {
-        /// It goes on, and replies with it.
+        /// The connection passes, with its replies.
         Accept,
-        /// It is dropped.
+        /// The packet is dropped.
         Deny,
-        /// The tier is left.
+        /// The remaining rules of the tier are skipped.
         Pass,
     }
 }
 
-/// PolicyStatus is how far a policy is enforced.
+/// PolicyStatus is the progress of a policy on its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PolicyStatus {
-    /// What is known of it.
+    /// Conditions of the policy, one for each type.
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
         "x-kubernetes-list-map-keys" = ["type"]
@@ -111,35 +111,35 @@ pub struct PolicyStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Condition is one thing that is known of an object.
+/// Condition is one condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     #[schemars(length(max = 316), regex(pattern = CONDITION_TYPE))]
     pub kind: String,
     /// True, False or Unknown.
     #[schemars(extend("enum" = ["True", "False", "Unknown"]))]
     pub status: String,
-    /// The generation of the object that it was found for.
+    /// Generation of the object that this condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// Since when its status is so.
+    /// Time of the last change of the status.
     #[schemars(extend("format" = "date-time"))]
     pub last_transition_time: String,
-    /// Why, in one word.
+    /// Reason in CamelCase, for programs.
     #[schemars(length(min = 1, max = 1024), regex(pattern = CONDITION_REASON))]
     pub reason: String,
-    /// Why, for people.
+    /// Reason as a sentence, for users.
     #[schemars(length(max = 32768))]
     pub message: String,
 }
 
-/// As the API machinery has it.
+/// The pattern of the API machinery.
 const CONDITION_TYPE: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 const CONDITION_REASON: &str = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
-/// Names of hosts, `*.` before them for those below. `A-z` is their owners' and holds some characters
-/// more, `_` among them.
+/// Host names, with `*.` in front for all names below. The owners of the kinds wrote `A-z`, which includes some more
+/// characters, such as `_`.
 pub(super) const DOMAIN_NAME: &str = r"^(\*\.)?([a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\.)+[a-zA-z0-9]([-a-zA-Z0-9_]*[a-zA-Z0-9])?\.?$";

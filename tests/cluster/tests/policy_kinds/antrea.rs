@@ -50,8 +50,8 @@ fn policies() -> Vec<Row> {
         |priority: f64| json!({ "priority": priority, "appliedTo": [{ "podSelector": {} }] });
     vec![
         taken("Pass in a tier", ACNP, tier("platform", "Pass")),
-        refused("Pass in baseline", ACNP, tier("baseline", "Pass"), "cannot Pass"),
-        refused("Pass in Baseline", ANNP, tier("Baseline", "Pass"), "cannot Pass"),
+        refused("Pass in baseline", ACNP, tier("baseline", "Pass"), "cannot have the action Pass"),
+        refused("Pass in Baseline", ANNP, tier("Baseline", "Pass"), "cannot have the action Pass"),
         taken("Drop in baseline", ANNP, tier("baseline", "Drop")),
         refused("Deny", ACNP, tier("platform", "Deny"), "Unsupported value"),
         taken("priority 1.5", ACNP, priority(1.5)),
@@ -93,16 +93,16 @@ fn subjects() -> Vec<Row> {
     });
     let alone = "must validate at least one schema (anyOf)";
     vec![
-        refused("appliedTo nowhere", ACNP, json!({ "priority": 1 }), "every one of its rules"),
+        refused("appliedTo nowhere", ACNP, json!({ "priority": 1 }), "or in every rule"),
         refused(
             "appliedTo of nobody",
             ANNP,
             json!({ "priority": 1, "appliedTo": [] }),
-            "every one of its rules",
+            "or in every rule",
         ),
-        refused("appliedTo in both", ACNP, both.clone(), "not of both"),
-        refused("appliedTo in both, with a namespace", ANNP, both, "not of both"),
-        refused("appliedTo of one rule of two", ACNP, of_one_rule, "every one of its rules"),
+        refused("appliedTo in both", ACNP, both.clone(), "not in both"),
+        refused("appliedTo in both, with a namespace", ANNP, both, "not in both"),
+        refused("appliedTo of one rule of two", ACNP, of_one_rule, "or in every rule"),
         taken("appliedTo of each rule", ACNP, of_each_rule.clone()),
         taken("appliedTo of each rule, with a namespace", ANNP, of_each_rule),
         taken("an empty appliedTo in a rule", ACNP, empty_in_rule),
@@ -180,7 +180,7 @@ fn peers() -> Vec<Row> {
             "namespaces twice",
             ACNP,
             to(json!({ "namespaces": { "match": "Self" }, "namespaceSelector": {} })),
-            "are not in one item",
+            "namespaces or namespaceSelector, not both",
         ),
         taken(
             "a block with a selector, which it wins over",
@@ -208,13 +208,13 @@ fn peers() -> Vec<Row> {
             "Services and peers",
             ACNP,
             to_services(json!({ "to": [{ "podSelector": {} }] })),
-            "without to, ports and protocols",
+            "cannot have to, ports or protocols",
         ),
         refused(
             "Services and ports",
             ANNP,
             to_services(json!({ "ports": [{ "port": 80 }] })),
-            "without to, ports and protocols",
+            "cannot have to, ports or protocols",
         ),
         refused(
             "a Service without a namespace",
@@ -256,21 +256,26 @@ fn protocols() -> Vec<Row> {
             "ports upside down",
             ACNP,
             ports(json!({ "port": 90, "endPort": 80 })),
-            "not below",
+            "must not be less than port",
         ),
-        refused("an end without a start", ANNP, ports(json!({ "endPort": 80 })), "needs a port"),
+        refused(
+            "an end without a start",
+            ANNP,
+            ports(json!({ "endPort": 80 })),
+            "requires a numeric port",
+        ),
         refused(
             "an end after a name",
             ACNP,
             ports(json!({ "port": "web", "endPort": 80 })),
-            "needs a port that is a number",
+            "requires a numeric port",
         ),
         taken("the sender's ports", ACNP, ports(json!({ "sourcePort": 1, "sourceEndPort": 2 }))),
         refused(
             "the sender's ports upside down",
             ACNP,
             ports(json!({ "sourcePort": 3, "sourceEndPort": 2 })),
-            "needs a sourcePort",
+            "requires a sourcePort",
         ),
         refused(
             "a protocol without ports",
@@ -308,7 +313,7 @@ fn protocols() -> Vec<Row> {
 }
 
 fn groups() -> Vec<Row> {
-    let one_of = "one of them";
+    let one_of = "a group has one of";
     vec![
         taken("nobody", CLUSTER_GROUP, json!({})),
         taken(
@@ -339,7 +344,7 @@ fn groups() -> Vec<Row> {
             "pods and workloads from without",
             CLUSTER_GROUP,
             json!({ "podSelector": {}, "externalEntitySelector": {} }),
-            "are not in one group",
+            "podSelector or externalEntitySelector, not both",
         ),
         refused(
             "a Service and groups",

@@ -39,8 +39,18 @@ pub(crate) fn rows() -> Vec<Row> {
     };
     vec![
         taken("names to accept", ECNP, egress("Accept", names(), json!({}))),
-        refused("names to deny", ECNP, egress("Deny", names(), json!({})), "for Accept alone"),
-        refused("names to pass", ECNP, egress("Pass", names(), json!({})), "for Accept alone"),
+        refused(
+            "names to deny",
+            ECNP,
+            egress("Deny", names(), json!({})),
+            "require the action Accept",
+        ),
+        refused(
+            "names to pass",
+            ECNP,
+            egress("Pass", names(), json!({})),
+            "require the action Accept",
+        ),
         taken("a port without protocol", ECNP, of_port(json!({ "portNumber": { "port": 80 } }))),
         taken("a port by name", ECNP, of_port(json!({ "namedPort": "web" }))),
         taken(
@@ -52,7 +62,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "a range of one port",
             ECNP,
             of_port(json!({ "portRange": { "start": 2, "end": 2 } })),
-            "start is less than end",
+            "start must be less than end",
         ),
         taken(
             "a network that is none",
@@ -82,7 +92,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "names and pods",
             EANP,
             application(json!({ "domainNames": ["example.com"], "podSelector": {} })),
-            "stand alone",
+            "cannot have other fields",
         ),
         refused("no name", EANP, application(json!({ "domainNames": [] })), "at least 1 items"),
         refused("no podSelector", EANP, json!({ "egress": [] }), "Required value"),

@@ -46,13 +46,13 @@ pub(crate) fn rows() -> Vec<Row> {
             "a range of one port",
             CNP,
             ports(json!({ "destinationPort": { "range": { "start": 80, "end": 80 } } })),
-            "start is less than end",
+            "start must be less than end",
         ),
         refused(
             "a range upside down",
             CNP,
             ports(json!({ "destinationPort": { "range": { "start": 81, "end": 80 } } })),
-            "start is less than end",
+            "start must be less than end",
         ),
         taken(
             "all of TCP",

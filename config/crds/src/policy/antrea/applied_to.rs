@@ -4,71 +4,71 @@ use super::selector::{Named, Selector};
 use crate::policy::parts::parts;
 
 parts! {
-    /// ClusterAppliedTo is pods that a policy is about.
+    /// ClusterAppliedTo selects the subject of a policy.
     ClusterAppliedTo {
-        /// These pods; of all namespaces unless namespaceSelector selects some.
+        /// Pods with these labels, in all namespaces unless namespaceSelector is set.
         pod_selector: Selector,
-        /// Pods of these namespaces.
+        /// Pods in namespaces with these labels.
         namespace_selector: Selector,
-        /// The members of this ClusterGroup; alone.
+        /// The members of this ClusterGroup. No other field may be set.
         group: String,
-        /// Pods of this service account; alone.
+        /// Pods of this service account. No other field may be set.
         service_account: Named,
-        /// A Service, as it is reached from without; alone.
+        /// A Service, for traffic from outside the cluster. No other field may be set.
         service: Named,
-        /// Nodes themselves; alone.
+        /// Nodes with these labels. No other field may be set.
         node_selector: Selector,
     }
 }
 
 parts! {
-    /// ClusterIngressAppliedTo is pods that a rule is about.
+    /// ClusterIngressAppliedTo selects the subject of an ingress rule.
     ClusterIngressAppliedTo {
-        /// These pods; of all namespaces unless namespaceSelector selects some.
+        /// Pods with these labels, in all namespaces unless namespaceSelector is set.
         pod_selector: Selector,
-        /// Pods of these namespaces.
+        /// Pods in namespaces with these labels.
         namespace_selector: Selector,
-        /// The members of this ClusterGroup; alone.
+        /// The members of this ClusterGroup. No other field may be set.
         group: String,
-        /// Pods of this service account; alone.
+        /// Pods of this service account. No other field may be set.
         service_account: Named,
-        /// A Service, as it is reached from without; alone.
+        /// A Service, for traffic from outside the cluster. No other field may be set.
         service: Named,
     }
 }
 
 parts! {
-    /// ClusterEgressAppliedTo is pods that a rule is about.
+    /// ClusterEgressAppliedTo selects the subject of an egress rule.
     ClusterEgressAppliedTo {
-        /// These pods; of all namespaces unless namespaceSelector selects some.
+        /// Pods with these labels, in all namespaces unless namespaceSelector is set.
         pod_selector: Selector,
-        /// Pods of these namespaces.
+        /// Pods in namespaces with these labels.
         namespace_selector: Selector,
-        /// The members of this ClusterGroup; alone.
+        /// The members of this ClusterGroup. No other field may be set.
         group: String,
-        /// Pods of this service account; alone.
+        /// Pods of this service account. No other field may be set.
         service_account: Named,
     }
 }
 
 parts! {
-    /// AppliedTo is pods of the policy's namespace that it is about.
+    /// AppliedTo selects the subject of a policy in its namespace.
     AppliedTo {
-        /// These pods.
+        /// Pods with these labels.
         pod_selector: Selector,
-        /// These workloads from without.
+        /// ExternalEntities with these labels: workloads outside the cluster.
         external_entity_selector: Selector,
-        /// The members of this Group; alone.
+        /// The members of this Group. No other field may be set.
         group: String,
     }
 }
 
 parts! {
-    /// RuleAppliedTo is pods of the policy's namespace that a rule is about.
+    /// RuleAppliedTo selects the subject of a rule in the policy's namespace.
     RuleAppliedTo {
-        /// These pods.
+        /// Pods with these labels.
         pod_selector: Selector,
-        /// The members of this Group; alone.
+        /// The members of this Group. No other field may be set.
         group: String,
     }
 }

@@ -34,17 +34,17 @@ macro_rules! group {
             #[doc = $pods]
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub pod_selector: Option<Selector>,
-            /// Pods of these namespaces.
+            /// Pods in namespaces with these labels.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub namespace_selector: Option<Selector>,
-            /// These workloads from without.
+            /// ExternalEntities with these labels: workloads outside the cluster.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub external_entity_selector: Option<Selector>,
             $($own)*
-            /// Addresses.
+            /// Addresses of these CIDRs.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ip_blocks: Option<Vec<Block>>,
-            /// The pods that this Service selects.
+            /// Pods that this Service selects.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub service_reference: Option<ServiceReference>,
             #[doc = $children]
@@ -55,19 +55,19 @@ macro_rules! group {
 }
 
 group! {
-    /// AntreaClusterGroupSpec is who is in a group of the cluster; without anything, nobody.
+    /// AntreaClusterGroupSpec selects the members of a cluster-wide group. Without a field the group is empty.
     AntreaClusterGroupSpec(
         kind = "ClusterGroup",
         root = "AntreaClusterGroup",
         plural = "clustergroups",
         singular = "clustergroup",
         shortname = "cg",
-        doc = "ClusterGroup is pods, addresses or nodes that policies of the cluster name"
+        doc = "ClusterGroup is a set of pods, addresses or nodes for cluster-wide policies"
     )
-    pods: "These pods; of all namespaces unless namespaceSelector selects some.",
-    children: "The members of these ClusterGroups, which have none themselves.",
+    pods: "Pods with these labels, in all namespaces unless namespaceSelector is set.",
+    children: "The members of these ClusterGroups, which cannot have childGroups.",
     own: {
-        /// The addresses of these nodes.
+        /// The addresses of nodes with these labels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub node_selector: Option<Selector>,
     },
@@ -76,12 +76,13 @@ group! {
           has(self.nodeSelector), has(self.serviceReference), \
           has(self.ipBlocks) && self.ipBlocks.size() > 0, \
           has(self.childGroups) && self.childGroups.size() > 0].filter(there, there).size() <= 1",
-        "a group is of selected pods, nodes, a Service, ipBlocks or childGroups: one of them"
+        "a group has one of: pod, namespace or external entity selectors, nodeSelector, serviceReference, \
+         ipBlocks, childGroups"
     )
 }
 
 group! {
-    /// AntreaGroupSpec is who is in a group of a namespace; without anything, nobody.
+    /// AntreaGroupSpec selects the members of a group of one namespace. Without a field the group is empty.
     AntreaGroupSpec(
         kind = "Group",
         root = "AntreaGroup",
@@ -89,49 +90,49 @@ group! {
         singular = "group",
         namespaced,
         shortname = "grp",
-        doc = "Group is pods or addresses that policies of its namespace name"
+        doc = "Group is a set of pods or addresses for policies of its namespace"
     )
-    pods: "These pods; of the group's namespace unless namespaceSelector selects some.",
-    children: "The members of these Groups, which have none themselves.",
+    pods: "Pods with these labels, in the group's namespace unless namespaceSelector is set.",
+    children: "The members of these Groups, which cannot have childGroups.",
     own: {},
     holds: (
         "[has(self.podSelector) || has(self.namespaceSelector) || has(self.externalEntitySelector), \
           has(self.serviceReference), has(self.ipBlocks) && self.ipBlocks.size() > 0, \
           has(self.childGroups) && self.childGroups.size() > 0].filter(there, there).size() <= 1",
-        "a group is of selected pods, a Service, ipBlocks or childGroups: one of them"
+        "a group has one of: pod, namespace or external entity selectors, serviceReference, ipBlocks, childGroups"
     )
 }
 
 parts! {
-    /// ServiceReference is a Service.
+    /// ServiceReference refers to a Service.
     ServiceReference {
-        /// Its name.
+        /// The Service's name.
         name: String,
-        /// Its namespace.
+        /// The Service's namespace.
         namespace: String,
     }
 }
 
 parts! {
-    /// GroupStatus is what is known of a group.
+    /// GroupStatus is the state of a group.
     GroupStatus {
-        /// Such as that its members are known.
+        /// Conditions of the group, for example that its members are computed.
         conditions: Vec<GroupCondition>,
     }
 }
 
 parts! {
-    /// GroupCondition is one thing that is known of a group.
+    /// GroupCondition is one condition of a group.
     GroupCondition {
-        /// What it is about.
+        /// Type of the condition.
         #[serde(rename = "type")]
         kind: String,
         /// True, False or Unknown.
         status: String,
-        /// Since when it is so.
+        /// Time of the last change of the status.
         last_transition_time: String,
     }
 }
 
 const ONE_SELECTOR: &str = "!has(self.podSelector) || !has(self.externalEntitySelector)";
-const ONE_SELECTOR_SAYS: &str = "podSelector and externalEntitySelector are not in one group";
+const ONE_SELECTOR_SAYS: &str = "a group has podSelector or externalEntitySelector, not both";

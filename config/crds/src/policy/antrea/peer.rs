@@ -1,4 +1,4 @@
-//! Peers. In which places there is which field is Antrea's own choice.
+//! Peers. Antrea defines which fields exist in which place.
 
 use super::selector::{Block, Named, Selector};
 use crate::policy::parts::{holds, parts, words};
@@ -10,22 +10,22 @@ macro_rules! cluster_peer {
             $(#[$attribute])*
             #[schemars(extend("x-kubernetes-validations" = holds(&[(
                     "!has(self.namespaces) || !has(self.namespaceSelector)",
-                    "namespaces and namespaceSelector are not in one item",
+                    "an item has namespaces or namespaceSelector, not both",
                 )])))]
             $name {
-                /// These pods; of all namespaces unless something selects some.
+                /// Pods with these labels, in all namespaces unless namespaceSelector or namespaces is set.
                 pod_selector: Selector,
-                /// Pods of these namespaces.
+                /// Pods in namespaces with these labels.
                 namespace_selector: Selector,
-                /// Pods of namespaces that are as the subject's is.
+                /// Pods in namespaces that are related to the namespace of the subject.
                 namespaces: Namespaces,
-                /// Addresses.
+                /// Addresses of this CIDR.
                 ip_block: Block,
-                /// The members of this ClusterGroup; alone.
+                /// The members of this ClusterGroup. No other field may be set.
                 group: String,
-                /// Pods of this service account; alone.
+                /// Pods of this service account. No other field may be set.
                 service_account: Named,
-                /// The addresses of these nodes; alone.
+                /// The addresses of nodes with these labels. No other field may be set.
                 node_selector: Selector,
                 $($(#[$on_field])* $field: $kind,)*
             }
@@ -39,17 +39,17 @@ macro_rules! peer {
         parts! {
             $(#[$attribute])*
             $name {
-                /// These pods; of the policy's namespace unless namespaceSelector selects some.
+                /// Pods with these labels, in the policy's namespace unless namespaceSelector is set.
                 pod_selector: Selector,
-                /// Pods of these namespaces.
+                /// Pods in namespaces with these labels.
                 namespace_selector: Selector,
-                /// These workloads from without.
+                /// ExternalEntities with these labels: workloads outside the cluster.
                 external_entity_selector: Selector,
-                /// Addresses.
+                /// Addresses of this CIDR.
                 ip_block: Block,
-                /// The members of this Group; alone.
+                /// The members of this Group. No other field may be set.
                 group: String,
-                /// The addresses of these nodes; alone.
+                /// The addresses of nodes with these labels. No other field may be set.
                 node_selector: Selector,
                 $($(#[$on_field])* $field: $kind,)*
             }
@@ -58,47 +58,47 @@ macro_rules! peer {
 }
 
 cluster_peer! {
-    /// ClusterIngressPeer is a peer of what comes.
+    /// ClusterIngressPeer is a source of traffic.
     ClusterIngressPeer {
-        /// Of this cluster, or of all that are joined.
+        /// Objects of this cluster (Cluster), or of the whole cluster set (ClusterSet).
         scope: Scope,
     }
 }
 
 cluster_peer! {
-    /// ClusterEgressPeer is a peer of what goes.
+    /// ClusterEgressPeer is a destination of traffic.
     ClusterEgressPeer {
-        /// What this name leads to; `*` stands for any characters.
+        /// The addresses of this DNS name; `*` stands for any characters.
         #[schemars(regex(pattern = FQDN))]
         fqdn: String,
     }
 }
 
 peer! {
-    /// IngressPeer is a peer of what comes.
+    /// IngressPeer is a source of traffic.
     IngressPeer {
-        /// Of this cluster, or of all that are joined.
+        /// Objects of this cluster (Cluster), or of the whole cluster set (ClusterSet).
         scope: Scope,
     }
 }
 
 peer! {
-    /// EgressPeer is a peer of what goes.
+    /// EgressPeer is a destination of traffic.
     EgressPeer {
-        /// What this name leads to; `*` stands for any characters.
+        /// The addresses of this DNS name; `*` stands for any characters.
         #[schemars(regex(pattern = FQDN))]
         fqdn: String,
     }
 }
 
 parts! {
-    /// Namespaces is in what a namespace is as the subject's; exactly one.
+    /// Namespaces relates a namespace to that of the subject. Exactly one field is set.
     #[schemars(extend("minProperties" = 1, "maxProperties" = 1))]
     Namespaces {
-        /// It is the same.
+        /// Self: the subject's own namespace.
         #[serde(rename = "match")]
         same: Same,
-        /// It has the same values of these labels.
+        /// Namespaces with the same values of these labels as the subject's namespace.
         same_labels: Vec<String>,
     }
 }
@@ -109,7 +109,7 @@ words! {
 }
 
 words! {
-    /// Scope is of which clusters.
+    /// Scope selects this cluster or the whole cluster set.
     Scope { Cluster, ClusterSet, }
 }
 

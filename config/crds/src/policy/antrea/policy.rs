@@ -21,28 +21,28 @@ macro_rules! policy {
             printcolumn(
                 name = "Tier",
                 type_ = "string",
-                description = "The Tier that it belongs to",
+                description = "Tier of the policy",
                 json_path = ".spec.tier"
             ),
             printcolumn(
                 name = "Priority",
                 type_ = "number",
                 format = "float",
-                description = "Within the Tier, lower first",
+                description = "Priority within the Tier; lower values come first",
                 json_path = ".spec.priority"
             ),
             printcolumn(
                 name = "Desired Nodes",
                 type_ = "number",
                 format = "int32",
-                description = "How many nodes are to enforce it",
+                description = "Number of nodes that have to enforce the policy",
                 json_path = ".status.desiredNodesRealized"
             ),
             printcolumn(
                 name = "Current Nodes",
                 type_ = "number",
                 format = "int32",
-                description = "How many nodes enforce it",
+                description = "Number of nodes that enforce the policy",
                 json_path = ".status.currentNodesRealized"
             ),
             printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -52,19 +52,19 @@ macro_rules! policy {
         #[serde(rename_all = "camelCase")]
         #[schemars(extend("x-kubernetes-validations" = holds(SPEC)))]
         pub struct $spec {
-            /// The Tier that it belongs to; left out: application.
+            /// Tier of the policy. The default is application.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub tier: Option<String>,
-            /// Within the Tier, lower first.
+            /// Priority within the Tier. Lower values come first.
             #[schemars(range(min = 1.0, max = 10000.0), extend("format" = "float"))]
             pub priority: f64,
-            /// What it is about, unless its rules say so.
+            /// Subject of the policy, unless each rule has its own.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub applied_to: Option<Vec<$subject>>,
-            /// What comes, in order.
+            /// Rules for incoming traffic, in order. The first match decides.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ingress: Option<Vec<$ingress>>,
-            /// What goes, in order.
+            /// Rules for outgoing traffic, in order. The first match decides.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub egress: Option<Vec<$egress>>,
         }
@@ -72,19 +72,19 @@ macro_rules! policy {
 }
 
 policy! {
-    /// AntreaClusterNetworkPolicySpec says who may talk to pods of any namespace, and with whom they may talk.
+    /// AntreaClusterNetworkPolicySpec defines the allowed and denied traffic of pods in any namespace.
     AntreaClusterNetworkPolicySpec(
         kind = "ClusterNetworkPolicy",
         root = "AntreaClusterNetworkPolicy",
         plural = "clusternetworkpolicies",
         singular = "clusternetworkpolicy",
         shortname = "acnp",
-        doc = "ClusterNetworkPolicy says who may talk to pods of any namespace"
+        doc = "ClusterNetworkPolicy defines the allowed and denied traffic of pods in any namespace"
     ) of ClusterAppliedTo, ClusterIngressRule, ClusterEgressRule
 }
 
 policy! {
-    /// AntreaNetworkPolicySpec says who may talk to pods of its namespace, and with whom they may talk.
+    /// AntreaNetworkPolicySpec defines the allowed and denied traffic of pods in its namespace.
     AntreaNetworkPolicySpec(
         kind = "NetworkPolicy",
         root = "AntreaNetworkPolicy",
@@ -93,39 +93,39 @@ policy! {
         namespaced,
         shortname = "annp",
         shortname = "anp",
-        doc = "NetworkPolicy says who may talk to pods of its namespace"
+        doc = "NetworkPolicy defines the allowed and denied traffic of pods in its namespace"
     ) of AppliedTo, IngressRule, EgressRule
 }
 
 parts! {
-    /// RealizationStatus is how far a policy is enforced.
+    /// RealizationStatus is the progress of a policy on its nodes.
     RealizationStatus {
         /// Pending, Realizing, Realized or Failed.
         phase: String,
-        /// The generation of the policy that this is about.
+        /// Generation of the policy that this status describes.
         observed_generation: i64,
-        /// How many nodes enforce it.
+        /// Number of nodes that enforce the policy.
         current_nodes_realized: i32,
-        /// How many nodes are to enforce it.
+        /// Number of nodes that have to enforce the policy.
         desired_nodes_realized: i32,
-        /// What else is known.
+        /// Conditions of the policy.
         conditions: Vec<RealizationCondition>,
     }
 }
 
 parts! {
-    /// RealizationCondition is one thing that is known of a policy.
+    /// RealizationCondition is one condition of a policy.
     RealizationCondition {
-        /// What it is about.
+        /// Type of the condition.
         #[serde(rename = "type")]
         kind: String,
         /// True, False or Unknown.
         status: String,
-        /// Since when it is so.
+        /// Time of the last change of the status.
         last_transition_time: String,
-        /// Why, in one word.
+        /// Reason in CamelCase, for programs.
         reason: String,
-        /// Why, for people.
+        /// Reason as a sentence, for users.
         message: String,
     }
 }
@@ -136,7 +136,7 @@ const SPEC: &[(&str, &str)] = &[
         "!has(self.tier) || !(self.tier in ['baseline', 'Baseline']) || \
          ((!has(self.ingress) || self.ingress.all(rule, rule.action != 'Pass')) && \
          (!has(self.egress) || self.egress.all(rule, rule.action != 'Pass')))",
-        "a rule of the Tier baseline cannot Pass: nothing comes after it",
+        "a rule of the Tier baseline cannot have the action Pass: baseline is the last stage",
     ),
     (
         "!has(self.appliedTo) || self.appliedTo.size() == 0 || \
@@ -144,7 +144,7 @@ const SPEC: &[(&str, &str)] = &[
          rule.appliedTo.size() == 0)) && \
          (!has(self.egress) || self.egress.all(rule, !has(rule.appliedTo) || \
          rule.appliedTo.size() == 0)))",
-        "appliedTo is said of the policy or of its rules, not of both",
+        "appliedTo is set in the policy or in its rules, not in both",
     ),
     (
         "(has(self.appliedTo) && self.appliedTo.size() > 0) || \
@@ -154,6 +154,6 @@ const SPEC: &[(&str, &str)] = &[
          rule.appliedTo.size() > 0)) && \
          (!has(self.egress) || self.egress.all(rule, has(rule.appliedTo) && \
          rule.appliedTo.size() > 0)))",
-        "appliedTo is said of the policy or of every one of its rules",
+        "appliedTo is required in the policy or in every rule",
     ),
 ];

@@ -19,12 +19,12 @@ macro_rules! rule {
         $(#[$attribute])*
         #[serde(rename_all = "camelCase")]
         pub struct $name {
-            /// What becomes of what matches.
+            /// Action for matching traffic.
             pub action: Action,
-            /// What it is about; then it is said in every rule and not of the policy.
+            /// Subject of the rule. If one rule has it, every rule has it, and the policy has none.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub applied_to: Option<Vec<$applied_to>>,
-            /// For people; no other rule of the policy has it.
+            /// Name of the rule, unique within the policy.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub name: Option<String>,
             $(
@@ -32,19 +32,19 @@ macro_rules! rule {
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 pub $field: Option<$kind>,
             )*
-            /// One of these, or of protocols; none of both: anything.
+            /// Matching ports. Without ports and protocols all traffic matches.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ports: Option<Vec<Port>>,
-            /// One of these, or of ports.
+            /// Matching protocols without ports, in addition to ports.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub protocols: Option<Vec<$protocol>>,
-            /// What of the application's protocol.
+            /// Matching requests of an application protocol.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub l7_protocols: Option<Vec<L7Protocol>>,
-            /// Whether what matches is logged.
+            /// Logs matching traffic.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub enable_logging: Option<bool>,
-            /// What the log calls it.
+            /// Label of the rule in the log.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             #[schemars(regex(pattern = r"^(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?$"))]
             pub log_label: Option<String>,
@@ -53,78 +53,78 @@ macro_rules! rule {
 }
 
 rule! {
-    /// ClusterIngressRule is about what comes.
+    /// ClusterIngressRule is a rule for incoming traffic.
     ClusterIngressRule(ClusterIngressAppliedTo, IngressProtocol) {
-        /// From one of these; none: from everywhere.
+        /// Sources. An empty list matches every source.
         from: Vec<ClusterIngressPeer>,
     }
 }
 
 rule! {
-    /// ClusterEgressRule is about what goes.
+    /// ClusterEgressRule is a rule for outgoing traffic.
     #[schemars(extend("x-kubernetes-validations" = holds(&[(TO_SERVICES, TO_SERVICES_SAYS)])))]
     ClusterEgressRule(ClusterEgressAppliedTo, EgressProtocol) {
-        /// To one of these; none: to everywhere.
+        /// Destinations. An empty list matches every destination.
         to: Vec<ClusterEgressPeer>,
-        /// To one of these Services, as they are asked for; alone.
+        /// Service destinations, by their own addresses. The rule then has no to, ports and protocols.
         to_services: Vec<ClusterServicePeer>,
     }
 }
 
 rule! {
-    /// IngressRule is about what comes.
+    /// IngressRule is a rule for incoming traffic.
     IngressRule(RuleAppliedTo, IngressProtocol) {
-        /// From one of these; none: from everywhere.
+        /// Sources. An empty list matches every source.
         from: Vec<IngressPeer>,
     }
 }
 
 rule! {
-    /// EgressRule is about what goes.
+    /// EgressRule is a rule for outgoing traffic.
     #[schemars(extend("x-kubernetes-validations" = holds(&[(TO_SERVICES, TO_SERVICES_SAYS)])))]
     EgressRule(RuleAppliedTo, EgressProtocol) {
-        /// To one of these; none: to everywhere.
+        /// Destinations. An empty list matches every destination.
         to: Vec<EgressPeer>,
-        /// To one of these Services, as they are asked for; alone.
+        /// Service destinations, by their own addresses. The rule then has no to, ports and protocols.
         to_services: Vec<ServicePeer>,
     }
 }
 
 words! {
-    /// Action is what becomes of what matches.
+    /// Action is the decision for matching traffic.
     Action {
-        /// It goes on.
+        /// The packet passes.
         Allow,
-        /// It is dropped.
+        /// The packet is dropped.
         Drop,
-        /// It is dropped and the sender is told.
+        /// The packet is dropped, and the sender receives a TCP reset or an ICMP error.
         Reject,
-        /// On to NetworkPolicies.
+        /// Antrea's remaining rules are skipped; NetworkPolicies decide.
         Pass,
     }
 }
 
 parts! {
-    /// Port is ports of a protocol.
+    /// Port selects ports of a protocol.
     #[schemars(extend("x-kubernetes-validations" = holds(&[
         ("!has(self.endPort) || (has(self.port) && type(self.port) == int)",
-         "endPort needs a port that is a number"),
-        ("!has(self.endPort) || self.port <= self.endPort", "endPort is not below port"),
+         "endPort requires a numeric port"),
+        ("!has(self.endPort) || self.port <= self.endPort", "endPort must not be less than port"),
         ("!has(self.sourceEndPort) || (has(self.sourcePort) && \
           self.sourcePort <= self.sourceEndPort)",
-         "sourceEndPort needs a sourcePort that is not above it"),
+         "sourceEndPort requires a sourcePort that is not greater"),
     ])))]
     Port {
-        /// Which; left out: TCP.
+        /// Protocol of the ports. The default is TCP.
         protocol: Transport,
-        /// A number, or a name of the destination pod's.
+        /// Number of the port, or its name in the destination pod.
         #[schemars(schema_with = "number_or_name")]
         port: Value,
-        /// The last of several from port on.
+        /// Last port of a range that starts at port.
         end_port: i32,
-        /// The sender's.
+        /// Port of the sender.
         source_port: i32,
-        /// The last of several from sourcePort on.
+        /// Last port of a range that starts at sourcePort.
         source_end_port: i32,
     }
 }
@@ -135,119 +135,119 @@ words! {
 }
 
 parts! {
-    /// IngressProtocol is a protocol without ports; exactly one.
+    /// IngressProtocol is a protocol without ports. Exactly one field is set.
     #[schemars(extend("oneOf" = [{"required": ["icmp"]}, {"required": ["igmp"]}]))]
     IngressProtocol {
         /// ICMP for IPv4, ICMPv6 for IPv6.
         icmp: Icmp,
-        /// IGMP.
+        /// IGMP queries of multicast routers.
         igmp: IgmpQuery,
     }
 }
 
 parts! {
-    /// EgressProtocol is a protocol without ports; exactly one.
+    /// EgressProtocol is a protocol without ports. Exactly one field is set.
     #[schemars(extend("oneOf" = [{"required": ["icmp"]}, {"required": ["igmp"]}]))]
     EgressProtocol {
         /// ICMP for IPv4, ICMPv6 for IPv6.
         icmp: Icmp,
-        /// IGMP.
+        /// IGMP reports of group members.
         igmp: IgmpReport,
     }
 }
 
 parts! {
-    /// Icmp is messages, by the numbers of their own family.
+    /// Icmp selects messages by type and code. ICMP and ICMPv6 have different numbers.
     Icmp {
-        /// Left out: every type.
+        /// Type of the message. Without it every type matches.
         #[schemars(range(min = 0, max = 255))]
         icmp_type: i32,
-        /// Left out: every code.
+        /// Code of the message. Without it every code matches.
         #[schemars(range(min = 0, max = 255))]
         icmp_code: i32,
     }
 }
 
 parts! {
-    /// IgmpQuery is what asks for members of a group.
+    /// IgmpQuery selects queries for members of a multicast group.
     IgmpQuery {
-        /// A query is 17.
+        /// Type of the message: 17 is a query.
         #[schemars(extend("enum" = [17]))]
         igmp_type: i32,
-        /// Which group.
+        /// Address of the multicast group. Without it every group matches.
         #[schemars(extend("oneOf" = [{"format": "ipv4"}, {"format": "ipv6"}]))]
         group_address: String,
     }
 }
 
 parts! {
-    /// IgmpReport is what tells of members of a group.
+    /// IgmpReport selects membership reports of a multicast group.
     IgmpReport {
-        /// 18, 22 and 34 are the reports of versions 1, 2 and 3; left out: all.
+        /// Type of the report: 18, 22 and 34 are versions 1, 2 and 3. Without it every version matches.
         #[schemars(extend("enum" = [18, 22, 34]))]
         igmp_type: i32,
-        /// Which group.
+        /// Address of the multicast group. Without it every group matches.
         #[schemars(extend("oneOf" = [{"format": "ipv4"}, {"format": "ipv6"}]))]
         group_address: String,
     }
 }
 
 parts! {
-    /// L7Protocol is an application's protocol; exactly one.
+    /// L7Protocol is an application protocol. Exactly one field is set.
     #[schemars(extend("oneOf" = [{"required": ["http"]}, {"required": ["tls"]}]))]
     L7Protocol {
-        /// HTTP.
+        /// Matching HTTP requests.
         http: Http,
-        /// TLS.
+        /// Matching TLS handshakes.
         tls: Tls,
     }
 }
 
 parts! {
-    /// Http is requests.
+    /// Http selects HTTP requests.
     Http {
-        /// To which host.
+        /// Host of the request. Without it every host matches.
         host: String,
-        /// By which method.
+        /// Without it every method matches.
         method: Method,
-        /// Of which path.
+        /// Path of the request. Without it every path matches.
         path: String,
     }
 }
 
 words! {
-    /// Method is a method of HTTP.
+    /// Method is an HTTP method.
     Method { GET, POST, PUT, HEAD, DELETE, TRACE, OPTIONS, CONNECT, PATCH, }
 }
 
 parts! {
-    /// Tls is handshakes.
+    /// Tls selects TLS handshakes.
     Tls {
-        /// With which server's name.
+        /// Server name indication of the handshake.
         sni: String,
     }
 }
 
-/// ClusterServicePeer is a Service.
+/// ClusterServicePeer is a Service as a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterServicePeer {
-    /// Which.
+    /// Namespace and name of the Service.
     #[serde(flatten)]
     pub service: Named,
-    /// Of this cluster, or of all that are joined.
+    /// A Service of this cluster (Cluster), or of the whole cluster set (ClusterSet).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 
-/// ServicePeer is a Service.
+/// ServicePeer is a Service as a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServicePeer {
-    /// Its name.
+    /// The Service's name.
     pub name: String,
-    /// Its namespace; left out: the policy's.
+    /// The Service's namespace. The default is the policy's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Of this cluster, or of all that are joined.
+    /// A Service of this cluster (Cluster), or of the whole cluster set (ClusterSet).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
@@ -255,4 +255,4 @@ pub struct ServicePeer {
 const TO_SERVICES: &str = "!has(self.toServices) || self.toServices.size() == 0 || \
      ((!has(self.to) || self.to.size() == 0) && (!has(self.ports) || self.ports.size() == 0) && \
      (!has(self.protocols) || self.protocols.size() == 0))";
-const TO_SERVICES_SAYS: &str = "toServices are without to, ports and protocols in their rule";
+const TO_SERVICES_SAYS: &str = "a rule with toServices cannot have to, ports or protocols";

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 parts! {
-    /// Selector selects by labels; all conditions hold, and without any everything is selected.
+    /// Selector selects objects by labels. All conditions must match; an empty selector selects every object.
     Selector {
-        /// Labels and the values that they have.
+        /// Required labels with their values.
         match_labels: BTreeMap<String, LabelValue>,
-        /// Further conditions.
+        /// Further conditions on labels.
         match_expressions: Vec<Expression>,
     }
 }
@@ -20,7 +20,7 @@ parts! {
     Expression {
         /// The label's key.
         key: String,
-        /// What of it.
+        /// Relation of the label to the values.
         operator: Operator,
         /// The values of In and NotIn.
         values: Vec<LabelValue>,
@@ -28,7 +28,7 @@ parts! {
 }
 
 words! {
-    /// Operator is what of a label.
+    /// Operator relates a label to values.
     Operator { In, NotIn, Exists, DoesNotExist, }
 }
 
@@ -38,26 +38,26 @@ pub struct LabelValue(
     #[schemars(regex(pattern = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"))] pub String,
 );
 
-/// Block is a range of addresses with holes.
+/// Block is a CIDR with exceptions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Block {
-    /// The range.
+    /// Address range, such as 10.0.0.0/8.
     #[schemars(extend("format" = "cidr"))]
     pub cidr: String,
-    /// What is not in it.
+    /// Excluded ranges within the CIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except: Option<Vec<Hole>>,
 }
 
-/// Hole is a range of addresses within a block.
+/// Hole is an excluded range of a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hole(#[schemars(extend("format" = "cidr"))] pub String);
 
-/// Named is a name in a namespace.
+/// Named refers to an object by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
-    /// The name.
+    /// The object's name.
     pub name: String,
-    /// The namespace.
+    /// The object's namespace.
     pub namespace: String,
 }

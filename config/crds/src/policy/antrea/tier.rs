@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// AntreaTierSpec is where a tier stands.
+/// AntreaTierSpec is the place of a tier in the policy order.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "crd.antrea.io",
@@ -18,22 +18,22 @@ use serde::{Deserialize, Serialize};
     printcolumn(
         name = "Priority",
         type_ = "integer",
-        description = "Lower is before",
+        description = "Lower values decide first",
         json_path = ".spec.priority"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    doc = "Tier is a place in the order of Antrea's policies",
+    doc = "Tier is a numbered stage in the order of Antrea's policies",
     derive = "PartialEq"
 )]
 #[schemars(extend("x-kubernetes-validations" = holds(&[(
     "!(self.priority in [251, 252, 254, 255])",
-    "251, 252, 254 and 255 are reserved: choose another number up to 250",
+    "251, 252, 254 and 255 are reserved: choose a number up to 250",
 )])))]
 pub struct AntreaTierSpec {
-    /// Lower is before.
+    /// Place in the order. Lower values decide first.
     #[schemars(range(min = 0, max = 255))]
     pub priority: i32,
-    /// For people.
+    /// Description for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
