@@ -1,9 +1,13 @@
-//! The address book, the record of the node's addresses and their users: card → ENI → block → address.
+//! The address book, the record of the node's addresses and their users: source → block → address.
+//!
+//! The source of a block is an ENI or a pod CIDR of the node. Witnesses, growth and shrink work on ENIs, so they never
+//! touch a block of the node.
 //!
 //! An address without an [`AddressUse`] is free. Uses are indexed by address, not by block: an address stays assigned
 //! even if no known ENI has it.
 
 mod block;
+mod block_set;
 mod choice;
 mod eni;
 mod free_ranges;
@@ -11,10 +15,11 @@ mod kernel;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use block::{amount, block_size, is_prefix, single};
-pub(crate) use eni::{Block, BlockState, Eni, EniFacts, KEEP_LAG, Readiness, ReturnState, Task};
+pub(crate) use block::{amount, block_size, is_prefix, pod_offsets, single};
+pub(crate) use block_set::{Block, BlockSet, BlockState};
+pub(crate) use eni::{Eni, EniFacts, KEEP_LAG, Readiness, ReturnState, Task};
 
-use crate::{Family, checkpoint::AssignedResource, warm::Unit};
+use crate::{BlockSource, Family, checkpoint::AssignedResource, warm::Unit};
 use config_model::{EniId, PodKey, PodName, Time};
 use ipnet::IpNet;
 use std::{
@@ -32,7 +37,7 @@ pub(crate) enum AddressUse {
 /// A released address. It becomes free when its time is over and an observation of the kernel lacks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cooling {
-    pub(crate) eni: EniId,
+    pub(crate) source: BlockSource,
     pub(crate) since: Time,
     pub(crate) until: Time,
     pub(crate) kernel_clean: bool,
@@ -56,8 +61,10 @@ pub(crate) struct AddressBook {
     prefixes_first: bool,
     family: Family,
     enis: BTreeMap<EniId, Eni>,
+    /// The node's pod CIDRs.
+    node_cidrs: BlockSet,
     /// Every block by its network address.
-    blocks: BTreeMap<IpAddr, (IpNet, EniId)>,
+    blocks: BTreeMap<IpAddr, (IpNet, BlockSource)>,
     uses: BTreeMap<IpAddr, AddressUse>,
     holders: BTreeMap<PodKey, Assignment>,
     /// The number of assignments per pod.
@@ -89,6 +96,11 @@ impl AddressBook {
         self.enis.get_mut(id)
     }
 
+    /// The blocks whose source is the node, one for each pod CIDR.
+    pub(crate) fn node_cidrs(&self) -> &BlockSet {
+        &self.node_cidrs
+    }
+
     pub(crate) fn holder(&self, key: &PodKey) -> Option<&Assignment> {
         self.holders.get(key)
     }
@@ -105,7 +117,7 @@ impl AddressBook {
         })
     }
 
-    /// All cooling addresses, with or without a known ENI.
+    /// All cooling addresses, with or without a known block.
     pub(crate) fn cooling(&self) -> impl Iterator<Item = (IpAddr, &Cooling)> {
         let of = |address: &IpAddr| match self.uses.get(address) {
             Some(AddressUse::Cooling(cooling)) => Some((*address, cooling)),
@@ -122,10 +134,17 @@ impl AddressBook {
         self.lapsing.len()
     }
 
-    /// The ENI and the block of the address.
-    pub(crate) fn place_of(&self, address: IpAddr) -> Option<(&EniId, IpNet)> {
-        let (_, (net, eni)) = self.blocks.range(..=address).next_back()?;
-        net.contains(&address).then_some((eni, *net))
+    /// The block of the address and its source.
+    pub(crate) fn block_of(&self, address: IpAddr) -> Option<(&BlockSource, IpNet)> {
+        let (_, (net, source)) = self.blocks.range(..=address).next_back()?;
+        net.contains(&address).then_some((source, *net))
+    }
+
+    fn blocks_of(&mut self, source: &BlockSource) -> Option<&mut BlockSet> {
+        match source {
+            BlockSource::Eni(id) => self.enis.get_mut(id).map(|eni| &mut eni.blocks),
+            BlockSource::NodeCidr(_) => Some(&mut self.node_cidrs),
+        }
     }
 
     /// Creates a book that prefers blocks of this unit. Other blocks of the family come second; those of the other
@@ -139,19 +158,19 @@ impl AddressBook {
     pub(crate) fn prefer(&mut self, unit: Unit) {
         self.prefixes_first = unit != Unit::Address;
         for eni in self.enis.values_mut() {
-            eni.prefer(self.prefixes_first);
+            eni.blocks.prefer(self.prefixes_first);
         }
     }
 
     pub(crate) fn add_eni(&mut self, mut eni: Eni) {
-        eni.prefer(self.prefixes_first);
+        eni.blocks.prefer(self.prefixes_first);
         self.enis.entry(eni.facts.id.clone()).or_insert(eni);
     }
 
     /// Removes the ENI and its blocks. The uses of their addresses stay.
     pub(crate) fn remove_eni(&mut self, id: &EniId) -> Option<Eni> {
         let eni = self.enis.remove(id)?;
-        for (net, _) in eni.blocks() {
+        for (net, _) in eni.blocks.iter() {
             self.blocks.remove(&net.network());
         }
         Some(eni)
@@ -160,7 +179,7 @@ impl AddressBook {
     /// Adds an ENI again that [`AddressBook::remove_eni`] removed.
     pub(crate) fn put_back(&mut self, eni: Eni, now: Time) {
         let (id, nets): (_, Vec<_>) =
-            (eni.facts.id.clone(), eni.blocks().map(|(net, _)| net).collect());
+            (eni.facts.id.clone(), eni.blocks.iter().map(|(net, _)| net).collect());
         let attached_here = eni.attached_here;
         let mut back = Eni::new(eni.facts, now);
         back.attached_here = attached_here;
@@ -171,10 +190,10 @@ impl AddressBook {
     }
 
     /// The blocks that share an address with this one, itself included.
-    pub(crate) fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &EniId)> {
-        let around = self.place_of(net.network()).map(|(eni, of)| (of, eni));
+    pub(crate) fn overlapping(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &BlockSource)> {
+        let around = self.block_of(net.network()).map(|(source, of)| (of, source));
         let later = self.blocks.range(net.network()..=net.broadcast());
-        let later = later.map(|(_, (of, eni))| (*of, eni));
+        let later = later.map(|(_, (of, source))| (*of, source));
         around.into_iter().chain(later.filter(move |(of, _)| of.network() != net.network()))
     }
 
@@ -184,28 +203,58 @@ impl AddressBook {
             return false;
         }
         let Some(eni) = self.enis.get_mut(id) else { return false };
-        eni.add_block(net, now);
-        self.blocks.insert(net.network(), (net, id.clone()));
-        for (address, usage) in self.uses.range(net.network()..=net.broadcast()) {
-            count(eni, net, *address, usage, true);
-        }
-        self.hold_back_in_kernel(id, net, now);
+        eni.blocks.add(net, now);
+        self.index_block(net, BlockSource::Eni(id.clone()), now);
         true
     }
 
-    pub(crate) fn remove_block(&mut self, net: IpNet) {
-        let Some((net, id)) = self.blocks.remove(&net.network()) else { return };
-        let Some(eni) = self.enis.get_mut(&id) else { return };
-        for (address, usage) in self.uses.range(net.network()..=net.broadcast()) {
-            count(eni, net, *address, usage, false);
+    /// Adds a pod CIDR of the node. Returns false if it has no address for pods of the family, or a known block
+    /// overlaps it.
+    pub(crate) fn add_node_cidr(&mut self, cidr: IpNet, now: Time) -> bool {
+        let Some(offsets) = pod_offsets(cidr).filter(|_| self.family.includes(cidr)) else {
+            return false;
+        };
+        if self.overlapping(cidr).next().is_some() {
+            return false;
         }
-        eni.remove_block(net);
+        self.node_cidrs.add_part(cidr, offsets, now);
+        self.index_block(cidr, BlockSource::NodeCidr(cidr), now);
+        true
+    }
+
+    /// Finishes the addition of a block: counts the known uses of its addresses.
+    fn index_block(&mut self, net: IpNet, source: BlockSource, now: Time) {
+        let uses = self.uses_within(net);
+        if let Some(blocks) = self.blocks_of(&source) {
+            for (address, usage) in &uses {
+                blocks.count(net, *address, usage, true);
+            }
+        }
+        self.blocks.insert(net.network(), (net, source.clone()));
+        self.hold_back_in_kernel(&source, net, now);
+    }
+
+    /// Removes a block of any source. The uses of its addresses stay.
+    pub(crate) fn remove_block(&mut self, net: IpNet) {
+        let Some((net, source)) = self.blocks.remove(&net.network()) else { return };
+        let uses = self.uses_within(net);
+        if let Some(blocks) = self.blocks_of(&source) {
+            for (address, usage) in &uses {
+                blocks.count(net, *address, usage, false);
+            }
+            blocks.remove(net);
+        }
+    }
+
+    fn uses_within(&self, net: IpNet) -> Vec<(IpAddr, AddressUse)> {
+        let within = self.uses.range(net.network()..=net.broadcast());
+        within.map(|(address, usage)| (*address, usage.clone())).collect()
     }
 
     pub(crate) fn set_block_state(&mut self, net: IpNet, state: BlockState) {
-        let Some((net, id)) = self.blocks.get(&net.network()) else { return };
-        if let Some(eni) = self.enis.get_mut(id) {
-            eni.set_block_state(*net, state);
+        let Some((net, source)) = self.blocks.get(&net.network()).cloned() else { return };
+        if let Some(blocks) = self.blocks_of(&source) {
+            blocks.set_state(net, state);
         }
     }
 
@@ -256,13 +305,13 @@ impl AddressBook {
             self.lapsing.remove(&(lapses, key.clone()));
         }
         for held in holder.what.addresses() {
-            self.cool(held.address, held.eni.clone(), now, until);
+            self.cool(held.address, held.source.clone(), now, until);
         }
         Some(holder)
     }
 
-    pub(crate) fn cool(&mut self, address: IpAddr, eni: EniId, since: Time, until: Time) {
-        let cooling = Cooling { eni, since, until, kernel_clean: false, reported: false };
+    pub(crate) fn cool(&mut self, address: IpAddr, source: BlockSource, since: Time, until: Time) {
+        let cooling = Cooling { source, since, until, kernel_clean: false, reported: false };
         self.set_use(address, Some(AddressUse::Cooling(cooling)));
     }
 
@@ -303,23 +352,14 @@ impl AddressBook {
                 self.dirty.insert(address);
             }
         }
-        let Some((id, net)) = self.place_of(address).map(|(id, net)| (id.clone(), net)) else {
+        let Some((source, net)) = self.block_of(address).map(|(of, net)| (of.clone(), net)) else {
             return;
         };
-        let Some(eni) = self.enis.get_mut(&id) else { return };
+        let Some(blocks) = self.blocks_of(&source) else { return };
         for (usage, more) in [(&old, false), (&usage, true)] {
             if let Some(usage) = usage {
-                count(eni, net, address, usage, more);
+                blocks.count(net, address, usage, more);
             }
         }
     }
-}
-
-fn count(eni: &mut Eni, net: IpNet, address: IpAddr, usage: &AddressUse, more: bool) {
-    let counter = match usage {
-        AddressUse::Assigned(_) => &mut eni.held,
-        AddressUse::Cooling(_) => &mut eni.cooling,
-    };
-    *counter = if more { *counter + 1 } else { counter.saturating_sub(1) };
-    eni.count_use(net, address, more);
 }

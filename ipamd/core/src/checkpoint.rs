@@ -5,7 +5,7 @@ mod record;
 
 pub use record::{RECORD_FORMAT, Record};
 
-use crate::{BranchEni, HeldAddress, Want};
+use crate::{BlockSource, BranchEni, HeldAddress, Want};
 use config_model::{CardIndex, EniId, PodKey, PodName, SecurityGroupId, SubnetId, Time};
 use ipnet::IpNet;
 use std::{
@@ -55,7 +55,7 @@ impl AssignedResource {
 /// A cooling address in the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CoolingRecord {
-    pub(crate) eni: EniId,
+    pub(crate) source: BlockSource,
     pub(crate) since: Time,
     pub(crate) until: Time,
 }
@@ -99,13 +99,14 @@ impl Checkpoint {
         match record {
             Record::Boot { boot_id, .. } => self.boot_id = Some(boot_id.clone()),
             Record::Reserved { key, pod, address, eni, card, device, more, lapses } => {
-                let (address, eni) = (IpAddr::V4(*address), eni.clone());
+                let (address, source) = (IpAddr::V4(*address), BlockSource::Eni(eni.clone()));
                 let mut addresses =
-                    vec![HeldAddress { address, eni, card: *card, device: *device }];
+                    vec![HeldAddress { address, source, card: *card, device: *device }];
                 addresses.extend(more.iter().cloned());
                 self.hold(key, pod, AssignedResource::Addresses(addresses), *lapses);
             }
-            Record::ReservedV6 { key, pod, addresses, lapses } => {
+            Record::ReservedV6 { key, pod, addresses, lapses }
+            | Record::ReservedCidr { key, pod, addresses, lapses } => {
                 self.hold(key, pod, AssignedResource::Addresses(addresses.clone()), *lapses);
             }
             Record::ReservedBranch { key, pod, branch, lapses } => {
@@ -118,10 +119,13 @@ impl Checkpoint {
             }
             Record::BranchReleased { key } => self.drop_key(key),
             Record::Cooling { address, eni, since, until } => {
-                self.cool(IpAddr::V4(*address), eni, *since, *until);
+                self.cool(IpAddr::V4(*address), BlockSource::Eni(eni.clone()), *since, *until);
             }
             Record::CoolingV6 { address, eni, since, until } => {
-                self.cool(IpAddr::V6(*address), eni, *since, *until);
+                self.cool(IpAddr::V6(*address), BlockSource::Eni(eni.clone()), *since, *until);
+            }
+            Record::CoolingCidr { address, cidr, since, until } => {
+                self.cool(*address, BlockSource::NodeCidr(*cidr), *since, *until);
             }
             Record::Leaving { eni, addresses } => {
                 addresses.iter().for_each(|address| self.leave(eni, IpAddr::V4(*address).into()));
@@ -155,7 +159,7 @@ impl Checkpoint {
             }
             Record::EniLeft { eni } => {
                 self.enis_leaving.remove(eni);
-                self.cooling.retain(|_, cooled| cooled.eni != *eni);
+                self.cooling.retain(|_, cooled| !cooled.source.is_eni(eni));
                 self.leaving.retain(|_, of| of != eni);
             }
             Record::Unknown => {}
@@ -183,8 +187,8 @@ impl Checkpoint {
         // After the blocks: a leaving block drops the cooling addresses in it, and these addresses began to cool
         // later.
         for (address, cooled) in &self.cooling {
-            let CoolingRecord { eni, since, until } = cooled.clone();
-            records.push(Record::cooling(*address, eni, since, until));
+            let CoolingRecord { source, since, until } = cooled.clone();
+            records.push(Record::cooling(*address, source, since, until));
         }
         for (token, made) in &self.making {
             records.push(Record::asked(token.clone(), made));
@@ -230,9 +234,9 @@ impl Checkpoint {
         }
     }
 
-    fn cool(&mut self, address: IpAddr, eni: &EniId, since: Time, until: Time) {
+    fn cool(&mut self, address: IpAddr, source: BlockSource, since: Time, until: Time) {
         self.unhold(address);
-        self.cooling.insert(address, CoolingRecord { eni: eni.clone(), since, until });
+        self.cooling.insert(address, CoolingRecord { source, since, until });
     }
 
     fn leave(&mut self, eni: &EniId, block: IpNet) {

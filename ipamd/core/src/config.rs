@@ -14,6 +14,11 @@ pub enum Family {
 }
 
 impl Family {
+    /// Returns whether the block is of this family.
+    pub(crate) fn includes(self, block: IpNet) -> bool {
+        matches!((self, block), (Self::V4, IpNet::V4(_)) | (Self::V6, IpNet::V6(_)))
+    }
+
     /// Returns whether the block is of this family and no larger than EC2's prefixes.
     pub(crate) fn has(self, block: IpNet) -> bool {
         match block {
@@ -73,6 +78,9 @@ pub struct PoolConfig {
     pub collect_leaks: bool,
     /// The rates of this node's EC2 calls.
     pub calls: CallLimits,
+    /// The node's pod CIDRs at the start; [`Event::NodeCidrs`](crate::Event::NodeCidrs) replaces them. A pod of card 0
+    /// gets an address of them if no ENI has a free one. Those of the other family are ignored.
+    pub node_cidrs: Vec<IpNet>,
 }
 
 /// The rate of one node's calls per action as long as EC2 does not throttle.
@@ -118,6 +126,7 @@ impl Default for PoolConfig {
             manage_unschedulable: false,
             collect_leaks: false,
             calls: CallLimits::default(),
+            node_cidrs: Vec::new(),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     explain::Blocker,
     growth::Growth,
     leaks::LeakCollector,
+    node_cidrs::NodeCidrs,
     places::{OccupiedPlace, OccupiedPlaces},
     shrink::Shrink,
     trunk::TrunkRequest,
@@ -36,6 +37,7 @@ pub struct Core {
     pub(crate) zone: ZoneState,
     pub(crate) trunk: TrunkRequest,
     pub(crate) leaks: LeakCollector,
+    node_cidrs: NodeCidrs,
     upkeep: Upkeep,
     /// The time since which the node has no address that a pod has or could get.
     idle_since: Option<Time>,
@@ -53,6 +55,7 @@ impl Core {
         now: Time,
     ) -> Self {
         let witnesses = Witnesses::new(config.imds_only);
+        let node_cidrs = NodeCidrs::new(config.node_cidrs.clone());
         let mut core = Self {
             ctx: Ctx::new(config, node, limits, restored.clone(), &start, now),
             growth: Growth::new(start.seed),
@@ -61,6 +64,7 @@ impl Core {
             zone: ZoneState::new(now),
             trunk: TrunkRequest::default(),
             leaks: LeakCollector::default(),
+            node_cidrs,
             upkeep: Upkeep::default(),
             idle_since: None,
             stopping: false,
@@ -101,6 +105,7 @@ impl Core {
             Event::EniReady { eni } => self.upkeep.eni_ready(&mut self.ctx, &eni),
             Event::EniNotReady { eni, why } => upkeep::eni_not_ready(&mut self.ctx, &eni, why),
             Event::Cluster(fact) => self.cluster_told(fact, now),
+            Event::NodeCidrs(cidrs) => self.node_cidrs.replace(cidrs),
             Event::LimitsUntold { instance_type, fault } => {
                 self.ctx.limits_untold(instance_type, &fault);
             }
@@ -128,6 +133,7 @@ impl Core {
         self.press(now);
         self.lapse_reservations(now);
         self.free_ripe_addresses(now);
+        self.node_cidrs.settle(&mut self.ctx);
         self.serve_waiting(now);
         if !self.stopping {
             if !self.ctx.config.imds_only && !self.ctx.schedule.ec2_seen() {

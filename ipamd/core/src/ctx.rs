@@ -4,8 +4,8 @@
 //! gets a [`Ctx`] for one call. The parts never see each other's fields: what one needs of another is a method call.
 
 use crate::{
-    Answer, Checkpoint, Effect, HeldAddress, Limits, NodeFacts, Notice, PodAddress, PoolConfig,
-    Record, Severity, Start, Ticket, Topic,
+    Answer, BlockSource, Checkpoint, Effect, HeldAddress, Limits, NodeFacts, Notice, PodAddress,
+    PoolConfig, Record, Severity, Start, Ticket, Topic,
     book::{AddressBook, Eni},
     budget::Budgets,
     calls::Calls,
@@ -151,7 +151,8 @@ impl Ctx {
 
     /// Returns whether pods have addresses of the pool or could get one.
     pub(crate) fn serves(&self) -> bool {
-        self.book.enis().any(|eni| eni.serves() && eni.total() > 0)
+        let of_enis = self.book.enis().any(|eni| eni.serves() && eni.blocks.total() > 0);
+        of_enis || self.book.node_cidrs().total() > 0
     }
 
     /// Returns the time until which a call that no pod waits for is delayed because EC2 throttles. The core wakes then.
@@ -182,10 +183,15 @@ impl Ctx {
     /// The addresses with the current device numbers of their ENIs.
     pub(crate) fn addresses_of(&self, held: &[HeldAddress]) -> Vec<PodAddress> {
         let one = |held: &HeldAddress| {
-            let place = self.book.eni(&held.eni).map(|eni| (eni.facts.card, eni.facts.device));
+            let source = held.source.clone();
+            let eni = source.eni().and_then(|eni| self.book.eni(eni));
+            let place = eni.map(|eni| (eni.facts.card, eni.facts.device));
             let (card, device) = place.unwrap_or((held.card, held.device));
-            let (eni, table) = (held.eni.clone(), TableId::of_eni(card, device));
-            PodAddress { address: held.address, eni, card, device, table }
+            let table = match source {
+                BlockSource::Eni(_) => TableId::of_eni(card, device),
+                BlockSource::NodeCidr(_) => TableId::MAIN,
+            };
+            PodAddress { address: held.address, source, card, device, table }
         };
         held.iter().map(one).collect()
     }

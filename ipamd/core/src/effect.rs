@@ -1,7 +1,8 @@
 //! The actions that the core requests.
 
-use crate::{BranchEni, CloudCall, Notice, OpId, Record, Ticket, Witness};
-use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, TableId};
+use crate::{BlockSource, BranchEni, CloudCall, Notice, OpId, Record, Ticket, Witness};
+use config_model::{CardIndex, DeviceIndex, PodKey, PodName, TableId};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -63,21 +64,31 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldAddress {
     pub address: IpAddr,
-    pub eni: EniId,
+    /// A field `eni` or `node_cidr` in the checkpoint.
+    #[serde(flatten)]
+    pub source: BlockSource,
     #[serde(default)]
     pub card: CardIndex,
-    /// The ENI's device number.
+    /// The ENI's device number; 0 for a pod CIDR of the node.
     pub device: DeviceIndex,
+}
+
+impl HeldAddress {
+    pub(crate) fn of_node_cidr(address: IpAddr, cidr: IpNet) -> Self {
+        let source = BlockSource::NodeCidr(cidr);
+        Self { address, source, card: CardIndex(0), device: DeviceIndex(0) }
+    }
 }
 
 /// An address of a pod with its current route table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAddress {
     pub address: IpAddr,
-    pub eni: EniId,
+    pub source: BlockSource,
     pub card: CardIndex,
-    /// The ENI's device number.
+    /// The ENI's device number; 0 for a pod CIDR of the node.
     pub device: DeviceIndex,
+    /// The ENI's table; the main table for a pod CIDR of the node.
     pub table: TableId,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::{CloudAnswer, CloudFault, ClusterFact, Limits, OpId, SeenEni};
 use config_model::{EniId, PodKey, PodName, Time};
+use ipnet::IpNet;
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// A request that waits for its [`Answer`](crate::Answer). The daemon numbers them.
@@ -98,6 +99,8 @@ pub enum Event {
     },
     /// A fact from Kubernetes.
     Cluster(ClusterFact),
+    /// The complete list of the node's pod CIDRs. Pods keep the assigned addresses of a CIDR that is no longer in it.
+    NodeCidrs(Vec<IpNet>),
     /// [`Core::wake_at`](crate::Core::wake_at) is reached.
     Tick,
     /// The process is about to stop: all waiting requests are answered, and no new calls are made.

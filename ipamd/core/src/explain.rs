@@ -242,11 +242,13 @@ impl Core {
     pub(crate) fn refusal(&self, cards: Cards) -> Refusal {
         let limit = self.ctx.blockers().iter().find(|why| why.is_final());
         if let Some(why) = limit.filter(|_| self.nothing_is_coming(cards)) {
-            return Refusal {
-                reason: RefusalReason::Exhausted,
-                message: why.reason(),
-                next_step: why.next_step(),
+            let message = if cards == Cards::First && self.ctx.book.node_cidrs().total() > 0 {
+                format!("{}; the node's pod CIDRs have no free address either", why.reason())
+            } else {
+                why.reason()
             };
+            let (reason, next_step) = (RefusalReason::Exhausted, why.next_step());
+            return Refusal { reason, message, next_step };
         }
         // The pod has waited, so the pause between top-ups is not its reason.
         let hopeful = |why: &&Blocker| !why.is_final() && !matches!(why, Blocker::TopUp { .. });
@@ -293,8 +295,12 @@ impl Core {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
             let mut enis = self.ctx.book.enis().filter(of_card);
             let unknown = self.unplaced().any(|place| place.card == Some(*card));
-            !unknown && enis.all(|eni| eni.coming.is_none() && eni.free() == 0)
+            !unknown && enis.all(|eni| eni.coming.is_none() && eni.blocks.free() == 0)
         };
+        // They become usable with the first observation of the kernel.
+        if cards == Cards::First && self.ctx.book.node_cidrs().free() > 0 {
+            return false;
+        }
         let waited_for = match cards {
             Cards::First => vec![CardIndex(0)],
             Cards::All => self.ctx.pool_cards(),

@@ -21,6 +21,7 @@ mod groups;
 mod growth;
 mod leaks;
 mod limits;
+mod node_cidrs;
 mod notice;
 mod placement;
 mod places;
@@ -32,6 +33,7 @@ mod restore;
 mod schedule;
 mod shrink;
 mod snapshot;
+mod source;
 mod subnets;
 mod trunk;
 mod upkeep;
@@ -55,5 +57,7 @@ pub use explain::is_denial;
 pub use notice::{Notice, Obstacle, Severity, Topic, Waiting};
 pub use remedy::{Ec2ErrorResponse, THROTTLING_CODES};
 pub use snapshot::{
-    BudgetView, CoolingView, Counts, EniView, PodView, Snapshot, TrunkMissing, WaiterView,
+    BudgetView, CoolingView, Counts, EniView, NodeCidrView, PodView, Snapshot, TrunkMissing,
+    WaiterView,
 };
+pub use source::BlockSource;

@@ -63,6 +63,10 @@ pub enum Topic {
     Unschedulable,
     /// EC2 does not report the limits of the instance type: the planner creates nothing.
     LimitsUnknown,
+    /// A pod CIDR of the node is not used, because it overlaps other addresses or has none for pods.
+    NodeCidrRefused,
+    /// A pod CIDR is out of use, but pods keep addresses of it.
+    NodeCidrRemoved,
 }
 
 impl Topic {
@@ -93,6 +97,8 @@ impl Topic {
             Self::NoSubnet => "no_subnet",
             Self::Unschedulable => "unschedulable",
             Self::LimitsUnknown => "limits_unknown",
+            Self::NodeCidrRefused => "node_cidr_refused",
+            Self::NodeCidrRemoved => "node_cidr_removed",
         }
     }
 }

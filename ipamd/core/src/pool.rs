@@ -47,8 +47,8 @@ impl Growth {
 impl Ctx {
     /// The share of one ENI in its card's pool.
     pub(crate) fn share(&self, eni: &Eni, now: Time) -> Pool {
-        let (free_singles, free_in_prefixes) = eni.free_by_kind();
-        let (idle_singles, idle_prefixes) = eni.idle_by_kind();
+        let (free_singles, free_in_prefixes) = eni.blocks.free_by_kind();
+        let (idle_singles, idle_prefixes) = eni.blocks.idle_by_kind();
         let stuck = match &eni.readiness {
             Readiness::NotReady { since, .. } => now >= *since + READY_PATIENCE,
             Readiness::Ready => false,
@@ -63,10 +63,10 @@ impl Ctx {
             Unit::Ipv6Prefix => 0,
         };
         Pool {
-            total: eni.total() + eni.coming_addresses(),
-            held: eni.held,
-            cooling: eni.cooling,
-            stuck: if stuck { eni.free() + eni.coming_addresses() } else { 0 },
+            total: eni.blocks.total() + eni.coming_addresses(),
+            held: eni.blocks.held(),
+            cooling: eni.blocks.cooling(),
+            stuck: if stuck { eni.blocks.free() + eni.coming_addresses() } else { 0 },
             stale,
             idle_singles,
             idle_prefixes,

@@ -79,8 +79,8 @@ impl Core {
         while self.serve_one_of_all(now) || self.serve_one(now) {}
     }
 
-    /// Serves the first request for an address of card 0. Addresses for earlier requests of several cards are
-    /// reserved.
+    /// Serves the first request for an address of card 0: from an ENI, otherwise from a pod CIDR of the node. Addresses
+    /// of ENIs for earlier requests of several cards are reserved.
     fn serve_one(&mut self, now: Time) -> bool {
         let Some(first) = self.ctx.queue.first() else { return false };
         let ticket = first.ticket;
@@ -90,10 +90,9 @@ impl Core {
         let behind = self.ctx.queue.first_of_all().is_some_and(|(_, eldest)| eldest);
         let scarce = behind && self.ctx.book.usable_on(FIRST) <= self.ctx.queue.waiting_on_all();
         // No address is reserved for a request that another card cannot complete.
-        if scarce && !self.growth.other_card_is_stuck(FIRST) {
-            return false;
-        }
-        match self.ctx.book.pick(FIRST) {
+        let reserved = scarce && !self.growth.other_card_is_stuck(FIRST);
+        let of_enis = if reserved { None } else { self.ctx.book.pick(FIRST) };
+        match of_enis.or_else(|| self.ctx.book.pick_of_node_cidrs()) {
             Some(held) => self.serve(ticket, vec![held], now),
             None => false,
         }
@@ -229,8 +228,8 @@ impl Core {
         match &holder.what {
             AssignedResource::Addresses(addresses) => {
                 for held in addresses {
-                    let eni = held.eni.clone();
-                    self.ctx.persist(Record::cooling(held.address, eni, now, until));
+                    let source = held.source.clone();
+                    self.ctx.persist(Record::cooling(held.address, source, now, until));
                     self.witnesses.drop_lost_block_of(&mut self.ctx, held.address);
                 }
             }
@@ -244,7 +243,7 @@ impl Core {
 
     pub(crate) fn free_ripe_addresses(&mut self, now: Time) {
         while let Some(address) = self.ctx.book.free_ripe(now) {
-            if self.ctx.book.place_of(address).is_none() {
+            if self.ctx.book.block_of(address).is_none() {
                 self.ctx.persist(Record::settled(vec![single(address)]));
             }
         }

@@ -1,11 +1,11 @@
 //! The start from the checkpoint of an earlier process.
 
 use crate::{
-    Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
+    BlockSource, Checkpoint, Core, Effect, RECORD_FORMAT, Record, Severity, Topic,
     book::Assignment,
     checkpoint::{AssignedResource, AssignmentRecord, CoolingRecord},
 };
-use config_model::{EniId, PodKey, Time};
+use config_model::{PodKey, Time};
 use std::net::IpAddr;
 
 impl Core {
@@ -13,6 +13,13 @@ impl Core {
     pub(crate) fn restore(&mut self, restored: Checkpoint, boot_id: &str, now: Time) {
         let same_boot = restored.boot_id.as_deref() == Some(boot_id);
         let held = restored.held.len();
+        for held in restored.held.values().filter(|_| same_boot).flat_map(|of| of.what.addresses())
+        {
+            // Also if the node no longer has the CIDR: its assigned addresses stay known.
+            if let BlockSource::NodeCidr(cidr) = held.source {
+                self.ctx.book.add_node_cidr(cidr, now);
+            }
+        }
         for (key, held) in restored.held {
             if same_boot {
                 self.hold_again(key, held, now);
@@ -20,7 +27,7 @@ impl Core {
                 match held.what {
                     AssignedResource::Addresses(addresses) => {
                         for held in addresses {
-                            self.cool_anew(held.address, held.eni, now);
+                            self.cool_again(held.address, held.source, now);
                         }
                     }
                     AssignedResource::Branch(_) => self.ctx.persist(Record::BranchReleased { key }),
@@ -29,10 +36,10 @@ impl Core {
         }
         for (address, cooled) in restored.cooling {
             if same_boot {
-                let CoolingRecord { eni, since, until } = cooled;
-                self.ctx.book.cool(address, eni, since, until);
+                let CoolingRecord { source, since, until } = cooled;
+                self.ctx.book.cool(address, source, since, until);
             } else {
-                self.cool_anew(address, cooled.eni, now);
+                self.cool_again(address, cooled.source, now);
             }
         }
         for block in restored.leaving.into_keys() {
@@ -68,9 +75,9 @@ impl Core {
         self.ctx.book.hold(key, holder);
     }
 
-    fn cool_anew(&mut self, address: IpAddr, eni: EniId, now: Time) {
+    fn cool_again(&mut self, address: IpAddr, source: BlockSource, now: Time) {
         let until = now + self.ctx.config.cooldown;
-        self.ctx.book.cool(address, eni.clone(), now, until);
-        self.ctx.persist(Record::cooling(address, eni, now, until));
+        self.ctx.book.cool(address, source.clone(), now, until);
+        self.ctx.persist(Record::cooling(address, source, now, until));
     }
 }

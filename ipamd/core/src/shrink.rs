@@ -121,11 +121,13 @@ impl Shrink {
             return;
         }
         let idle = |eni: &&Eni| {
-            let calm = eni.task == Task::Idle && !eni.gives_back();
+            let calm = eni.task == Task::Idle && !eni.blocks.has_leaving();
             eni.facts.card == card && eni.counts() && calm
         };
         let mut enis: Vec<&Eni> = ctx.book.enis().filter(idle).collect();
-        enis.sort_by_key(|eni| (eni.facts.is_primary, eni.held, Reverse(eni.facts.device)));
+        enis.sort_by_key(|eni| {
+            (eni.facts.is_primary, eni.blocks.held(), Reverse(eni.facts.device))
+        });
         let ids: Vec<EniId> = enis.into_iter().map(|eni| eni.facts.id.clone()).collect();
         let mut left = usize::try_from(count).unwrap_or(usize::MAX);
         for id in ids {
@@ -143,10 +145,10 @@ impl Shrink {
     /// Returns the unused blocks of ENIs whose addresses pods no longer get. Used blocks follow after their pods.
     fn empty_excluded(&mut self, ctx: &mut Ctx) {
         let idle = |eni: &&Eni| {
-            let calm = eni.task == Task::Idle && !eni.gives_back() && !eni.unsure;
+            let calm = eni.task == Task::Idle && !eni.blocks.has_leaving() && !eni.unsure;
             eni.facts.excluded && eni.facts.managed && !eni.missing && calm
         };
-        let has_idle = |eni: &&Eni| eni.idle_by_kind() != (0, 0);
+        let has_idle = |eni: &&Eni| eni.blocks.idle_by_kind() != (0, 0);
         let excluded: Vec<EniId> =
             ctx.book.enis().filter(idle).filter(has_idle).map(|eni| eni.facts.id.clone()).collect();
         for id in excluded {
@@ -175,13 +177,12 @@ fn unused(eni: &Eni) -> bool {
         && !eni.facts.is_primary
         && eni.task == Task::Idle
         && !eni.unsure
-        && eni.held == 0
-        && eni.cooling == 0
+        && eni.blocks.is_unused()
 }
 
 fn kernel_clean_of(ctx: &Ctx, id: &EniId) -> bool {
     ctx.book.eni(id).is_some_and(|eni| {
-        let blocks = eni.blocks().map(|(net, _)| net);
+        let blocks = eni.blocks.iter().map(|(net, _)| net);
         ctx.book.kernel_clean_of(eni.known_since, blocks)
     })
 }
@@ -190,11 +191,12 @@ fn blocks_to_give(ctx: &Ctx, id: &EniId, prefixes: bool, at_most: usize) -> Vec<
     let Some(eni) = ctx.book.eni(id) else { return Vec::new() };
     // A /80 costs nothing and stays.
     let of_v4 = |net: &IpNet| matches!(net, IpNet::V4(_));
-    eni.idle_blocks()
+    eni.blocks
+        .idle()
         .filter(of_v4)
         .filter(|net| is_prefix(*net) == prefixes)
         .filter(|net| {
-            let since = eni.block(*net).map(|block| block.known_since);
+            let since = eni.blocks.get(*net).map(|block| block.known_since);
             let only = || std::iter::once(*net);
             since.is_some_and(|since| ctx.book.kernel_clean_of(since, only()))
         })

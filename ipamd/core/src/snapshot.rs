@@ -18,6 +18,8 @@ pub struct Snapshot {
     /// The pods with an assignment, by key.
     pub pods: Vec<PodView>,
     pub cooling: Vec<CoolingView>,
+    /// The node's pod CIDRs in the book, also removed ones with addresses in use.
+    pub node_cidrs: Vec<NodeCidrView>,
     pub counts: Counts,
     /// The addresses that the targets lack; requests under way count as present.
     pub short: u64,
@@ -103,6 +105,18 @@ pub struct EniView {
     /// Blocks that two witnesses lack and pods still use.
     pub lost: Vec<IpNet>,
     pub counts: Counts,
+}
+
+/// A pod CIDR of the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeCidrView {
+    pub cidr: IpNet,
+    /// The number of addresses that pods may get: without the network, gateway and broadcast addresses.
+    pub total: u64,
+    /// The number of addresses that are assigned or cool.
+    pub used: u64,
+    /// The CIDR is no longer in use: pods get no new addresses of it, and assigned ones stay.
+    pub removed: bool,
 }
 
 /// The assignment of a pod's interface.

@@ -6,7 +6,7 @@ use chores::chore_done;
 pub(crate) use chores::do_chores;
 
 use crate::{
-    CloudAnswer, CloudCall, CloudFault, Record, Remedy, SeenEni, Severity, Topic,
+    BlockSource, CloudAnswer, CloudCall, CloudFault, Record, Remedy, SeenEni, Severity, Topic,
     book::{Block, BlockState, Readiness, ReturnState, Task, amount, is_prefix},
     calls::CloudResult,
     ctx::Ctx,
@@ -76,7 +76,7 @@ impl Upkeep {
         let cause = why.clone().unwrap_or_else(|| "its link did not come".to_owned());
         let late = ctx.now >= since + READY_PATIENCE;
         *reported |= late;
-        let (attached_here, unused) = (eni.attached_here, eni.held == 0 && eni.cooling == 0);
+        let (attached_here, unused) = (eni.attached_here, eni.blocks.is_unused());
         let idle = eni.task == Task::Idle;
         ctx.add_blocker(Blocker::NotReady { eni: id.clone(), why: cause.clone() });
         if late && !reported_before {
@@ -119,7 +119,7 @@ fn maintain_eni(ctx: &mut Ctx, id: &EniId) {
     let leaving = |prefixes: bool| -> Vec<IpNet> {
         let of_kind =
             |(net, block): &(IpNet, &Block)| block.leaving() && is_prefix(*net) == prefixes;
-        eni.blocks().filter(of_kind).map(|(net, _)| net).collect()
+        eni.blocks.iter().filter(of_kind).map(|(net, _)| net).collect()
     };
     // A call takes blocks of one kind.
     let leaving = [leaving(true), leaving(false)].into_iter().find(|nets| !nets.is_empty());
@@ -133,7 +133,7 @@ fn maintain_eni(ctx: &mut Ctx, id: &EniId) {
 
 /// Forgets an ENI that two witnesses lack after its last pod.
 fn forget_if_missing_and_empty(ctx: &mut Ctx, id: &EniId) {
-    let empty = |eni: &crate::book::Eni| eni.missing && eni.held == 0 && eni.cooling == 0;
+    let empty = |eni: &crate::book::Eni| eni.missing && eni.blocks.is_unused();
     if ctx.book.eni(id).is_some_and(empty) {
         ctx.forget_eni(id);
     }
@@ -236,7 +236,7 @@ fn described(ctx: &mut Ctx, id: &EniId, seen: &SeenEni, started: Time) {
 /// Removes leaving blocks that EC2 no longer shows (`None`: all). Blocks whose return EC2 refused are used again.
 fn left(ctx: &mut Ctx, id: &EniId, still: Option<&[IpNet]>) {
     let Some(eni) = ctx.book.eni(id) else { return };
-    let leaving = eni.blocks().filter(|(_, block)| block.leaving()).map(|(net, _)| net);
+    let leaving = eni.blocks.iter().filter(|(_, block)| block.leaving()).map(|(net, _)| net);
     let (stays, gone): (Vec<IpNet>, Vec<IpNet>) =
         leaving.partition(|net| still.is_some_and(|still| still.contains(net)));
     let refused = eni.giving_back == ReturnState::Refused;
@@ -276,7 +276,9 @@ impl Witnesses {
             for back in ctx.removed.block_back(*block) {
                 ctx.persist(Record::settled(vec![back]));
             }
-            let other = |(net, of): &(IpNet, &EniId)| *of != id || net != block;
+            let other = |(net, source): &(IpNet, &BlockSource)| {
+                source.eni().is_some_and(|of| of != id || net != block)
+            };
             let others: Vec<IpNet> =
                 ctx.book.overlapping(*block).filter(other).map(|(net, _)| net).collect();
             // EC2 assigns no block twice, so the previous owner has lost it.

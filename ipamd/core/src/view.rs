@@ -1,12 +1,13 @@
 //! The snapshot of the core.
 
 use crate::{
-    CoolingView, Core, Counts, EniView, PodView, Snapshot, WaiterView,
-    book::{Assignment, Eni, Readiness},
+    CoolingView, Core, Counts, EniView, NodeCidrView, PodView, Snapshot, WaiterView,
+    book::{Assignment, Block, Eni, Readiness},
     checkpoint::AssignedResource,
     waiting::Waiter,
 };
 use config_model::{CardIndex, PodKey, Time};
+use ipnet::IpNet;
 
 /// The most waiting requests in a snapshot; the count covers the others.
 const WAITERS_TOLD: usize = 32;
@@ -33,6 +34,7 @@ impl Core {
                     kernel_clean: cooling.kernel_clean,
                 })
                 .collect(),
+            node_cidrs: self.ctx.book.node_cidrs().iter().map(node_cidr_view).collect(),
             counts: self.counts(),
             short: self.short(now),
             full: self.is_full(FIRST, now),
@@ -62,6 +64,11 @@ impl Core {
             counts.cooling += of_eni.cooling;
             counts.free += of_eni.free;
         }
+        let of_node = self.ctx.book.node_cidrs();
+        counts.total += of_node.total();
+        counts.assigned += of_node.held();
+        counts.cooling += of_node.cooling();
+        counts.free += of_node.free();
         counts
     }
 
@@ -86,7 +93,8 @@ impl Core {
         let of_others = !self.ctx.config.provisioning || self.ctx.config.imds_only;
         let no_place = places >= self.ctx.max_enis(card) && !self.ctx.book.enis().any(has_room);
         let no_more = of_others || no_place;
-        used_up && (no_more || pool.total >= u64::from(self.ctx.targets.max_pods))
+        let node_used_up = self.ctx.book.node_cidrs().free() == 0;
+        node_used_up && used_up && (no_more || pool.total >= u64::from(self.ctx.targets.max_pods))
     }
 
     fn pod_view(&self, key: &PodKey, holder: &Assignment) -> PodView {
@@ -111,6 +119,11 @@ fn waiter_view(waiter: &Waiter) -> WaiterView {
     WaiterView { ticket: *ticket, pod: pod.clone(), branch: branch.is_some() }
 }
 
+fn node_cidr_view((cidr, block): (IpNet, &Block)) -> NodeCidrView {
+    let (total, used) = (block.size(), block.used());
+    NodeCidrView { cidr, total, used, removed: block.lost().is_some() }
+}
+
 fn eni_view(eni: &Eni, leaving: bool) -> EniView {
     EniView {
         id: eni.facts.id.clone(),
@@ -125,14 +138,15 @@ fn eni_view(eni: &Eni, leaving: bool) -> EniView {
         primary_address: eni.facts.primary_address,
         primary_v6: eni.facts.primary_v6,
         kind: eni.facts.kind,
-        blocks: eni.blocks().map(|(net, _)| net).collect(),
+        blocks: eni.blocks.iter().map(|(net, _)| net).collect(),
         excluded: eni.facts.excluded,
         ready: eni.readiness == Readiness::Ready,
         managed: eni.facts.managed,
         leaving,
         missing: eni.missing,
         lost: eni
-            .blocks()
+            .blocks
+            .iter()
             .filter(|(_, block)| block.lost().is_some())
             .map(|(net, _)| net)
             .collect(),
@@ -142,13 +156,13 @@ fn eni_view(eni: &Eni, leaving: bool) -> EniView {
 
 /// An excluded ENI counts only with its used addresses.
 fn eni_counts(eni: &Eni) -> Counts {
-    let used = u64::from(eni.held) + u64::from(eni.cooling);
-    let free = if eni.facts.excluded { 0 } else { eni.free() };
+    let used = u64::from(eni.blocks.held()) + u64::from(eni.blocks.cooling());
+    let free = if eni.facts.excluded { 0 } else { eni.blocks.free() };
     Counts {
         enis: 1,
         total: used + free,
-        assigned: eni.held,
-        cooling: eni.cooling,
+        assigned: eni.blocks.held(),
+        cooling: eni.blocks.cooling(),
         free,
         ..Counts::default()
     }

@@ -269,7 +269,8 @@ fn address(held: PodAddress) -> rpc::PodAddress {
         IpAddr::V4(address) => (Some(address), None),
         IpAddr::V6(address) => (None, Some(address)),
     };
-    rpc::PodAddress { ipv4, ipv6, device: held.device, table: held.table, eni: held.eni }
+    let eni = held.source.eni().cloned();
+    rpc::PodAddress { ipv4, ipv6, device: held.device, table: held.table, eni }
 }
 
 fn refusal_of(refusal: Refusal) -> rpc::Refusal {

@@ -81,12 +81,12 @@ pub struct PodAddress {
     pub ipv4: Option<Ipv4Addr>,
     /// The IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// The ENI's place on its card.
+    /// The ENI's device number on its card; 0 without an ENI.
     pub device: DeviceIndex,
-    /// The ENI's route table.
+    /// The ENI's route table; the main table without an ENI.
     pub table: TableId,
-    /// The ENI.
-    pub eni: EniId,
+    /// `None` for an address of a pod CIDR of the node; empty on the wire.
+    pub eni: Option<EniId>,
 }
 
 impl PodAddress {

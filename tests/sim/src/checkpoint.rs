@@ -107,6 +107,7 @@ impl Guarantees {
         match record {
             Record::Reserved { key, .. }
             | Record::ReservedV6 { key, .. }
+            | Record::ReservedCidr { key, .. }
             | Record::ReservedBranch { key, .. } => {
                 self.reserved.insert(key.clone());
             }

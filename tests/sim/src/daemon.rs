@@ -164,6 +164,7 @@ impl World {
             subnet_discovery: mode == Mode::Discovery,
             custom_networking: mode == Mode::Custom,
             pod_enis: mode == Mode::Trunk,
+            node_cidrs: self.pod_cidr.into_iter().collect(),
             ..PoolConfig::default()
         }
     }
@@ -278,6 +279,16 @@ impl World {
         }
         self.told_schedulable = self.told_schedulable.max(self.now);
         self.tell(Event::Cluster(ClusterFact::Schedulable(schedulable)));
+    }
+
+    /// Gives the node its pod CIDR or takes it away.
+    pub(crate) fn set_pod_cidr(&mut self, there: bool) {
+        let cidr = self.setup.mode.pod_cidr().filter(|_| there);
+        if std::mem::replace(&mut self.pod_cidr, cidr) != cidr {
+            // The observer of ADDs does not count addresses that come and go.
+            self.judge.trouble(self.now);
+            self.tell(Event::NodeCidrs(cidr.into_iter().collect()));
+        }
     }
 
     /// Law: no call that the mode forbids.
@@ -637,7 +648,7 @@ impl World {
                 let Some(sandbox) = self.kubelet.sandboxes.get(&sandbox) else { return };
                 let (key, enis) = (sandbox.key.clone(), self.ec2.enis(now).to_vec());
                 for given in addresses {
-                    self.judge.given(&key, given, &self.host, &enis, now);
+                    self.judge.given(&key, given, &self.host, (&enis, self.pod_cidr), now);
                 }
             }
             Answer::ReservedBranch(branch) => {

@@ -75,6 +75,7 @@ impl World {
                 self.after(lasts, DueEvent::DiskRecovers);
             }
             Incident::Schedulable(schedulable) => self.set_schedulable(schedulable),
+            Incident::NodeCidr(there) => self.set_pod_cidr(there),
             Incident::ControllerAway { lasts } => {
                 self.branches.away += 1;
                 self.after(lasts, DueEvent::ControllerBack);

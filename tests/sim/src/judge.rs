@@ -7,8 +7,8 @@ mod returns;
 pub(crate) use deadlines::{Add, Demand};
 
 use crate::host::Host;
-use config_model::{EniId, PodKey, Span, Time};
-use ipamd_core::PodAddress;
+use config_model::{EniId, PodKey, Span, TableId, Time};
+use ipamd_core::{BlockSource, PodAddress};
 use ipnet::IpNet;
 use lab_cloud::NetworkInterface;
 use std::{
@@ -79,7 +79,7 @@ impl fmt::Display for Violation {
 #[derive(Clone, Debug)]
 struct Hold {
     key: PodKey,
-    eni: EniId,
+    source: BlockSource,
     /// The time of the last reservation.
     reserved: Time,
     /// The ADD has succeeded and no DEL has started.
@@ -157,13 +157,13 @@ impl Judge {
         }
     }
 
-    /// The core assigns an address.
+    /// The core assigns an address of these ENIs or of the node's pod CIDR.
     pub(crate) fn given(
         &mut self,
         key: &PodKey,
         given: &PodAddress,
         host: &Host,
-        enis: &[Arc<NetworkInterface>],
+        (enis, pod_cidr): (&[Arc<NetworkInterface>], Option<IpNet>),
         now: Time,
     ) {
         let address = given.address;
@@ -175,9 +175,9 @@ impl Judge {
             return;
         }
         let before = self.holds.iter().find(|(_, hold)| hold.key == *key && hold.over.is_none());
-        if let Some((other, _)) = before.map(|(other, hold)| (*other, hold.clone()))
+        if let Some((other, hold)) = before.map(|(other, hold)| (*other, hold.clone()))
             && other.is_ipv4() == address.is_ipv4()
-            && self.same_card(other, given, enis)
+            && same_card((other, &hold), given, enis)
         {
             self.accuse(Law::Readdressed, now, || format!("{key} had {other}, now {address}"));
         }
@@ -186,11 +186,19 @@ impl Judge {
         self.demand(!dirty, Law::KernelDirty, now, || {
             format!("{address} is given to {key} while the kernel has it")
         });
-        self.judge_place(key, given, enis, now);
-        let (key, eni, reserved) = (key.clone(), given.eni.clone(), now);
+        match &given.source {
+            BlockSource::Eni(eni) => self.judge_eni(key, given, eni, enis, now),
+            BlockSource::NodeCidr(cidr) => {
+                let right = pod_cidr == Some(*cidr) && is_for_pods(*cidr, given);
+                self.demand(right, Law::NotOnEni, now, || {
+                    format!("{key} gets {given:?}; the node's pod CIDR is {pod_cidr:?}")
+                });
+            }
+        }
+        let (key, source, reserved) = (key.clone(), given.source.clone(), now);
         let hold = Hold {
             key,
-            eni,
+            source,
             reserved,
             running: false,
             ran: false,
@@ -200,18 +208,6 @@ impl Judge {
         };
         self.holds.insert(address, hold);
         self.resting.remove(&address);
-    }
-
-    /// Returns whether the address is of the same card as another one.
-    fn same_card(
-        &self,
-        address: IpAddr,
-        given: &PodAddress,
-        enis: &[Arc<NetworkInterface>],
-    ) -> bool {
-        let of = enis.iter().find(|eni| has(eni, address));
-        of.and_then(|eni| eni.attachment.as_ref())
-            .is_some_and(|attachment| attachment.network_card_index == given.card)
     }
 
     /// Law: the cooldown of the address is over.
@@ -238,28 +234,27 @@ impl Judge {
         rests_from
     }
 
-    fn judge_place(
+    fn judge_eni(
         &mut self,
         key: &PodKey,
         given: &PodAddress,
+        eni: &EniId,
         enis: &[Arc<NetworkInterface>],
         now: Time,
     ) {
-        if self.is_harmed(given.address, &given.eni) {
+        if self.is_harmed(given.address, eni) {
             return;
         }
         let place = |eni: &Arc<NetworkInterface>| {
             let attachment = eni.attachment.as_ref()?;
             Some((attachment.network_card_index, attachment.device_index))
         };
-        let right = enis.iter().any(|eni| {
-            eni.id == given.eni
-                && has(eni, given.address)
-                && place(eni) == Some((given.card, given.device))
+        let right = enis.iter().any(|of| {
+            of.id == *eni && has(of, given.address) && place(of) == Some((given.card, given.device))
         });
         self.demand(right, Law::NotOnEni, now, || {
             let holder = enis.iter().find(|eni| has(eni, given.address)).map(|eni| eni.id.clone());
-            format!("{key} gets {} of {}; it is on {holder:?}", given.address, given.eni)
+            format!("{key} gets {} of {eni}; it is on {holder:?}", given.address)
         });
     }
 
@@ -298,7 +293,8 @@ impl Judge {
     /// The addresses of the key that others removed before it was reserved.
     pub(crate) fn harmed_of(&self, key: &PodKey) -> Vec<IpNet> {
         let taken = |(address, hold): &(&IpAddr, &Hold)| {
-            hold.key == *key && self.is_harmed(**address, &hold.eni)
+            let eni = hold.source.eni().filter(|_| hold.key == *key);
+            eni.is_some_and(|eni| self.is_harmed(**address, eni))
         };
         self.holds.iter().filter(taken).map(|(address, _)| IpNet::from(*address)).collect()
     }
@@ -336,6 +332,27 @@ impl Judge {
             hold.over.get_or_insert(now);
         }
     }
+}
+
+/// Returns whether the address is of the same card as an assigned one, or one of them of a pod CIDR: a pod with such an
+/// address has no other.
+fn same_card(
+    (address, hold): (IpAddr, &Hold),
+    given: &PodAddress,
+    enis: &[Arc<NetworkInterface>],
+) -> bool {
+    let of = enis.iter().find(|eni| has(eni, address));
+    let of_cidr = [&hold.source, &given.source].iter().any(|source| source.eni().is_none());
+    of_cidr
+        || of
+            .and_then(|eni| eni.attachment.as_ref())
+            .is_some_and(|attachment| attachment.network_card_index == given.card)
+}
+
+/// Returns whether a pod may have this address of a pod CIDR: none of the network, the gateway or the broadcast, and
+/// in the main table.
+fn is_for_pods(cidr: IpNet, given: &PodAddress) -> bool {
+    cidr.hosts().skip(1).any(|host| host == given.address) && given.table == TableId::MAIN
 }
 
 /// Returns whether pods may have the address of this ENI.

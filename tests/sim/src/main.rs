@@ -89,12 +89,18 @@ fn main() -> ExitCode {
 impl Args {
     /// The number of lives.
     fn lives(&self) -> u64 {
-        self.seeds + if self.mode.is_none() { self.seeds / 10 } else { 0 }
+        self.seeds + if self.mode.is_none() { 2 * self.more() } else { 0 }
+    }
+
+    /// The number of lives in each mode that no seed selects.
+    fn more(&self) -> u64 {
+        self.seeds / 10
     }
 
     fn life(&self, nth: u64) -> Plan {
         match nth.checked_sub(self.seeds) {
-            Some(more) => Plan::of(self.from + more, Some(Mode::Trunk)),
+            Some(more) if more < self.more() => Plan::of(self.from + more, Some(Mode::Trunk)),
+            Some(more) => Plan::of(self.from + more - self.more(), Some(Mode::NodeCidr)),
             None => Plan::of(self.from + nth, self.mode),
         }
     }

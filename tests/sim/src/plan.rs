@@ -128,6 +128,8 @@ pub enum Incident {
     },
     /// The node becomes schedulable or unschedulable.
     Schedulable(bool),
+    /// The node gets or loses its pod CIDR.
+    NodeCidr(bool),
     /// The resource controller stops for a while.
     ControllerAway { lasts: Span },
 }

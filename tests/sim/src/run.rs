@@ -75,6 +75,7 @@ impl World {
         self.quiet = true;
         self.ec2.clear_up(self.now);
         self.set_schedulable(true);
+        self.set_pod_cidr(true);
         self.tenants_go(100);
         self.pulled_enis_go();
         self.host.refuses = false;

@@ -17,6 +17,7 @@ use crate::{
 use config_model::{PodKey, PodName, Span, Time};
 use config_settings::Settings;
 use ipamd_core::{Answer, CloudCall, CloudFault, ClusterFact, Event, OpId, Ticket, Witness};
+use ipnet::IpNet;
 use lab_cloud::FaultId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,6 +132,8 @@ pub(crate) struct World {
     pub(crate) foreign: BTreeSet<config_model::EniId>,
     pub(crate) settings: Settings,
     pub(crate) schedulable: bool,
+    /// The node's current pod CIDR.
+    pub(crate) pod_cidr: Option<IpNet>,
     /// Client tokens that EC2 has received.
     pub(crate) tokens_sent: BTreeSet<String>,
     /// The time since which the daemon could know the node's schedulability.
@@ -148,6 +151,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: &Plan, planted: Option<Planted>, trace: Trace) -> Result<Self, String> {
         let setup = plan.setup.clone();
+        let pod_cidr = setup.mode.pod_cidr();
         let mut settings = Settings::defaults();
         if setup.mode == Mode::Ipv6 {
             settings.family = config_settings::Family::V6;
@@ -180,6 +184,7 @@ impl World {
             foreign: BTreeSet::new(),
             settings,
             schedulable: true,
+            pod_cidr,
             tokens_sent: BTreeSet::new(),
             told_schedulable: DAY_ONE,
             judge,

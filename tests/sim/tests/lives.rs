@@ -20,6 +20,17 @@ fn no_life_of_the_fixed_set_breaks_a_law() {
 }
 
 #[test]
+fn pods_use_addresses_of_the_pod_cidr_in_most_lives_of_its_mode() {
+    let watching = RunOptions { keep: 100_000, ..RunOptions::default() };
+    let uses_cidr = |seed: &u64| {
+        let lines = run(&Plan::of(*seed, Some(Mode::NodeCidr)), watching).trace;
+        lines.iter().any(|line| line.contains("reserved 100.64.7."))
+    };
+    let lives = (1..=EACH).filter(uses_cidr).count() as u64;
+    assert!(2 * lives > EACH, "only {lives} of {EACH} lives use the pod CIDR");
+}
+
+#[test]
 fn what_once_broke_a_law_does_so_no_more() {
     let corpus = read_corpus(CORPUS).expect("the corpus can be read");
     let broken: Vec<String> =

@@ -1,7 +1,10 @@
 //! Block arithmetic: sizes, offsets, addresses.
 
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+};
 
 /// The number of addresses, network and broadcast address included.
 pub(crate) fn block_size(net: IpNet) -> u64 {
@@ -16,6 +19,18 @@ pub(crate) fn single(address: IpAddr) -> IpNet {
 /// Returns whether the block has more than one address.
 pub(crate) fn is_prefix(net: IpNet) -> bool {
     net.prefix_len() < net.max_prefix_len()
+}
+
+/// The most addresses of a pod CIDR that pods can get: as many as an EC2 prefix of IPv6 has.
+const MOST_POD_ADDRESSES: u64 = 1 << 48;
+
+/// The offsets of the addresses of a pod CIDR that pods may get. `None` if there are none.
+///
+/// The network address, the first address (the gateway) and the IPv4 broadcast address are not for pods.
+pub(crate) fn pod_offsets(cidr: IpNet) -> Option<RangeInclusive<u64>> {
+    let broadcast = u64::from(cidr.addr().is_ipv4());
+    let last = block_size(cidr).min(MOST_POD_ADDRESSES).checked_sub(1 + broadcast)?;
+    (last >= 2).then_some(2..=last)
 }
 
 /// Formats the numbers of addresses and prefixes for a message.
@@ -61,6 +76,24 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
     use super::*;
+
+    #[test]
+    fn pods_get_no_network_gateway_or_broadcast_address_of_a_pod_cidr() {
+        for (cidr, first, last) in [
+            ("10.244.1.0/24", "10.244.1.2", "10.244.1.254"),
+            ("10.244.1.0/30", "10.244.1.2", "10.244.1.2"),
+            ("fd00:244:1::/126", "fd00:244:1::2", "fd00:244:1::3"),
+            ("fd00:244:1::/64", "fd00:244:1::2", "fd00:244:1::ffff:ffff:ffff"),
+        ] {
+            let cidr: IpNet = cidr.parse().unwrap();
+            let offsets = pod_offsets(cidr).unwrap();
+            assert_eq!(address_at(cidr, *offsets.start()).to_string(), first);
+            assert_eq!(address_at(cidr, *offsets.end()).to_string(), last);
+        }
+        for cidr in ["10.244.1.0/31", "10.244.1.0/32", "fd00:244:1::/127"] {
+            assert_eq!(pod_offsets(cidr.parse().unwrap()), None);
+        }
+    }
 
     #[test]
     fn offsets_and_addresses_agree_in_both_families() {

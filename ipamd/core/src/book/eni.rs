@@ -1,20 +1,13 @@
-//! One ENI of the address book: its blocks and their use.
+//! One ENI of the address book: its facts, its state and its blocks.
 
-use super::{
-    block::{address_at, block_size, is_prefix, offset_in},
-    free_ranges::FreeRanges,
-};
+use super::BlockSet;
 use crate::{EniKind, Want};
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, Span, SubnetId, TableId,
     Time,
 };
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The facts of an attached ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +46,7 @@ impl EniFacts {
     }
 }
 
-/// Whether the host can send and receive through the ENI.
+/// The host's ability to send and receive through the ENI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     /// A repair pass found link and routing as desired.
@@ -86,41 +79,6 @@ pub(crate) enum ReturnState {
     Lost,
 }
 
-/// A range of addresses that EC2 assigns as a unit: a single address or a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub(crate) known_since: Time,
-    pub(crate) state: BlockState,
-    used: u64,
-    room: FreeRanges,
-}
-
-/// Whether a block stays. Only the addresses of one that stays are assigned to pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BlockState {
-    Stays,
-    /// It is being returned to EC2.
-    Leaving,
-    /// EC2 removed it while pods used it. The book removes it with its last pod.
-    Lost {
-        since: Time,
-    },
-}
-
-impl Block {
-    pub(crate) fn leaving(&self) -> bool {
-        self.state == BlockState::Leaving
-    }
-
-    /// The time of the loss.
-    pub(crate) fn lost(&self) -> Option<Time> {
-        match self.state {
-            BlockState::Lost { since } => Some(since),
-            BlockState::Stays | BlockState::Leaving => None,
-        }
-    }
-}
-
 /// An answer to a question asked so soon after a change may not show the change.
 pub(crate) const KEEP_LAG: Span = Span::seconds(10);
 
@@ -149,27 +107,7 @@ pub(crate) struct Eni {
     pub(crate) groups_set: Option<Time>,
     /// Its security groups differ from the primary ENI's.
     pub(crate) groups_differ: bool,
-    blocks: BTreeMap<IpNet, Block>,
-    /// Blocks with free addresses, in the order of use: the preferred kind, then the fullest, then the lowest.
-    open: BTreeSet<(bool, Reverse<u64>, IpNet)>,
-    prefixes_first: bool,
-    pub(crate) held: u32,
-    pub(crate) cooling: u32,
-    /// Blocks by kind, without leaving ones.
-    singles: BlockCounts,
-    prefixes: BlockCounts,
-    /// The number of leaving blocks.
-    leaving: u32,
-}
-
-/// Blocks of one kind in numbers.
-#[derive(Clone, Copy, Debug, Default)]
-struct BlockCounts {
-    size: u64,
-    /// Used addresses.
-    used: u64,
-    /// Blocks without a used address.
-    idle: u32,
+    pub(crate) blocks: BlockSet,
 }
 
 impl Eni {
@@ -190,14 +128,7 @@ impl Eni {
             tagged_at: None,
             groups_set: None,
             groups_differ: false,
-            blocks: BTreeMap::new(),
-            open: BTreeSet::new(),
-            prefixes_first: false,
-            held: 0,
-            cooling: 0,
-            singles: BlockCounts::default(),
-            prefixes: BlockCounts::default(),
-            leaving: 0,
+            blocks: BlockSet::default(),
         }
     }
 
@@ -211,20 +142,10 @@ impl Eni {
         self.counts() && self.readiness == Readiness::Ready
     }
 
-    /// The number of addresses, without those of leaving blocks.
-    pub(crate) fn total(&self) -> u64 {
-        self.singles.size + self.prefixes.size
-    }
-
-    pub(crate) fn free(&self) -> u64 {
-        self.total().saturating_sub(u64::from(self.held) + u64::from(self.cooling))
-    }
-
     /// The number of blocks that EC2 would still assign if the limit is `per_eni` blocks of either kind.
     pub(crate) fn room(&self, per_eni: u32) -> u32 {
         let coming = self.coming.map_or(0, |want| u32::from(want.blocks()));
-        let there = u32::try_from(self.blocks.len()).unwrap_or(u32::MAX);
-        per_eni.saturating_sub(there.saturating_add(coming))
+        per_eni.saturating_sub(self.blocks.len().saturating_add(coming))
     }
 
     /// The number of addresses in the request under way.
@@ -232,38 +153,14 @@ impl Eni {
         self.coming.map_or(0, Want::addresses)
     }
 
-    /// Free addresses in single blocks and in prefixes.
-    pub(crate) fn free_by_kind(&self) -> (u64, u64) {
-        let free = |tally: &BlockCounts| tally.size.saturating_sub(tally.used);
-        (free(&self.singles), free(&self.prefixes))
-    }
-
-    /// Unused single addresses and unused prefixes, without leaving ones.
-    pub(crate) fn idle_by_kind(&self) -> (u32, u32) {
-        (self.singles.idle, self.prefixes.idle)
-    }
-
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (IpNet, &Block)> {
-        self.blocks.iter().map(|(net, block)| (*net, block))
-    }
-
-    pub(crate) fn block(&self, net: IpNet) -> Option<&Block> {
-        self.blocks.get(&net)
-    }
-
     /// Returns whether the ENI needs any attention. It is called at every event and takes constant time.
     pub(crate) fn needs_maintenance(&self) -> bool {
-        self.missing || !self.ever_ready || self.unsure || self.leaving > 0
+        self.missing || !self.ever_ready || self.unsure || self.blocks.has_leaving()
     }
 
     /// Returns whether it lacks a tag, a security group or `DeleteOnTermination`.
     pub(crate) fn has_chores(&self) -> bool {
         self.wants_keeping() || self.facts.untagged || self.groups_differ
-    }
-
-    /// Returns whether a block is leaving.
-    pub(crate) fn gives_back(&self) -> bool {
-        self.leaving > 0
     }
 
     /// Returns whether EC2 must be asked to delete it with the instance.
@@ -280,122 +177,5 @@ impl Eni {
         }
         let late = |asked: &Time| started >= *asked + KEEP_LAG;
         kept == Some(false) && self.keep_asked.take_if(|asked| late(asked)).is_some()
-    }
-
-    pub(crate) fn has_block(&self, net: IpNet) -> bool {
-        self.blocks.contains_key(&net)
-    }
-
-    /// Blocks without a used address, highest first: the order of their return.
-    pub(crate) fn idle_blocks(&self) -> impl Iterator<Item = IpNet> {
-        self.blocks
-            .iter()
-            .rev()
-            .filter(|(_, b)| b.used == 0 && b.state == BlockState::Stays)
-            .map(|(net, _)| *net)
-    }
-
-    /// Sets the preferred kind, before the first block is added.
-    pub(super) fn prefer(&mut self, prefixes: bool) {
-        self.prefixes_first = prefixes;
-    }
-
-    /// The lowest free address of the first block with a free one, and whether the block is of the other kind than the
-    /// preferred one.
-    pub(super) fn first_open(&self) -> Option<(bool, IpAddr)> {
-        let (second_choice, _, net) = self.open.first()?;
-        let offset = self.blocks.get(net)?.room.first()?;
-        Some((*second_choice, address_at(*net, offset)))
-    }
-
-    #[cfg(test)]
-    pub(super) fn runs_of(&self, net: IpNet) -> usize {
-        self.blocks.get(&net).map_or(0, |block| block.room.runs())
-    }
-
-    pub(super) fn add_block(&mut self, net: IpNet, now: Time) {
-        let room = FreeRanges::whole(block_size(net));
-        let block = Block { known_since: now, state: BlockState::Stays, used: 0, room };
-        if self.blocks.insert(net, block).is_none() {
-            self.enlist(net);
-        }
-    }
-
-    pub(super) fn remove_block(&mut self, net: IpNet) {
-        self.strike(net);
-        if self.blocks.remove(&net).is_some_and(|block| block.leaving()) {
-            self.leaving -= 1;
-        }
-    }
-
-    pub(super) fn set_block_state(&mut self, net: IpNet, state: BlockState) {
-        self.strike(net);
-        if let Some(block) = self.blocks.get_mut(&net) {
-            self.leaving -= u32::from(block.leaving());
-            block.state = state;
-            self.leaving += u32::from(block.leaving());
-        }
-        self.enlist(net);
-    }
-
-    /// Counts an address of the block as used or as free.
-    pub(super) fn count_use(&mut self, net: IpNet, address: IpAddr, used: bool) {
-        self.strike(net);
-        if let Some(block) = self.blocks.get_mut(&net) {
-            let offset = offset_in(net, address);
-            if used {
-                block.used += 1;
-                block.room.take(offset);
-            } else {
-                block.used = block.used.saturating_sub(1);
-                block.room.put(offset);
-            }
-        }
-        self.enlist(net);
-    }
-
-    /// Removes the block from the indexes by use.
-    fn strike(&mut self, net: IpNet) {
-        let Some((block, share)) = self.share_of(net) else { return };
-        self.open.remove(&(self.second_choice(net), Reverse(block.used), net));
-        let tally = self.tally(net);
-        tally.size -= share.size;
-        tally.used -= share.used;
-        tally.idle -= share.idle;
-    }
-
-    /// Adds the block to the indexes by use.
-    fn enlist(&mut self, net: IpNet) {
-        let Some((block, share)) = self.share_of(net) else { return };
-        if block.used < block_size(net) && block.state == BlockState::Stays {
-            self.open.insert((self.second_choice(net), Reverse(block.used), net));
-        }
-        let tally = self.tally(net);
-        tally.size += share.size;
-        tally.used += share.used;
-        tally.idle += share.idle;
-    }
-
-    /// The share of a block in the counts of its kind. A lost block counts only what pods use.
-    fn share_of(&self, net: IpNet) -> Option<(&Block, BlockCounts)> {
-        let block = self.blocks.get(&net)?;
-        let used = block.used;
-        let share = match block.state {
-            BlockState::Stays => {
-                BlockCounts { size: block_size(net), used, idle: u32::from(used == 0) }
-            }
-            BlockState::Lost { .. } => BlockCounts { size: used, used, idle: 0 },
-            BlockState::Leaving => return None,
-        };
-        Some((block, share))
-    }
-
-    fn tally(&mut self, net: IpNet) -> &mut BlockCounts {
-        if is_prefix(net) { &mut self.prefixes } else { &mut self.singles }
-    }
-
-    /// Returns whether the block is of another kind than the preferred one.
-    fn second_choice(&self, net: IpNet) -> bool {
-        is_prefix(net) != self.prefixes_first
     }
 }

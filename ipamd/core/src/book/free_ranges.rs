@@ -1,6 +1,6 @@
 //! The free addresses of a block as ranges, so that a block of 2⁴⁸ addresses costs only its use.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// The free offsets of a block. Every operation is logarithmic in the number of ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +10,9 @@ pub(super) struct FreeRanges {
 }
 
 impl FreeRanges {
-    /// All offsets of a block of `size` ≥ 1 addresses.
-    pub(super) fn whole(size: u64) -> Self {
-        Self { runs: BTreeMap::from([(0, size.saturating_sub(1))]) }
+    /// All of these offsets, at least one.
+    pub(super) fn of(offsets: &RangeInclusive<u64>) -> Self {
+        Self { runs: BTreeMap::from([(*offsets.start(), *offsets.end())]) }
     }
 
     /// The lowest free offset.
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_lowest_is_taken_and_what_comes_back_is_taken_again() {
-        let mut room = FreeRanges::whole(4);
+        let mut room = FreeRanges::of(&(0..=3));
         for offset in 0..4 {
             assert_eq!(room.first(), Some(offset));
             room.take(offset);
@@ -70,25 +70,25 @@ mod tests {
         for offset in [2, 0, 3, 1] {
             room.put(offset);
         }
-        assert_eq!(room, FreeRanges::whole(4));
+        assert_eq!(room, FreeRanges::of(&(0..=3)));
     }
 
     #[test]
     fn taking_and_putting_twice_changes_nothing() {
-        let mut room = FreeRanges::whole(16);
+        let mut room = FreeRanges::of(&(0..=15));
         for _ in 0..2 {
             room.take(5);
             assert_eq!(room.runs, BTreeMap::from([(0, 4), (6, 15)]));
         }
         for _ in 0..2 {
             room.put(5);
-            assert_eq!(room, FreeRanges::whole(16));
+            assert_eq!(room, FreeRanges::of(&(0..=15)));
         }
     }
 
     #[test]
     fn the_runs_of_a_huge_block_are_as_many_as_its_use_makes() {
-        let mut room = FreeRanges::whole(1 << 48);
+        let mut room = FreeRanges::of(&(0..=(1 << 48) - 1));
         for offset in 0..1000 {
             room.take(offset * 2);
         }
@@ -96,13 +96,13 @@ mod tests {
         for offset in 0..1000 {
             room.put(offset * 2);
         }
-        assert_eq!(room, FreeRanges::whole(1 << 48));
+        assert_eq!(room, FreeRanges::of(&(0..=(1 << 48) - 1)));
     }
 
     #[test]
     fn it_agrees_with_a_plain_set_whatever_is_taken_and_put() {
         let (mut room, mut plain) =
-            (FreeRanges::whole(64), std::collections::BTreeSet::from_iter(0..64));
+            (FreeRanges::of(&(0..=63)), std::collections::BTreeSet::from_iter(0..64));
         let mut draw = 7_u64;
         for _ in 0..5000 {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

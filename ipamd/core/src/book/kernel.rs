@@ -1,7 +1,8 @@
 //! The kernel's use of addresses. An address becomes free only after an observation lacks it.
 
 use super::{AddressBook, AddressUse, Cooling};
-use config_model::{EniId, Time};
+use crate::BlockSource;
+use config_model::Time;
 use ipnet::IpNet;
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -90,20 +91,20 @@ impl AddressBook {
                     self.set_use(address, Some(AddressUse::Cooling(cooling)));
                 }
                 None => {
-                    if let Some(eni) = self.place_of(address).map(|(eni, _)| eni.clone()) {
-                        self.cool(address, eni, now, now);
+                    if let Some(source) = self.block_of(address).map(|(source, _)| source.clone()) {
+                        self.cool(address, source, now, now);
                     }
                 }
             }
         }
     }
 
-    pub(super) fn hold_back_in_kernel(&mut self, id: &EniId, net: IpNet, now: Time) {
+    pub(super) fn hold_back_in_kernel(&mut self, source: &BlockSource, net: IpNet, now: Time) {
         let within = self.kernel_in_use.range(net.network()..=net.broadcast());
         let unknown = within.filter(|address| !self.uses.contains_key(address));
         let unknown: Vec<IpAddr> = unknown.copied().collect();
         for address in unknown {
-            self.cool(address, id.clone(), now, now);
+            self.cool(address, source.clone(), now, now);
         }
     }
 }

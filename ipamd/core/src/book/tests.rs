@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use super::*;
-use crate::HeldAddress;
+use crate::{BlockSource, HeldAddress};
 use config_model::{CardIndex, DeviceIndex, Mac};
 
 fn eni(name: &str, device: u16) -> Eni {
@@ -58,7 +58,9 @@ fn hold(book: &mut AddressBook, pod: u32, address: IpAddr) {
         pod: PodName { namespace: "default".into(), name: format!("web-{pod}") },
         what: AssignedResource::Addresses(vec![HeldAddress {
             address,
-            eni: book.place_of(address).map_or("eni-x".into(), |(eni, _)| eni.clone()),
+            source: book
+                .block_of(address)
+                .map_or(BlockSource::Eni("eni-x".into()), |(source, _)| source.clone()),
             card: CardIndex(0),
             device: DeviceIndex(0),
         }]),
@@ -112,7 +114,7 @@ fn an_address_is_free_again_only_when_time_is_over_and_the_kernel_was_seen_witho
     book.kernel_seen(Time(13), BTreeSet::new(), Time(14));
     assert_eq!(book.free_ripe(Time(39)), None);
     assert_eq!(book.free_ripe(Time(40)), Some(address(0)));
-    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), 4);
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().blocks.free(), 4);
 }
 
 #[test]
@@ -154,7 +156,7 @@ fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
     book.add_eni(eni("eni-a", 0));
     book.add_block(&"eni-a".into(), single(address(0)), Time(1));
     book.add_block(&"eni-a".into(), single(address(1)), Time(1));
-    assert_eq!(book.eni(&"eni-a".into()).unwrap().held, 1);
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().blocks.held(), 1);
     assert_eq!(picked(&book), Some(address(1)));
     book.remove_eni(&"eni-a".into()).unwrap();
     assert_eq!(book.holder(&key(1)).unwrap().what.addresses()[0].address, address(0));
@@ -168,7 +170,7 @@ fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
     let mut book = book();
     book.set_block_state(single(address(0)), BlockState::Leaving);
     let eni = book.eni(&"eni-a".into()).unwrap();
-    assert_eq!((eni.total(), eni.free(), eni.room(5)), (3, 3, 1));
+    assert_eq!((eni.blocks.total(), eni.blocks.free(), eni.room(5)), (3, 3, 1));
     assert_eq!(picked(&book), Some(address(1)));
     book.set_block_state(single(address(0)), BlockState::Stays);
     assert_eq!(picked(&book), Some(address(0)));
@@ -182,7 +184,7 @@ fn a_prefix_is_a_block_of_many_addresses_and_the_fuller_one_is_used_first() {
     for prefix in ["10.0.0.0/28", "10.0.0.16/28"] {
         book.add_block(&"eni-a".into(), prefix.parse().unwrap(), Time(0));
     }
-    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), 32);
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().blocks.free(), 32);
     hold(&mut book, 1, address(17));
     assert_eq!(picked(&book), Some(address(16)));
     hold(&mut book, 2, address(16));
@@ -205,7 +207,11 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
         book.kernel_seen(now + config_model::Span(1), BTreeSet::new(), now);
         while book.free_ripe(now).is_some() {}
         let sums = book.enis().fold((0, 0, 0), |sum, eni| {
-            (sum.0 + eni.held, sum.1 + eni.cooling, sum.2 + u32::try_from(eni.free()).unwrap())
+            (
+                sum.0 + eni.blocks.held(),
+                sum.1 + eni.blocks.cooling(),
+                sum.2 + u32::try_from(eni.blocks.free()).unwrap(),
+            )
         });
         let cooling = u32::try_from(book.cooling().count()).unwrap();
         let holders = u32::try_from(book.holders().count()).unwrap();
@@ -233,14 +239,14 @@ fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at()
         hold(&mut book, pod, expected);
     }
     let eni = book.eni(&"eni-a".into()).unwrap();
-    assert_eq!(eni.runs_of(block), 1, "one run of unused addresses, however many are used");
+    assert_eq!(eni.blocks.runs_of(block), 1, "one run of unused addresses, however many are used");
     for pod in (0..1000).step_by(2) {
         book.release(&key(pod), Time(1), Time(2)).unwrap();
     }
     book.kernel_seen(Time(3), BTreeSet::new(), Time(3));
     while book.free_ripe(Time(3)).is_some() {}
     assert_eq!(picked(&book), Some(block.addr()));
-    assert_eq!(book.eni(&"eni-a".into()).unwrap().free(), (1 << 48) - 500);
+    assert_eq!(book.eni(&"eni-a".into()).unwrap().blocks.free(), (1 << 48) - 500);
 }
 
 #[test]

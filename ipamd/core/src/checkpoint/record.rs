@@ -1,7 +1,7 @@
 //! The records of the checkpoint, one per line.
 
 use super::CreationRecord;
-use crate::{BranchEni, HeldAddress, Want};
+use crate::{BlockSource, BranchEni, HeldAddress, Want};
 use config_model::{
     CardIndex, DeviceIndex, EniId, PodKey, PodName, SecurityGroupId, SubnetId, Time,
 };
@@ -51,6 +51,15 @@ pub enum Record {
         /// The end of the reservation.
         lapses: Time,
     },
+    /// The key has addresses of which one is of the node's pod CIDRs, not confirmed yet.
+    ReservedCidr {
+        key: PodKey,
+        pod: PodName,
+        /// At least one.
+        addresses: Vec<HeldAddress>,
+        /// The end of the reservation.
+        lapses: Time,
+    },
     /// The key has a branch ENI, not confirmed yet.
     ReservedBranch {
         key: PodKey,
@@ -80,6 +89,15 @@ pub enum Record {
     CoolingV6 {
         address: Ipv6Addr,
         eni: EniId,
+        /// The time of the release.
+        since: Time,
+        /// The end of the cooldown.
+        until: Time,
+    },
+    /// The address of a pod CIDR of the node is released and cools.
+    CoolingCidr {
+        address: IpAddr,
+        cidr: IpNet,
         /// The time of the release.
         since: Time,
         /// The end of the cooldown.
@@ -139,6 +157,7 @@ impl Record {
             Self::Confirmed { .. }
                 | Self::Cooling { .. }
                 | Self::CoolingV6 { .. }
+                | Self::CoolingCidr { .. }
                 | Self::BranchReleased { .. }
         )
     }
@@ -151,17 +170,27 @@ impl Record {
         lapses: Time,
     ) -> Option<Self> {
         let (first, more) = addresses.split_first()?;
-        let IpAddr::V4(address) = first.address else {
+        if addresses.iter().any(|held| held.source.eni().is_none()) {
+            return Some(Self::ReservedCidr { key, pod, addresses, lapses });
+        }
+        let (IpAddr::V4(address), Some(eni)) = (first.address, first.source.eni().cloned()) else {
             return Some(Self::ReservedV6 { key, pod, addresses, lapses });
         };
-        let HeldAddress { eni, card, device, .. } = first.clone();
+        let HeldAddress { card, device, .. } = *first;
         Some(Self::Reserved { key, pod, address, eni, card, device, more: more.to_vec(), lapses })
     }
 
-    pub fn cooling(address: IpAddr, eni: EniId, since: Time, until: Time) -> Self {
-        match address {
-            IpAddr::V4(address) => Self::Cooling { address, eni, since, until },
-            IpAddr::V6(address) => Self::CoolingV6 { address, eni, since, until },
+    pub fn cooling(address: IpAddr, source: BlockSource, since: Time, until: Time) -> Self {
+        match (source, address) {
+            (BlockSource::Eni(eni), IpAddr::V4(address)) => {
+                Self::Cooling { address, eni, since, until }
+            }
+            (BlockSource::Eni(eni), IpAddr::V6(address)) => {
+                Self::CoolingV6 { address, eni, since, until }
+            }
+            (BlockSource::NodeCidr(cidr), address) => {
+                Self::CoolingCidr { address, cidr, since, until }
+            }
         }
     }
 

@@ -201,9 +201,11 @@ impl Shrink {
 /// written again.
 fn persist_removed(ctx: &mut Ctx, id: &EniId) {
     ctx.persist(Record::EniLeft { eni: id.clone() });
-    let of_it = ctx.book.cooling().filter(|(_, cooling)| cooling.eni == *id);
+    let of_it = ctx.book.cooling().filter(|(_, cooling)| cooling.source.is_eni(id));
     let resting: Vec<Record> = of_it
-        .map(|(at, cooling)| Record::cooling(at, id.clone(), cooling.since, cooling.until))
+        .map(|(at, cooling)| {
+            Record::cooling(at, cooling.source.clone(), cooling.since, cooling.until)
+        })
         .collect();
     for record in resting {
         ctx.persist(record);

@@ -168,7 +168,7 @@ impl Witnesses {
         let news = seen
             .blocks
             .iter()
-            .any(|block| !eni.has_block(*block) && !ctx.removed.may_be_stale_of(*block, started));
+            .any(|block| !eni.blocks.has(*block) && !ctx.removed.may_be_stale_of(*block, started));
         if believed {
             changed |= ctx.adopt_blocks(&seen.id, &seen.blocks, started);
         } else if news && eni.task == Task::Idle && !eni.unsure {
@@ -198,7 +198,7 @@ impl Witnesses {
         }
         eni.facts.kind = seen.kind.or(eni.facts.kind);
         if let Some(class) = class {
-            let in_use = eni.held > 0 || eni.cooling > 0;
+            let in_use = !eni.blocks.is_unused();
             // Pods keep their addresses of an ENI that is no longer managed; it gets no new pods.
             let managed = class.managed || (eni.facts.managed && in_use);
             changed |= eni.facts.managed != managed;
@@ -215,7 +215,7 @@ impl Ctx {
     /// Adds blocks that EC2 shows on a known ENI, unless the answer may be stale.
     pub(crate) fn adopt_blocks(&mut self, id: &EniId, blocks: &[IpNet], started: Time) -> bool {
         let Some(eni) = self.book.eni(id).filter(|eni| eni.facts.managed) else { return false };
-        let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.has_block(**b)).copied().collect();
+        let unknown: Vec<IpNet> = blocks.iter().filter(|b| !eni.blocks.has(**b)).copied().collect();
         let fresh = self.not_stale(&unknown, started);
         let added = self.add_blocks(id, &fresh);
         if !added.is_empty() {

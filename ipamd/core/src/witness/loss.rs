@@ -34,7 +34,7 @@ impl Witnesses {
                 continue;
             };
             self.absences.record_presence(&subject, witness);
-            for (net, block) in eni.blocks().filter(|(_, block)| !block.leaving()) {
+            for (net, block) in eni.blocks.iter().filter(|(_, block)| !block.leaving()) {
                 let subject = Subject::Block(net);
                 if blocks.contains(&net) {
                     self.absences.record_presence(&subject, witness);
@@ -70,8 +70,9 @@ impl Witnesses {
         let book = &ctx.book;
         self.absences.keep(|subject| match subject {
             Subject::Eni(id) => book.eni(id).is_some(),
-            Subject::Block(net) => book.place_of(net.network()).is_some_and(|(eni, of)| {
-                let block = book.eni(eni).filter(|eni| !eni.missing).and_then(|eni| eni.block(of));
+            Subject::Block(net) => book.block_of(net.network()).is_some_and(|(source, of)| {
+                let eni = source.eni().and_then(|id| book.eni(id)).filter(|eni| !eni.missing);
+                let block = eni.and_then(|eni| eni.blocks.get(of));
                 of == *net && block.is_some_and(|block| !block.leaving())
             }),
         });
@@ -111,7 +112,7 @@ impl Witnesses {
 
     /// Takes a lost block back after EC2 assigned it to the ENI again.
     pub(crate) fn regain(&mut self, ctx: &mut Ctx, id: &EniId, block: IpNet) {
-        let known = ctx.book.eni(id).and_then(|eni| eni.block(block));
+        let known = ctx.book.eni(id).and_then(|eni| eni.blocks.get(block));
         if known.is_some_and(|known| known.lost().is_some()) {
             ctx.book.set_block_state(block, BlockState::Stays);
             self.absences.forget(&Subject::Block(block));
@@ -120,8 +121,9 @@ impl Witnesses {
 
     /// Removes a lost block after the release of its last used address.
     pub(crate) fn drop_lost_block_of(&mut self, ctx: &mut Ctx, address: IpAddr) {
-        let Some((eni, block)) = ctx.book.place_of(address) else { return };
-        let known = ctx.book.eni(eni).and_then(|eni| eni.block(block));
+        let Some((source, block)) = ctx.book.block_of(address) else { return };
+        let eni = source.eni().and_then(|id| ctx.book.eni(id));
+        let known = eni.and_then(|eni| eni.blocks.get(block));
         let lost = known.is_some_and(|known| known.lost().is_some());
         if lost && ctx.book.holder_within(block).is_none() {
             self.lose(ctx, block);
@@ -132,7 +134,7 @@ impl Witnesses {
 
     fn drop_eni(&mut self, ctx: &mut Ctx, id: &EniId) -> bool {
         let Some(eni) = ctx.book.eni_mut(id) else { return false };
-        let held = eni.held;
+        let held = eni.blocks.held();
         if held > 0 {
             eni.missing = true;
             let cause =
@@ -141,7 +143,7 @@ impl Witnesses {
             ctx.report(Severity::Error, Topic::AssignedVanished, id, cause, next_step);
             self.absences.settle(&Subject::Eni(id.clone()));
         } else {
-            let nets: Vec<IpNet> = eni.blocks().map(|(net, _)| net).collect();
+            let nets: Vec<IpNet> = eni.blocks.iter().map(|(net, _)| net).collect();
             for net in nets {
                 self.absences.forget(&Subject::Block(net));
             }

@@ -4,7 +4,8 @@
 use crate::world::{Cloud, Fault, World, pod, uid};
 use config_model::{CardIndex, Mac, Span};
 use ipamd_core::{
-    BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, PoolConfig, Witness,
+    BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, NodeCidrView, PoolConfig,
+    Witness,
 };
 use proptest::{
     collection::{btree_set, vec},
@@ -39,6 +40,8 @@ enum Step {
     Coming(BTreeSet<u32>),
     MaxPods(u32),
     Schedulable(bool),
+    /// The node has its pod CIDR, or has none.
+    NodeCidr(bool),
     /// The process comes back with or without prefixes.
     Toggle,
 }
@@ -78,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (5..20_u32).prop_map(Step::MaxPods),
         1 => any::<bool>().prop_map(Step::Schedulable),
         1 => Just(Step::Toggle),
+        1 => any::<bool>().prop_map(Step::NodeCidr),
     ]
 }
 
@@ -97,16 +101,21 @@ fn config() -> impl Strategy<Value = PoolConfig> {
 
 fn modes(config: impl Strategy<Value = PoolConfig>) -> impl Strategy<Value = PoolConfig> {
     let family = prop_oneof![4 => Just(Family::V4), 1 => Just(Family::V6)];
-    (config, family, any::<bool>(), option::of(0..3_u32), any::<bool>()).prop_map(
-        |(config, family, prefixes, warm_prefix_target, multi_nic)| PoolConfig {
+    let node_cidr = prop_oneof![2 => Just(None), 1 => Just(Some(NODE_CIDR.parse().unwrap()))];
+    (config, family, any::<bool>(), option::of(0..3_u32), any::<bool>(), node_cidr).prop_map(
+        |(config, family, prefixes, warm_prefix_target, multi_nic, node_cidr)| PoolConfig {
             family,
             prefixes,
             warm_prefix_target,
             multi_nic,
+            node_cidrs: node_cidr.into_iter().collect(),
             ..config
         },
     )
 }
+
+/// Five addresses for pods.
+const NODE_CIDR: &str = "10.244.1.0/29";
 
 /// Four ENIs of four blocks on card 0, two on card 1.
 fn world(config: PoolConfig) -> World {
@@ -194,6 +203,11 @@ fn run(world: &mut World, steps: Vec<Step>) {
             }
             Step::MaxPods(max) => tell(world, ClusterFact::MaxPods(max)),
             Step::Schedulable(schedulable) => tell(world, ClusterFact::Schedulable(schedulable)),
+            Step::NodeCidr(there) => {
+                let cidrs: Vec<_> = there.then(|| NODE_CIDR.parse().unwrap()).into_iter().collect();
+                world.config.node_cidrs.clone_from(&cidrs);
+                world.tell(Event::NodeCidrs(cidrs));
+            }
             Step::Toggle => {
                 let prefixes = !world.config.prefixes;
                 world.restart_with(PoolConfig { prefixes, ..world.config.clone() });
@@ -251,6 +265,11 @@ fn is_full(world: &World) -> bool {
     blocks.len() >= usize::try_from(max).unwrap() && blocks.iter().all(|blocks| *blocks == 4)
 }
 
+/// A removed CIDR has only the addresses that are in use.
+fn in_use_or_free(cidr: &NodeCidrView) -> u64 {
+    if cidr.removed { cidr.used } else { cidr.total }
+}
+
 fn addresses_in_cloud(world: &World) -> u64 {
     let attached = world.cloud.attached();
     let blocks = attached.iter().flat_map(|eni| &eni.seen.blocks);
@@ -277,7 +296,8 @@ proptest! {
         prop_assert_eq!(world.cloud.enis.len(), attached, "a detached ENI is left");
         prop_assert_eq!(world.snapshot().cooling.len(), 0);
         prop_assert_eq!(counts.usable, counts.free);
-        prop_assert_eq!(counts.total, addresses_in_cloud(&world));
+        let of_node: u64 = world.snapshot().node_cidrs.iter().map(in_use_or_free).sum();
+        prop_assert_eq!(counts.total, addresses_in_cloud(&world) + of_node);
         prop_assert!(
             reached(&world) || is_full(&world),
             "{:?} {:?}", counts, world.snapshot().waiting

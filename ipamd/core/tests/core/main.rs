@@ -12,6 +12,7 @@ mod ipv6;
 mod laws;
 mod leaks;
 mod limits;
+mod node_cidrs;
 mod old_reader;
 mod places;
 mod plans;

@@ -158,7 +158,8 @@ fn assert_finds_every_ipv4_pod(world: &mut World) {
         for (pod, first) in of_v4 {
             let IpAddr::V4(address) = first.address else { continue };
             let held = read.held[&pod.key].clone();
-            assert_eq!((&held.pod, held.address, &held.eni), (&pod.pod, address, &first.eni));
+            let eni = first.source.eni().unwrap();
+            assert_eq!((&held.pod, held.address, &held.eni), (&pod.pod, address, eni));
             assert_eq!((held.card, held.device), (first.card, first.device));
             assert_eq!(held.host_interface, pod.host_interface);
             found += 1;

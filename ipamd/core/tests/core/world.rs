@@ -398,7 +398,7 @@ impl World {
     }
 
     pub(crate) fn eni_of(&self, number: u32) -> EniId {
-        self.core.inspect(&key(number)).unwrap().addresses[0].eni.clone()
+        self.core.inspect(&key(number)).unwrap().addresses[0].source.eni().unwrap().clone()
     }
 
     pub(crate) fn refused(&self, ticket: Ticket) -> Option<RefusalReason> {

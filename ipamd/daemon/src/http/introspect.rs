@@ -2,7 +2,7 @@
 
 use super::wall::{NEVER, rfc3339};
 use crate::{cluster::Cluster, pass_report::PassReport, view::View};
-use config_model::Time;
+use config_model::{EniId, Time};
 use config_settings::{RandomizeSnat, Settings};
 use ipamd_core::{BranchEni, EniKind, EniView, PodView, PoolConfig};
 use ipamd_kube::Standing;
@@ -184,7 +184,7 @@ pub(super) fn pods(view: &View) -> Value {
             "name": pod.pod.name,
             "network": pod.key.network,
             "address": held.address,
-            "eni": held.eni.as_str(),
+            "eni": held.source.eni().map(EniId::as_str),
             "device": held.device.0,
             "card": held.card.0,
             "table": held.table.0,

@@ -28,11 +28,11 @@ pub(super) fn look(settings: &Settings) -> Result<Pods, InstallError> {
         ),
         None => None,
     };
-    let mut theirs = false;
+    let mut vpc_cni = false;
     for path in checkpoints(&settings.backing_store)? {
-        theirs |= read(&path)?.is_some_and(|bytes| lists_pods(&bytes));
+        vpc_cni |= read(&path)?.is_some_and(|bytes| lists_pods(&bytes));
     }
-    Ok(Pods { ours: ours.is_some_and(|bytes| holds_pods(&bytes)), theirs, migration })
+    Ok(Pods { ours: ours.is_some_and(|bytes| holds_pods(&bytes)), vpc_cni, migration })
 }
 
 /// A damaged checkpoint counts as one with pods, because a pod may be missing from it.
@@ -42,7 +42,10 @@ fn holds_pods(checkpoint: &[u8]) -> bool {
     let is_pod = |record: &Record| {
         matches!(
             record,
-            Record::Reserved { .. } | Record::ReservedV6 { .. } | Record::ReservedBranch { .. }
+            Record::Reserved { .. }
+                | Record::ReservedV6 { .. }
+                | Record::ReservedCidr { .. }
+                | Record::ReservedBranch { .. }
         )
     };
     told.damage.is_some() || sum.iter().any(is_pod)

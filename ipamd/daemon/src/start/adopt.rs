@@ -3,7 +3,7 @@
 use super::vpc_cni::Allocation;
 use config_model::{PodKey, PodName, Span, Time, VethName, registry};
 use ipamd_core::{
-    Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
+    BlockSource, Checkpoint, HeldAddress, Notice, RECORD_FORMAT, Record, SeenEni, Severity, Topic,
 };
 use routing_plan::{Link, LinkKind, Observed};
 use std::{
@@ -158,7 +158,7 @@ pub(super) fn take_over(
             addresses.iter().map(|address| place(*address, enis)).collect();
         let Some(held) = held else { continue };
         let on: Vec<String> =
-            held.iter().map(|held| format!("{} of {}", held.address, held.eni)).collect();
+            held.iter().map(|held| format!("{} of {}", held.address, held.source)).collect();
         let Some(reserved) = Record::reserved(key.clone(), pod.clone(), held, now) else {
             continue;
         };
@@ -204,7 +204,9 @@ fn confirmed(checkpoint: &Checkpoint) -> BTreeSet<(PodKey, IpAddr)> {
             let more = more.into_iter().map(|held| held.address);
             let all: Vec<IpAddr> = std::iter::once(IpAddr::V4(address)).chain(more).collect();
             reserved.insert(key, all);
-        } else if let Record::ReservedV6 { key, addresses, .. } = record {
+        } else if let Record::ReservedV6 { key, addresses, .. }
+        | Record::ReservedCidr { key, addresses, .. } = record
+        {
             reserved.insert(key, addresses.into_iter().map(|held| held.address).collect());
         } else if let Record::Confirmed { key, .. } = record {
             let addresses = reserved.remove(&key).unwrap_or_default();
@@ -219,7 +221,8 @@ fn place(address: IpAddr, enis: &[SeenEni]) -> Option<HeldAddress> {
     enis.iter().filter(has).find_map(|eni| {
         let place = eni.attachment.as_ref()?;
         let (card, device) = (place.card, place.device);
-        Some(HeldAddress { address, eni: eni.id.clone(), card, device })
+        let source = BlockSource::Eni(eni.id.clone());
+        Some(HeldAddress { address, source, card, device })
     })
 }
 

@@ -258,7 +258,7 @@ impl TestNode {
             ipv6: None,
             device: config_model::DeviceIndex(0),
             table: config_model::TableId::MAIN,
-            eni: config_model::EniId::new("eni-0"),
+            eni: Some(config_model::EniId::new("eni-0")),
         };
         self.build(key, &held);
         let mut kernel = self.kernel.0.lock().unwrap();

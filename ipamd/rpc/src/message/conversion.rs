@@ -38,7 +38,7 @@ impl From<PodAddress> for wire::Address {
             ipv6: address.ipv6.map(|ip| ip.to_string()).unwrap_or_default(),
             device_number: i32::from(address.device.0),
             route_table: address.table.0,
-            eni: address.eni.as_str().to_owned(),
+            eni: address.eni.map(|eni| eni.as_str().to_owned()).unwrap_or_default(),
         }
     }
 }
@@ -61,7 +61,7 @@ impl TryFrom<wire::Address> for PodAddress {
             ipv6: optional("IPv6 address", &sent.ipv6, "an IPv6 address without a mask")?,
             device: DeviceIndex(device),
             table: TableId(sent.route_table),
-            eni: EniId::new(sent.eni),
+            eni: Some(sent.eni).filter(|eni| !eni.is_empty()).map(EniId::new),
         })
     }
 }

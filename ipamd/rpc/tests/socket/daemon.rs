@@ -57,7 +57,7 @@ pub(crate) fn address() -> PodAddress {
         ipv6: None,
         device: DeviceIndex(1),
         table: TableId(2),
-        eni: "eni-1".into(),
+        eni: Some("eni-1".into()),
     }
 }
 

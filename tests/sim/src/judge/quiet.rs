@@ -78,7 +78,8 @@ impl World {
             // The daemon may not add any.
             self.ec2.enis(self.now).iter().map(|eni| blocks(eni).len() as u64).sum()
         };
-        room.min(self.setup.max_pods.into())
+        let of_node = self.pod_cidr.map_or(0, |cidr| size(cidr) - 3);
+        (room + of_node).min(self.setup.max_pods.into())
     }
 
     pub(crate) fn demand(&mut self) -> Demand {
@@ -239,7 +240,8 @@ impl World {
             | Mode::Custom
             | Mode::Discovery
             | Mode::Unschedulable
-            | Mode::Trunk => judge_singles(&self.setup, pool, &idle),
+            | Mode::Trunk
+            | Mode::NodeCidr => judge_singles(&self.setup, pool, &idle),
             Mode::Prefixes if self.setup.prefixes => {
                 judge_prefixes(&self.setup, pool, idle_prefixes)
             }

@@ -84,6 +84,9 @@ fn incident(setup: &Setup, climate: &FaultRates, rng: &mut Rng) -> Incident {
         Kind::Pods if setup.mode == Mode::Trunk && rng.percent(8) => {
             Incident::ControllerAway { lasts: Span(rng.skewed(500, 120_000)) }
         }
+        Kind::Pods if setup.mode == Mode::NodeCidr && rng.percent(10) => {
+            Incident::NodeCidr(rng.percent(60))
+        }
         Kind::Pods => pods(climate, rng),
         Kind::Weather => {
             let how = weather(rng);

@@ -2,6 +2,7 @@
 
 use crate::random::Rng;
 use config_model::Span;
+use ipnet::{IpNet, Ipv4Net};
 use std::{fmt, str::FromStr};
 
 /// The source of the pods' addresses.
@@ -27,6 +28,8 @@ pub enum Mode {
     ImdsOnly,
     /// Some pods have branch ENIs of a trunk that the resource controller attaches.
     Trunk,
+    /// Pods also get addresses of the node's pod CIDR, which the node loses and gets back.
+    NodeCidr,
 }
 
 impl Mode {
@@ -55,6 +58,7 @@ impl Mode {
         Self::NotProvisioned,
         Self::ImdsOnly,
         Self::Trunk,
+        Self::NodeCidr,
     ];
 
     /// The name on the command line.
@@ -70,6 +74,7 @@ impl Mode {
             Self::NotProvisioned => "not-provisioned",
             Self::ImdsOnly => "imds-only",
             Self::Trunk => "trunk",
+            Self::NodeCidr => "node-cidr",
         }
     }
 
@@ -81,6 +86,12 @@ impl Mode {
     /// Returns whether pods get addresses of the primary ENI.
     pub(crate) fn uses_primary(self) -> bool {
         self != Self::Custom
+    }
+
+    /// The node's pod CIDR, outside the VPC: 13 addresses for pods.
+    pub(crate) fn pod_cidr(self) -> Option<IpNet> {
+        let cidr = Ipv4Net::new_assert([100, 64, 7, 0].into(), 28);
+        (self == Self::NodeCidr).then_some(IpNet::V4(cidr))
     }
 
     /// The preferred subnet of new ENIs.
@@ -165,6 +176,8 @@ impl Setup {
             Mode::Cards => "p4d.24xlarge",
             // A node that does not use its primary ENI needs another.
             Mode::Custom => rng.pick(&["t3.medium", "c5.large", "m5.xlarge"]),
+            // Few addresses of ENIs, so that pods need the CIDR.
+            Mode::NodeCidr => rng.pick(&["t3.micro", "t3.small", "t3.medium"]),
             // The smallest types that can have a trunk.
             Mode::Trunk => rng.pick(&["c5.large", "c5.large", "m5.xlarge"]),
             _ => {

@@ -2,7 +2,7 @@
 
 use super::World;
 use config_model::PodKey;
-use ipamd_core::{Checkpoint, CloudCall};
+use ipamd_core::{BlockSource, Checkpoint, CloudCall};
 use std::{collections::BTreeMap, net::IpAddr};
 
 impl World {
@@ -55,12 +55,16 @@ impl World {
             if let Some(other) = holders.insert(address, &pod.key) {
                 panic!("{address} is held by {other} and {}", pod.key);
             }
-            let there = self.cloud.enis.get(&held.eni).is_some_and(|eni| {
-                let has = eni.seen.blocks.iter().any(|block| block.contains(&address));
-                has && eni.seen.attachment.is_some()
-            });
+            let there = match &held.source {
+                BlockSource::Eni(id) => self.cloud.enis.get(id).is_some_and(|eni| {
+                    let has = eni.seen.blocks.iter().any(|block| block.contains(&address));
+                    has && eni.seen.attachment.is_some()
+                }),
+                // The gateway has the first address after the network address.
+                BlockSource::NodeCidr(cidr) => cidr.hosts().skip(1).any(|host| host == address),
+            };
             let stolen = self.stolen.contains(&address);
-            assert!(there || stolen, "{address} of {} is not on {}", pod.key, held.eni);
+            assert!(there || stolen, "{address} of {} is not of {}", pod.key, held.source);
         }
         for of in &self.limits.cards {
             let attached = self.cloud.places(of.card).len();

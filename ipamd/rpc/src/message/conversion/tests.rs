@@ -18,7 +18,7 @@ fn address() -> PodAddress {
         ipv6: Some("2001:db8::7".parse().unwrap()),
         device: DeviceIndex(2),
         table: TableId(3),
-        eni: "eni-1".into(),
+        eni: Some("eni-1".into()),
     }
 }
 
