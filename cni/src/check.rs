@@ -22,7 +22,7 @@ use std::{
 /// Timeout of the daemon's answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The most findings in one message.
-const FINDINGS_TOLD: usize = 8;
+const MAX_FINDINGS: usize = 8;
 
 pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     call.attachment.pod.demand_name()?;
@@ -149,7 +149,7 @@ fn judge(
         return BTreeMap::new();
     };
     if !held.confirmed {
-        findings.push(format!("the daemon was never told that {} is built", call.key));
+        findings.push(format!("{} was not confirmed to the daemon", call.key));
     }
     let pool = held.addresses.iter().flat_map(|held| held.all().map(|ip| (ip, held.table)));
     let branch = held.branch.iter().map(|branch| {
@@ -195,22 +195,22 @@ fn mac(
     path: Option<&str>,
     observed: &Observed,
 ) -> Option<String> {
-    let told = |link: &&Interface| {
+    let shown = |link: &&Interface| {
         link.name == name && link.sandbox.as_deref().filter(|p| !p.is_empty()) == path
     };
-    let told = previous.interfaces.iter().find(told)?.mac.as_ref()?;
+    let shown = previous.interfaces.iter().find(shown)?.mac.as_ref()?;
     let there = observed.link_named(name)?.mac?.to_string();
-    let differs = !told.eq_ignore_ascii_case(&there);
+    let differs = !shown.eq_ignore_ascii_case(&there);
     differs.then(|| format!("link {name} has Ethernet address {there}, not that of prevResult"))
 }
 
 fn mismatch(call: &Call, findings: &[String]) -> Fault {
-    let told = findings.iter().take(FINDINGS_TOLD).cloned().collect::<Vec<_>>().join("; ");
-    let more = findings.len().saturating_sub(FINDINGS_TOLD);
+    let shown = findings.iter().take(MAX_FINDINGS).cloned().collect::<Vec<_>>().join("; ");
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
     let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
     Fault::new(
         Code::CheckFailed,
-        format!("{} is not as ADD made it: {told}{more}", call.pod_text()),
+        format!("{} is not as ADD made it: {shown}{more}", call.pod_text()),
         "ferrule-ipamd repairs the host's side within seconds; if it stays, delete the pod",
     )
 }

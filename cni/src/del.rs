@@ -45,12 +45,12 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
         Ok(Released::Known(addresses)) => {
             let addresses = addresses.iter().flat_map(ipamd_rpc::PodAddress::all).collect();
-            ("released", told(call, &mut host, addresses))
+            ("released", remove_released(call, &mut host, addresses))
         }
-        Ok(Released::Unknown) => ("unknown", untold(call, &mut host)),
+        Ok(Released::Unknown) => ("unknown", remove_unknown(call, &mut host)),
         Err(error) => {
             log.line(Level::Warn, &causes(&error), &[]);
-            ("tombstone", alone(call, &mut host)?)
+            ("tombstone", remove_without_daemon(call, &mut host)?)
         }
     };
     let addresses = addresses.unwrap_or_else(|error| {
@@ -109,7 +109,7 @@ fn release(call: &Call) -> Result<(Session, Released, Option<Enforcer>), RpcErro
 }
 
 /// Removes the rules and routes of addresses that the daemon has just released: no other pod has them yet.
-fn told(
+fn remove_released(
     call: &Call,
     host: &mut Socket,
     addresses: Vec<IpAddr>,
@@ -130,7 +130,7 @@ fn told(
 
 /// Removes only the links that carry the key: the daemon does not know the key, so an address may be another pod's by
 /// now.
-fn untold(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
+fn remove_unknown(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
     let mut first = named_links(call, host, 1)?.into_iter().flatten().collect::<Vec<_>>();
     if let Some([_, strict]) = call.veths() {
         first.extend(host.link_named(strict.as_str())?);
@@ -158,7 +158,10 @@ fn keyed(call: &Call, host: &mut Socket) -> Result<Vec<IpAddr>, SocketError> {
 }
 
 /// Works without the daemon: leaves the tombstone first, then removes what is provably the pod's.
-fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
+fn remove_without_daemon(
+    call: &Call,
+    host: &mut Socket,
+) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
     let seen = host.observe(With::Nothing);
     let carries = |link: &&Link| link.key().is_some_and(|key| call.key.covers(&key));
     let own: Vec<Link> = match &seen {
@@ -170,8 +173,8 @@ fn alone(call: &Call, host: &mut Socket) -> Result<Result<Vec<IpAddr>, SocketErr
         addresses.extend(own.iter().flat_map(|link| seen.routed_to(link.index)));
     }
     let pod = call.attachment.pod.pod.clone();
-    let told = Tombstone::new(call.key.clone(), pod, addresses.iter().copied().collect());
-    tombstone::leave(&call.conf.state_dir, &told)?;
+    let tombstone = Tombstone::new(call.key.clone(), pod, addresses.iter().copied().collect());
+    tombstone::leave(&call.conf.state_dir, &tombstone)?;
     Ok(seen.and_then(|seen| {
         let is_own = |dev| own.iter().any(|link| link.index == dev);
         let provable = addresses.into_iter().filter(|address| !seen.routed_past(*address, is_own));

@@ -17,7 +17,7 @@ use std::fmt;
 /// | 11 | `TryAgainLater` | the daemon is down, hangs or is of another version; or it has no address yet, or GC could not finish |
 /// | 50 | `Unavailable` | STATUS: an ADD would fail now |
 /// | 51 | `Impaired` | STATUS: an ADD would fail now, and pods that run are impaired |
-/// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no more room |
+/// | 100 | `Exhausted` | the subnet, the ENIs or the instance type have no room left |
 /// | 101 | `CheckFailed` | CHECK found something other than what ADD made |
 /// | 102 | `KernelRefused` | the kernel refused a step, such as an interface name that is taken |
 /// | 103 | `PolicyAgent` | aws-network-policy-agent did not acknowledge the pod |

@@ -41,10 +41,12 @@ pub(crate) fn gc(
     let mut host = work.attempt(Socket::open());
     let before = host.as_mut().and_then(|host| work.attempt(host.observe(With::Nothing)));
     let (how, count) = match collect(conf, daemon, valid) {
-        Ok(collected) => ("released", work.told(host.as_mut(), before.as_ref(), &collected)),
+        Ok(collected) => {
+            ("released", work.remove_released(host.as_mut(), before.as_ref(), &collected))
+        }
         Err(error) => {
-            work.failures.push(unheard(&error));
-            ("tombstones", work.alone(host.as_mut(), before.as_ref()))
+            work.failures.push(daemon_failure(&error));
+            ("tombstones", work.remove_without_daemon(host.as_mut(), before.as_ref()))
         }
     };
     for failure in &work.failures {
@@ -77,7 +79,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Removes the interfaces that the daemon has just released: no other pod has their addresses yet. Returns their
     /// number.
-    fn told(
+    fn remove_released(
         &mut self,
         host: Option<&mut Socket>,
         before: Option<&Observed>,
@@ -130,7 +132,11 @@ impl Work<'_> {
     }
 
     /// Works without the daemon: leaves each tombstone before it removes the links.
-    fn alone(&mut self, host: Option<&mut Socket>, seen: Option<&Observed>) -> usize {
+    fn remove_without_daemon(
+        &mut self,
+        host: Option<&mut Socket>,
+        seen: Option<&Observed>,
+    ) -> usize {
         let (Some(host), Some(seen)) = (host, seen) else { return 0 };
         let under_way = flight::sandboxes();
         let mut attachments: BTreeMap<PodKey, Vec<&Link>> = BTreeMap::new();
@@ -203,7 +209,7 @@ fn base<'a>(key: &PodKey, mut firsts: impl Iterator<Item = &'a PodKey>) -> PodKe
     firsts.find(|first| first.covers(key)).unwrap_or(key).clone()
 }
 
-fn unheard(error: &RpcError) -> Fault {
+fn daemon_failure(error: &RpcError) -> Fault {
     let message = format!(
         "{}; links were removed by their keys, with tombstones for the daemon; what is reserved \
          without a link is not",

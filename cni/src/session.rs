@@ -40,9 +40,8 @@ impl Session {
         Ok(Self { client })
     }
 
-    /// Connects and reserves. Repeats this until the deadline if the connection is lost or the daemon is stopping,
-    /// because a restart of the daemon must not fail a pod. If there is no later answer, the refusal of the stopping
-    /// daemon is returned.
+    /// Connects and reserves. Repeats this until the deadline if the connection is lost or the daemon is stopping: a
+    /// restart must not fail a pod. If there is no later answer, the refusal of the stopping daemon is returned.
     pub(crate) fn reserve(
         daemon: &Daemon,
         request: &Reserve,
@@ -60,7 +59,7 @@ impl Session {
             };
             if !is_passing || Instant::now() + REST >= deadline {
                 return answer.or_else(|error| match going_away {
-                    Some(said) if is_silence(&error) => Ok(said),
+                    Some(refusal) if is_silence(&error) => Ok(refusal),
                     _ => Err(error),
                 });
             }
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_refusal_has_the_code_that_says_whether_to_try_again() {
+    fn each_refusal_has_the_code_for_a_retry_or_none() {
         for (reason, code) in [
             (Reason::TryAgain, 11),
             (Reason::Stopping, 11),

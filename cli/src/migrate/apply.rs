@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
 use config_model::{Migration, Tombstone, registry};
 use install_disk::Folders;
-use install_plan::{Conflist, Op, Place, Plan};
+use install_plan::{Conflist, Op, FolderKind, Plan};
 use nix::fcntl::{Flock, FlockArg};
 use routing_netlink::{Socket, With, delete_nft_table};
 use routing_plan::{Action, Family, Op as KernelOp, Subject};
@@ -68,7 +68,7 @@ impl<'a> Applier<'a> {
                 self.network(Op::Rename { from: install_plan::aside(name), to: name.clone() })
             }
             Step::RemoveConflist { name } => {
-                self.network(Op::Remove { place: Place::Networks, name: name.clone() })
+                self.network(Op::Remove { place: FolderKind::Networks, name: name.clone() })
             }
             Step::AddTombstone { key } => {
                 let tombstone = Tombstone::new(key.clone(), None, Vec::new());

@@ -15,7 +15,7 @@ fn with(key: &str, value: Value) -> Value {
 }
 
 #[test]
-fn what_is_left_out_gets_amazon_vpc_cnis_defaults() {
+fn an_omitted_field_has_the_default_of_amazon_vpc_cni() {
     let conf = resolve(with("capabilities", json!({"io.kubernetes.cri.pod-annotations": true})));
     let conf = conf.unwrap();
     assert_eq!(conf.version, SpecVersion::V1_0_0);

@@ -105,7 +105,7 @@ fn a_result_of_1_1_tells_mtu_and_scope() {
 }
 
 #[test]
-fn a_result_survives_every_version_but_for_what_that_version_cannot_say() {
+fn a_result_keeps_everything_that_a_version_can_express() {
     for version in SpecVersion::ALL {
         let read: AddResult = serde_json::from_slice(&result().to_json(version)).unwrap();
         assert_eq!(read, result().in_words_of(version));

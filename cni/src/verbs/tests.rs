@@ -17,7 +17,7 @@ fn answer(reply: &Reply) -> Value {
 const QUIET: &str = r#"{"cniVersion":"0.4.0","name":"aws-cni","pluginLogFile":"/dev/null","pluginLogLevel":"error"}"#;
 
 #[test]
-fn without_a_command_it_says_what_it_is_and_succeeds() {
+fn a_call_without_a_command_prints_the_programs_name_and_succeeds() {
     let reply = call(&[], "");
     assert!(!reply.failed && reply.stdout.is_empty());
     assert!(reply.stderr.contains("0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"), "{}", reply.stderr);

@@ -7,8 +7,7 @@ use std::{
     path::Path,
 };
 
-/// What is done to a disk. Nothing is durable before it is synced: neither a file nor the names of a
-/// folder.
+/// The operations on a disk.
 pub trait Disk {
     /// An empty file, for its owner alone, in place of one that has its name.
     ///
@@ -16,7 +15,6 @@ pub trait Disk {
     /// When there can be none.
     fn create(&self, path: &Path) -> io::Result<File>;
 
-    /// Appends.
     ///
     /// # Errors
     /// When some of the bytes may not be there.
@@ -59,7 +57,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<File> {
-        // What was left there could be a link to elsewhere.
+        // A leftover could be a link to another place.
         match fs::remove_file(path) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
             Ok(()) | Err(_) => {}

@@ -1,12 +1,13 @@
-//! What can stand in an installer's way.
+//! Errors of an installer.
 
 use install_plan::{Op, Refusal};
 use std::{io, path::PathBuf};
 
-/// Why an installer stopped. What it had done by then stays done; run again, it goes on from there.
+/// The error that stopped an installer.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A folder is not there. It is not made: in a container it would be one of the container's.
+    /// A folder does not exist. The installer does not create it: in a container it would be a folder of the
+    /// container.
     #[error(
         "{path} is not a folder: make it on the node, mount it into the container, and let \
          {setting} name it as the container has it"
@@ -26,20 +27,18 @@ pub enum InstallError {
         path: PathBuf,
         /// The setting that names it.
         setting: &'static str,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// What is there cannot be read.
+    /// A file or folder cannot be read.
     #[error("read {path}")]
     Unread {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// Somebody else works on the folder and does not end.
+    /// Another process keeps the lock of the folder.
     #[error(
         "another process holds the lock of {path} for long: see which one by `lslocks` on the node, end it, and run \
          this again"
@@ -48,7 +47,7 @@ pub enum InstallError {
         /// The folder.
         path: PathBuf,
     },
-    /// The state of a node whose network is ours is not there.
+    /// The state folder of a node with our network does not exist.
     #[error(
         "{path} is not there, though {conflist} is Ferrule's: whose pods run is told there; mount it, or let {setting} \
          name it"
@@ -61,17 +60,15 @@ pub enum InstallError {
         /// The setting that names the folder.
         setting: &'static str,
     },
-    /// The plan is to do nothing.
+    /// The planner refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A step that the disk refused.
+    /// A step failed.
     #[error("{op} in {folder}; nothing is half done, so run it again once that is mended")]
     Step {
         /// The step.
         op: Op,
-        /// Where.
         folder: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },

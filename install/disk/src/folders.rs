@@ -2,7 +2,7 @@
 
 use crate::{Disk, InstallError, RealDisk, speaks};
 use install_plan::{
-    Conflist, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Place, Plan, Pods, Standing,
+    Conflist, FileState, FolderKind, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Plan, Pods,
     chained, network, programs, remove, temporary,
 };
 use nix::unistd::{AccessFlags, access};
@@ -47,10 +47,11 @@ impl<D: Disk> Folders<D> {
         Self { lent: plugins.is_dir().then(|| plugins.to_owned()), ..self }
     }
 
-    /// Waits until nobody else works on these folders, half a minute at most, and keeps others from it meanwhile.
+    /// Locks the folders against other installers. Waits at most half a minute for the lock.
     ///
     /// # Errors
-    /// When a folder is not there or may not be written to, or somebody else does not end; before anything was done.
+    /// When a folder does not exist or is not writable, or another process keeps the lock. The folders are unchanged
+    /// then.
     pub fn lock(&self) -> Result<Locked<'_, D>, InstallError> {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -84,15 +85,15 @@ impl<D: Disk> Folders<D> {
         Ok(Locked { folders: self, pods: Pods::default(), _lock: lock })
     }
 
-    fn folder(&self, place: Place) -> &Path {
+    fn folder(&self, place: FolderKind) -> &Path {
         match place {
-            Place::Programs => &self.bin,
-            Place::Networks => &self.conf,
+            FolderKind::Programs => &self.bin,
+            FolderKind::Networks => &self.conf,
         }
     }
 }
 
-/// The folders while nobody else works on them.
+/// The locked folders.
 pub struct Locked<'a, D = RealDisk> {
     folders: &'a Folders<D>,
     pods: Pods,
@@ -106,7 +107,7 @@ impl<D: Disk> Locked<'_, D> {
         Self { pods, ..self }
     }
 
-    /// What lies in the folders.
+    /// Observes the folders.
     ///
     /// # Errors
     /// When that cannot be read.
@@ -116,7 +117,7 @@ impl<D: Disk> Locked<'_, D> {
         for (name, path) in files(bin)? {
             let same = BROUGHT.contains(&name.as_str())
                 && is_as_brought(&brought.join(&name), &path).map_err(unread(&path))?;
-            let standing = if same { Standing::AsBrought } else { Standing::Other };
+            let standing = if same { FileState::AsDesired } else { FileState::Other };
             seen.programs.insert(name, standing);
         }
         for (name, path) in files(conf)? {
@@ -131,7 +132,7 @@ impl<D: Disk> Locked<'_, D> {
         Ok(seen)
     }
 
-    /// Brings the programs. `each` hears of every step that was done.
+    /// Installs the programs. `each` is called after every step.
     ///
     /// # Errors
     /// When they cannot run on this node, or the disk refuses.
@@ -211,11 +212,11 @@ impl<D: Disk> Locked<'_, D> {
     fn step(&self, op: &Op) -> io::Result<()> {
         let Folders { brought, lent, bin, conf, disk } = self.folders;
         match op {
-            Op::Bring { name } => {
+            Op::Install { name } => {
                 let mut source = File::open(brought.join(name))?;
                 self.put(bin, name, PROGRAM_MODE, &mut source)
             }
-            Op::Lend { name } => {
+            Op::InstallMissing { name } => {
                 let plugins = lent.as_ref().ok_or(io::ErrorKind::NotFound)?;
                 let mut source = File::open(plugins.join(name))?;
                 self.put(bin, name, PROGRAM_MODE, &mut source)
@@ -252,10 +253,10 @@ impl<D: Disk> Locked<'_, D> {
     }
 }
 
-fn place(op: &Op) -> Place {
+fn place(op: &Op) -> FolderKind {
     match op {
-        Op::Bring { .. } | Op::Lend { .. } => Place::Programs,
-        Op::Write { .. } | Op::Rename { .. } => Place::Networks,
+        Op::Install { .. } | Op::InstallMissing { .. } => FolderKind::Programs,
+        Op::Write { .. } | Op::Rename { .. } => FolderKind::Networks,
         Op::Remove { place, .. } => *place,
     }
 }
@@ -317,7 +318,7 @@ const CONF_MODE: u32 = 0o644;
 const PART: usize = 1 << 16;
 const BIN_SETTING: &str = "HOST_CNI_BIN_PATH";
 const CONF_SETTING: &str = "HOST_CNI_CONFDIR_PATH";
-/// An installer is done in less than a second; so is whoever else takes this lock.
+/// An installer holds the lock for less than a second.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 

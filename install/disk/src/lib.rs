@@ -1,10 +1,10 @@
-//! A node's CNI folders: observed, and changed as `install-plan` says.
+//! A node's CNI folders: observes them, and applies the operations of `install-plan`.
 //!
-//! Decides nothing, and remembers nothing. A program or a network configuration is written beside its
-//! place, given its mode and synced, and only then renamed: whoever looks sees the old one or the new
-//! one, whole, also after a loss of power. Two that work on the same folders wait for each other.
+//! Decides and remembers nothing. A program or a network configuration is written to a temporary name, gets its mode,
+//! is synced, and is renamed then. A reader gets the whole old file or the whole new one, also after a loss of power.
+//! A lock serializes installers of the same folders.
 //!
-//! Start with [`Folders`]. Tested against real folders, cut off before every single step.
+//! Start with [`Folders`]. The tests use real folders and stop before every single step.
 
 mod disk;
 mod error;

@@ -1,4 +1,4 @@
-//! What a plugin says that it speaks.
+//! The CNI versions that a plugin supports.
 
 use std::{
     collections::BTreeSet,
@@ -9,8 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The versions of CNI that a plugin answers to VERSION; `None` if it does not say in time, or cannot
-/// be run here.
+/// The CNI versions in a plugin's answer to VERSION. `None` if it does not answer in time or cannot be executed here.
 pub(crate) fn versions(plugin: &Path) -> Option<BTreeSet<String>> {
     let mut child = Command::new(plugin)
         .env_clear()
@@ -20,7 +19,7 @@ pub(crate) fn versions(plugin: &Path) -> Option<BTreeSet<String>> {
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    // One that ends without reading may answer all the same.
+    // A plugin that exits without reading may answer anyway.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(QUESTION));
     let give_up = Instant::now() + PATIENCE;
     let ended = loop {
@@ -38,7 +37,7 @@ pub(crate) fn versions(plugin: &Path) -> Option<BTreeSet<String>> {
         return None;
     }
     let mut answer = Vec::new();
-    // A few words: they fit the pipe, so whoever wrote them did not wait for us.
+    // The answer is short and fits the pipe, so the plugin did not block on it.
     child.stdout.take()?.take(MOST).read_to_end(&mut answer).ok()?;
     parse(&answer)
 }
@@ -62,9 +61,9 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     #[test]
-    fn a_plugin_is_asked_and_one_that_does_not_answer_has_said_nothing() {
+    fn a_plugin_that_does_not_answer_has_no_versions() {
         let folder = tempfile::tempdir().unwrap();
-        let said = |script: &str| {
+        let answer = |script: &str| {
             let path = folder.path().join("plugin");
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -74,7 +73,7 @@ mod tests {
             r#"echo "{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"0.4.0\",\"1.0.0\"]}""#;
         let expected = ["0.4.0", "1.0.0"].map(str::to_owned).into();
         let asked = format!("[ \"$CNI_COMMAND\" = VERSION ] || exit 1; {answer}");
-        assert_eq!(said(&asked), Some(expected));
+        assert_eq!(answer(&asked), Some(expected));
         for bad in [
             "exit 1".to_owned(),
             format!("{answer}; exit 1"),
@@ -82,7 +81,7 @@ mod tests {
             "echo '{}'".to_owned(),
             "kill -9 $$".to_owned(),
         ] {
-            assert_eq!(said(&bad), None, "{bad}");
+            assert_eq!(answer(&bad), None, "{bad}");
         }
         assert_eq!(versions(&folder.path().join("absent")), None);
     }

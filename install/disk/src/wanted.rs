@@ -1,4 +1,4 @@
-//! The daemon's settings as the plugin is told them.
+//! The daemon's settings as the plugin receives them.
 
 use config_settings::Settings;
 use install_plan::Conflist;

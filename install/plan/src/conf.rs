@@ -4,7 +4,7 @@ use crate::PLUGIN;
 use config_model::registry;
 use serde_json::Value;
 
-/// What matters of one to those who share a folder with it.
+/// The parts of a network configuration that matter to an installer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conf {
     pub(crate) network: Option<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Conf {
 }
 
 impl Conf {
-    /// Reads it, or tells why no runtime can.
+    /// Parses it, or returns the reason for which no runtime can.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(bytes)
             .map_err(|err| format!("is not JSON (line {}, column {})", err.line(), err.column()))?;
@@ -30,7 +30,7 @@ impl Conf {
         Ok(Self { network: text(&value, "name"), cni_version: text(&value, "cniVersion"), types })
     }
 
-    /// What is wrong with one that is to be ours.
+    /// The faults of an edited conflist of ours.
     pub(crate) fn fault(&self) -> Option<&'static str> {
         if self.cni_version.is_none() {
             Some("it has no cniVersion")
@@ -45,17 +45,17 @@ impl Conf {
         }
     }
 
-    /// Whether it gives pods addresses of the same ENIs.
+    /// True if it gives pods addresses of the same ENIs.
     pub(crate) fn is_of_our_network(&self) -> bool {
         self.network.as_deref() == Some(registry::CNI_NETWORK) || self.is_amazons()
     }
 
-    /// Whether it calls amazon-vpc-cni's plugin.
+    /// True if it calls amazon-vpc-cni's plugin.
     pub(crate) fn is_amazons(&self) -> bool {
         self.types.iter().any(|plugin| plugin == AMAZON_PLUGIN)
     }
 
-    /// Whether it calls another network's plugins in its turn.
+    /// True if its plugins call plugins of other networks.
     pub(crate) fn delegates(&self) -> bool {
         self.types.first().is_some_and(|first| DELEGATING.contains(&first.as_str()))
     }

@@ -21,51 +21,49 @@ pub const PLUGIN: &str = "ferrule-cni";
 pub(crate) const PORTMAP: &str = "portmap";
 const BANDWIDTH: &str = "bandwidth";
 
-/// What the plugin speaks, oldest first.
+/// The CNI versions of the plugin, oldest first.
 pub const CNI_VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// What a plugin is taken to speak that did not say: of the CNI project's those before 1.6 know no
-/// 1.1.0.
+/// The assumed versions of a plugin that did not answer. Plugins of the CNI project before 1.6 do not support 1.1.0.
 const SPOKEN_BY_ALL: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 
-/// What a conflist says when nothing on the node asks for another version.
+/// The `cniVersion` of a conflist if no plugin on the node requires another.
 pub(crate) const CNI_VERSION: &str = "1.0.0";
 
-/// The key by which a conflist of ours that nobody has changed is known: version and digest, and
-/// [`TAKEN_OVER`] if it is that of a takeover.
+/// The key with the version and the digest of a conflist that we wrote, and [`TAKEN_OVER`] if a takeover wrote it.
+/// The digest shows whether it was edited.
 const WRITTEN: &str = "ferrule.io/written";
 
-/// Behind the digest of a conflist that a takeover has made.
+/// Follows the digest if a takeover wrote the conflist.
 const TAKEN_OVER: &str = "taken-over";
 
-/// What stands for the digest while it is computed: as long as one.
+/// Placeholder of the digest during its computation, with the same length.
 const NO_DIGEST: &str = "0000000000000000000000000000000000000000";
 
-/// What the conflist tells the plugin.
+/// The plugin's settings in the conflist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflist {
-    /// Its `cniVersion`; `None` is what the node's cached results were made in, else 1.0.0.
+    /// The `cniVersion`. `None` is the version of the node's cached results, or 1.0.0 without any.
     pub cni_version: Option<String>,
     /// The MTU of pods' links, in bytes.
     pub mtu: u32,
-    /// What names of host veths begin with.
+    /// The prefix of host veths' names.
     pub veth_prefix: String,
-    /// How long an ADD waits, in seconds.
+    /// Deadline of an ADD in seconds.
     pub add_wait: u64,
-    /// The daemon's socket, as the host has it.
+    /// The daemon's socket as a path on the host.
     pub socket: PathBuf,
-    /// The folder of the tombstones' folder, as the host has it.
+    /// The parent folder of the tombstones, as a path on the host.
     pub state_dir: PathBuf,
-    /// The plugin's log, as the host has it, or `stderr`.
+    /// The plugin's log as a path on the host, or `stderr`.
     pub log_file: String,
     /// The least severe line of that log.
     pub log_level: String,
-    /// Whether pods' bandwidth annotations hold.
+    /// True if pods' bandwidth annotations are enforced.
     pub bandwidth: bool,
     /// The plugins that come last.
     pub chained: Vec<Value>,
-    /// Whether it was made of another's conflist when its node was taken over: an installer leaves
-    /// it as it is.
+    /// True if a takeover made it from another network's conflist. An installer does not change it then.
     pub taken_over: bool,
 }
 
@@ -133,8 +131,7 @@ impl Conflist {
         format!("{}{digest}{}", &text[..at], &text[at + NO_DIGEST.len()..])
     }
 
-    /// What comes after ours on a node that has `portmap`, or not. What somebody gives by himself
-    /// comes in place of what we would give.
+    /// The plugins after ours, depending on `portmap`.
     pub(crate) fn chain(&self, has_portmap: bool) -> Vec<Value> {
         let given = |name: &str| self.chained.iter().any(|plugin| plugin["type"] == name);
         let mut chain = Vec::new();
@@ -150,8 +147,7 @@ impl Conflist {
     }
 }
 
-/// What all of these plugins speak, as each `says`, oldest first. A runtime takes the newest that it is
-/// offered, and one plugin that does not speak it fails every pod.
+/// The versions that all of these plugins support, oldest first.
 pub(crate) fn spoken(
     chain: &[Value],
     says: &BTreeMap<String, BTreeSet<String>>,
@@ -164,28 +160,28 @@ pub(crate) fn spoken(
     CNI_VERSIONS.into_iter().filter(by_all).collect()
 }
 
-/// Who a file in our conflist's place is of.
+/// The origin of a file with our conflist's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Author {
-    /// An installer of ours, and nobody has changed it; its `cniVersion`.
+    /// Our installer, without a later change. The value is the `cniVersion`.
     Installer(String),
-    /// Somebody else: what was changed, or is wrong with it.
-    Somebody(String),
+    /// Another author, or a change after our installer. The value is the difference or the error.
+    Other(String),
 }
 
 pub(crate) fn author(bytes: &[u8]) -> Author {
     let conf = match Conf::read(bytes) {
         Ok(conf) => conf,
-        Err(why) => return Author::Somebody(why),
+        Err(why) => return Author::Other(why),
     };
     if let (Some(version), true) = (&conf.cni_version, is_untouched(bytes)) {
         return Author::Installer(version.clone());
     }
-    Author::Somebody(conf.fault().unwrap_or("it was changed after it had been written").to_owned())
+    Author::Other(conf.fault().unwrap_or("it was changed after it had been written").to_owned())
 }
 
-/// A conflist that a takeover has made of another's, as long as it leads to our plugin, whoever has
-/// changed it since.
+/// A conflist that a takeover made from another network's, as long as it calls our plugin, even if it was edited
+/// since.
 pub(crate) fn taken_over(bytes: &[u8]) -> Option<Conf> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     let marked = value[WRITTEN].as_str()?.split(' ').nth(2) == Some(TAKEN_OVER);
@@ -198,10 +194,10 @@ fn is_untouched(bytes: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let value: Option<Value> = serde_json::from_str(text).ok();
     let written = value.as_ref().and_then(|value| value[WRITTEN].as_str());
-    let Some(said) = written.and_then(|written| written.split(' ').nth(1)) else { return false };
-    text.rfind(said).is_some_and(|at| {
-        let blank = format!("{}{NO_DIGEST}{}", &text[..at], &text[at + said.len()..]);
-        digest(&blank) == said
+    let Some(stored) = written.and_then(|written| written.split(' ').nth(1)) else { return false };
+    text.rfind(stored).is_some_and(|at| {
+        let blank = format!("{}{NO_DIGEST}{}", &text[..at], &text[at + stored.len()..]);
+        digest(&blank) == stored
     })
 }
 
@@ -236,7 +232,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn it_tells_the_plugin_its_settings() {
+    fn the_conflist_contains_the_plugins_settings() {
         let conflist = Conflist { mtu: 1500, add_wait: 5, ..conflist() };
         let value: Value = serde_json::from_str(&conflist.text("0.4.0")).expect("JSON");
         assert_eq!((&value["cniVersion"], &value["name"]), (&"0.4.0".into(), &"aws-cni".into()));
@@ -248,14 +244,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_we_wrote_is_known_again_and_any_change_is_seen() {
+    fn an_unchanged_conflist_is_recognized_and_any_change_is_detected() {
         let text = conflist().text("1.0.0");
         assert_eq!(author(text.as_bytes()), Author::Installer("1.0.0".to_owned()));
         let version = env!("CARGO_PKG_VERSION");
         let other = format!("{version}-rc1");
         for (from, to) in [("9001", "1500"), ("DEBUG", "DEBUg"), ("\n", " \n"), (version, &other)] {
             let changed = text.replacen(from, to, 1);
-            let Author::Somebody(why) = author(changed.as_bytes()) else {
+            let Author::Other(why) = author(changed.as_bytes()) else {
                 panic!("{from} to {to} was not seen")
             };
             assert!(why.contains("changed"), "{why}");
@@ -268,7 +264,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_edited_one_is_told() {
+    fn the_fault_of_an_edited_conflist_is_reported() {
         let text = conflist().text("1.0.0");
         for (bytes, why) in [
             (text.replace("45,", "45"), "is not JSON"),
@@ -279,13 +275,13 @@ pub(crate) mod tests {
             (text.replace("\"aws-cni\"", "\"ours\""), "network is not called aws-cni"),
             (text.replace("\"cniVersion\"", "\"cni\""), "has no cniVersion"),
         ] {
-            let Author::Somebody(told) = author(bytes.as_bytes()) else { panic!("{bytes}") };
-            assert!(told.contains(why), "{told} does not tell: {why}");
+            let Author::Other(fault) = author(bytes.as_bytes()) else { panic!("{bytes}") };
+            assert!(fault.contains(why), "{fault} does not tell: {why}");
         }
     }
 
     #[test]
-    fn host_ports_and_bandwidth_come_before_what_somebody_gives() {
+    fn host_ports_and_bandwidth_precede_chained_plugins() {
         let names = |conflist: &Conflist, has_portmap| {
             let chain = conflist.chain(has_portmap).into_iter();
             chain.map(|plugin| plugin["type"].to_string()).collect::<Vec<_>>().join(" ")
@@ -314,7 +310,7 @@ pub(crate) mod tests {
             spoken(&chain, &said.collect()).join(" ")
         };
         assert_eq!(spoken(&[], &BTreeMap::new()), CNI_VERSIONS);
-        // Who does not say is taken for an old one.
+        // A plugin that does not answer is treated as an old one.
         assert_eq!(says(&[]), "0.3.0 0.3.1 0.4.0 1.0.0");
         let all: &[&str] = &["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "2.0.0"];
         assert_eq!(says(&[("portmap", all)]), "0.3.0 0.3.1 0.4.0 1.0.0");

@@ -1,11 +1,10 @@
-//! What lies in a node's CNI folders to what an installer does about it: observation → operations.
+//! A node's CNI folders to the steps of an installer: observation → operations.
 //!
-//! Pure: whoever calls lists the two folders ([`Observed`]) and carries out the [`Op`]s, of which each
-//! is atomic. Cut off anywhere, planning again goes on from there; planned again when all is done,
-//! nothing is left to do; what is another's is at most renamed, to a name that no runtime reads, and
-//! gets its own name back.
+//! Pure: the caller lists the two folders ([`Observed`]) and applies the [`Op`]s, each of which is atomic. After an
+//! interruption the next plan continues, and after the last step it is empty. Foreign files are only renamed to a
+//! name that no runtime reads, and `remove` restores their names.
 //!
-//! Start with [`network`]: at no moment between its steps has the node fewer networks than before.
+//! Start with [`network`]: between its steps the node never has fewer networks than before.
 
 mod conf;
 mod conflist;
@@ -15,6 +14,6 @@ mod plan;
 pub use conflist::{CNI_VERSIONS, CONFLIST, Conflist, PLUGIN};
 pub use machine::{HEADER_BYTES, Machine};
 pub use plan::{
-    Note, Observed, Op, Place, Plan, Pods, Refusal, Standing, aside, chained, edited, network,
-    programs, remove, temporary,
+    FileState, FolderKind, Note, Observed, Op, Plan, Pods, Refusal, aside, chained, edited,
+    network, programs, remove, temporary,
 };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The bytes of a program's file that tell.
+/// The bytes of a program's file that identify its machine.
 pub const HEADER_BYTES: usize = 20;
 
 /// A processor's architecture, as ELF has it.
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart_by_their_machine() {
+    fn programs_are_distinguished_by_their_machine() {
         let named = |header: &[u8]| Machine::of(header).map(|machine| machine.to_string());
         assert_eq!(named(&header(2, 1, [0x3e, 0])).as_deref(), Some("x86-64"));
         assert_eq!(named(&header(2, 1, [0xb7, 0])).as_deref(), Some("aarch64"));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_or_half_of_one_has_none() {
+    fn a_truncated_program_and_other_files_have_no_machine() {
         let whole = header(2, 1, [0x3e, 0]);
         for bytes in [&b""[..], b"#!/bin/sh\nexec true\n", &whole[..19], &[0; 64]] {
             assert_eq!(Machine::of(bytes), None);

@@ -1,4 +1,4 @@
-//! The three plans of an installer: programs, network, and away with both.
+//! The three plans of an installer: programs, network, and removal.
 
 use crate::{
     CNI_VERSIONS, CONFLIST, Conflist, Machine, PLUGIN,
@@ -12,89 +12,68 @@ use std::{
     fmt,
 };
 
-/// What lies in the two folders.
+/// The observed content of the two folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// The plugins' folder: each file, and what it is beside the one that we bring by that name.
-    pub programs: BTreeMap<String, Standing>,
-    /// What plugins said that they speak, those of [`chained`].
+    /// The files in the plugins' folder, compared with ours of the same name.
+    pub programs: BTreeMap<String, FileState>,
+    /// The versions that the plugins of `chained` support, by their own answer.
     pub speaks: BTreeMap<String, BTreeSet<String>>,
-    /// The networks' folder: each file, whatever it is called.
+    /// The files in the networks' folder, with any name.
     pub confs: BTreeMap<String, Vec<u8>>,
-    /// Whose pods run.
     pub pods: Pods,
 }
 
-/// Whose pods run on the node, as both sides' files tell.
+/// The origin of the node's pods, according to the files of both programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
-    /// Our daemon's checkpoint holds some.
+    /// True if our daemon's checkpoint contains pods.
     pub ours: bool,
-    /// amazon-vpc-cni's checkpoint lists some, also after a takeover.
-    pub theirs: bool,
-    /// The way the node was last told to go.
+    /// True if amazon-vpc-cni's checkpoint contains pods, also after a takeover.
+    pub vpc_cni: bool,
+    /// The direction of the last `ferrule migrate` on this node.
     pub migration: Option<Migration>,
 }
 
-/// A file in the plugins' folder beside what we bring.
+/// A file in the plugins' folder, compared with ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It has the bytes and the mode.
-    AsBrought,
-    /// It has not, or we bring nothing of this name.
+pub enum FileState {
+    /// The file has the desired content and mode.
+    AsDesired,
+    /// The file differs, or the installer has no program with this name.
     Other,
 }
 
-/// A folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Where runtimes look for plugins.
+pub enum FolderKind {
+    /// The folder of plugins.
     Programs,
-    /// Where they look for networks.
+    /// The folder of network configurations.
     Networks,
 }
 
-/// A step. Each is done or not done, never half, and may be repeated.
+/// An atomic step, which may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Brings a program, in place of one that has its name.
-    Bring {
-        /// Its name.
-        name: String,
-    },
-    /// Brings a plugin of the CNI project that nobody has brought.
-    Lend {
-        /// Its name.
-        name: String,
-    },
-    /// Writes a file of the networks' folder, in place of one that has its name.
-    Write {
-        /// Its name.
-        name: String,
-        /// What is in it then.
-        bytes: Vec<u8>,
-    },
-    /// Renames a file of the networks' folder, in place of one that has the new name.
-    Rename {
-        /// From this name.
-        from: String,
-        /// To this one.
-        to: String,
-    },
+    /// Installs a program over one with the same name.
+    Install { name: String },
+    /// Installs a plugin of the CNI project that the node lacks.
+    InstallMissing { name: String },
+    /// Writes a file of the networks' folder over one with the same name.
+    Write { name: String, bytes: Vec<u8> },
+    /// Renames a file of the networks' folder, over one with the new name.
+    Rename { from: String, to: String },
     /// Removes a file.
-    Remove {
-        /// Where.
-        place: Place,
-        /// Its name.
-        name: String,
-    },
+    Remove { place: FolderKind, name: String },
 }
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bring { name } => write!(f, "bring program {name}"),
-            Self::Lend { name } => write!(f, "bring plugin {name}, which nobody has brought"),
+            Self::Install { name } => write!(f, "bring program {name}"),
+            Self::InstallMissing { name } => {
+                write!(f, "bring plugin {name}, which nobody has brought")
+            }
             Self::Write { name, .. } => write!(f, "write {name}"),
             Self::Rename { from, to } if *to == aside(from) => {
                 write!(f, "put {from} aside as {to}")
@@ -105,27 +84,21 @@ impl fmt::Display for Op {
     }
 }
 
-/// Something that people should know.
+/// A finding for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Somebody has changed our conflist; theirs is kept under the name of [`edited`].
+    /// Our conflist was edited. The edited file is kept under the name of [`edited`].
     Edited {
-        /// What they changed, or what is wrong with it.
+        /// The changed settings, or the error of the file.
         why: String,
     },
-    /// This file comes before ours and stays: it calls our network itself, or should.
-    Delegates {
-        /// Its name.
-        name: String,
-    },
-    /// Its owner has written this file anew since it was put aside; the older one stays aside.
-    Superseded {
-        /// Its name.
-        name: String,
-    },
-    /// Our conflist is the one that a takeover has made, and stays.
+    /// This file comes before ours and stays, because it calls our network itself or should.
+    Delegates { name: String },
+    /// Its owner has written this file again since it was set aside. The older version stays aside.
+    Superseded { name: String },
+    /// A takeover wrote our conflist, which stays.
     TakenOver,
-    /// Nobody serves host ports.
+    /// The node lacks the plugin for host ports.
     NoHostPorts,
     /// No network is left for the runtime.
     NoNetwork,
@@ -167,49 +140,41 @@ impl fmt::Display for Note {
     }
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// In this order.
     pub ops: Vec<Op>,
-    /// What people should know.
+    /// Findings for operators.
     pub notes: Vec<Note>,
 }
 
-/// Why nothing is done.
+/// Causes for which the installer does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no plugin to bring.
+    /// The installer lacks our plugin.
     #[error("{PLUGIN} is not beside this program; the image lacks it")]
     NoPlugin,
-    /// A file that is no program.
+    /// A file is not a program.
     #[error("{name} is no program, or half of one; the image is broken")]
-    NoProgram {
-        /// Its name.
-        name: String,
-    },
+    NoProgram { name: String },
     /// A program of another architecture.
     #[error(
         "{name} was built for {program}, and this node is {node}; use the image of this \
          architecture"
     )]
     OtherMachine {
-        /// Its name.
         name: String,
-        /// What it was built for.
+        /// Machine of the program.
         program: Machine,
-        /// What this node is.
+        /// Machine of the node.
         node: Machine,
     },
-    /// The conflist would name a program that is not there: every pod would fail.
+    /// The conflist would name a program that is missing, so every pod would fail.
     #[error(
         "the conflist names the plugin {name}, which is not in the plugins' folder; install it"
     )]
-    NotThere {
-        /// Its name.
-        name: String,
-    },
-    /// Pods of amazon-vpc-cni run, and nobody has taken the node over.
+    NotThere { name: String },
+    /// Pods of amazon-vpc-cni run, and there was no takeover.
     #[error(
         "{name} stays the node's network: amazon-vpc-cni's checkpoint lists pods, and the node is \
          not taken over; do that by `ferrule migrate apply`"
@@ -218,7 +183,7 @@ pub enum Refusal {
         /// amazon-vpc-cni's conflist.
         name: String,
     },
-    /// Pods run whose addresses amazon-vpc-cni, whose network would be back, does not know of.
+    /// Our pods run, and amazon-vpc-cni, which would become the network again, does not know their addresses.
     #[error(
         "ferrule-ipamd's checkpoint holds pods, and amazon-vpc-cni, which had the node before, \
          would give their addresses out again; give the node back by `ferrule migrate rollback`, \
@@ -227,12 +192,12 @@ pub enum Refusal {
     HoldsPods,
 }
 
-/// The name of a file of another's that was put aside: no runtime reads this ending.
+/// The name of a foreign file that was set aside. No runtime reads this suffix.
 pub fn aside(name: &str) -> String {
     format!("{name}{ASIDE}")
 }
 
-/// The name of our conflist as somebody changed it.
+/// The name of our edited conflist.
 pub fn edited() -> String {
     format!("{CONFLIST}.ferrule-edited")
 }
@@ -242,9 +207,8 @@ pub fn temporary(name: &str) -> String {
     format!(".{name}{TEMPORARY}")
 }
 
-/// Brings the programs: those of `brought`, and of `lent`, the CNI project's plugins, those that the node
-/// lacks; each with the machine that it was built for, to a node of this one. A plugin that is there
-/// is whoever brought it's, also if it was us: it stays as it is.
+/// Installs the programs: those of `brought`, and the plugins of `lent` that the node lacks. Each program must be
+/// built for the node's machine. An existing plugin of `lent` stays as it is, whatever its origin.
 ///
 /// # Errors
 /// When one of them cannot run there, or our plugin is not among them.
@@ -266,23 +230,26 @@ pub fn programs(
             None => return Err(Refusal::NoProgram { name: name.clone() }),
         }
     }
-    let mut ops = leftovers(Place::Programs, seen.programs.keys());
-    let missing = |name: &&String| seen.programs.get(*name) != Some(&Standing::AsBrought);
-    ops.extend(brought.keys().filter(missing).map(|name| Op::Bring { name: name.clone() }));
-    let nobodys =
+    let mut ops = leftovers(FolderKind::Programs, seen.programs.keys());
+    let missing = |name: &&String| seen.programs.get(*name) != Some(&FileState::AsDesired);
+    ops.extend(brought.keys().filter(missing).map(|name| Op::Install { name: name.clone() }));
+    let is_missing =
         |name: &&String| !seen.programs.contains_key(*name) && !brought.contains_key(*name);
-    ops.extend(lent.keys().filter(nobodys).map(|name| Op::Lend { name: name.clone() }));
+    ops.extend(
+        lent.keys().filter(is_missing).map(|name| Op::InstallMissing { name: name.clone() }),
+    );
     Ok(Plan { ops, notes: Vec::new() })
 }
 
-/// Makes ours the network of the node: first our conflist, then others' out of its way, so that at
-/// every moment there is one.
+/// Makes ours the network of the node. It writes our conflist before it sets the others aside, so that a network
+/// exists at every moment.
 ///
 /// # Errors
 /// When the conflist names a plugin that is not there, or pods of amazon-vpc-cni run on a node that
 /// is not taken over.
 pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
-    if let Some(name) = amazons(seen, is_read).filter(|_| seen.pods.theirs && !is_taken_over(seen))
+    if let Some(name) =
+        vpc_cni_conflist(seen, is_read).filter(|_| seen.pods.vpc_cni && !is_taken_over(seen))
     {
         return Err(Refusal::NotTakenOver { name });
     }
@@ -296,7 +263,8 @@ pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
     if let Some(name) = called.iter().find(|name| !seen.programs.contains_key(**name)) {
         return Err(Refusal::NotThere { name: (*name).to_owned() });
     }
-    let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
+    let mut plan =
+        Plan { ops: leftovers(FolderKind::Networks, seen.confs.keys()), notes: Vec::new() };
     if !called.contains(&PORTMAP) {
         plan.notes.push(Note::NoHostPorts);
     }
@@ -329,25 +297,26 @@ fn write_ours(plan: &mut Plan, wanted: &Conflist, chain: &[Value], seen: &Observ
     }
 }
 
-/// The plugins that [`network`] would chain after ours: what they speak should be asked before.
+/// The plugins that [`network`] would chain after ours. The caller should ask for their versions before.
 pub fn chained(wanted: &Conflist, seen: &Observed) -> Vec<String> {
     let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
     let names = chain.iter().filter_map(|plugin| plugin["type"].as_str().map(str::to_owned));
     names.filter(|name| seen.programs.contains_key(name)).collect()
 }
 
-/// Takes back what [`network`] did and, unless they are to stay, the programs: others' files get
-/// their names back before ours goes. Programs stay for pods that are still to be deleted.
+/// Undoes [`network`] and, unless they are to stay, the programs. Foreign files get their names back before ours is
+/// removed. Programs stay for pods that are still to be deleted.
 ///
 /// # Errors
-/// When pods are held on a node that was taken over.
+/// When the checkpoint contains pods on a node that was taken over.
 pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Result<Plan, Refusal> {
-    let told = seen.pods.migration.is_some_and(|told| told.owner == Owner::Ferrule);
-    let was_theirs = told || amazons(seen, |name| name.ends_with(ASIDE)).is_some();
-    if seen.pods.ours && was_theirs {
+    let taken_over = seen.pods.migration.is_some_and(|last| last.owner == Owner::Ferrule);
+    let was_vpc_cni = taken_over || vpc_cni_conflist(seen, |name| name.ends_with(ASIDE)).is_some();
+    if seen.pods.ours && was_vpc_cni {
         return Err(Refusal::HoldsPods);
     }
-    let mut plan = Plan { ops: leftovers(Place::Networks, seen.confs.keys()), notes: Vec::new() };
+    let mut plan =
+        Plan { ops: leftovers(FolderKind::Networks, seen.confs.keys()), notes: Vec::new() };
     for (put_aside, bytes) in &seen.confs {
         let Some(name) = put_aside.strip_suffix(ASIDE) else { continue };
         match seen.confs.get(name) {
@@ -365,24 +334,24 @@ pub fn remove(brought: &[&str], keep_programs: bool, seen: &Observed) -> Result<
         plan.notes.push(Note::NoNetwork);
     }
     if !keep_programs {
-        plan.ops.extend(leftovers(Place::Programs, seen.programs.keys()));
+        plan.ops.extend(leftovers(FolderKind::Programs, seen.programs.keys()));
         let there = brought.iter().filter(|name| seen.programs.contains_key(**name));
         plan.ops.extend(
-            there.map(|name| Op::Remove { place: Place::Programs, name: (*name).to_owned() }),
+            there.map(|name| Op::Remove { place: FolderKind::Programs, name: (*name).to_owned() }),
         );
     }
     Ok(plan)
 }
 
 /// amazon-vpc-cni's conflist among the files of such names.
-fn amazons(seen: &Observed, named: fn(&str) -> bool) -> Option<String> {
+fn vpc_cni_conflist(seen: &Observed, named: fn(&str) -> bool) -> Option<String> {
     let mut files = seen.confs.iter().filter(|(name, _)| *name != CONFLIST && named(name));
     let found = files.find(|(_, bytes)| Conf::read(bytes).is_ok_and(|conf| conf.is_amazons()));
     found.map(|(name, _)| name.clone())
 }
 
 fn is_taken_over(seen: &Observed) -> bool {
-    seen.pods.migration.is_some_and(|told| told.owner == Owner::Ferrule && told.done)
+    seen.pods.migration.is_some_and(|last| last.owner == Owner::Ferrule && last.done)
 }
 
 /// Cached results of pods that run are in the version of the conflist that they were made by.
@@ -406,31 +375,31 @@ fn cni_version(wanted: &Conflist, seen: &Observed, spoken: &[&str]) -> String {
 /// Before our conflist is replaced or removed: what somebody has made of it is kept.
 fn keep_edited(plan: &mut Plan, seen: &Observed) {
     let Some(bytes) = seen.confs.get(CONFLIST) else { return };
-    let Author::Somebody(why) = author(bytes) else { return };
+    let Author::Other(why) = author(bytes) else { return };
     if seen.confs.get(&edited()) != Some(bytes) {
         plan.ops.push(Op::Write { name: edited(), bytes: bytes.clone() });
     }
     plan.notes.push(Note::Edited { why });
 }
 
-/// Whether a runtime would use this file, now or should ours be gone, in our stead.
+/// True if a runtime would use this file, either now or after a removal of ours.
 fn competes(name: &str, conf: Option<&Conf>) -> bool {
     name < CONFLIST || conf.is_some_and(Conf::is_of_our_network)
 }
 
-/// Whether runtimes read files of this name.
+/// True if runtimes read files with this name.
 fn is_read(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, ending)| ["conf", "conflist", "json"].contains(&ending))
 }
 
 /// Files that somebody was writing when he was killed.
-fn leftovers<'a>(place: Place, names: impl Iterator<Item = &'a String>) -> Vec<Op> {
+fn leftovers<'a>(place: FolderKind, names: impl Iterator<Item = &'a String>) -> Vec<Op> {
     let unfinished = names.filter(|name| name.starts_with('.') && name.ends_with(TEMPORARY));
     unfinished.map(|name| Op::Remove { place, name: name.clone() }).collect()
 }
 
 fn remove_conf(name: &str) -> Op {
-    Op::Remove { place: Place::Networks, name: name.to_owned() }
+    Op::Remove { place: FolderKind::Networks, name: name.to_owned() }
 }
 
 const ASIDE: &str = ".ferrule-aside";

@@ -16,8 +16,8 @@ pub(crate) struct Program {
     path: PathBuf,
 }
 
-/// A run that did not succeed.
 /// A failed run.
+#[derive(Debug, thiserror::Error)]
 #[error("`{program} {args}`: {cause}")]
 pub struct Failure {
     pub program: &'static str,

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_as_long_as_it_says() {
+    fn the_length_of_a_message_matches_its_header() {
         for name in ["a", "abc", "ferrule"] {
             let bytes = message(DELETE_TABLE, ACK, Family::V6, &name_attribute(name), 7);
             assert_eq!(bytes.len() % 4, 0);

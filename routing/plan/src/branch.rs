@@ -91,16 +91,10 @@ pub enum Obstacle {
     },
     /// Several links have the trunk's address.
     #[error("{} links have the trunk's MAC {mac}", links.len())]
-    TrunkAmbiguous {
-        mac: Mac,
-        links: Vec<IfIndex>,
-    },
+    TrunkAmbiguous { mac: Mac, links: Vec<IfIndex> },
     /// Another pod uses the VLAN.
     #[error("VLAN {vlan} is in use by {by}")]
-    Held {
-        vlan: u16,
-        by: PodKey,
-    },
+    Held { vlan: u16, by: PodKey },
 }
 
 /// Finds the link that carries the branch of the pod interface `key`, or plans its creation. A link of the same VLAN

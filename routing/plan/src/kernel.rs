@@ -262,8 +262,9 @@ impl Rule {
     /// Our rule for ICMPv6 from the VPC's IPv6 router. These packets are for the node itself, also if the rule of
     /// table `local` has a late priority.
     pub fn of_router() -> Self {
-        let said = Selector { protocol: Some(ICMPV6), ..Selector::from(registry::VPC_GATEWAY_V6) };
-        Self::ours(registry::PREF_LOCAL, said, TableId::LOCAL)
+        let from_router =
+            Selector { protocol: Some(ICMPV6), ..Selector::from(registry::VPC_GATEWAY_V6) };
+        Self::ours(registry::PREF_LOCAL, from_router, TableId::LOCAL)
     }
 
     /// The name of the link of a branch pod that the rule matches; `None` if the rule has another form.

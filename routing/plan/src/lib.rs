@@ -21,8 +21,8 @@ mod rules;
 pub use branch::{Branch, Carrier, Enforcing, Obstacle, carry, disconnect};
 pub use desired::{BranchDesired, EniDesired, NodeDesired, PodDesired, PrimaryDesired};
 pub use kernel::{
-    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbor, Observed, Peer,
-    Route, Rule, Scope, Selector, SysctlName, addresses_in_use,
+    Family, IfIndex, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, Neighbor, Observed, Peer, Route,
+    Rule, Scope, Selector, SysctlName, addresses_in_use,
 };
 pub use op::{
     Action, Applied, Errno, Execution, LinkRef, Op, Outcome, Refused, RulePattern, Subject,

@@ -2,7 +2,7 @@
 //! so do replies of node ports.
 //!
 //! Connections of pods out of the VPC get a mark that routing rule 1024 sends to table main, and SNAT to the primary
-//! ENI's address. Packets that arrive by the primary ENI are marked as well: a node port's reply from a pod of
+//! ENI's address. Packets that arrive by the primary ENI are marked as well. A node port's reply from a pod of
 //! another ENI must leave by the primary one.
 //!
 //! There are two backends. [`iptables`] uses amazon-vpc-cni's own chains and comments, so that each program takes

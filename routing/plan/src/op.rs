@@ -77,15 +77,9 @@ impl fmt::Display for VlanLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RulePattern {
     /// Rules to the address.
-    To {
-        pref: u32,
-        address: IpAddr,
-    },
+    To { pref: u32, address: IpAddr },
     /// Rules from the address.
-    From {
-        pref: u32,
-        address: IpAddr,
-    },
+    From { pref: u32, address: IpAddr },
 }
 
 impl fmt::Display for RulePattern {

@@ -63,11 +63,7 @@ pub enum Note {
         mac: Mac,
     },
     /// Several links have an ENI's Ethernet address, so none of them is changed.
-    LinkAmbiguous {
-        subject: Subject,
-        mac: Mac,
-        links: Vec<IfIndex>,
-    },
+    LinkAmbiguous { subject: Subject, mac: Mac, links: Vec<IfIndex> },
     /// A confirmed pod has no host veth, so the host cannot reach it.
     VethMissing {
         key: PodKey,
@@ -83,9 +79,7 @@ pub enum Note {
         by: PodKey,
     },
     /// A foreign link is in the reap group, so the group is not deleted as a whole.
-    ForeignInReapGroup {
-        link: IfIndex,
-    },
+    ForeignInReapGroup { link: IfIndex },
 }
 
 impl fmt::Display for Note {

@@ -7,8 +7,8 @@ pub use check::{Mismatch, check};
 use crate::branch::{Carrier, loose_rp_filter};
 use crate::rules::{from_rule, rules_of};
 use crate::{
-    Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbor, Op, Route,
-    Rule, RulePattern, Selector, Subject,
+    Action, Branch, Enforcing, Family, IfIndex, Link, LinkAddr, LinkRef, Neighbor, Op, Route, Rule,
+    RulePattern, Selector, Subject,
 };
 use config_model::{Mac, PodKey, RuleLayout, TableId, VethName, registry};
 use ipnet::{IpNet, Ipv6Net};

@@ -350,7 +350,7 @@ fn local_is_asked(state: &Observed) -> bool {
 }
 
 #[test]
-fn a_vlan_that_another_pod_holds_is_left_to_it_and_told() {
+fn a_vlan_of_another_pod_stays_and_is_reported() {
     speak(Family::V4);
     let mut desired = node(2, Vec::new());
     desired.trunk = Some(mac(TRUNK));

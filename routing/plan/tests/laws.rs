@@ -461,7 +461,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_spares_what_is_not_ours(world in world()) {
+    fn a_plan_spares_foreign_objects(world in world()) {
         let World { desired, mut kernel, foreign } = world;
         let in_flight: BTreeSet<_> =
             desired.pods.iter().filter(|pod| !pod.confirmed).map(|pod| pod.address).collect();
@@ -529,7 +529,7 @@ proptest! {
     }
 
     #[test]
-    fn a_pass_between_any_steps_of_an_add_or_a_del_does_no_harm(
+    fn a_pass_between_any_steps_of_an_add_or_a_del_is_harmless(
         world in world(),
         add_steps in 0_usize..6,
         del_steps in 0_usize..5,

@@ -50,7 +50,7 @@ fn a_new_eni_gets_link_address_table_and_rule_in_this_order() {
 }
 
 #[test]
-fn of_several_stale_rules_the_one_that_is_followed_goes_last() {
+fn the_effective_one_of_several_stale_rules_is_removed_last() {
     let pods = vec![pod(1, 1)];
     let mut kernel = kernel(&pods);
     for table in [table(7), table(8)] {
@@ -73,7 +73,7 @@ fn of_several_stale_rules_the_one_that_is_followed_goes_last() {
 }
 
 #[test]
-fn what_must_wait_is_said() {
+fn an_obstacle_is_reported_as_a_note() {
     let gone = pod(1, 2);
     let mut kernel = kernel(&[]);
     kernel.add_link("eth1-copy", mac(1), LinkKind::Device);
@@ -91,7 +91,7 @@ fn what_must_wait_is_said() {
 }
 
 #[test]
-fn an_error_number_means_what_it_means_for_its_object() {
+fn the_meaning_of_an_error_number_depends_on_the_object() {
     let rule = Rule::ours(512, Selector::to(address(1, 1)), TableId::MAIN);
     let route = Route::on_link(TableId::MAIN, address(1, 1), IfIndex(4));
     let link = LinkRef { index: IfIndex(4), name: "eth1".to_owned() };

@@ -142,7 +142,7 @@ fn programs_and_network_are_there_whole_and_may_be_run_and_read() {
     let names: Vec<_> = node.holds("net.d").into_keys().collect();
     let away = ["00-early.conf", "10-aws.conflist"].map(aside);
     assert_eq!(names, [&away[0], CONFLIST, &away[1], "87-podman.conflist"]);
-    // Once more: nothing is touched.
+    // A second run changes nothing.
     assert_eq!(install(&node.on(RealDisk)).unwrap(), Vec::<String>::new());
     // A mode that somebody has changed is put right.
     let plugin = node.path("bin/ferrule-cni");
@@ -178,8 +178,7 @@ fn a_file_has_its_mode_and_is_durable_before_it_has_its_name() {
     assert!(at(format!("create .{CONFLIST}.ferrule-new")) > at("sync bin".to_owned()));
 }
 
-/// Whoever looks, at whatever moment: no half file under a name that counts, never no network, and
-/// nothing of others' lost.
+/// At every step: no partial file under a final name, never no network, and no foreign file lost.
 fn judge(node: &Node, before: &BTreeMap<String, (u32, Vec<u8>)>, moment: &str) {
     let (bin, confs) = (node.holds("bin"), node.holds("net.d"));
     let old = ["an older one".as_bytes().to_vec()];
@@ -203,7 +202,7 @@ fn judge(node: &Node, before: &BTreeMap<String, (u32, Vec<u8>)>, moment: &str) {
 }
 
 #[test]
-fn killed_before_any_step_an_installer_goes_on_and_uninstall_takes_all_back() {
+fn an_installer_killed_before_any_step_continues_and_uninstall_restores_the_node() {
     let (whole, full) = (another_networks_node(), Ending::default());
     install(&whole.on(&full)).unwrap();
     let steps = full.done.into_inner().len();
@@ -230,7 +229,7 @@ fn killed_before_any_step_an_installer_goes_on_and_uninstall_takes_all_back() {
 }
 
 #[test]
-fn killed_before_any_step_uninstall_goes_on_and_may_be_run_twice() {
+fn an_uninstall_killed_before_any_step_continues_and_may_run_twice() {
     let (node, full) = (another_networks_node(), Ending::default());
     install(&node.on(RealDisk)).unwrap();
     uninstall(&node.on(&full)).unwrap();
@@ -264,8 +263,8 @@ fn a_folder_that_is_not_there_is_named_with_its_setting_and_nothing_is_done() {
     for (folder, setting) in [("bin", BIN_SETTING), ("net.d", CONF_SETTING)] {
         let node = Node::new();
         fs::remove_dir(node.path(folder)).unwrap();
-        let said = install(&node.on(RealDisk)).unwrap_err().to_string();
-        assert!(said.contains(setting) && said.contains("is not a folder"), "{said}");
+        let message = install(&node.on(RealDisk)).unwrap_err().to_string();
+        assert!(message.contains(setting) && message.contains("is not a folder"), "{message}");
         assert!(!node.path(folder).exists());
         let other = if folder == "bin" { "net.d" } else { "bin" };
         assert!(node.holds(other).is_empty(), "something was done");
@@ -280,14 +279,14 @@ fn a_program_of_another_machine_or_half_of_one_is_refused_and_nothing_is_done() 
     for (bytes, why) in [(&other[..], "was built for"), (&header[..12], "is no program")] {
         let node = Node::new();
         fs::write(node.path("image/ferrule-cni"), bytes).unwrap();
-        let said = install(&node.on(RealDisk)).unwrap_err().to_string();
-        assert!(said.contains(why) && said.contains("ferrule-cni"), "{said}");
+        let message = install(&node.on(RealDisk)).unwrap_err().to_string();
+        assert!(message.contains(why) && message.contains("ferrule-cni"), "{message}");
         assert!(node.holds("bin").is_empty() && node.holds("net.d").is_empty());
     }
     let node = Node::new();
     fs::remove_file(node.path("image/ferrule-cni")).unwrap();
-    let said = install(&node.on(RealDisk)).unwrap_err().to_string();
-    assert!(said.contains("ferrule-cni is not beside"), "{said}");
+    let message = install(&node.on(RealDisk)).unwrap_err().to_string();
+    assert!(message.contains("ferrule-cni is not beside"), "{message}");
 }
 
 #[test]
@@ -313,7 +312,7 @@ fn plugins_of_the_image_come_where_they_are_missing_and_stay_in_the_end() {
 }
 
 #[test]
-fn a_network_that_is_a_link_to_nowhere_goes_aside_as_it_is() {
+fn a_dangling_link_of_a_network_is_set_aside_unchanged() {
     let node = Node::new();
     let link = node.path("net.d/00-link.conflist");
     std::os::unix::fs::symlink("/nowhere", &link).unwrap();
@@ -334,8 +333,8 @@ fn two_installers_wait_for_each_other() {
     contender.try_lock().unwrap();
     let refusal = folders.try_lock().err().unwrap();
     assert!(matches!(refusal, InstallError::Locked { .. }), "{refusal:?}");
-    let told = refusal.to_string();
-    assert!(told.contains("net.d") && told.contains("lslocks"), "{told}");
+    let message = refusal.to_string();
+    assert!(message.contains("net.d") && message.contains("lslocks"), "{message}");
     thread::scope(|scope| {
         let second = scope.spawn(|| folders.lock().map(drop));
         contender.unlock().unwrap();

@@ -10,7 +10,7 @@ const BRIDGE: &str = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"b
 
 fn node(confs: &[(&str, &str)]) -> Observed {
     let own = |&(name, text): &(&str, &str)| (name.to_owned(), text.as_bytes().to_vec());
-    let programs = [PLUGIN, "portmap"].map(|name| (name.to_owned(), Standing::Other));
+    let programs = [PLUGIN, "portmap"].map(|name| (name.to_owned(), FileState::Other));
     Observed {
         programs: programs.into(),
         confs: confs.iter().map(own).collect(),
@@ -18,7 +18,7 @@ fn node(confs: &[(&str, &str)]) -> Observed {
     }
 }
 
-/// What the installer writes on such a node.
+/// The conflist that the installer writes on such a node.
 fn text(conflist: &Conflist, cni_version: &str) -> String {
     {
         let chain = conflist.chain(true);
@@ -26,12 +26,12 @@ fn text(conflist: &Conflist, cni_version: &str) -> String {
     }
 }
 
-/// A disk that does what it is told.
+/// A disk that applies every operation.
 fn apply(op: &Op, on: &mut Observed) {
     match op {
-        Op::Bring { name } => drop(on.programs.insert(name.clone(), Standing::AsBrought)),
-        Op::Lend { name } => {
-            let there = on.programs.insert(name.clone(), Standing::Other);
+        Op::Install { name } => drop(on.programs.insert(name.clone(), FileState::AsDesired)),
+        Op::InstallMissing { name } => {
+            let there = on.programs.insert(name.clone(), FileState::Other);
             assert_eq!(there, None, "somebody has brought {name}");
         }
         Op::Write { name, bytes } => drop(on.confs.insert(name.clone(), bytes.clone())),
@@ -39,8 +39,8 @@ fn apply(op: &Op, on: &mut Observed) {
             let bytes = on.confs.remove(from).expect("what is renamed is there");
             on.confs.insert(to.clone(), bytes);
         }
-        Op::Remove { place: Place::Programs, name } => drop(on.programs.remove(name)),
-        Op::Remove { place: Place::Networks, name } => drop(on.confs.remove(name)),
+        Op::Remove { place: FolderKind::Programs, name } => drop(on.programs.remove(name)),
+        Op::Remove { place: FolderKind::Networks, name } => drop(on.confs.remove(name)),
     }
 }
 
@@ -54,12 +54,12 @@ fn networks(seen: &Observed) -> Vec<&str> {
     seen.confs.keys().map(String::as_str).filter(|name| is_read(name)).collect()
 }
 
-fn said(plan: &Plan) -> Vec<String> {
+fn steps(plan: &Plan) -> Vec<String> {
     plan.ops.iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn ours_comes_first_then_others_go_out_of_its_way() {
+fn our_conflist_is_written_before_others_are_set_aside() {
     let seen = node(&[
         ("00-bad.conflist", "{"),
         ("04-cilium.conf", BRIDGE),
@@ -69,7 +69,7 @@ fn ours_comes_first_then_others_go_out_of_its_way() {
     ]);
     let plan = network(&conflist(), &seen).unwrap();
     assert_eq!(
-        said(&plan),
+        steps(&plan),
         [
             "write 05-ferrule.conflist",
             "put 00-bad.conflist aside as 00-bad.conflist.ferrule-aside",
@@ -83,10 +83,10 @@ fn ours_comes_first_then_others_go_out_of_its_way() {
 }
 
 #[test]
-fn what_calls_other_networks_stays_and_is_told() {
+fn a_conflist_that_calls_other_networks_stays_and_is_reported() {
     let seen = node(&[("00-multus.conf", MULTUS)]);
     let plan = network(&conflist(), &seen).unwrap();
-    assert_eq!(said(&plan), ["write 05-ferrule.conflist"]);
+    assert_eq!(steps(&plan), ["write 05-ferrule.conflist"]);
     assert_eq!(plan.notes, [Note::Delegates { name: "00-multus.conf".to_owned() }]);
 }
 
@@ -100,29 +100,29 @@ fn the_version_is_that_of_the_results_that_the_node_has() {
     let ours = text(&conflist(), "1.1.0");
     let both = node(&[(CONFLIST, &ours), ("10-aws.conflist.ferrule-aside", AWS)]);
     assert_eq!(version(&conflist(), &both), "1.1.0");
-    let told = Conflist { cni_version: Some("0.3.1".to_owned()), ..conflist() };
-    assert_eq!(version(&told, &both), "0.3.1");
+    let configured = Conflist { cni_version: Some("0.3.1".to_owned()), ..conflist() };
+    assert_eq!(version(&configured, &both), "0.3.1");
     let strange = AWS.replace("0.4.0", "9.9.9");
     assert_eq!(version(&conflist(), &node(&[("10-aws.conflist", &strange)])), "1.0.0");
 }
 
 #[test]
-fn what_somebody_made_of_ours_is_kept_and_told_and_an_older_one_of_ours_is_not() {
+fn an_edited_conflist_of_ours_is_kept_and_reported_and_an_older_one_is_not() {
     let older = text(&Conflist { mtu: 1500, ..conflist() }, "1.0.0");
     let plan = network(&conflist(), &node(&[(CONFLIST, &older)])).unwrap();
-    assert_eq!((said(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
+    assert_eq!((steps(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
 
     let theirs = older.replace("1500", "1400,");
     let seen = node(&[(CONFLIST, &theirs)]);
     let plan = network(&conflist(), &seen).unwrap();
     let kept = "write 05-ferrule.conflist.ferrule-edited";
-    assert_eq!(said(&plan), [kept, "write 05-ferrule.conflist"]);
+    assert_eq!(steps(&plan), [kept, "write 05-ferrule.conflist"]);
     let [Note::Edited { why }] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
     assert!(why.contains("changed"), "{why}");
     assert_eq!(done(&plan, &seen).confs[&edited()], theirs.as_bytes());
     // Removing keeps it too.
     let plan = remove(&[], true, &seen).unwrap();
-    assert_eq!(said(&plan), [kept, "remove 05-ferrule.conflist"]);
+    assert_eq!(steps(&plan), [kept, "remove 05-ferrule.conflist"]);
 }
 
 #[test]
@@ -133,18 +133,18 @@ fn the_conflist_of_a_takeover_stays_as_long_as_it_is_one() {
     let mut seen = node(&[(CONFLIST, &made), ("10-aws.conflist.ferrule-aside", AWS)]);
     let refusal = network(&conflist(), &seen).unwrap_err();
     assert_eq!(refusal, Refusal::NotThere { name: "tuning".to_owned() });
-    seen.programs.insert("tuning".to_owned(), Standing::Other);
+    seen.programs.insert("tuning".to_owned(), FileState::Other);
     let plan = network(&conflist(), &seen).unwrap();
-    assert_eq!((said(&plan), plan.notes), (vec![], vec![Note::NoHostPorts, Note::TakenOver]));
+    assert_eq!((steps(&plan), plan.notes), (vec![], vec![Note::NoHostPorts, Note::TakenOver]));
     // Also with another MTU, and theirs goes aside when it is back.
     seen.confs.insert(CONFLIST.to_owned(), made.replace("1500", "1400").into_bytes());
     seen.confs.insert("10-aws.conflist".to_owned(), AWS.as_bytes().to_vec());
     let plan = network(&conflist(), &seen).unwrap();
-    assert_eq!(said(&plan), ["put 10-aws.conflist aside as 10-aws.conflist.ferrule-aside"]);
-    // One that leads elsewhere, or nowhere, is none.
+    assert_eq!(steps(&plan), ["put 10-aws.conflist aside as 10-aws.conflist.ferrule-aside"]);
+    // A link to another place or to nothing does not count.
     for broken in [made.replace("ferrule-cni", "aws-cni"), made.replace("1500", "1500\"")] {
         let plan = network(&conflist(), &node(&[(CONFLIST, &broken)])).unwrap();
-        assert_eq!(said(&plan).last().unwrap(), "write 05-ferrule.conflist");
+        assert_eq!(steps(&plan).last().unwrap(), "write 05-ferrule.conflist");
         assert!(!plan.notes.contains(&Note::TakenOver));
     }
 }
@@ -154,7 +154,7 @@ fn way(owner: Owner, done: bool) -> Option<Migration> {
 }
 
 #[test]
-fn a_node_with_pods_of_theirs_is_not_ours_before_it_is_taken_over() {
+fn a_node_with_pods_of_amazon_vpc_cni_is_refused_before_a_takeover() {
     let mut seen = node(&[("10-aws.conflist", AWS)]);
     for (migration, theirs, refused) in [
         (None, true, true),
@@ -163,15 +163,15 @@ fn a_node_with_pods_of_theirs_is_not_ours_before_it_is_taken_over() {
         (way(Owner::Ferrule, true), true, false),
         (None, false, false),
     ] {
-        seen.pods = Pods { ours: false, theirs, migration };
+        seen.pods = Pods { ours: false, vpc_cni: theirs, migration };
         let name = "10-aws.conflist".to_owned();
         let refusal = network(&conflist(), &seen).err();
         assert_eq!(refusal, refused.then_some(Refusal::NotTakenOver { name }), "{:?}", seen.pods);
     }
-    // What its checkpoint listed stays there when its conflist is aside, or there was none.
+    // Its checkpoint remains when its conflist is set aside or missing.
     for confs in [&[("10-aws.conflist.ferrule-aside", AWS)][..], &[("10-net.conflist", BRIDGE)]] {
-        let seen = Observed { pods: Pods { theirs: true, ..Pods::default() }, ..node(confs) };
-        assert_eq!(said(&network(&conflist(), &seen).unwrap()), ["write 05-ferrule.conflist"]);
+        let seen = Observed { pods: Pods { vpc_cni: true, ..Pods::default() }, ..node(confs) };
+        assert_eq!(steps(&network(&conflist(), &seen).unwrap()), ["write 05-ferrule.conflist"]);
     }
 }
 
@@ -188,7 +188,7 @@ fn pods_that_amazons_agent_does_not_know_of_are_not_left_to_it() {
         (&other, true, None, false),
         (&other, true, way(Owner::AmazonVpcCni, true), false),
     ] {
-        let seen = Observed { pods: Pods { ours, theirs: true, migration }, ..node(confs) };
+        let seen = Observed { pods: Pods { ours, vpc_cni: true, migration }, ..node(confs) };
         for keep_programs in [true, false] {
             let refusal = remove(&[PLUGIN], keep_programs, &seen).err();
             assert_eq!(refusal, refused.then_some(Refusal::HoldsPods), "{confs:?} {:?}", seen.pods);
@@ -197,19 +197,19 @@ fn pods_that_amazons_agent_does_not_know_of_are_not_left_to_it() {
 }
 
 #[test]
-fn host_ports_are_served_as_soon_as_somebody_is_there_who_does() {
+fn host_ports_are_served_as_soon_as_portmap_exists() {
     let mut bare = node(&[]);
     bare.programs.remove(PORTMAP);
     let plan = network(&conflist(), &bare).unwrap();
     assert_eq!(plan.notes, [Note::NoHostPorts]);
     let mut after = done(&plan, &bare);
-    after.programs.insert(PORTMAP.to_owned(), Standing::Other);
+    after.programs.insert(PORTMAP.to_owned(), FileState::Other);
     let plan = network(&conflist(), &after).unwrap();
-    assert_eq!((said(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
+    assert_eq!((steps(&plan), plan.notes), (vec!["write 05-ferrule.conflist".to_owned()], vec![]));
 }
 
 #[test]
-fn what_a_runtime_is_offered_is_what_the_plugins_say_that_they_speak() {
+fn the_conflist_offers_the_versions_that_all_plugins_support() {
     let offered = |seen: &Observed| -> (String, String) {
         let after = done(&network(&conflist(), seen).unwrap(), seen);
         let value: serde_json::Value = serde_json::from_slice(&after.confs[CONFLIST]).unwrap();
@@ -220,8 +220,8 @@ fn what_a_runtime_is_offered_is_what_the_plugins_say_that_they_speak() {
     let mut seen = node(&[]);
     assert_eq!(chained(&conflist(), &seen), [PORTMAP]);
     assert_eq!(offered(&seen), ("1.0.0".to_owned(), "1.0.0".to_owned()));
-    for (said, version, newest) in [("1.1.0", "1.0.0", "1.1.0"), ("0.4.0", "0.4.0", "0.4.0")] {
-        let versions = CNI_VERSIONS.into_iter().filter(|version| *version <= said);
+    for (supported, version, newest) in [("1.1.0", "1.0.0", "1.1.0"), ("0.4.0", "0.4.0", "0.4.0")] {
+        let versions = CNI_VERSIONS.into_iter().filter(|version| *version <= supported);
         let versions = versions.map(str::to_owned).collect();
         seen.speaks.insert(PORTMAP.to_owned(), versions);
         assert_eq!(offered(&seen), (version.to_owned(), newest.to_owned()));
@@ -229,7 +229,7 @@ fn what_a_runtime_is_offered_is_what_the_plugins_say_that_they_speak() {
 }
 
 #[test]
-fn a_conflist_never_names_a_plugin_that_is_not_there() {
+fn a_conflist_never_names_a_missing_plugin() {
     let mut wanted = conflist();
     wanted.chained = vec![serde_json::json!({"type": "portmap"})];
     assert!(network(&wanted, &node(&[])).is_ok());
@@ -255,15 +255,15 @@ fn programs_are_brought_once_and_only_those_that_run_here() {
         BTreeMap::from([(PLUGIN.to_owned(), plugin), ("ferrule".to_owned(), header(0x3e))])
     };
     let mut seen = Observed::default();
-    seen.programs.insert(temporary(PLUGIN), Standing::Other);
-    seen.programs.insert("bridge".to_owned(), Standing::Other);
+    seen.programs.insert(temporary(PLUGIN), FileState::Other);
+    seen.programs.insert("bridge".to_owned(), FileState::Other);
     let plan = programs(&ours(header(0x3e)), &none, here, &seen).unwrap();
     let unfinished = "remove .ferrule-cni.ferrule-new";
-    assert_eq!(said(&plan), [unfinished, "bring program ferrule", "bring program ferrule-cni"]);
+    assert_eq!(steps(&plan), [unfinished, "bring program ferrule", "bring program ferrule-cni"]);
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours(header(0x3e)), &none, here, &after).unwrap(), Plan::default());
     assert_eq!(
-        said(&remove(&[PLUGIN, "ferrule"], false, &after).unwrap())[..2],
+        steps(&remove(&[PLUGIN, "ferrule"], false, &after).unwrap())[..2],
         ["remove ferrule-cni", "remove ferrule"]
     );
 
@@ -281,14 +281,14 @@ fn plugins_that_the_node_lacks_are_brought_and_others_stay_as_they_are() {
     let lent = ["loopback", "portmap", PLUGIN].map(|name| (name.to_owned(), header(0x3e)));
     let lent = BTreeMap::from(lent);
     let mut seen = Observed::default();
-    seen.programs.insert("portmap".to_owned(), Standing::Other);
+    seen.programs.insert("portmap".to_owned(), FileState::Other);
     let plan = programs(&ours, &lent, here, &seen).unwrap();
     let brought = ["bring program ferrule-cni", "bring plugin loopback, which nobody has brought"];
-    assert_eq!(said(&plan), brought);
+    assert_eq!(steps(&plan), brought);
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours, &lent, here, &after).unwrap(), Plan::default());
     // Others may need them as well.
-    assert_eq!(said(&remove(&[PLUGIN], false, &after).unwrap()), ["remove ferrule-cni"]);
+    assert_eq!(steps(&remove(&[PLUGIN], false, &after).unwrap()), ["remove ferrule-cni"]);
 
     let foreign = BTreeMap::from([("loopback".to_owned(), header(0xb7))]);
     let refusal = programs(&ours, &foreign, here, &seen).unwrap_err();
@@ -296,17 +296,17 @@ fn plugins_that_the_node_lacks_are_brought_and_others_stay_as_they_are() {
 }
 
 #[test]
-fn what_its_owner_wrote_anew_is_left_to_him() {
+fn a_file_that_its_owner_wrote_again_stays() {
     let newer = AWS.replace("0.4.0", "1.0.0");
     let seen = node(&[("10-aws.conflist", &newer), ("10-aws.conflist.ferrule-aside", AWS)]);
     let plan = remove(&[], true, &seen).unwrap();
-    assert_eq!((said(&plan).len(), plan.notes.len()), (0, 1));
+    assert_eq!((steps(&plan).len(), plan.notes.len()), (0, 1));
     // Installing puts the newer one aside, in place of the one that its owner has replaced.
     let after = done(&network(&conflist(), &seen).unwrap(), &seen);
     assert_eq!(after.confs["10-aws.conflist.ferrule-aside"], newer.as_bytes());
     let same = node(&[("10-aws.conflist", AWS), ("10-aws.conflist.ferrule-aside", AWS)]);
     let plan = remove(&[], true, &same).unwrap();
-    assert_eq!(said(&plan), ["remove 10-aws.conflist.ferrule-aside"]);
+    assert_eq!(steps(&plan), ["remove 10-aws.conflist.ferrule-aside"]);
 }
 
 fn any_node() -> impl Strategy<Value = Observed> {
@@ -334,7 +334,7 @@ fn any_node() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// What of others' is there, by the name that its owner gave it; the newest, if there are two.
+/// The other networks' files, by their original names; of two versions the newest.
 fn of_others(seen: &Observed) -> BTreeMap<&str, &[u8]> {
     let mut found = BTreeMap::new();
     for (name, bytes) in &seen.confs {
@@ -347,8 +347,8 @@ fn of_others(seen: &Observed) -> BTreeMap<&str, &[u8]> {
 }
 
 proptest! {
-    /// Converges, rests, resumes wherever it is cut off; at no moment are there fewer networks for
-    /// the runtime than one, if there was one, and nothing of others' is ever lost.
+    /// Checks the laws: the plan converges, rests and resumes at any cut. The runtime never has fewer than one
+    /// network if it had one, and no foreign file is lost.
     #[test]
     fn a_network_is_installed(before in any_node(), cut in 0_usize..8) {
         let wanted = conflist();
@@ -387,7 +387,7 @@ proptest! {
         }
     }
 
-    /// There and back leaves a node as it was, but for what was of an installer before.
+    /// Installing and uninstalling restores a node, except for files of an earlier installer.
     #[test]
     fn there_and_back_is_nothing(mut before in any_node()) {
         before.confs.retain(|name, _| !name.contains("ferrule"));

@@ -77,7 +77,7 @@ pub(super) fn prepare(
     // A lab without the plugin is good for other software.
     if bin_dir.join(PLUGIN).exists() {
         // It may be a stand-in for the plugin, which the installer of a real node would refuse.
-        let bring = vec![Op::Bring { name: PLUGIN.to_owned() }];
+        let bring = vec![Op::Install { name: PLUGIN.to_owned() }];
         installing(node, bin_dir, |locked| {
             locked.apply(Plan { ops: bring, notes: vec![] }, |_| ())
         })?;

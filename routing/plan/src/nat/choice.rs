@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_writes_rules_decides() {
+    fn the_rules_of_other_programs_decide_the_backend() {
         let tools = Netfilter {
             legacy: Some(Saved::default()),
             nft: Some(Saved::default()),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_take_back_what_they_wrote_after_the_chosen_one_has_written() {
+    fn the_other_backends_remove_their_rules_after_the_chosen_one_has_written() {
         let seen = Netfilter {
             legacy: saved("-m comment --comment \"AWS, CONNMARK\" -j CONNMARK"),
             nft: saved("-j KUBE-SERVICES"),

@@ -65,17 +65,17 @@ fn wanted(desired: &NatDesired) -> BTreeMap<&'static str, Wanted> {
     let mut nat = Wanted::default();
     if let Some(ports) = desired.snat {
         let (chain, rules) = snat_chain(desired, ports);
-        nat.rules.insert("POSTROUTING", vec![format!("{} -j {chain}", said(JUMP_TO_SNAT))]);
+        nat.rules.insert("POSTROUTING", vec![format!("{} -j {chain}", comment_of(JUMP_TO_SNAT))]);
         nat.chains.insert(chain, rules);
         let (chain, rules) = mark_chain(desired);
-        let jump = format!("-i {}+ {} -j {chain}", desired.veth_prefix, said(JUMP_TO_MARK));
-        let restore = format!("{} {}", said(MARK), restored(desired.mark));
+        let jump = format!("-i {}+ {} -j {chain}", desired.veth_prefix, comment_of(JUMP_TO_MARK));
+        let restore = format!("{} {}", comment_of(MARK), restored(desired.mark));
         nat.rules.insert("PREROUTING", vec![jump, restore]);
         nat.chains.insert(chain, rules);
     }
     let mut mangle = Wanted::default();
     let mut rules = Vec::new();
-    let (primary, mark) = (said(PRIMARY), restored(desired.mark));
+    let (primary, mark) = (comment_of(PRIMARY), restored(desired.mark));
     if desired.node_ports {
         let local = "-m addrtype --dst-type LOCAL --limit-iface-in";
         let set = set(desired.mark);
@@ -99,21 +99,21 @@ fn snat_chain(desired: &NatDesired, ports: Ports) -> (String, Vec<String>) {
         Ports::Hashed => " --random",
         Ports::Random => " --random-fully",
     };
-    let (vpc, excluded) = (said(JUMP_TO_SNAT), said(EXCLUSION));
+    let (vpc, excluded) = (comment_of(JUMP_TO_SNAT), comment_of(EXCLUSION));
     let comment = |is_excluded| if is_excluded { &excluded } else { &vpc };
     let mut rules = exempt(desired, comment);
     rules.push(format!(
         "! -o {VLAN_PREFIX}+ {} -m addrtype ! --dst-type LOCAL -j SNAT --to-source {}{ports}",
-        said(SNAT),
+        comment_of(SNAT),
         desired.primary_address,
     ));
     (format!("{SNAT_CHAIN}0"), rules)
 }
 
 fn mark_chain(desired: &NatDesired) -> (String, Vec<String>) {
-    let comment = said(MARK_EXEMPT);
+    let comment = comment_of(MARK_EXEMPT);
     let mut rules = exempt(desired, |_| &comment);
-    rules.push(format!("{} {}", said(MARK), set(desired.mark)));
+    rules.push(format!("{} {}", comment_of(MARK), set(desired.mark)));
     (format!("{MARK_CHAIN}0"), rules)
 }
 
@@ -127,7 +127,7 @@ fn exempt<'a>(desired: &NatDesired, comment: impl Fn(bool) -> &'a String) -> Vec
     desired.exempt().map(rule).collect()
 }
 
-fn said(comment: &str) -> String {
+fn comment_of(comment: &str) -> String {
     format!("-m comment --comment \"{comment}\"")
 }
 

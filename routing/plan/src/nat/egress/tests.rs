@@ -27,7 +27,7 @@ fn listed(of: Egress) -> Listed {
 }
 
 #[test]
-fn it_comes_whole_rests_and_goes_whole() {
+fn the_table_is_added_whole_rests_and_is_deleted_whole() {
     let none = Tables::default();
     let script = plan(Some(V4), &none).unwrap();
     for line in [

@@ -35,7 +35,7 @@ fn plan(desired: Option<&NatDesired>, ours: Option<&Listed>) -> Option<String> {
 }
 
 #[test]
-fn what_is_as_desired_rests_and_what_differs_in_anything_is_replaced_whole() {
+fn a_table_as_desired_rests_and_any_difference_replaces_all_of_it() {
     let desired = desired();
     let right = listed(&desired);
     assert_eq!(plan(Some(&desired), Some(&right)), None);
@@ -63,7 +63,7 @@ fn what_is_as_desired_rests_and_what_differs_in_anything_is_replaced_whole() {
 }
 
 #[test]
-fn without_snat_the_node_ports_stay_and_without_both_the_table_goes() {
+fn the_table_without_snat_keeps_node_ports_and_without_both_is_deleted() {
     let ports = NatDesired { snat: None, ..desired() };
     let script = plan(Some(&ports), Some(&listed(&desired()))).expect("a change");
     assert!(!script.contains("snat"), "{script}");
@@ -108,7 +108,7 @@ fn nfts_list_is_read() {
 }
 
 #[test]
-fn beside_iptables_it_marks_what_services_lead_out_of_the_vpc_and_no_more() {
+fn the_table_beside_iptables_only_marks_connections_that_services_lead_out_of_the_vpc() {
     let beside = |desired: &NatDesired| {
         super::plan(Some((desired, Part::Services)), &Tables { ours: None, predecessor: false })
     };

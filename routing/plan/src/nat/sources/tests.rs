@@ -38,7 +38,7 @@ fn listed(held: &BTreeMap<Ipv4Addr, Mark>) -> Listed {
 }
 
 #[test]
-fn it_comes_whole_rests_and_goes_whole() {
+fn the_table_is_added_whole_rests_and_is_deleted_whole() {
     let held = marks(&[(5, 2), (6, 3), (7, 3)]);
     let script = plan(&held, None).unwrap();
     assert!(script.contains("elements = { 10.0.0.5 : goto mark-0x100, 10.0.0.6 : goto mark-0x200"));
@@ -51,7 +51,7 @@ fn it_comes_whole_rests_and_goes_whole() {
 }
 
 #[test]
-fn an_address_that_comes_or_goes_is_one_element() {
+fn a_new_or_removed_address_changes_one_element() {
     let script = plan(&marks(&[(5, 2), (8, 3)]), Some(&listed(&marks(&[(5, 2), (6, 3)]))));
     assert_eq!(
         script.unwrap(),
@@ -61,7 +61,7 @@ fn an_address_that_comes_or_goes_is_one_element() {
 }
 
 #[test]
-fn one_more_eni_or_one_less_or_what_somebody_changed_replaces_all_of_it() {
+fn a_new_or_removed_eni_and_a_foreign_change_replace_the_whole_table() {
     let held = marks(&[(5, 2), (6, 3)]);
     for other in [marks(&[(5, 2)]), marks(&[(5, 2), (6, 3), (9, 4)])] {
         let script = plan(&held, Some(&listed(&other))).unwrap();
