@@ -1,4 +1,4 @@
-//! A node of the real amazon-vpc-cni beside one of ours: what the lab can take over and compare with.
+//! A node of the real amazon-vpc-cni beside a Ferrule node in the lab.
 
 use anyhow::{Context as _, Result, ensure};
 use lab_programs::Program;
@@ -11,7 +11,7 @@ fn pods_of_amazon_vpc_cni_and_ours_reach_each_other() -> Result<()> {
         return Ok(());
     };
     let theirs = Program::vpc_cni()?;
-    let theirs = theirs.path().to_str().context("a path that is not UTF-8")?;
+    let theirs = theirs.path().to_str().context("the path is not UTF-8")?;
     let lab = Lab::up(&bin, "amazon", &["--nodes", "1", "--type", "m5.large"])?;
     let how = ["--type", "m5.large", "--cni", "amazon-vpc-cni", "--cni-dir", theirs];
     lab.run(&[&["node", "add", "theirs"][..], &how[..]].concat())?;
@@ -27,7 +27,7 @@ fn pods_of_amazon_vpc_cni_and_ours_reach_each_other() -> Result<()> {
     let rules = lab.on_node("theirs", &["ip", "rule"])?;
     ensure!(rules.contains("512:") && rules.contains("1536:"), "{rules}");
     lab.run(&["pod", "delete", "--node", "theirs"])?;
-    wait_for("no rule of a pod", Duration::from_secs(10), || {
+    wait_for("the removal of all rules of pods", Duration::from_secs(10), || {
         let rules = lab.on_node("theirs", &["ip", "rule"])?;
         Ok(!rules.contains("512:") && !rules.contains("1536:"))
     })?;

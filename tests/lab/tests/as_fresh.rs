@@ -1,9 +1,9 @@
-//! After a thousand random ADDs, DELs, GCs and kills of the daemon, and when all pods are gone, a
-//! node's kernel is as it was before the first of them.
+//! A thousand random ADDs, DELs, GCs and kills of the daemon. Once all pods are deleted, the node's kernel state equals
+//! the state before the first pod.
 //!
-//! `FERRULE_LIFE_DEEDS` says how many (1,000 if unset); `FERRULE_LIFE_SEED` repeats a run's choices.
+//! `FERRULE_LIFE_DEEDS` is the number of actions (default 1,000). `FERRULE_LIFE_SEED` repeats the choices of a run.
 
-#![expect(clippy::print_stdout, reason = "whoever repeats a run needs its seed")]
+#![expect(clippy::print_stdout, reason = "the seed is needed to repeat a run")]
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -20,10 +20,10 @@ use tests_lab::{
 
 const NODE: &str = "node1";
 const PATIENCE: Duration = Duration::from_secs(120);
-/// More than the primary ENI has, so that others come, and go again.
+/// More than the addresses of the primary ENI, so that the daemon attaches and detaches others.
 const MOST_PODS: usize = 24;
 
-/// What was done so far.
+/// Numbers of actions so far.
 #[derive(Debug, Default)]
 struct ActionCounts {
     adds: u64,
@@ -42,8 +42,7 @@ struct Life<'a> {
     lab: &'a Lab,
     dice: Dice,
     living: Vec<String>,
-    /// Those that GC, or a DEL without their namespace, has taken the network from: their own DEL is
-    /// still to come.
+    /// Pods without network after a GC, or after a DEL without their namespace. Their own DEL follows later.
     given_up: Vec<String>,
     deeds: ActionCounts,
     most_enis: usize,
@@ -62,7 +61,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// ADDs and DELs side by side, and in the middle of them, now and then, a kill.
+    /// Runs ADDs and DELs side by side, and sometimes kills the daemon among them.
     fn come_and_go(&mut self, number: u64) -> Result<()> {
         let count = 1 + self.dice.below(8);
         let prefix = format!("p{number}-");
@@ -81,7 +80,7 @@ impl Life<'_> {
         if self.dice.below(5) == 0 {
             std::thread::sleep(Duration::from_millis(self.dice.below(80)));
             self.kill()?;
-            // It is missed for a while.
+            // Calls fail to reach the daemon for a while.
             std::thread::sleep(Duration::from_millis(self.dice.below(200)));
             self.start_daemon()?;
         }
@@ -109,12 +108,12 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// At once: its supervisor would let it rest ever longer.
+    /// Starts the daemon at once. Its supervisor would wait longer after each kill.
     fn start_daemon(&self) -> Result<()> {
         self.lab.run(&["daemon", "start", NODE]).map(drop)
     }
 
-    /// GC with a list that lacks some of the living.
+    /// Runs GC with a list that lacks some of the running pods.
     fn collect(&mut self) -> Result<()> {
         for _ in 0..self.dice.below(4) {
             self.given_up.extend(self.dice.draw(&mut self.living));
@@ -137,7 +136,7 @@ impl Life<'_> {
         };
         if self.dice.below(4) == 0 {
             self.kill()?;
-            // Without the daemon it cannot finish, says so, and is called again.
+            // Without the daemon GC is incomplete and has code 11, so the runtime calls it again.
             let error = collect()?;
             ensure!(error.as_ref().is_none_or(|error| error["code"] == 11), "{error:?}");
             self.start_daemon()?;
@@ -150,8 +149,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// The DEL that runtimes send for a sandbox whose namespace is gone: with its key alone, and
-    /// more than once.
+    /// Sends the DEL of a runtime for a sandbox whose namespace is gone: with its key alone, and twice.
     fn forget(&mut self) -> Result<()> {
         let Some(pod) = self.dice.draw(&mut self.living) else { return Ok(()) };
         let sandbox = self.sandboxes(std::slice::from_ref(&pod))?.pop().context("a sandbox")?;
@@ -214,12 +212,12 @@ fn lives(test: &str, backend: &str) -> Result<()> {
         &[&["--nodes", "1", "--type", "c5.xlarge"], &settings[..]].concat(),
     )?;
     let then = Dumps::of_whole(&lab, NODE)?;
-    ensure!(then.contain("SNAT") || then.contain("snat"), "nothing translates addresses");
+    ensure!(then.contain("SNAT") || then.contain("snat"), "no rule translates addresses");
     let chosen = format!("backend=\"{backend}\"");
     let chosen = lab.metric(NODE, "ferrule_netfilter_backend", &[&chosen])?;
-    ensure!(chosen == Some(1.0), "another backend was chosen");
+    ensure!(chosen == Some(1.0), "the daemon uses another backend than {backend}");
     live(&lab, seed, deeds, &then)
-        .with_context(|| format!("repeat it with FERRULE_LIFE_SEED={seed}"))?;
+        .with_context(|| format!("repeat the run with FERRULE_LIFE_SEED={seed}"))?;
     lab.down()
 }
 
@@ -239,17 +237,17 @@ fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
         }
     }
     println!("{:?}, up to {} ENIs", life.deeds, life.most_enis);
-    ensure!(life.most_enis > 1, "no ENI came");
+    ensure!(life.most_enis > 1, "the daemon attached no ENI");
     if !life.given_up.is_empty() {
         ended(life.delete(&life.given_up)?, "a DEL")?;
     }
-    // Those that nobody gave up are whole.
-    ensure!(lab.pods(NODE)?.len() == life.living.len(), "pods are known that were deleted");
+    // All other pods still have their network.
+    ensure!(lab.pods(NODE)?.len() == life.living.len(), "the lab lists deleted pods");
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "0"])?;
     lab.run(&["pod", "delete", "--all"])?;
     life.kill()?;
-    wait_for("the node to be as a fresh one", PATIENCE, || {
+    wait_for("the node to be in the state before the first pod", PATIENCE, || {
         match Dumps::of(lab, NODE)?.difference(then) {
             same if same.is_empty() => Ok(true),
             difference => bail!("(- before the first pod, + now)\n{difference}"),

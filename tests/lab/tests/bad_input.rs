@@ -1,5 +1,5 @@
-//! Settings, files and nodes that are not as they should be: each is told by name, with the next step, and
-//! everything else goes on. What is wrong in Kubernetes is in `kubernetes/bad_input.rs`.
+//! Invalid settings, files and nodes. Each is reported by name with the next step, and other work continues.
+//! `kubernetes/bad_input.rs` has the tests of invalid Kubernetes objects.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn an_unknown_instance_type_is_reported_and_other_nodes_serve() -> Result<()> {
         return Ok(());
     };
     let lab = Lab::up(&bin, "t-type", &["--nodes", "1", "--imds-lag", "0s"])?;
-    // It has what somebody gave it, and nobody knows how much more it may have.
+    // The node has an ENI from other software. The number of ENIs that its type allows is unknown.
     let strange = ["node", "add", "strange", "--show-type", "z9.mystery", "--no-daemon"];
     lab.run(&[&strange[..], &["--env", "FERRULE_ADD_WAIT=3"]].concat())?;
     lab.attach_theirs("strange", &["b", "--addresses", "3"])?;
@@ -45,7 +45,7 @@ fn an_unknown_instance_type_is_reported_and_other_nodes_serve() -> Result<()> {
     lab.run(&["pod", "add", "strange", "--count", "3"])?;
     let said = lab.refused(&["pod", "add", "strange", "--pod", "one-more"])?;
     ensure!(said.contains("z9.mystery") && said.contains("code 11"), "the plugin said: {said}");
-    ensure!(lab.is("strange", "live")?, "a strange type must not get the daemon restarted");
+    ensure!(lab.is("strange", "live")?, "the daemon is not live with an unknown type");
     for action in ["CreateNetworkInterface", "AssignPrivateIpAddresses"] {
         ensure!(lab.calls("strange", action)? == 0.0, "{action} without knowing the limits");
     }
@@ -55,15 +55,15 @@ fn an_unknown_instance_type_is_reported_and_other_nodes_serve() -> Result<()> {
     lab.down()
 }
 
-/// Without it a second ENI comes at some time, which is no change that a test is about.
+/// Keeps the daemon from attaching a second ENI at some time, which would change the compared state.
 const NO_MORE_ENIS: &str = "WARM_IP_TARGET=2";
 
-/// Names and addresses of the node's pods.
+/// Returns the names and addresses of the node's pods.
 fn held(lab: &Lab) -> Result<Vec<String>> {
     Ok(lab.pods("node1")?.iter().map(|pod| format!("{} {}", pod["name"], pod["address"])).collect())
 }
 
-/// The node's kernel is as it was.
+/// Fails if the node's kernel state differs from `before`.
 fn is_as_before(lab: &Lab, before: &Dumps) -> Result<()> {
     let difference = Dumps::of(lab, "node1")?.difference(before);
     ensure!(difference.is_empty(), "(- before, + now)\n{difference}");
@@ -94,14 +94,14 @@ fn a_truncated_checkpoint_is_reported_and_pods_keep_address_and_network() -> Res
         wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
         lab.run(&["pod", "check"])?;
         lab.run(&["check", "--tcp", "0"])?;
-        ensure!(held(&lab)? == pods, "other pods than before: {pods:?}");
-        is_as_before(&lab, &before).with_context(|| format!("cut off after {length} bytes"))?;
-        // Nor does anybody else get what they hold: the lab would reach the wrong one.
+        ensure!(held(&lab)? == pods, "the pods changed: {pods:?}");
+        is_as_before(&lab, &before).with_context(|| format!("truncated to {length} bytes"))?;
+        // New pods do not get addresses of running ones: the check would reach the wrong pod.
         lab.run(&["pod", "add", "node1", "--prefix", &format!("after-{length}-"), "--count", "2"])?;
         lab.run(&["check", "--tcp", "0"])?;
     }
     lab.run(&["pod", "delete", "--all"])?;
-    wait_for("the book to be empty", PATIENCE, || {
+    wait_for("the address book to be empty", PATIENCE, || {
         Ok(lab.metric("node1", "awscni_assigned_ip_addresses", &[])? == Some(0.0))
     })?;
     lab.down()
@@ -129,7 +129,7 @@ fn a_truncated_checkpoint_of_amazon_vpc_cni_is_reported_and_not_changed() -> Res
     lab.run(&["pod", "add", "node1", "--count", "2"])?;
     lab.run(&["check", "--tcp", "2"])?;
     let now = lab.on_node("node1", &["md5sum", "/run/aws-node/ipam.json"])?;
-    ensure!(now == sum, "somebody wrote to amazon-vpc-cni's checkpoint");
+    ensure!(now == sum, "amazon-vpc-cni's checkpoint was changed");
     lab.down()
 }
 

@@ -1,9 +1,9 @@
-//! The daemon is killed at random moments while pods come and go: no address is given twice, no pod
-//! is cut off, and in the end nothing is left over.
+//! Kills of the daemon at random moments while pods are created and deleted. No address is assigned twice, no pod loses
+//! its network, and no object is left at the end.
 //!
-//! `FERRULE_CHURN_SECONDS` says how long (60 if unset); `FERRULE_CHURN_SEED` repeats a run's moments.
+//! `FERRULE_CHURN_SECONDS` is the duration (default 60). `FERRULE_CHURN_SEED` repeats the choices of a run.
 
-#![expect(clippy::print_stdout, reason = "whoever repeats a run needs its seed")]
+#![expect(clippy::print_stdout, reason = "the seed is needed to repeat a run")]
 
 use anyhow::{Context as _, Result, ensure};
 use std::{
@@ -18,7 +18,7 @@ use tests_lab::{
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The addresses of the pods, by pod; fails if two are the same.
+/// Returns the address of each pod. Fails if two pods have the same.
 fn held(lab: &Lab) -> Result<BTreeMap<String, String>> {
     let mut addresses = BTreeSet::new();
     let mut held = BTreeMap::new();
@@ -41,7 +41,7 @@ fn a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice() -> Result
     let mut dice = Dice::new(seed);
     let settings = ["--env", "WARM_IP_TARGET=4", "--env", "IP_COOLDOWN_PERIOD=5"];
     let lab = Lab::up(&bin, "t-churn", &[&["--nodes", "2"], &settings[..]].concat())?;
-    // These live through it all and must never change.
+    // These pods run all the time, and their addresses must not change.
     lab.run(&["pod", "add", "node1", "--prefix", "steady-", "--count", "6"])?;
     lab.run(&["pod", "add", "node2", "--prefix", "far-", "--count", "2"])?;
     let steady = held(&lab)?;
@@ -66,10 +66,10 @@ fn a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice() -> Result
         }
         if dice.below(3) == 0 {
             std::thread::sleep(Duration::from_millis(dice.below(120)));
-            // It may be down still from the last time.
+            // The kill fails if the daemon is still down after the last one.
             kills += u64::from(lab.output(&["daemon", "kill", "node1"])?.status.success());
         }
-        // An ADD that met a dying daemon waits for the next one; it does not fail.
+        // An ADD that reaches a stopping daemon waits for the next one instead of failing.
         ensure!(adding.wait()?.success(), "round {round}: an ADD failed");
         if let Some(mut deleting) = deleting {
             ensure!(deleting.wait()?.success(), "round {round}: a DEL failed");
@@ -81,7 +81,7 @@ fn a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice() -> Result
         }
         let now = held(&lab)?;
         for (pod, address) in &steady {
-            ensure!(now.get(pod) == Some(address), "round {round}: {pod} changed or went");
+            ensure!(now.get(pod) == Some(address), "round {round}: {pod} lost its address");
         }
         if round.is_multiple_of(10) {
             lab.run(&["check", "--tcp", "0"])?;
@@ -92,17 +92,17 @@ fn a_daemon_killed_at_random_loses_no_address_and_assigns_none_twice() -> Result
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
     let assigned = |want: usize| {
-        wait_for("the book to hold the pods alone", PATIENCE, || {
+        wait_for("the address book to have the pods only", PATIENCE, || {
             let book = lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
             let want = f64::from(u32::try_from(want)?);
-            ensure!(book == Some(want), "the book has {book:?}, not {want}");
+            ensure!(book == Some(want), "the address book has {book:?}, not {want}");
             Ok(true)
         })
     };
     assigned(held(&lab)?.len())?;
     lab.run(&["pod", "delete", "--all"])?;
     assigned(0)?;
-    // Not one rule or route of a pod is left, and EC2 has lent nothing that no node has.
+    // No rule of a pod is left, and every address in use in EC2 belongs to a node.
     wait_for("the kernel to be clean", PATIENCE, || {
         let rules = lab.on_node("node1", &["ip", "rule"])?;
         let left: Vec<&str> = rules

@@ -1,4 +1,4 @@
-//! `ferrule doctor` on a node as the daemon and the plugin make it: what they do is no trouble.
+//! `ferrule doctor` on a Ferrule node: the work of the daemon and the plugin causes no findings.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use tests_lab::{Lab, programs};
 /// More than the addresses of one ENI of a c5.xlarge.
 const PODS: usize = 20;
 
-/// What `ferrule doctor` tells of the node, its files being those below `root`.
+/// Returns the report of `ferrule doctor` on the node, with the files below `root`.
 fn report(lab: &Lab, node: &str, bin: &Path, root: &Path) -> Result<Value> {
     let program = bin.join("ferrule");
-    let program = program.to_str().context("a path that is no text")?;
-    let root = root.to_str().context("a path that is no text")?;
-    // Its exit code is the report's: a node with a finding is no failure of the call.
+    let program = program.to_str().context("the path is not UTF-8")?;
+    let root = root.to_str().context("the path is not UTF-8")?;
+    // The exit code depends on the findings, so a failure is not an error here.
     let output =
         lab.output(&["node", "exec", node, "--", program, "doctor", "-o", "json", "--root", root])?;
     serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// What needs mending, as `check object`.
+/// Returns the findings that need a fix, as `check object`.
 fn to_mend(report: &Value) -> Result<Vec<String>> {
     let findings = report["findings"].as_array().context("no findings")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -33,7 +33,7 @@ fn a_ferrule_node_with_pods_on_two_enis_has_no_findings() -> Result<()> {
     let Some(bin) = programs("a_ferrule_node_with_pods_on_two_enis_has_no_findings") else {
         return Ok(());
     };
-    // The machine's own files are not the node's.
+    // The machine's files do not belong to the node.
     let root = tempfile::tempdir()?;
     let lab = Lab::up(&bin, "t-doctor", &["--imds-lag", "0s", "--attach-delay", "200ms"])?;
     lab.run(&["node", "add", "n"])?;
@@ -43,8 +43,8 @@ fn a_ferrule_node_with_pods_on_two_enis_has_no_findings() -> Result<()> {
     ensure!(enis.len() == 2, "pods on {enis:?}");
     let good = report(&lab, "n", &bin, root.path())?;
     ensure!(to_mend(&good)?.is_empty(), "{good:#}");
-    // Nothing but the kernel's options may stay untold: the machine may not tell them.
-    let unseen = good["unseen"].as_array().context("no list of what was not seen")?;
+    // Only the check of the kernel's options may be unable to run: the machine may not show them.
+    let unseen = good["unseen"].as_array().context("no list of checks that did not run")?;
     ensure!(unseen.iter().all(|unseen| unseen["check"] == "kernel-features"), "{good:#}");
 
     let eni = lab.on_node("n", &["ip", "-o", "route", "show", "default", "table", "2"])?;

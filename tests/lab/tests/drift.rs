@@ -1,4 +1,4 @@
-//! What somebody breaks on a node is repaired, and a check tells while it is not.
+//! Drift on a node. The daemon repairs it, and checks report it until then.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A node with pods on secondary ENIs, and the address of one of those pods.
+/// Creates pods on secondary ENIs and returns the address of one of them.
 fn node_with_pods(lab: &Lab) -> Result<String> {
     lab.run(&["pod", "add", "node1", "--count", "20"])?;
     lab.run(&["pod", "add", "node2", "--count", "3"])?;
-    // ENIs come side by side, and the pods' may be another than that of device 1.
+    // ENIs attach in parallel, and the pods may be on another one than device 1.
     wait_for("the table of device 1", PATIENCE, || {
         Ok(lab.on_node("node1", &["ip", "route", "show", "table", "2"])?.contains("default"))
     })?;
@@ -38,13 +38,13 @@ fn a_removed_rule_is_reported_while_the_daemon_is_stopped_and_repaired_after() -
     let said = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success(), "the check did not fail");
-    ensure!(said.contains("1536") && said.contains(&address), "it does not say why: {said}");
+    ensure!(said.contains("1536") && said.contains(&address), "no rule in the output: {said}");
     let output = lab.output(&["pod", "check"])?;
     ensure!(!output.status.success(), "CNI CHECK did not fail");
-    // Only the daemon knows the ENI's table: CHECK says that it could not ask.
+    // Only the daemon knows the ENI's table. CHECK reports that the daemon does not answer.
     let said = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    ensure!(said.contains("code 11"), "CHECK does not tell of the daemon: {said}");
+    ensure!(said.contains("code 11"), "CHECK does not report the daemon: {said}");
     lab.run(&["daemon", "signal", "node1", "CONT"])?;
     wait_for("the rule to be back", PATIENCE, || {
         let rules = lab.on_node("node1", &["ip", "rule", "show", "priority", "1536"])?;

@@ -1,5 +1,5 @@
-//! Pods reach destinations of the family that is not theirs, with the node's address, and nobody reaches
-//! pods that way: whole nodes, a strict router, a host outside of the VPC.
+//! Dual egress on whole nodes with a strict router and a host outside the VPC. Pods reach destinations of the other
+//! family with the node's address. Other pods cannot reach a pod by its second address.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -7,8 +7,7 @@ use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The lab's one host on the internet. It answers addresses of ENIs alone: the VPC drops what comes
-/// with another.
+/// The lab's one host on the internet. It answers the addresses of ENIs only. The VPC drops packets with other sources.
 const OUTSIDE: &str = "192.0.2.1";
 const OUTSIDE_V6: &str = "2001:db8:ffff::1";
 
@@ -21,16 +20,16 @@ const IPV6: &[&str] = &[
     "ENABLE_PREFIX_DELEGATION=true",
 ];
 
-/// One family of pods, and what they reach besides.
+/// A family of pods, with the other family that they reach.
 struct Side {
-    /// How the nodes are made.
+    /// Options for the nodes.
     env: &'static [&'static str],
     outside: &'static str,
-    /// Where the pods' second addresses are.
+    /// The start of the pods' second addresses.
     range: &'static str,
-    /// As `ip` calls the family of the second addresses.
+    /// The family of the second addresses as an option of `ip`.
     ip: &'static str,
-    /// As `nft` does.
+    /// The same family in `nft`.
     table: &'static str,
     off: &'static str,
 }
@@ -53,7 +52,7 @@ const TO_IPV6: Side = Side {
     off: "ENABLE_V6_EGRESS=false",
 };
 
-/// Asks for an echo over TCP, from within the pod.
+/// Returns true if the pod gets an echo over TCP.
 fn hears(lab: &Lab, pod: &str, host: &str, port: u16) -> bool {
     let script = format!(
         "exec 3<>/dev/tcp/{host}/{port} && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
@@ -63,27 +62,28 @@ fn hears(lab: &Lab, pod: &str, host: &str, port: u16) -> bool {
 
 fn names(lab: &Lab, node: &str) -> Result<Vec<String>> {
     let name = |pod: &serde_json::Value| Some(pod["name"].as_str()?.to_owned());
-    lab.pods(node)?.iter().map(|pod| name(pod).context("a pod without name")).collect()
+    lab.pods(node)?.iter().map(|pod| name(pod).context("a pod without a name")).collect()
 }
 
 impl Side {
     fn all_hear(&self, lab: &Lab, node: &str) -> Result<()> {
         for pod in names(lab, node)? {
-            let what = format!("{pod} hears from {}", self.outside);
+            let what = format!("an echo from {} to {pod}", self.outside);
             wait_for(&what, PATIENCE, || Ok(hears(lab, &pod, self.outside, 7)))?;
         }
         Ok(())
     }
 
-    /// The pod's second address.
+    /// Returns the pod's second address.
     fn second(&self, lab: &Lab, pod: &str) -> Result<String> {
         let shown = lab.run(&["exec", pod, "--", "ip", "-o", self.ip, "addr", "show", "eth0"])?;
         let mut words = shown.split_whitespace().filter(|word| word.starts_with(self.range));
-        let address = words.next().with_context(|| format!("{pod} has none: {shown}"))?;
+        let address =
+            words.next().with_context(|| format!("{pod} has no second address: {shown}"))?;
         Ok(address.split('/').next().unwrap_or(address).to_owned())
     }
 
-    /// The node's routes to such addresses.
+    /// Returns the node's routes to second addresses.
     fn routes(&self, lab: &Lab, node: &str) -> Result<Vec<String>> {
         let shown = lab.on_node(node, &["ip", self.ip, "route", "show"])?;
         let own = shown.lines().filter(|line| line.starts_with(self.range));
@@ -100,25 +100,25 @@ impl Side {
         let lab = Lab::up(&bin, lab, &[&["--nodes", "1", "--ipv6"], self.env].concat())?;
         lab.run(&["pod", "add", "node1", "--count", "3"])?;
         self.all_hear(&lab, "node1")?;
-        // Pods know each other by the addresses that they have everywhere.
+        // Pods reach each other by their VPC addresses.
         lab.run(&["check", "--tcp", "2"])?;
         lab.run(&["pod", "check"])?;
         let pods = names(&lab, "node1")?;
         let [first, second, ..] = &pods[..] else { anyhow::bail!("{pods:?}") };
         for pod in lab.pods("node1")? {
             let told = pod["addresses"].to_string();
-            ensure!(!told.contains(self.range), "the runtime was told of {told}");
+            ensure!(!told.contains(self.range), "the result has a second address: {told}");
         }
-        self.nobody_gets_in(&lab, first, second)?;
+        self.refuses_other_pods(&lab, first, second)?;
         self.is_repaired(&lab, first)?;
-        self.goes_with_the_pod(&lab)?;
-        self.goes_with_the_setting(&lab)?;
+        self.is_removed_with_the_pods(&lab)?;
+        self.is_removed_with_the_setting(&lab)?;
         lab.down()
     }
 
-    /// The node reaches a pod by its second address, another pod does not: the pod itself counts what
-    /// comes, since both are told that nobody listens.
-    fn nobody_gets_in(&self, lab: &Lab, from: &str, to: &str) -> Result<()> {
+    /// Checks that the node reaches a pod by its second address and another pod does not. The pod counts the packets,
+    /// because both clients get a reset: no process listens on the port.
+    fn refuses_other_pods(&self, lab: &Lab, from: &str, to: &str) -> Result<()> {
         let address = self.second(lab, to)?;
         ensure!(address != self.second(lab, from)?, "two pods have {address}");
         let count = format!(
@@ -140,20 +140,20 @@ impl Side {
         Ok(())
     }
 
-    /// What somebody breaks on the node comes back.
+    /// Checks that the daemon repairs drift on the node.
     fn is_repaired(&self, lab: &Lab, pod: &str) -> Result<()> {
         let before = self.routes(lab, "node1")?;
         let address = self.second(lab, pod)?;
         let route = before.iter().find(|route| route.split(' ').next() == Some(&address));
         let route = route.with_context(|| format!("no route to {address} in {before:?}"))?;
         let veth = route.split_whitespace().skip_while(|word| *word != "dev").nth(1);
-        let veth = veth.with_context(|| format!("a route without link: {route}"))?;
+        let veth = veth.with_context(|| format!("a route without a link: {route}"))?;
         let down_and_up = format!("ip link set {veth} down && ip link set {veth} up");
         let table = format!("nft delete table {} ferrule-egress", self.table);
         let delete = format!("ip {} route del {address} dev {veth}", self.ip);
         for harm in [delete, table, down_and_up] {
             lab.on_node("node1", &["sh", "-c", &harm])?;
-            wait_for(&format!("what `{harm}` broke"), PATIENCE, || {
+            wait_for(&format!("the repair after `{harm}`"), PATIENCE, || {
                 Ok(self.routes(lab, "node1")?.len() == before.len()
                     && self.has_table(lab, "node1")?
                     && hears(lab, pod, self.outside, 7))
@@ -163,17 +163,17 @@ impl Side {
         Ok(())
     }
 
-    fn goes_with_the_pod(&self, lab: &Lab) -> Result<()> {
+    fn is_removed_with_the_pods(&self, lab: &Lab) -> Result<()> {
         lab.run(&["pod", "delete", "--all"])?;
-        wait_for("nothing leads to pods that are gone", PATIENCE, || {
+        wait_for("the removal of routes and addresses of deleted pods", PATIENCE, || {
             let addresses = lab.on_node("node1", &["ip", "-o", self.ip, "addr"])?;
             Ok(self.routes(lab, "node1")?.is_empty() && !addresses.contains(self.range))
         })
     }
 
-    fn goes_with_the_setting(&self, lab: &Lab) -> Result<()> {
+    fn is_removed_with_the_setting(&self, lab: &Lab) -> Result<()> {
         lab.run(&["daemon", "start", "node1", "--env", self.off])?;
-        wait_for("the table goes", PATIENCE, || Ok(!self.has_table(lab, "node1")?))?;
+        wait_for("the removal of the table", PATIENCE, || Ok(!self.has_table(lab, "node1")?))?;
         lab.run(&["pod", "add", "node1", "--prefix", "without-", "--count", "1"])?;
         let pod = names(lab, "node1")?.pop().context("no pod")?;
         ensure!(!hears(lab, &pod, self.outside, 7), "{pod} reaches {}", self.outside);

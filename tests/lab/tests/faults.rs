@@ -1,5 +1,5 @@
-//! EC2 at its worst: the daemon stays up, no address is lost or given twice, metrics and health
-//! tell what is wrong, and it recovers when the fault is cleared.
+//! Faults of EC2 and IMDS. The daemon keeps running, loses no address and assigns none twice. Metrics and health show
+//! the fault, and the daemon recovers after it.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -8,37 +8,37 @@ use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The addresses of all pods; fails if two pods have the same.
+/// Returns the addresses of all pods. Fails if two pods have the same.
 fn addresses(lab: &Lab) -> Result<BTreeSet<String>> {
     let Value::Array(pods) = lab.json(&["pod", "list"])? else { anyhow::bail!("no list of pods") };
     let mut seen = BTreeSet::new();
     for pod in &pods {
-        let address = pod["address"].as_str().context("a pod without address")?;
+        let address = pod["address"].as_str().context("a pod without an address")?;
         ensure!(seen.insert(address.to_owned()), "{address} is held twice: {pods:#?}");
     }
     Ok(seen)
 }
 
-/// The daemon that was there is still the same process.
+/// Fails if the daemon was restarted.
 fn never_restarted(lab: &Lab) -> Result<()> {
     let daemon = lab.node("node1")?["daemon"].clone();
     ensure!(daemon["restarts"] == 0 && daemon["state"] == "running", "the daemon: {daemon}");
     Ok(())
 }
 
-/// What EC2 says that the node's ENIs hold beside their primary addresses.
+/// Returns the number of secondary addresses of the node's ENIs in EC2.
 fn held_in_ec2(lab: &Lab) -> Result<usize> {
     let node = lab.node("node1")?;
     let enis = node["enis"].as_array().context("a node without ENIs")?;
     Ok(enis.iter().filter_map(|eni| eni["secondary"].as_array()).map(Vec::len).sum())
 }
 
-/// The daemon's book and EC2 agree: nothing was lost on the way.
+/// Waits until the address book has the same number of addresses as EC2.
 fn book_agrees_with_ec2(lab: &Lab) -> Result<()> {
-    wait_for("the book to agree with EC2", PATIENCE, || {
+    wait_for("the address book to agree with EC2", PATIENCE, || {
         let book = lab.metric("node1", "awscni_total_ip_addresses", &[])?.unwrap_or(-1.0);
         let ec2 = held_in_ec2(lab)?;
-        ensure!(book == f64::from(u32::try_from(ec2)?), "the book has {book}, EC2 {ec2}");
+        ensure!(book == f64::from(u32::try_from(ec2)?), "the address book has {book}, EC2 {ec2}");
         Ok(true)
     })
 }
@@ -82,7 +82,7 @@ fn lost_replies_lose_no_address() -> Result<()> {
     lab.run(&["pod", "add", "node1", "--count", "30"])?;
     ensure!(addresses(&lab)?.len() == 30, "not every pod has an address");
     recovers(&lab)?;
-    // A creation whose reply was lost must not leave an ENI that nobody attaches.
+    // A creation with a lost reply must not leave an unattached ENI.
     wait_for("every address in use to be the node's", PATIENCE, || {
         let node = lab.node("node1")?;
         let enis = node["enis"].as_array().context("a node without ENIs")?.len();
@@ -102,9 +102,9 @@ fn a_lagging_imds_drops_no_address() -> Result<()> {
     lab.run(&["pod", "add", "node1", "--count", "40"])?;
     let before = addresses(&lab)?;
     lab.run(&["check", "--tcp", "2"])?;
-    // A daemon that starts now sees through IMDS a node without most of its addresses.
+    // A daemon that starts now gets an answer of IMDS without most of the addresses.
     lab.run(&["daemon", "kill", "node1"])?;
-    wait_for("the new daemon to hold all pods", PATIENCE, || {
+    wait_for("the new daemon to have all pods", PATIENCE, || {
         Ok(lab.metric("node1", "awscni_assigned_ip_addresses", &[])? == Some(40.0))
     })?;
     lab.run(&["pod", "check"])?;
@@ -120,7 +120,7 @@ fn a_full_subnet_is_reported_and_the_daemon_keeps_running() -> Result<()> {
     let Some(bin) = programs("a_full_subnet_is_reported_and_the_daemon_keeps_running") else {
         return Ok(());
     };
-    // A /28 has eleven addresses: the node's own, and some ten for pods.
+    // A /28 has eleven usable addresses: one of the node and ten for pods.
     let args = ["--nodes", "1", "--subnet", "10.0.0.0/28", "--subnet", "10.0.1.0/28"];
     let lab = Lab::up(&bin, "t-subnet", &[&args[..], &["--env", "FERRULE_ADD_WAIT=5"]].concat())?;
     let all = lab.output(&["pod", "add", "node1", "--count", "14"])?;
@@ -130,10 +130,10 @@ fn a_full_subnet_is_reported_and_the_daemon_keeps_running() -> Result<()> {
     ensure!(said.contains("subnet-"), "the error does not name the subnet: {said}");
     let served = addresses(&lab)?.len();
     ensure!((8..=10).contains(&served), "{served} pods served");
-    ensure!(health(&lab, "live")?, "a full subnet must not get the daemon restarted");
-    ensure!(!health(&lab, "ready")?, "a pool that cannot serve is not ready");
+    ensure!(health(&lab, "live")?, "the daemon is not live in a full subnet");
+    ensure!(!health(&lab, "ready")?, "the daemon is ready in a full subnet");
     lab.run(&["check", "--tcp", "2"])?;
-    // Room again: pods that go give their addresses to pods that come.
+    // New pods get the addresses of deleted pods.
     lab.run(&["pod", "delete", "--all"])?;
     wait_for("the pool to be ready", PATIENCE, || health(&lab, "ready"))?;
     wait_for("new pods to be served", PATIENCE, || {
@@ -151,14 +151,14 @@ fn an_attach_that_never_completes_does_not_block_the_node() -> Result<()> {
     let lab = Lab::up(&bin, "t-attach", &["--nodes", "1", "--env", "WARM_IP_TARGET=2"])?;
     lab.run(&["pod", "add", "node1", "--count", "4"])?;
     lab.run(&["fault", "set", "attach-never"])?;
-    // The primary ENI's own addresses go on being served while the second ENI hangs.
+    // The daemon serves addresses of the primary ENI while the second one attaches.
     lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "8"])?;
     addresses(&lab)?;
     ensure!(health(&lab, "live")?, "the daemon is not live");
     let explain = || lab.get("node1", 61679, "/v1/ferrule/explain");
     let many =
         lab.command(&["pod", "add", "node1", "--prefix", "stuck-", "--count", "6"]).spawn()?;
-    wait_for("the daemon to say that an ENI's link does not come", PATIENCE, || {
+    wait_for("the daemon to report the missing link of an ENI", PATIENCE, || {
         let explained: Value = serde_json::from_str(&explain()?)?;
         let waits = |note: &Value| note.as_str().is_some_and(|it| it.contains("waiting for link"));
         let notes = explained["hostNetworking"]["notes"].as_array().context("no notes")?;
@@ -185,7 +185,7 @@ fn an_eni_detached_behind_the_daemons_back_is_reported_and_replaced() -> Result<
     lab.run(&["fault", "set", "detach", eni])?;
     lab.run(&["pod", "add", "node1", "--prefix", "new-", "--count", "10"])?;
     addresses(&lab)?;
-    // The pods of that ENI are cut off; they are told of, not dropped.
+    // The pods of that ENI lose their network. The daemon reports them and keeps their assignments.
     let assigned = lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
     ensure!(assigned == Some(30.0), "{assigned:?} assigned");
     never_restarted(&lab)?;

@@ -1,5 +1,5 @@
-//! What is somebody else's: ENIs that are marked so, adapters, and nodes on which others do the
-//! provisioning. The daemon uses what it may and changes nothing.
+//! ENIs of other owners: tagged ENIs, EFA devices, and nodes without provisioning. The daemon uses the addresses that
+//! it may use and changes nothing.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -7,25 +7,25 @@ use std::{collections::BTreeSet, time::Duration};
 use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What somebody attaches is seen at once.
+/// IMDS shows attached ENIs at once.
 const PROMPT: [&str; 4] = ["--imds-lag", "0s", "--attach-delay", "200ms"];
 
-/// The ENIs of the VPC by id, with all that EC2 knows of them.
+/// Returns an ENI with all its attributes in EC2.
 fn eni(lab: &Lab, id: &str) -> Result<Value> {
     let enis = lab.json(&["eni", "list"])?;
     let mut enis = enis.as_array().context("no list of ENIs")?.iter();
     enis.find(|eni| eni["id"] == id).cloned().with_context(|| format!("{id} is gone"))
 }
 
-/// The ENIs that the node's pods have addresses of.
+/// Returns the IDs of the ENIs that have addresses of the node's pods.
 fn enis_of_pods(lab: &Lab, node: &str) -> Result<BTreeSet<String>> {
     let pods = lab.pods(node)?;
     pods.iter()
-        .map(|pod| Ok(pod["eni"].as_str().context("a pod without ENI")?.to_owned()))
+        .map(|pod| Ok(pod["eni"].as_str().context("a pod without an ENI")?.to_owned()))
         .collect()
 }
 
-/// Actions that change something in EC2.
+/// Actions that change EC2 resources.
 const CHANGES: [&str; 8] = [
     "CreateNetworkInterface",
     "AttachNetworkInterface",
@@ -63,7 +63,7 @@ fn enis_that_are_marked_or_not_tagged_as_ours_are_left_alone() -> Result<()> {
         let before = [eni(&lab, &left)?, eni(&lab, &untagged)?];
         lab.run(&["daemon", "start", node])?;
         wait_for("the pool to be ready", PATIENCE, || lab.is(node, "ready"))?;
-        // More than the ENIs that may be used hold: one place is left, and is filled.
+        // More pods than the usable ENIs have addresses, so the daemon attaches one ENI in the last free device.
         lab.run(&["pod", "add", node, "--count", "28"])?;
         let enis = enis_of_pods(&lab, node)?;
         ensure!(!enis.contains(&left), "{node}: pods have addresses of {left}");
@@ -74,7 +74,7 @@ fn enis_that_are_marked_or_not_tagged_as_ours_are_left_alone() -> Result<()> {
             node == "all" || eni(&lab, &untagged)? == before[1],
             "{node}: {untagged} was changed"
         );
-        // They have a place all the same: the type allows four.
+        // The unused ENIs still count: the type allows four.
         ensure!(lab.enis(node)?.len() == 4, "{node}: {:?}", lab.enis(node)?);
     }
     lab.run(&["check", "--tcp", "2"])?;
@@ -97,7 +97,7 @@ fn an_efa_serves_pods_an_efa_only_uses_a_device_and_both_stay_attached() -> Resu
         found.map(str::to_owned).with_context(|| format!("no {kind}"))
     };
     let (efa, efa_only) = (of_kind("efa")?, of_kind("efa-only")?);
-    // p5 holds 49 on each ENI; its card 0 has two places, both taken.
+    // A p5 has 49 addresses for each ENI. Its card 0 has two devices, and both are in use.
     lab.run(&["pod", "add", "node1", "--count", "60", "--parallel", "60"])?;
     let used = enis_of_pods(&lab, "node1")?;
     ensure!(used.contains(&efa), "no pod has an address of the EFA: {used:?}");
@@ -105,7 +105,7 @@ fn an_efa_serves_pods_an_efa_only_uses_a_device_and_both_stay_attached() -> Resu
     lab.run(&["check", "--tcp", "2"])?;
     lab.run(&["pod", "delete", "--all"])?;
     for id in [&efa, &efa_only] {
-        ensure!(eni(&lab, id)?["status"] == "in-use", "{id} was taken out");
+        ensure!(eni(&lab, id)?["status"] == "in-use", "{id} was detached");
     }
     ensure!(eni(&lab, &efa_only)?["addresses"].as_array().is_some_and(Vec::is_empty), "addresses");
     lab.down()

@@ -1,10 +1,10 @@
-//! The plugin as a kubelet really calls it: DELs late, repeated and without much to go by.
+//! Late and repeated DELs without namespace and prevResult, as a kubelet causes them.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests_lab::{Lab, programs};
 
-/// A sandbox that the test drives by itself, as a runtime would.
+/// A sandbox for which the test calls the plugin, as a runtime would.
 struct Sandbox<'a> {
     lab: &'a Lab,
     pod: &'a str,
@@ -20,7 +20,7 @@ impl<'a> Sandbox<'a> {
         Ok(Self { lab, pod, id: format!("{number:064x}"), netns })
     }
 
-    /// Calls the plugin with the node's own conflist; what it printed.
+    /// Calls the plugin and returns its standard output.
     fn call(&self, verb: &str, netns: &str, prev_result: &Value) -> Result<String> {
         let netconf = json!({
             "cniVersion": "1.0.0", "name": "aws-cni", "type": "ferrule-cni", "mtu": "9001",
@@ -44,7 +44,7 @@ impl<'a> Sandbox<'a> {
         Ok(said)
     }
 
-    /// The address, and the result that the runtime keeps for the DEL.
+    /// Returns the address, and the result that the runtime keeps for the DEL.
     fn add(&self) -> Result<(String, Value)> {
         let result: Value = serde_json::from_str(&self.call("ADD", &self.netns, &Value::Null)?)?;
         let address = result["ips"][0]["address"].as_str().context("a result without address")?;
@@ -52,7 +52,7 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// The rules and the route of an address, and the pod's own check of its gateway.
+/// Fails if the rules or the route of an address are missing, or if the pod cannot reach its node.
 fn is_whole(lab: &Lab, address: &str, netns: &str) -> Result<()> {
     let rules = lab.on_node("node1", &["ip", "rule"])?;
     ensure!(rules.contains(&format!("to {address} ")), "no rule to {address}:\n{rules}");
@@ -70,7 +70,7 @@ fn old_dels_spare_the_new_pod(test: &str, name: &str, daemon_up: bool) -> Result
     let (gone, result) = old.add()?;
     let new = Sandbox::new(&lab, "web-0", 2)?;
     let (address, _) = new.add()?;
-    ensure!(gone != address, "{address} was given twice");
+    ensure!(gone != address, "{address} was assigned twice");
     if !daemon_up {
         lab.run(&["daemon", "stop", "node1"])?;
     }
@@ -83,7 +83,7 @@ fn old_dels_spare_the_new_pod(test: &str, name: &str, daemon_up: bool) -> Result
     ensure!(!rules.contains(&format!(" {gone} ")), "rules of {gone} are left:\n{rules}");
     if !daemon_up {
         lab.run(&["daemon", "start", "node1"])?;
-        // The next ADD is answered by a daemon that has read the tombstones.
+        // The daemon has read the tombstones when it answers the next ADD.
         let other = Sandbox::new(&lab, "web-1", 3)?;
         let (third, _) = other.add()?;
         ensure!(third != gone && third != address, "{third} was not free");
@@ -92,8 +92,8 @@ fn old_dels_spare_the_new_pod(test: &str, name: &str, daemon_up: bool) -> Result
     let held = lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
     ensure!(held == Some(if daemon_up { 1.0 } else { 2.0 }), "{held:?} assigned");
     let logs = lab.run(&["logs", "node1", "--lines", "10000"])?;
-    ensure!(logs.contains("web-0"), "the logs say nothing of the pod");
-    ensure!(!logs.contains("canary-4711"), "a log carries what it was given in confidence");
+    ensure!(logs.contains("web-0"), "the logs do not name the pod");
+    ensure!(!logs.contains("canary-4711"), "a log contains a secret of the netconf");
     lab.down()
 }
 

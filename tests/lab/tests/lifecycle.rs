@@ -1,4 +1,4 @@
-//! What a node lives through: reboot, stop and start, termination; and what a lab lives through.
+//! Reboot, stop, start and termination of a node; two labs side by side; cleanup after a killed lab.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -15,10 +15,10 @@ fn assigned(lab: &Lab, node: &str) -> Result<f64> {
     lab.metric(node, "awscni_assigned_ip_addresses", &[])?.context("no gauge of assigned addresses")
 }
 
-/// Old DELs succeed, nothing is assigned from before, new ADDs are served.
+/// Checks that old DELs succeed, that old assignments are gone and that new ADDs are served.
 fn is_fresh(lab: &Lab, node: &str) -> Result<()> {
-    wait_for("a daemon that holds nothing", PATIENCE, || Ok(assigned(lab, node)? == 0.0))?;
-    lab.run(&["pod", "delete", "--node", node]).context("the DELs of the pods of before")?;
+    wait_for("a daemon without assignments", PATIENCE, || Ok(assigned(lab, node)? == 0.0))?;
+    lab.run(&["pod", "delete", "--node", node]).context("the DELs of the earlier pods")?;
     lab.run(&["pod", "add", node, "--prefix", "after-", "--count", "6"])?;
     lab.run(&["pod", "check"])?;
     ensure!(assigned(lab, node)? == 6.0, "{} assigned", assigned(lab, node)?);
@@ -34,9 +34,9 @@ fn a_rebooted_node_starts_without_assignments() -> Result<()> {
     ensure!(before.len() == 8, "{before:?}");
     lab.run(&["node", "reboot", "node1"])?;
     is_fresh(&lab, "node1")?;
-    // What a pod held before the reboot rests: other nodes may still talk to it.
+    // Addresses from before the reboot cool, because other nodes may still send to them.
     for address in addresses(&lab, "node1")? {
-        ensure!(!before.contains(&address), "{address} was handed out again at once");
+        ensure!(!before.contains(&address), "{address} was assigned again without a cooldown");
     }
     lab.down()
 }

@@ -1,5 +1,5 @@
-//! Each mode of addresses on whole nodes: the production daemon and plugin, a simulated EC2, a strict
-//! router. What the pods send arrives, so every rule and route is right.
+//! Each mode of addresses on whole nodes, with the production daemon and plugin, a simulated EC2 and a strict router.
+//! Traffic between pods shows that every rule and route is right.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// All addresses of the node's pods; fails if two are the same.
+/// Returns all addresses of the node's pods. Fails if two are the same.
 fn addresses(lab: &Lab, node: &str) -> Result<BTreeSet<IpAddr>> {
     let mut seen = BTreeSet::new();
     for pod in lab.pods(node)? {
@@ -26,13 +26,13 @@ fn enis(lab: &Lab, node: &str) -> Result<Vec<Value>> {
     Ok(node["enis"].as_array().context("a node without ENIs")?.clone())
 }
 
-/// How many blocks of this kind EC2 says that the node's ENIs have.
+/// Returns the number of blocks of this kind on the node's ENIs in EC2.
 fn blocks(lab: &Lab, node: &str, kind: &str) -> Result<usize> {
     let enis = enis(lab, node)?;
     Ok(enis.iter().filter_map(|eni| eni[kind].as_array()).map(Vec::len).sum())
 }
 
-/// How many calls of EC2 have the node's daemon made of this action.
+/// Returns the number of calls of an EC2 action by the node's daemon.
 fn calls(lab: &Lab, node: &str, action: &str) -> Result<f64> {
     let label = format!("action=\"{action}\"");
     Ok(lab.metric(node, "ferrule_ec2_calls_total", &[&label])?.unwrap_or(0.0))
@@ -47,11 +47,11 @@ fn a_burst_of_110_pods_on_an_empty_node_is_served_with_single_addresses() -> Res
     let lab = Lab::up(&bin, "t-burst", &["--nodes", "1", "--type", "m5.4xlarge"])?;
     lab.run(BURST)?;
     ensure!(addresses(&lab, "node1")?.len() == 110, "not every pod has an address");
-    // Thirty addresses an ENI: a call for each ENI, not for each pod.
+    // Each ENI has thirty addresses: one call for each ENI, not for each pod.
     let creates = calls(&lab, "node1", "CreateNetworkInterface")?;
-    ensure!(creates <= 5.0, "{creates} ENIs were asked for");
+    ensure!(creates <= 5.0, "{creates} calls of CreateNetworkInterface");
     let assigns = calls(&lab, "node1", "AssignPrivateIpAddresses")?;
-    ensure!(assigns <= 5.0, "addresses were asked for {assigns} times");
+    ensure!(assigns <= 5.0, "{assigns} calls of AssignPrivateIpAddresses");
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
 }
@@ -67,11 +67,11 @@ fn a_burst_of_110_pods_on_an_empty_node_is_served_with_prefixes() -> Result<()> 
     )?;
     lab.run(BURST)?;
     ensure!(addresses(&lab, "node1")?.len() == 110, "not every pod has an address");
-    // Seven prefixes hold 110 pods; one more is to be free, all on the ENI that is there.
+    // Seven prefixes suffice for 110 pods, and one more is kept free. All are on the primary ENI.
     let prefixes = blocks(&lab, "node1", "prefixes")?;
     ensure!((7..=9).contains(&prefixes), "{prefixes} prefixes");
     ensure!(enis(&lab, "node1")?.len() == 1, "prefixes on several ENIs");
-    ensure!(calls(&lab, "node1", "AssignPrivateIpAddresses")? <= 4.0, "one call a prefix");
+    ensure!(calls(&lab, "node1", "AssignPrivateIpAddresses")? <= 4.0, "one call for each prefix");
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
 }
@@ -82,13 +82,13 @@ fn a_fragmented_subnet_gives_single_addresses_and_prefixes_again_later() -> Resu
     let Some(bin) = programs(name) else { return Ok(()) };
     let lab = Lab::up(&bin, "t-frag", &["--nodes", "1", "--env", "ENABLE_PREFIX_DELEGATION=true"])?;
     lab.run(&["pod", "add", "node1", "--count", "10"])?;
-    ensure!(blocks(&lab, "node1", "secondary")? == 0, "single addresses where prefixes are");
+    ensure!(blocks(&lab, "node1", "secondary")? == 0, "single addresses beside prefixes");
     lab.run(&["subnet", "fragment", "a"])?;
     lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "30"])?;
     ensure!(addresses(&lab, "node1")?.len() == 40, "not every pod has an address");
-    ensure!(blocks(&lab, "node1", "secondary")? > 0, "no single address was taken");
+    ensure!(blocks(&lab, "node1", "secondary")? > 0, "no single address was assigned");
     lab.run(&["check", "--tcp", "2"])?;
-    // By itself it tries again after minutes; a new process knows nothing of the fragments.
+    // A daemon retries prefixes after some minutes. A restarted daemon retries at once.
     lab.run(&["subnet", "free", "a"])?;
     lab.run(&["daemon", "kill", "node1"])?;
     let before = blocks(&lab, "node1", "prefixes")?;
@@ -108,7 +108,7 @@ fn switching_to_prefixes_and_back_keeps_every_pod() -> Result<()> {
     let before = addresses(&lab, "node1")?;
     lab.run(&["daemon", "start", "node1", "--env", "ENABLE_PREFIX_DELEGATION=true"])?;
     wait_for("prefixes", PATIENCE, || Ok(blocks(&lab, "node1", "prefixes")? > 0))?;
-    wait_for("free single addresses to go back", PATIENCE, || {
+    wait_for("the return of free single addresses", PATIENCE, || {
         Ok(blocks(&lab, "node1", "secondary")? == 8)
     })?;
     lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "4"])?;
@@ -116,7 +116,9 @@ fn switching_to_prefixes_and_back_keeps_every_pod() -> Result<()> {
     lab.run(&["check", "--tcp", "2"])?;
     ensure!(addresses(&lab, "node1")?.is_superset(&before), "a pod lost its address");
     lab.run(&["daemon", "start", "node1", "--env", "ENABLE_PREFIX_DELEGATION=false"])?;
-    wait_for("free prefixes to go back", PATIENCE, || Ok(blocks(&lab, "node1", "prefixes")? == 1))?;
+    wait_for("the return of free prefixes", PATIENCE, || {
+        Ok(blocks(&lab, "node1", "prefixes")? == 1)
+    })?;
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
@@ -159,13 +161,13 @@ fn a_pod_of_several_cards_has_an_interface_on_each() -> Result<()> {
         let wide = format!("wide-{node}");
         let pod = ["pod", "add", node, "--pod", &wide, "--annotation", annotation];
         lab.run(&pod)?;
-        ensure!(addresses(&lab, node)?.len() == 4, "{node}: not one address a card");
+        ensure!(addresses(&lab, node)?.len() == 4, "{node}: not one address for each card");
         lab.run(&["pod", "add", node, "--count", "2"])?;
-        ensure!(addresses(&lab, node)?.len() == 6, "{node}: a plain pod took several");
+        ensure!(addresses(&lab, node)?.len() == 6, "{node}: a plain pod has several addresses");
     }
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
     lab.run(&["pod", "delete", "wide-node1"])?;
-    ensure!(addresses(&lab, "node1")?.len() == 2, "addresses stayed");
+    ensure!(addresses(&lab, "node1")?.len() == 2, "addresses of the deleted pod are left");
     lab.down()
 }

@@ -1,4 +1,4 @@
-//! Compact rules: switched to and from under traffic, and repaired.
+//! Compact rules: switches of the layout under traffic, repair and removal.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sched::{CloneFlags, setns};
@@ -19,15 +19,15 @@ use std::{
 use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A packet that has not come back by then was lost.
+/// A packet without an echo after this time is lost.
 const LOST: Duration = Duration::from_secs(5);
-/// Between one packet of a stream and the next.
+/// The interval between packets of a stream.
 const PACE: Duration = Duration::from_millis(1);
-/// As many addresses as the pods have and a few, so that no pool grows or shrinks meanwhile.
+/// A few more addresses than pods, so that no pool grows or shrinks during the test.
 const POOL: [&str; 4] = ["--env", "MINIMUM_IP_TARGET=24", "--env", "WARM_IP_TARGET=1"];
 
-/// A node with single addresses and compact rules, and one with prefixes and rules per pod. Either has
-/// pods on several ENIs: the second has one prefix on each of two.
+/// Starts a node with single addresses and compact rules, and a node with prefixes and rules for each pod. Both have
+/// pods on several ENIs; the second has one prefix on each of two ENIs.
 fn two_nodes(bin: &Path, name: &str) -> Result<Lab> {
     let lab = Lab::up(bin, name, &["--nodes", "0"])?;
     let add = |node: &str, kind: &str, env: &[&str]| {
@@ -44,7 +44,7 @@ fn two_nodes(bin: &Path, name: &str) -> Result<Lab> {
     Ok(lab)
 }
 
-/// Restarts the node's daemon with the other setting, and waits until nothing of before is left.
+/// Restarts the node's daemon with a layout, and waits until no rule of the other layout is left.
 fn switch(lab: &Lab, node: &str, layout: &str) -> Result<()> {
     lab.run(&["daemon", "start", node, "--env", &format!("FERRULE_RULES={layout}")])?;
     settled(lab, node, layout)
@@ -63,19 +63,19 @@ fn settled(lab: &Lab, node: &str, layout: &str) -> Result<()> {
         let own = dump.iter().filter(is_of_pod).count();
         let shared = dump.iter().filter(|line| is_shared(line)).count();
         let (most, least) = if layout == "compact" { (own, shared) } else { (shared, own) };
-        ensure!(most == 0 && least > 0, "{own} rules of pods, {shared} objects shared: {dump:#?}");
+        ensure!(most == 0 && least > 0, "{own} rules of pods, {shared} shared objects: {dump:#?}");
         Ok(true)
     })
 }
 
-/// What only compact rules have.
+/// Returns true if the line belongs to compact rules only.
 fn is_shared(line: &str) -> bool {
     line.contains("17989")
         || line.contains("fwmark 0x") && line.contains("/0x3f00")
         || line.contains("mark-0x")
 }
 
-/// Rules, routes, and netfilter's table of marks.
+/// Returns the node's rules, routes and nftables table of marks, sorted.
 fn dump(lab: &Lab, node: &str) -> Result<Vec<String>> {
     let script = "ip rule; ip route show table all; nft list table ip ferrule-sources 2>&1 || true";
     let text = lab.on_node(node, &["sh", "-c", script])?;
@@ -89,9 +89,9 @@ fn addresses(lab: &Lab, node: &str) -> Result<Vec<Ipv4Addr>> {
     pods.iter().map(|pod| Ok(pod["address"].as_str().context("an address")?.parse()?)).collect()
 }
 
-/// The namespaces of the node's pods, with their addresses: those of secondary ENIs first.
+/// Returns the addresses and namespaces of the node's pods, those on secondary ENIs first.
 fn namespaces(lab: &Lab, node: &str) -> Result<Vec<(Ipv4Addr, File)>> {
-    // One that sees the node's mounts, until the files are open.
+    // A process in the node's mount namespace, until the files are open.
     let wait = ["node", "exec", node, "--", "sh", "-c", "echo $$; read -r _"];
     let mut waiting = lab.command(&wait).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut pid = String::new();
@@ -100,7 +100,7 @@ fn namespaces(lab: &Lab, node: &str) -> Result<Vec<(Ipv4Addr, File)>> {
     let mut pods = lab.pods(node)?;
     pods.sort_by_key(|pod| std::cmp::Reverse(pod["device"].as_u64()));
     let one = |pod: serde_json::Value| {
-        let path = pod["netns"].as_str().context("a pod without namespace")?;
+        let path = pod["netns"].as_str().context("a pod without a namespace")?;
         let name = path.trim_start_matches("/run/netns/");
         let path = Path::new("/proc").join(pid).join("root").join("run/netns").join(name);
         let file = File::open(&path).with_context(|| path.display().to_string())?;
@@ -112,14 +112,14 @@ fn namespaces(lab: &Lab, node: &str) -> Result<Vec<(Ipv4Addr, File)>> {
     opened
 }
 
-/// Streams between pods that go on until they are asked what became of them.
+/// Streams of packets between pods. They continue until [`Streams::end`].
 struct Streams {
     stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<Result<u64>>>,
 }
 
 impl Streams {
-    /// Each pod of one node to one of the other, and back again, by UDP and by TCP.
+    /// Starts UDP and TCP streams between four pairs of pods of both nodes, in both directions.
     fn start(lab: &Lab) -> Result<Self> {
         let (here, there) = (namespaces(lab, "singles")?, namespaces(lab, "prefixes")?);
         let mut streams = Self { stop: Arc::default(), senders: Vec::new() };
@@ -146,7 +146,10 @@ impl Streams {
         Ok(())
     }
 
-    /// How many packets went and came back. One that did not is an error.
+    /// Stops the streams and returns the number of packets with an echo.
+    ///
+    /// # Errors
+    /// If a packet was lost.
     fn end(self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let counts = self.senders.into_iter().map(|sender| sender.join().expect("no panic"));
@@ -154,19 +157,19 @@ impl Streams {
     }
 }
 
-/// Runs it on a thread of that network namespace.
+/// Runs `work` on a thread in the network namespace.
 fn inside<T: Send + 'static>(
     namespace: &File,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<JoinHandle<Result<T>>> {
     let namespace = namespace.try_clone()?;
     Ok(thread::spawn(move || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).context("enter a pod's namespace")?;
+        setns(namespace, CloneFlags::CLONE_NEWNET).context("cannot enter a pod's namespace")?;
         work()
     }))
 }
 
-/// One numbered packet at a time: each must come back before the next one goes.
+/// Sends numbered packets. Each must return before the next one is sent.
 fn send_datagrams(from: SocketAddrV4, to: SocketAddrV4, stop: &AtomicBool) -> Result<u64> {
     let socket = UdpSocket::bind(from)?;
     socket.set_read_timeout(Some(LOST))?;
@@ -175,8 +178,8 @@ fn send_datagrams(from: SocketAddrV4, to: SocketAddrV4, stop: &AtomicBool) -> Re
         number += 1;
         socket.send_to(&number.to_be_bytes(), to)?;
         let mut back = [0; 8];
-        socket.recv(&mut back).with_context(|| format!("packet {number} to {to} was lost"))?;
-        ensure!(u64::from_be_bytes(back) == number, "packet {number} to {to} came twice");
+        socket.recv(&mut back).with_context(|| format!("packet {number} to {to} is lost"))?;
+        ensure!(u64::from_be_bytes(back) == number, "packet {number} to {to} returned twice");
         thread::sleep(PACE);
     }
     Ok(number)
@@ -195,7 +198,7 @@ fn echo_datagrams(socket: &UdpSocket, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// One connection for all of it.
+/// Sends numbers over one connection. Each must return before the next one is sent.
 fn send_bytes(to: SocketAddrV4, stop: &AtomicBool) -> Result<u64> {
     let mut connection = TcpStream::connect(to)?;
     connection.set_nodelay(true)?;
@@ -206,7 +209,10 @@ fn send_bytes(to: SocketAddrV4, stop: &AtomicBool) -> Result<u64> {
         connection.write_all(&number.to_be_bytes())?;
         let mut back = [0; 8];
         connection.read_exact(&mut back).with_context(|| format!("the connection to {to}"))?;
-        ensure!(u64::from_be_bytes(back) == number, "the connection to {to} is out of step");
+        ensure!(
+            u64::from_be_bytes(back) == number,
+            "the connection to {to} returned another number"
+        );
         thread::sleep(PACE);
     }
     Ok(number)
@@ -238,7 +244,7 @@ fn rules_change_their_layout_under_traffic_and_back_without_losing_a_packet() ->
             let dump = dump(&lab, node)?;
             let rules: Vec<&String> = dump.iter().filter(|line| line.contains(":\t")).collect();
             let twins = rules.windows(2).find(|pair| pair[0] == pair[1]);
-            ensure!(twins.is_none(), "a rule is there twice: {twins:?}");
+            ensure!(twins.is_none(), "twin rules: {twins:?}");
         }
         switch(&lab, "singles", "compact")?;
         switch(&lab, "prefixes", "per-pod")?;
@@ -247,7 +253,7 @@ fn rules_change_their_layout_under_traffic_and_back_without_losing_a_packet() ->
     ensure!(count > 1000, "only {count} packets were sent");
     for (node, before) in ["singles", "prefixes"].into_iter().zip(fresh) {
         let now = dump(&lab, node)?;
-        ensure!(now == before, "{node} is not as a fresh one: {now:#?}\n{before:#?}");
+        ensure!(now == before, "{node} is not in its first state: {now:#?}\n{before:#?}");
     }
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
@@ -316,7 +322,7 @@ fn a_node_port_leads_to_pods_of_every_eni_and_back() -> Result<()> {
                  nft add rule ip ports in ip daddr {own} tcp dport {port} dnat to {pod}"
             );
             lab.on_node(node, &["sh", "-c", &script])?;
-            // What comes back by another ENI than the node's own has a wrong sender and is dropped.
+            // The VPC drops a reply through another ENI than the primary one, because its source is wrong.
             let script = format!(
                 "exec 3<>/dev/tcp/{own}/{port}; echo a-line- >&3; read -t 5 heard <&3; \
                  [ \"$heard\" = a-line- ]"

@@ -1,5 +1,4 @@
-//! Prometheus itself beside a node: it reads the daemon, the dashboard's queries have data, and an alert fires for
-//! its cause.
+//! A real Prometheus scrapes a node. The dashboard's queries have data, and an alert fires for its cause.
 
 use anyhow::{Context as _, Result, ensure};
 use config_iam::{Mode, grants};
@@ -18,7 +17,7 @@ use tests_support::promtool;
 const PATIENCE: Duration = Duration::from_secs(90);
 const PORT: u16 = 19090;
 
-/// A Prometheus in the node's namespaces, which reads its daemon each second.
+/// A Prometheus in the node's namespaces. It scrapes the daemon each second.
 struct Prometheus<'a> {
     lab: &'a Lab,
     child: Child,
@@ -44,10 +43,10 @@ impl<'a> Prometheus<'a> {
             .arg(format!("--web.listen-address=127.0.0.1:{PORT}"))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        Ok(Self { lab, child: command.spawn().context("start Prometheus")? })
+        Ok(Self { lab, child: command.spawn().context("cannot start Prometheus")? })
     }
 
-    /// How many series a query has.
+    /// Returns the number of series of a query.
     fn count(&self, query: &str) -> Result<u64> {
         let query: String =
             format!("count({query})").bytes().map(|at| format!("%{at:02X}")).collect();
@@ -70,7 +69,7 @@ impl Drop for Prometheus<'_> {
     }
 }
 
-/// Of the daemon, with what Grafana puts in the place of variables.
+/// Returns the dashboard's queries of the daemon's metrics, with values for Grafana's variables.
 fn daemon_queries() -> Result<Vec<String>> {
     let all = queries(&document(DASHBOARD)?).into_iter();
     let elsewhere = ["ferrule_agent_", "ferrule_controller_", "label_values("];
@@ -86,7 +85,7 @@ fn daemon_queries() -> Result<Vec<String>> {
         .collect())
 }
 
-/// The daemon calls what the policy of its mode allows, and nothing else.
+/// Fails if the daemon called an EC2 action that the IAM policy of its mode does not allow.
 fn only_granted_calls(page: &str) -> Result<()> {
     let counts = page.lines().filter_map(|line| {
         let (action, count) =
@@ -99,7 +98,7 @@ fn only_granted_calls(page: &str) -> Result<()> {
             grants().iter().any(|it| it.action == *action && it.modes.contains(&Mode::Ipv4));
         ensure!(granted, "no policy for IPv4 allows ec2:{action}");
     }
-    ensure!(called.contains("DescribeInstanceTypes"), "simulated nodes do not call it: {called:?}");
+    ensure!(called.contains("DescribeInstanceTypes"), "no DescribeInstanceTypes in {called:?}");
     Ok(())
 }
 
@@ -125,7 +124,7 @@ fn prometheus_reads_a_node_the_dashboard_has_data_and_a_denied_call_raises_its_a
     prometheus.has("up{container=\"ipamd\"} == 1")?;
     ensure!(
         prometheus.count("ALERTS{alertstate=\"firing\"}")? == 0,
-        "an alert fires on a good day"
+        "an alert fires without a fault"
     );
 
     lab.run(&["iam", "deny", "AssignPrivateIpAddresses"])?;

@@ -1,4 +1,4 @@
-//! Settings with nonsense in them: defaulted or refused, and named in the log either way.
+//! Invalid settings. The daemon uses the default or refuses to start, and logs the setting's name.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn settings_that_contradict_each_other_are_refused_by_both_names() -> Result<()>
     };
     let env = ["--env", "ENABLE_IPv4=false", "--env", "ENABLE_IPv6=false"];
     let lab = Lab::up(&bin, "t-refuse", &[&["--nodes", "1"], &env[..]].concat())?;
-    wait_for("the daemon to say what it refuses", PATIENCE, || {
+    wait_for("the daemon to log the refused settings", PATIENCE, || {
         let logs = logs(&lab)?;
         ensure!(logs.contains("ENABLE_IPv4") && logs.contains("ENABLE_IPv6"), "{logs}");
         Ok(true)
@@ -58,7 +58,7 @@ fn the_nodes_credentials_appear_in_no_log() -> Result<()> {
         lab.on_node("node1", &["bash", "-c", &script])
     };
     let body = |answer: String| -> Result<String> {
-        Ok(answer.split_once("\r\n\r\n").context("no HTTP answer")?.1.trim().to_owned())
+        Ok(answer.split_once("\r\n\r\n").context("no HTTP response")?.1.trim().to_owned())
     };
     let token = body(ask("PUT", "api/token", "X-aws-ec2-metadata-token-ttl-seconds: 60")?)?;
     let with_token = format!("X-aws-ec2-metadata-token: {token}");
@@ -67,10 +67,10 @@ fn the_nodes_credentials_appear_in_no_log() -> Result<()> {
     let answer = body(ask("GET", &format!("{folder}{role}"), &with_token)?)?;
     let credentials: serde_json::Value = serde_json::from_str(&answer)?;
     let logs = logs(&lab)?;
-    ensure!(logs.contains("AttachNetworkInterface"), "the log tells nothing of EC2 at this level");
+    ensure!(logs.contains("AttachNetworkInterface"), "the debug log has no EC2 call");
     for name in ["SecretAccessKey", "Token"] {
         let secret = credentials[name].as_str().context(name)?;
-        ensure!(secret.len() > 10 && !logs.contains(secret), "a log carries the {name}");
+        ensure!(secret.len() > 10 && !logs.contains(secret), "a log contains the {name}");
     }
     lab.down()
 }

@@ -1,4 +1,4 @@
-//! Pods reach what is outside of the VPC, with the node's address and by its primary ENI.
+//! Pods reach destinations outside the VPC with the node's address, through its primary ENI.
 
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -6,12 +6,11 @@ use tests_lab::{Lab, programs, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The lab's one host on the internet. It knows the primary addresses of ENIs and no others, and
-/// the VPC drops what leaves by another ENI than its address is of: so who hears from it was
-/// translated, and left by the right ENI.
+/// The lab's one host on the internet. It answers the primary addresses of ENIs only, and the VPC drops packets whose
+/// source is not an address of their ENI. An echo therefore shows a translation and the right ENI.
 const OUTSIDE: &str = "192.0.2.1";
 
-/// Asks the host outside for an echo over TCP, from within the pod.
+/// Returns true if the pod gets an echo over TCP from the host outside.
 fn hears(lab: &Lab, pod: &str) -> bool {
     let script = format!(
         "exec 3<>/dev/tcp/{OUTSIDE}/7 && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
@@ -21,13 +20,13 @@ fn hears(lab: &Lab, pod: &str) -> bool {
 
 fn names(lab: &Lab, node: &str) -> Result<Vec<String>> {
     let name = |pod: &serde_json::Value| Some(pod["name"].as_str()?.to_owned());
-    lab.pods(node)?.iter().map(|pod| name(pod).context("a pod without name")).collect()
+    lab.pods(node)?.iter().map(|pod| name(pod).context("a pod without a name")).collect()
 }
 
-/// Every pod of the node hears from outside.
+/// Waits until every pod of the node gets an echo from outside.
 fn all_hear(lab: &Lab, node: &str) -> Result<()> {
     for pod in names(lab, node)? {
-        wait_for(&format!("{pod} hears from outside"), PATIENCE, || Ok(hears(lab, &pod)))?;
+        wait_for(&format!("an echo from outside to {pod}"), PATIENCE, || Ok(hears(lab, &pod)))?;
     }
     Ok(())
 }
@@ -56,14 +55,14 @@ fn reach_the_internet(test: &str, lab: &str, rules: &str) -> Result<()> {
         let backend = format!("FERRULE_NAT_BACKEND={node}");
         let env = ["--env", &backend, "--env", "WARM_IP_TARGET=2", "--env", &rules];
         lab.run(&[&["node", "add", node][..], &env].concat())?;
-        // More than the primary ENI has.
+        // More pods than the primary ENI has addresses.
         lab.run(&["pod", "add", node, "--count", "18"])?;
         ensure!(lab.enis(node)?.len() > 1, "all pods are on one ENI");
         all_hear(&lab, node)?;
         let labels = [format!("backend=\"{node}\"")];
         let labels = labels.each_ref().map(String::as_str);
         ensure!(lab.metric(node, "ferrule_netfilter_backend", &labels)? == Some(1.0), "{node}");
-        // Pods of the node and of others still see their real addresses.
+        // Pods still see each other's real addresses.
         lab.run(&["check", "--tcp", "4"])?;
         lab.on_node(node, harm)?;
         all_hear(&lab, node)?;
@@ -87,7 +86,7 @@ fn external_snat_disables_translation() -> Result<()> {
     for node in ["excluded", "external"] {
         let pod = names(&lab, node)?.pop().context("no pod")?;
         let rules = || lab.on_node(node, &["nft", "list", "table", "ip", "ferrule"]);
-        wait_for(&format!("{node} has its rules"), PATIENCE, || Ok(rules().is_ok()))?;
+        wait_for(&format!("the netfilter rules of {node}"), PATIENCE, || Ok(rules().is_ok()))?;
         ensure!(!hears(&lab, &pod), "{node}: the pod's own address was translated");
     }
     let rules = lab.on_node("external", &["nft", "list", "table", "ip", "ferrule"])?;
@@ -95,8 +94,8 @@ fn external_snat_disables_translation() -> Result<()> {
     lab.down()
 }
 
-/// SNAT is elsewhere, so packets keep the pod's address, and the VPC's counters tell by which ENI they
-/// left: by the pod's own they have no public address, by the primary one they are not its.
+/// With external SNAT packets keep the pod's address, and the VPC's counters show the ENI that sent them. From the
+/// pod's own ENI they have no public address; from the primary ENI they have a foreign source.
 #[test]
 fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
     let name = "external_services_are_reached_by_the_primary_eni";
@@ -114,7 +113,7 @@ fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
             "AWS_VPC_K8S_CNI_EXTERNALSNAT=true",
         ];
         lab.run(&[&add, more].concat())?;
-        // More than the primary ENI has.
+        // More pods than the primary ENI has addresses.
         lab.run(&["pod", "add", node, "--count", "5"])?;
         let pods = lab.pods(node)?;
         let pod = pods.iter().find(|pod| pod["device"] != 0).context("all pods are on one ENI")?;
@@ -157,9 +156,9 @@ fn running_nodes_learn_a_new_block_of_the_vpc() -> Result<()> {
     ensure!(added["cidr"] == BLOCK, "{added}");
     lab.run(&["node", "add", "new", "--subnet", "2"])?;
     lab.run(&["pod", "add", "new", "--count", "2"])?;
-    // Every pod sees the other's own address: the old nodes translate for the new block no more.
+    // Every pod sees the other's real address: the old nodes no longer translate for the new block.
     let sees = || Ok(lab.run(&["check", "--tcp", "4"]).is_ok());
-    wait_for("pods of old and new blocks see each other", PATIENCE, sees)?;
+    wait_for("pods of old and new blocks to see each other", PATIENCE, sees)?;
     for node in backends {
         all_hear(&lab, node)?;
     }

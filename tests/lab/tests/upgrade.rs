@@ -1,5 +1,5 @@
-//! The installer on whole nodes, and releases that are one apart: plugin and daemon of either with
-//! those of the other, and upgrades while pods come and go.
+//! The installer on whole nodes, and two releases that are one apart. Plugin and daemon of both work together, and
+//! upgrades fail no ADD or DEL.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -18,8 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const BIN: &str = "/opt/cni/bin";
 const CONF: &str = "/etc/cni/net.d";
 
-/// A lab whose programs are in a folder of its own, as an image has them, so that they can be
-/// replaced while it runs.
+/// A lab with a folder of its own for the programs, like an image. The test replaces them while the lab runs.
 struct Node {
     lab: Lab,
     image: TempDir,
@@ -40,18 +39,18 @@ impl Node {
         Ok(Some(Self { lab, image, this, next: next.into() }))
     }
 
-    /// Pulls the image of a release, so far without a consequence for the node.
+    /// Puts a program of a release into the image, without an effect on the node yet.
     fn pull(&self, program: &str, release: &Path) -> Result<()> {
         place(&release.join(program), &self.image.path().join(program))
     }
 
-    /// Installs the plugin of a release, as an init container does.
+    /// Installs the plugin of a release, as the init container does.
     fn install_plugin(&self, release: &Path) -> Result<()> {
         self.pull("ferrule-cni", release)?;
         self.installer(&["install", "--only-programs"]).map(drop)
     }
 
-    /// Starts the daemon of a release in place of the one that runs.
+    /// Replaces the running daemon with the daemon of a release.
     fn restart_daemon(&self, release: &Path) -> Result<()> {
         self.pull("ferrule-ipamd", release)?;
         self.lab.run(&["daemon", "stop", "node1"])?;
@@ -68,7 +67,7 @@ impl Node {
 
     fn installing(&self, words: &[&str]) -> Result<Output> {
         let installer = self.image.path().join("ferrule-ipamd");
-        let installer = installer.to_str().context("a path that is not UTF-8")?;
+        let installer = installer.to_str().context("the path is not UTF-8")?;
         let env = ["HOST_CNI_BIN_PATH", "HOST_CNI_CONFDIR_PATH", "AWS_VPC_K8S_PLUGIN_LOG_FILE"];
         let values = [BIN, CONF, "/var/log/ferrule/plugin.log"];
         let env: Vec<_> =
@@ -87,14 +86,14 @@ impl Node {
         Ok(listed.lines().map(str::to_owned).collect())
     }
 
-    /// A pod is made, checked and deleted, by the plugin and the daemon that are there.
+    /// Creates, checks and deletes a pod with the current plugin and daemon.
     fn pod_lives(&self, name: &str) -> Result<()> {
         self.lab.run(&["pod", "add", "node1", "--pod", name])?;
         self.pod_is_well(name)?;
         self.lab.run(&["pod", "delete", name]).map(drop)
     }
 
-    /// CHECK waits some seconds for a daemon; of one that takes longer to start it says to try again.
+    /// Checks a pod. CHECK has code 11 if the daemon takes more than some seconds to start; then it is repeated.
     fn pod_is_well(&self, name: &str) -> Result<()> {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -105,11 +104,11 @@ impl Node {
         }
     }
 
-    /// Nothing of any pod is left on the node.
+    /// Waits until no object of a pod is left on the node.
     fn is_clean(&self) -> Result<()> {
-        wait_for("nothing to be left of the pods", PATIENCE, || {
+        wait_for("the removal of all objects of pods", PATIENCE, || {
             let book = self.lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
-            ensure!(book == Some(0.0), "the book holds {book:?}");
+            ensure!(book == Some(0.0), "the address book has {book:?}");
             let left = "ip rule | grep -E '^(512|1536):'; ip -o link | grep -oE ' eni[0-9a-f]{11}@'; \
                         find /var/lib/ferrule/tombstones -type f 2>/dev/null; true";
             let left = self.lab.on_node("node1", &["bash", "-c", left])?;
@@ -119,17 +118,17 @@ impl Node {
     }
 }
 
-/// Puts `from` at `to`, in place of what may be running.
+/// Replaces the file `to`, which may be a running program, with a copy of `from`.
 fn place(from: &Path, to: &Path) -> Result<()> {
     let beside = to.with_extension("new");
-    // By a process of its own: what other threads start meanwhile would have the file open for writing, and nobody
-    // can run it then.
+    // A separate process copies the file. Otherwise a process that another thread forks could inherit the file open for
+    // writing, and the program could not be executed.
     let copied = Command::new("cp").arg(from).arg(&beside).status()?;
-    ensure!(copied.success(), "copy {}: {copied}", from.display());
-    fs::rename(&beside, to).with_context(|| format!("rename to {}", to.display()))
+    ensure!(copied.success(), "cannot copy {}: {copied}", from.display());
+    fs::rename(&beside, to).with_context(|| format!("cannot rename to {}", to.display()))
 }
 
-/// What a program says it is.
+/// Returns the version that a program prints.
 fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output()?;
     Ok(String::from_utf8(output.stdout)?)
@@ -167,7 +166,7 @@ fn plugin_and_daemon_one_release_apart_work_together() -> Result<()> {
 #[test]
 fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result<()> {
     let test = "upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none";
-    // Few warm addresses: some ADDs wait for one when the daemon goes.
+    // Few warm addresses, so that some ADDs wait for one when the daemon stops.
     let settings = ["--env", "WARM_IP_TARGET=2", "--env", "IP_COOLDOWN_PERIOD=5"];
     let Some(node) = Node::up(test, "t-upgrade", &settings)? else { return Ok(()) };
     node.lab.run(&["pod", "add", "node1", "--prefix", "steady-", "--count", "3"])?;
@@ -184,7 +183,7 @@ fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result
         }
         Ok(())
     };
-    // After each change every stream has seen some pods through.
+    // After each change, every stream creates and deletes some pods.
     let all_go_on = || {
         let before: Vec<_> = lives.iter().map(|of| of.load(Ordering::Relaxed)).collect();
         wait_for("pods of every stream to live", PATIENCE, || {
@@ -201,7 +200,7 @@ fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result
         let upgrade = || -> Result<()> {
             all_go_on()?;
             for release in [&node.next, &node.this, &node.next] {
-                // As a DaemonSet does: the programs, then the daemon, then the network.
+                // The order of a DaemonSet's upgrade: the programs, the daemon, the conflist.
                 node.install_plugin(release)?;
                 node.restart_daemon(release)?;
                 node.installer(&["install"])?;
@@ -227,14 +226,14 @@ fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result
 fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let test = "the_installer_takes_a_node_over_and_gives_it_back";
     let Some(node) = Node::up(test, "t-install", &[])? else { return Ok(()) };
-    // The lab has installed; what comes from the daemon's settings is the same, but for its own.
+    // The lab has installed already. The installer removes that installation first.
     node.installer(&["uninstall"])?;
-    ensure!(node.names(CONF)?.is_empty() && node.names(BIN)?.is_empty(), "something is left");
+    ensure!(node.names(CONF)?.is_empty() && node.names(BIN)?.is_empty(), "files are left");
     let theirs = r#"{"cniVersion":"0.4.0","name":"aws-cni","plugins":[{"type":"aws-cni"}]}"#;
     let write = format!("echo '{theirs}' > {CONF}/10-aws.conflist; echo '{{' > {CONF}/00-bad.conf");
     node.lab.on_node("node1", &["bash", "-c", &write])?;
 
-    // Without its daemon the network stays another's.
+    // Without the daemon the installer keeps the other conflist.
     node.lab.run(&["daemon", "stop", "node1"])?;
     let early = node.installing(&["install", "--timeout", "1"])?;
     let said = String::from_utf8_lossy(&early.stderr);
@@ -250,7 +249,7 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     ensure!(names == [aside[0], "05-ferrule.conflist", aside[1]], "{names:?}");
     node.pod_lives("a")?;
 
-    // Somebody edits the conflist, wrongly: pods fail and say so, the installer says what it does.
+    // A person edits the conflist wrongly. ADDs fail with the field's name, and the installer reports the edit.
     let edit =
         format!("sed -i 's/\"mtu\": \"9001\"/\"mtu\": \"90010\"/' {CONF}/05-ferrule.conflist");
     node.lab.on_node("node1", &["bash", "-c", &edit])?;
@@ -259,17 +258,17 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let said = node.installer(&["install"])?;
     let kept = "05-ferrule.conflist.ferrule-edited";
     ensure!(said.contains(kept) && said.contains("changed"), "{said}");
-    ensure!(node.file(&format!("{CONF}/{kept}"))?.contains("90010"), "the edit is lost");
+    ensure!(node.file(&format!("{CONF}/{kept}"))?.contains("90010"), "the edited file is lost");
     node.pod_lives("b")?;
 
-    // A folder that cannot be written to: nothing is done, and it is said which and what to do.
+    // With a read-only folder the installer changes nothing, and reports the folder and the next step.
     let seal = format!("mount --bind {CONF} {CONF} && mount -o remount,ro,bind {CONF}");
     node.lab.on_node("node1", &["bash", "-c", &seal])?;
     let sealed = node.installing(&["uninstall"])?;
     let said = String::from_utf8_lossy(&sealed.stderr);
     let told = said.contains("HOST_CNI_CONFDIR_PATH") && said.contains("mount it writable");
     ensure!(sealed.status.code() == Some(1) && told, "{said}");
-    ensure!(node.names(BIN)?.contains(&"ferrule-cni".to_owned()), "the plugin went");
+    ensure!(node.names(BIN)?.contains(&"ferrule-cni".to_owned()), "the plugin is removed");
     node.lab.on_node("node1", &["umount", CONF])?;
 
     for _ in 0..2 {
@@ -278,7 +277,8 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
         ensure!(names == ["00-bad.conf", kept, "10-aws.conflist"], "{names:?}");
         ensure!(node.names(BIN)?.is_empty(), "{:?}", node.names(BIN)?);
     }
-    ensure!(node.file(&format!("{CONF}/10-aws.conflist"))?.trim() == theirs, "theirs has changed");
+    let other = node.file(&format!("{CONF}/10-aws.conflist"))?;
+    ensure!(other.trim() == theirs, "amazon-vpc-cni's conflist has changed: {other}");
     node.lab.down()
 }
 
