@@ -210,7 +210,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_action_stands_there_once_and_says_what_it_is_for() {
+    fn each_action_is_unique_and_has_a_purpose() {
         let names: BTreeSet<&str> = GRANTS.iter().map(|grant| grant.action).collect();
         assert_eq!(names.len(), GRANTS.len());
         for grant in GRANTS {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_change_anything_is_allowed_nothing_that_does() {
+    fn the_read_only_mode_allows_no_change() {
         for grant in GRANTS.iter().filter(|grant| grant.modes.contains(&Mode::ReadOnly)) {
             assert!(grant.action.starts_with("Describe"), "{grant:?}");
         }

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_asterisk_for_everything_stands_only_where_ec2_knows_no_resources() {
+    fn only_actions_without_resources_have_a_wildcard() {
         for (mode, scope) in pairs() {
             for statement in policy(mode, scope).statement {
                 let looks = |action: &String| action.starts_with("ec2:Describe");

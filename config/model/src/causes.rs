@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn each_cause_is_printed_once() {
         let of = |text| causes(&Outer(text, io::Error::other("refused")));
         assert_eq!(of("cannot connect"), "cannot connect: refused");
         assert_eq!(of("cannot connect: refused"), "cannot connect: refused");

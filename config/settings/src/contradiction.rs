@@ -89,11 +89,11 @@ fn what_imds_does_not_tell(draft: &Draft, given: &Given<'_>) -> Result<(), Refus
     let imds = given.named("ENABLE_IMDS_ONLY_MODE", settings.imds_only);
     if modes.pod_eni {
         let pod_eni = given.named("ENABLE_POD_ENI", modes.pod_eni);
-        return clash(imds, pod_eni, "the metadata service does not tell which ENI is the trunk");
+        return clash(imds, pod_eni, "the metadata service does not report which ENI is the trunk");
     }
     if !settings.manage_untagged {
         let untagged = given.named("MANAGE_UNTAGGED_ENI", settings.manage_untagged);
-        return clash(imds, untagged, "the metadata service does not tell the tags of ENIs");
+        return clash(imds, untagged, "the metadata service does not report the tags of ENIs");
     }
     Ok(())
 }
@@ -109,11 +109,11 @@ fn kubernetes(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
     let mode = given.named(name, true);
     if settings.kubernetes == Kubernetes::Off {
         let off = given.named("FERRULE_KUBERNETES", "off");
-        return clash(mode, off, "the mode needs the API server");
+        return clash(mode, off, "the mode requires the API server");
     }
     if settings.node_name.is_none() {
         let nameless = given.named("MY_NODE_NAME", "");
-        return clash(mode, nameless, "the mode needs the node's name in Kubernetes");
+        return clash(mode, nameless, "the mode requires the node's name in Kubernetes");
     }
     Ok(())
 }

@@ -3,18 +3,18 @@
 
 use std::fmt::Write as _;
 
-/// A flag of `ferrule-controller`, and the variable that it can be given by.
+/// A flag of `ferrule-controller`, and its environment variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flag {
     /// Without its dashes.
     pub flag: &'static str,
     pub variable: &'static str,
-    /// Value if neither is given; empty if there is none.
+    /// Value if neither flag nor variable is set; empty if there is none.
     pub default: &'static str,
     pub meaning: &'static str,
 }
 
-/// All of them, in the order of its help.
+/// All flags, in the order of the help text.
 pub const CONTROLLER: &[Flag] = &[
     Flag {
         flag: "kubeconfig",
@@ -161,7 +161,7 @@ pub const CONTROLLER: &[Flag] = &[
     },
 ];
 
-/// The part of the page that is about them.
+/// Returns the section of the page with these flags.
 pub(crate) fn section() -> String {
     let mut text = String::from(HEAD);
     for Flag { flag, variable, default, meaning } in CONTROLLER {
@@ -174,8 +174,8 @@ pub(crate) fn section() -> String {
 const HEAD: &str = "
 ## ferrule-controller
 
-A program of its own, which reads flags; each can be given by the environment instead. What does not fit is refused at start. Times are
-numbers with `ms`, `s`, `m`, `h` or `d`.
+`ferrule-controller` reads flags. Each flag can be set by its variable instead. The program refuses to start with an invalid
+value. Times are numbers with `ms`, `s`, `m`, `h` or `d`.
 
 | flag | variable | default | meaning |
 |---|---|---|---|

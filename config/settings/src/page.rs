@@ -4,7 +4,7 @@ use crate::controller;
 use crate::table::{Effect, Kind, OnBad, Origin, Setting, table};
 use std::fmt::Write as _;
 
-/// `docs/settings.md`: the settings of an operator, and their effects.
+/// Returns `docs/settings.md`: the settings of an operator, and their effects.
 pub fn reference_page() -> String {
     let mut page = String::from(HEAD);
     for (title, origin) in
@@ -58,13 +58,14 @@ const HEAD: &str = "\
 
 <!-- Generated from the table in config/settings; `cargo xtask generate` updates it. -->
 
-The daemon reads its settings from the environment once, at start. A setting that amazon-vpc-cni has too
-keeps its name, type, default and parsing; the defaults are those of its manifest.
+This page is the reference of all settings, for operators. The daemon and the agent read their settings from the
+environment once, at start. A setting that amazon-vpc-cni has too keeps its name, type, default and parsing; the
+defaults are those of its manifest.
 
 - A boolean is one of `1 t T TRUE true True 0 f F FALSE false False`; an integer has base 10 and
   an optional sign.
-- *Bad value* is the reaction to an invalid value: the daemon uses the default and logs a warning with
-  setting and default, or it refuses to start.
+- *Bad value* is the reaction to an invalid value. With `default` the daemon uses the default and logs a
+  warning with setting and default. With `refused` it does not start.
 - The log shows a value only if it is short and plain, because a misplaced value may be a secret.
 - The daemon refuses to start with settings that contradict each other, and names both. It also refuses
   a mode that this version does not have.

@@ -41,7 +41,7 @@ impl Settings {
             .map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()))
             .collect();
         let mut draft = Draft::blank();
-        let mut warnings = misspelt(&given);
+        let mut warnings = unknown_settings(&given);
         for setting in table() {
             apply(setting, given.get(setting.name), &mut draft, &mut warnings)?;
         }
@@ -127,7 +127,7 @@ fn apply(
     Ok(())
 }
 
-/// A value may be a secret that landed in the wrong place, so only short plain ones are shown.
+/// A misplaced value may be a secret, so the text contains only short and plain values.
 fn shown(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-._".contains(c);
     if value.is_empty() {
@@ -143,14 +143,14 @@ fn shown_default(default: &str) -> String {
     if default.is_empty() { "(empty)".to_owned() } else { default.to_owned() }
 }
 
-fn misspelt(given: &BTreeMap<String, String>) -> Vec<Warning> {
+fn unknown_settings(given: &BTreeMap<String, String>) -> Vec<Warning> {
     let known = |name: &str| table().any(|setting| setting.name == name);
     given
         .keys()
         .filter(|name| name.starts_with("FERRULE_") && !known(name))
         .map(|name| Warning {
             setting: name.clone(),
-            text: "is not a setting of this version; it is passed over".to_owned(),
+            text: "is not a setting of this version; it is ignored".to_owned(),
         })
         .collect()
 }
@@ -170,8 +170,8 @@ fn warn_of_short_wait(settings: &Settings, warnings: &mut Vec<Warning>) {
     if settings.add_wait <= settings.cooldown {
         warnings.push(Warning {
             setting: "FERRULE_ADD_WAIT".to_owned(),
-            text: "is not longer than IP_COOLDOWN_PERIOD: an ADD gives up before a released \
-                   address can be given out again"
+            text: "is not longer than IP_COOLDOWN_PERIOD: an ADD fails before a released \
+                   address can be reused"
                 .to_owned(),
         });
     }

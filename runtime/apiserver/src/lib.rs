@@ -1,5 +1,7 @@
-//! The connection to the API server, which daemon, agent and controller share: [`client`] creates a client from a
-//! kubeconfig or a pod's service account, and [`Backoff`] yields the pauses between attempts.
+//! The connection to the API server, which daemon, agent and controller share.
+//!
+//! [`client`] creates a client from a kubeconfig or a pod's service account. [`Backoff`] yields the pauses between
+//! attempts.
 
 mod backoff;
 mod connect;

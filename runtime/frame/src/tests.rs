@@ -42,7 +42,7 @@ fn a_cut_loses_the_last_record<const AFTER: bool>() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_anywhere_yields_its_whole_records() {
+fn a_truncated_file_yields_its_whole_records() {
     a_cut_loses_the_last_record::<true>();
     a_cut_loses_the_last_record::<false>();
 }

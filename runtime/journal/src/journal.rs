@@ -16,7 +16,7 @@ pub struct Layout {
 /// A journal as it was found. The file is unchanged until the first [`Journal::rewrite`].
 #[derive(Debug)]
 pub struct Opened<R, F: Folder> {
-    /// It accepts records after a rewrite.
+    /// The journal. It accepts records after a first rewrite.
     pub journal: Journal<R, F>,
     /// The records that count, oldest first.
     pub records: Vec<R>,
@@ -122,8 +122,8 @@ impl<R: Record, F: Folder> Journal<R, F> {
         Ok(())
     }
 
-    /// Whether a rewrite is due. The file has then grown so far beyond its shortest form that a rewrite costs each
-    /// record since the last one only a constant.
+    /// Returns true if a rewrite is due. The file has then grown so far beyond its shortest form that a rewrite costs
+    /// each record since the last one only a constant.
     pub fn is_long(&self) -> bool {
         self.size > self.layout.short.max(self.compacted.saturating_mul(COMPACTION_FACTOR))
     }

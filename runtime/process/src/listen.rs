@@ -1,4 +1,4 @@
-//! Where programs listen: at an address, at all of the host's, or at a unix socket.
+//! HTTP listeners on one address, on all addresses of the host, or on a unix socket.
 
 use axum::Router;
 use config_settings::Bind;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_ipv6_is_told_from_a_place_that_is_taken() {
+    fn a_missing_ipv6_and_a_port_in_use_are_distinguished() {
         assert!(without_ipv6(&io::Error::from_raw_os_error(97)));
         assert!(without_ipv6(&io::Error::from(io::ErrorKind::AddrNotAvailable)));
         assert!(!without_ipv6(&io::Error::from(io::ErrorKind::AddrInUse)));

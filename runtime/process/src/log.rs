@@ -14,7 +14,7 @@ pub enum Form {
     /// One JSON object per line.
     #[default]
     Json,
-    /// For people.
+    /// Plain text for terminals.
     Text,
 }
 
@@ -28,13 +28,13 @@ pub struct Log {
     pub form: Form,
 }
 
-/// Crates that warn about each attempt; our own lines have the result.
-const TELL_TOO_MUCH: [&str; 5] =
+/// Crates that warn about each attempt. Our own lines have the result, so only their errors are logged.
+const NOISY: [&str; 5] =
     ["aws_config", "aws_runtime", "aws_smithy_runtime", "kube_client", "kube_runtime"];
 
 impl Log {
-    /// Starts the log. If the file cannot be opened, the log goes to stderr and says so; `setting` names the setting
-    /// of the path.
+    /// Starts the log. If the file cannot be opened, the log goes to stderr, with a warning that names `setting`, the
+    /// setting of the path.
     pub fn start(self, to: &LogTo, setting: &str) {
         match to {
             LogTo::Stdout => self.install(io::stdout),
@@ -83,9 +83,8 @@ impl Log {
             LogLevel::Error => LevelFilter::ERROR,
         };
         let others = Targets::new().with_default(LevelFilter::WARN);
-        let others = TELL_TOO_MUCH
-            .iter()
-            .fold(others, |all, name| all.with_target(*name, LevelFilter::ERROR));
+        let others =
+            NOISY.iter().fold(others, |all, name| all.with_target(*name, LevelFilter::ERROR));
         self.ours.iter().fold(others, |all, name| all.with_target(*name, level))
     }
 }

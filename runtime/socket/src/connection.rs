@@ -1,7 +1,7 @@
 //! A client's connections over a unix socket, with retries until a deadline.
 //!
-//! Within a tokio runtime a call is asynchronous. Outside of one it blocks the thread ([`block_on`]): the plugin, which
-//! is a process per call, then needs no runtime, no poller and no wake-ups of its own.
+//! Within a tokio runtime a call is asynchronous. Outside of one it blocks the thread ([`block_on`]). The plugin, a
+//! process per call, therefore needs no runtime, no poller and no wake-ups.
 
 use crate::{
     DialError,
@@ -28,10 +28,10 @@ use tonic::body::Body;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest pause between two attempts: the delay until a server that has just started is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How much is read at once: more than an answer about one pod.
+/// Bytes of one read: more than an answer about one pod.
 const CHUNK: usize = 4096;
-/// How long an acknowledgment waits for something else to send. An answer mostly arrives first; a write of its own
-/// would wake the server up while it works on the answer.
+/// Delay of an acknowledgment, so that it is sent with other data. An answer mostly arrives first; a separate write
+/// would wake the server while it works on the answer.
 const DEFERRED: Duration = Duration::from_millis(50);
 
 /// Sends requests, each over a connection of its own while it is under way. A connection that is free again serves
@@ -48,7 +48,7 @@ enum Free {
     Open(Box<Wire>),
     /// A call uses it, or the server has ended it in order: the next call opens another.
     None,
-    /// It broke: every later call fails, and the caller decides whether to dial again.
+    /// The connection broke: every later call fails, and the caller decides whether to dial again.
     Broken,
 }
 
@@ -80,7 +80,7 @@ pub fn within<T>(deadline: Instant, message: T) -> tonic::Request<T> {
     request
 }
 
-/// A request that is given up at the deadline. The server is not told.
+/// Returns a request that the client abandons at the deadline. The server does not receive the deadline.
 pub fn until<T>(deadline: Instant, message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.extensions_mut().insert(Deadline(deadline));

@@ -1,4 +1,4 @@
-//! Why a socket cannot be reached, sorted by what the caller does next.
+//! Errors of a connection attempt, by the next step of the caller.
 
 use std::{io, path::PathBuf};
 
@@ -14,7 +14,6 @@ pub enum DialError {
     /// No process accepted until the deadline: the server is down or overloaded.
     #[error("cannot connect to {}", socket.display())]
     Refused {
-        /// The socket.
         socket: PathBuf,
         /// The kernel's error.
         #[source]
@@ -22,14 +21,10 @@ pub enum DialError {
     },
     /// The connection was not accepted in time: the server hangs.
     #[error("cannot connect to {}: the deadline has passed", socket.display())]
-    TimedOut {
-        /// The socket.
-        socket: PathBuf,
-    },
+    TimedOut { socket: PathBuf },
     /// The socket's mode keeps this process out.
     #[error("cannot connect to {}: permission denied", socket.display())]
     PermissionDenied {
-        /// The socket.
         socket: PathBuf,
         /// The kernel's error.
         #[source]
@@ -38,7 +33,6 @@ pub enum DialError {
     /// The socket cannot be used.
     #[error("cannot connect to {}", socket.display())]
     Other {
-        /// The socket.
         socket: PathBuf,
         /// The kernel's error.
         #[source]

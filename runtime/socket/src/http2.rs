@@ -33,7 +33,7 @@ pub enum Http2Error {
         /// The code of RFC 9113, section 7.
         code: u32,
     },
-    /// The server does not answer this request any more.
+    /// The server will not answer this request.
     #[error("the server closes the connection with HTTP/2 error {code}")]
     GoingAway {
         /// The code of RFC 9113, section 7.
@@ -54,9 +54,9 @@ pub(crate) struct Protocol {
     /// Acknowledgments, which nothing waits for: they precede the next output.
     deferred: Vec<u8>,
     next_stream: u32,
-    /// How much more data the server takes on the connection.
+    /// Bytes that the server still accepts on the connection.
     window: i64,
-    /// How much data the server takes on a new stream.
+    /// Bytes that the server accepts on a new stream.
     stream_window: i64,
     longest_frame: usize,
     /// The server has announced that it ends the connection.
@@ -73,7 +73,7 @@ struct Call {
     stream: u32,
     /// Data that still has to be sent.
     unsent: Vec<u8>,
-    /// How much more of it the server takes.
+    /// Bytes that the server still accepts on this stream.
     window: i64,
     head: Option<(StatusCode, HeaderMap)>,
     data: Vec<u8>,
@@ -184,7 +184,7 @@ impl Protocol {
 
     fn answer(&mut self) -> Option<Answer> {
         let mut call = self.call.take_if(|call| call.is_complete)?;
-        // The server has answered before it has read all: it expects no more on this stream.
+        // The server has answered before it has read all data: it expects no further data on this stream.
         self.is_ending |= !call.unsent.is_empty();
         let (status, fields) = call.head.take()?;
         let mut response = Response::new(());

@@ -1,8 +1,9 @@
 //! gRPC over a unix socket, for every protocol between processes of a node.
 //!
-//! [`dial`] opens an HTTP/2 connection without tonic's channel; outside of a tokio runtime its calls block. The feature `server` adds [`server::listen`] and
-//! [`server::serve`], which answer root and the process's own user only, and [`probe`] for gRPC's health protocol.
-//! This crate knows no protocol and no TLS. Its tests are those of the protocols: `ipamd/rpc/tests`.
+//! [`dial`] opens an HTTP/2 connection without tonic's channel; outside of a tokio runtime its calls block. The feature
+//! `server` adds [`server::listen`] and [`server::serve`], which answer root and the process's own user only, and
+//! [`probe`] for gRPC's health protocol. This crate contains no service and no TLS. The tests of the services cover it:
+//! `ipamd/rpc/tests`.
 
 mod connection;
 mod error;

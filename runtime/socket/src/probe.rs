@@ -19,14 +19,10 @@ pub enum ProbeError {
     Dial(#[from] DialError),
     /// The server accepted and did not answer in time.
     #[error("cannot probe {}: no answer within the deadline", socket.display())]
-    TimedOut {
-        /// The socket.
-        socket: PathBuf,
-    },
+    TimedOut { socket: PathBuf },
     /// The server answered with a failure, or the connection broke.
     #[error("cannot probe {}: {message} ({code:?})", socket.display())]
     Failed {
-        /// The socket.
         socket: PathBuf,
         /// The status code; [`Code::NotFound`] where the server does not know the name yet.
         code: Code,

@@ -30,7 +30,7 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
     });
     let notes = helm("install", &[], Some(&values));
     for told in [
-        "nothing enforces network policies",
+        "network policies are NOT enforced",
         "nodeAgent.healthProbeBindAddr has no effect",
         "env.VPC_CNI_VERSION has no effect",
     ] {

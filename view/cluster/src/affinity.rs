@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_term_is_enough_and_one_that_says_nothing_is_none() {
+    fn one_matching_term_is_enough_and_an_empty_term_matches_nothing() {
         let node = node(json!({ "os": "linux" }));
         let windows = json!({ "key": "os", "operator": "In", "values": ["windows"] });
         let named = json!({ "key": "metadata.name", "operator": "In", "values": ["n1"] });
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_excluded_where_no_set_selects_it() {
+    fn a_node_that_no_daemon_set_selects_is_excluded() {
         let here = node(json!({ "zone": "a", "kubernetes.io/os": "linux" }));
         let of = |zone: &str| {
             let wanted = json!({ "key": "zone", "operator": "In", "values": [zone] });
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_where_the_daemons_are_and_on_nodes_that_are_not_taken_over_yet() {
+    fn probes_run_on_nodes_with_daemons_and_on_nodes_before_their_takeover() {
         let mut ours = template(json!([{ "matchExpressions": [
             { "key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"] }] }]));
         ours.node_selector.insert(TAKEOVER.to_owned(), "ferrule".to_owned());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_has_bounds_and_says_what_they_left_out() {
+    fn an_archive_has_bounds_and_lists_omitted_files() {
         let bounds = Bounds { file: 4, all: 6 };
         let mut index = Index::default();
         assert!(!index.is_full(bounds));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubelet_says_of_a_node_without_a_network_is_not_taken_for_an_eni_of_ours() {
+    fn a_kubelet_message_about_a_missing_network_is_no_eni_error() {
         let message = "network is not ready: container runtime network not ready: NetworkReady=false \
             reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized";
         let cause = explain(message).map(|it| it.cause).unwrap_or_default();

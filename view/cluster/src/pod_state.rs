@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_cannot_be_pulled_is_told_by_its_name_and_the_registrys_words() {
+    fn a_failed_image_pull_is_reported_with_name_and_registry_error() {
         let message = "Back-off pulling image \"repo/ferrule:9\": not found";
         let found = told(json!({ "phase": "Pending", "containerStatuses": [{
             "name": "ipamd", "image": "repo/ferrule:9",
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_crashes_is_told_with_how_it_ended_and_where_to_read_on() {
+    fn a_crashed_container_is_reported_with_its_end_and_the_next_step() {
         let found = told(json!({ "containerStatuses": [{
             "name": "ipamd", "restartCount": 4,
             "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m0s" } },
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_or_runs_is_no_trouble() {
+    fn a_starting_or_running_container_is_no_problem() {
         let starting = json!({ "containerStatuses": [{
             "name": "ipamd", "state": { "waiting": { "reason": "PodInitializing" } },
         }] });

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_never_told() {
+    fn a_secret_is_never_shown() {
         let mut secret =
             json!({ "kind": "Secret", "metadata": { "name": "s" }, "data": { "a": "eA==" } });
         redact(&mut secret);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_loses_its_beginning_and_what_looks_like_a_credential() {
+    fn a_log_loses_its_start_and_credentials() {
         let log = "first ä\nused AKIAIOSFODNN7EXAMPLE, ok\nbearer eyJhbGciOiJSUzI1NiIsImtpZCI6\n";
         assert_eq!(
             redact_log(log, 1000),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_says_in_words_is_looked_at_too() {
+    fn free_text_of_an_object_is_redacted_too() {
         let mut pod = json!({ "kind": "Pod",
             "metadata": { "annotations": { "from": "https://user:pw@host/x", "session-token": "abc" } },
             "spec": { "containers": [{ "args": ["--password=hunter2", "--port=1"] }] },

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_of_another_version_takes_what_it_knows() {
+    fn a_reader_of_another_version_ignores_unknown_fields() {
         let text = r#"{"version":"9.0","novel":[1],"pool":{"enis":2},
             "troubles":[{"kind":"k","severity":"catastrophe","cause":"c"}]}"#;
         let read: Status = serde_json::from_str(text).unwrap();

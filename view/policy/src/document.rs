@@ -93,7 +93,7 @@ pub struct Policy {
     pub applied_to: Vec<String>,
     /// The address groups of the peers.
     pub peers: Vec<String>,
-    /// The span.
+    /// Names of the nodes in the span.
     pub span: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ pub struct Group {
     /// The reason why the group cannot be used as intended; only in a request for a single group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
-    /// The span.
+    /// Names of the nodes in the span.
     pub span: Vec<String>,
 }
 

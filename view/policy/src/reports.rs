@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_add_up_and_a_full_report_begins_anew() {
+    fn changes_accumulate_and_a_full_report_replaces_all() {
         let mut reports = Reports::default();
         let first = vec![said("a", "", false), said("b", "no room", false)];
         reports.take("n", &report(true, first, &[("Pod", 7)]), 1_000);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_says_too_much_is_cut_off() {
+    fn a_report_above_the_limit_is_truncated() {
         let mut reports = Reports::default();
         let kinds: Vec<String> = (0..200).map(|n| format!("kind-{n:03}")).collect();
         let kinds: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), 1)).collect();

@@ -17,7 +17,7 @@ fn refusal(pairs: Pairs<'_>) -> Refusal {
 }
 
 #[test]
-fn without_any_setting_the_manifests_defaults_hold() {
+fn settings_default_to_those_of_the_manifest() {
     let (settings, warnings) = resolve(&[]);
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(settings, Settings::defaults());
@@ -58,7 +58,7 @@ fn without_any_setting_the_manifests_defaults_hold() {
 }
 
 #[test]
-fn amazons_own_manifest_is_taken_without_a_word() {
+fn the_manifest_of_amazon_vpc_cni_causes_no_warning() {
     let (_, warnings) = resolve(&[
         ("ADDITIONAL_ENI_TAGS", "{}"),
         ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "true"),
@@ -91,7 +91,7 @@ fn amazons_own_manifest_is_taken_without_a_word() {
 }
 
 #[test]
-fn booleans_are_read_as_go_reads_them() {
+fn booleans_are_parsed_as_in_go() {
     for (text, value) in
         [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)]
     {
@@ -108,7 +108,7 @@ fn booleans_are_read_as_go_reads_them() {
 }
 
 #[test]
-fn an_empty_boolean_is_unset_or_wrong_as_amazon_has_it() {
+fn an_empty_boolean_is_unset_or_invalid_as_in_amazon_vpc_cni() {
     assert_eq!(resolve(&[("AWS_VPC_K8S_CNI_EXTERNALSNAT", "")]).1.len(), 0);
     let (settings, warnings) = resolve(&[("DISABLE_METRICS", "")]);
     assert!(settings.metrics);
@@ -136,7 +136,7 @@ fn max_eni_below_one_is_the_limit_of_the_instance() {
 }
 
 #[test]
-fn what_amazons_entrypoint_refuses_is_refused() {
+fn values_that_the_entrypoint_of_amazon_vpc_cni_refuses_are_refused() {
     for (setting, value) in [
         ("IP_COOLDOWN_PERIOD", "-1"),
         ("IP_COOLDOWN_PERIOD", "30s"),
@@ -220,7 +220,7 @@ fn tags_are_a_json_object_without_reserved_keys() {
 }
 
 #[test]
-fn networks_are_normalised_and_wrong_ones_left_out() {
+fn networks_are_normalized_and_invalid_ones_are_ignored() {
     let (settings, warnings) =
         resolve(&[("AWS_VPC_K8S_CNI_EXCLUDE_SNAT_CIDRS", " 10.1.2.3/8 ,fd00::/8,,192.168.0.0/16")]);
     let expected: Vec<ipnet::Ipv4Net> =
@@ -230,7 +230,7 @@ fn networks_are_normalised_and_wrong_ones_left_out() {
 }
 
 #[test]
-fn logs_go_where_they_are_told() {
+fn logs_go_to_the_destination_of_the_setting() {
     let log = |text| resolve(&[("AWS_VPC_K8S_CNI_LOG_FILE", text)]).0.log_to;
     assert_eq!(log("stdout"), LogTo::Stdout);
     assert_eq!(log("stderr"), LogTo::Stderr);
@@ -242,7 +242,7 @@ fn logs_go_where_they_are_told() {
 }
 
 #[test]
-fn what_the_plugin_logs_never_goes_to_its_answer() {
+fn the_plugins_log_never_goes_to_standard_output() {
     let (settings, _) = resolve(&[
         ("AWS_VPC_K8S_PLUGIN_LOG_FILE", "stderr"),
         ("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "Info"),
@@ -364,7 +364,7 @@ fn contradictions_name_both_settings() {
 }
 
 #[test]
-fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
+fn unsupported_modes_are_refused_with_the_reason() {
     assert!(matches!(
         refusal(&[("NETWORK_POLICY_ENFORCING_MODE", "Strict")]),
         Refusal::Unsupported { .. }
@@ -376,7 +376,7 @@ fn modes_that_do_not_exist_are_refused_with_what_is_missing() {
 }
 
 #[test]
-fn policy_on_the_node_is_strict_unless_told_otherwise_and_somebodys_alone() {
+fn policy_on_the_node_is_strict_by_default_and_has_one_agent() {
     let (settings, warnings) = resolve(&[("FERRULE_POLICY", "true")]);
     assert_eq!((settings.policy, settings.policy_mode), (true, Some(EnforcingMode::Strict)));
     assert_eq!(warnings, Vec::<String>::new());
@@ -401,7 +401,7 @@ fn the_controllers_service_is_a_namespace_and_a_name() {
 }
 
 #[test]
-fn who_writes_netfilters_rules_may_be_told() {
+fn the_netfilter_backend_can_be_set() {
     let backend = |text| resolve(&[("FERRULE_NAT_BACKEND", text)]).0.nat_backend;
     assert_eq!(backend("auto"), None);
     assert_eq!(backend("nftables"), Some(NatBackend::Nftables));
@@ -410,7 +410,7 @@ fn who_writes_netfilters_rules_may_be_told() {
 }
 
 #[test]
-fn rules_are_laid_out_per_pod_unless_told_otherwise() {
+fn the_default_layout_of_rules_is_per_pod() {
     assert_eq!(resolve(&[]).0.rules, RuleLayout::PerPod);
     assert_eq!(resolve(&[("FERRULE_RULES", "compact")]).0.rules, RuleLayout::Compact);
     let refusal = refusal(&[("FERRULE_RULES", "few")]).to_string();
@@ -418,7 +418,7 @@ fn rules_are_laid_out_per_pod_unless_told_otherwise() {
 }
 
 #[test]
-fn ipv4_addresses_come_in_prefixes_when_asked() {
+fn ipv4_addresses_come_in_prefixes_if_the_setting_is_on() {
     let (settings, warnings) = resolve(&[("ENABLE_PREFIX_DELEGATION", "true")]);
     assert_eq!((settings.family, settings.prefixes), (Family::V4, true));
     assert_eq!((settings.warm.prefixes, warnings.len()), (1, 0));
@@ -444,7 +444,7 @@ fn ipv6_has_no_warm_targets_and_collects_no_leaks() {
 }
 
 #[test]
-fn the_other_family_is_reached_as_the_setting_of_its_own_says() {
+fn dual_egress_follows_the_setting_of_its_family() {
     const V6: [(&str, &str); 3] =
         [("ENABLE_IPv4", "false"), ("ENABLE_IPv6", "true"), ("ENABLE_PREFIX_DELEGATION", "true")];
     let egress = |pairs: Pairs<'_>| resolve(pairs).0.egress;
@@ -457,13 +457,13 @@ fn the_other_family_is_reached_as_the_setting_of_its_own_says() {
 }
 
 #[test]
-fn sockets_are_looked_for_early_unless_told_otherwise() {
+fn early_demux_is_on_by_default() {
     assert!(resolve(&[]).0.tcp_early_demux);
     assert!(!resolve(&[("DISABLE_TCP_EARLY_DEMUX", "true")]).0.tcp_early_demux);
 }
 
 #[test]
-fn custom_networking_knows_where_a_node_names_its_eni_config() {
+fn custom_networking_reads_the_annotation_and_label_of_the_node() {
     let node = ("MY_NODE_NAME", "n1");
     let on = ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "true");
     let custom = |pairs: Pairs<'_>| resolve(pairs).0.custom_networking;
@@ -478,7 +478,7 @@ fn custom_networking_knows_where_a_node_names_its_eni_config() {
 }
 
 #[test]
-fn pods_with_their_own_enis_are_routed_as_the_enforcing_mode_says() {
+fn pods_with_branch_enis_are_routed_by_the_enforcing_mode() {
     let node = ("MY_NODE_NAME", "n1");
     let on = ("ENABLE_POD_ENI", "true");
     assert_eq!(resolve(&[node]).0.pod_enis, None);
@@ -503,7 +503,7 @@ fn only_modes_that_cannot_work_without_the_api_server_wait_for_it() {
 }
 
 #[test]
-fn what_changes_nothing_in_ec2_collects_nothing_there() {
+fn read_only_modes_collect_no_leaked_enis() {
     let of = |setting| {
         let (settings, warnings) = resolve(&[(setting, "true")]);
         assert_eq!(warnings.len(), 0, "{warnings:?}");
@@ -516,7 +516,7 @@ fn what_changes_nothing_in_ec2_collects_nothing_there() {
 }
 
 #[test]
-fn words_names_and_keys_of_ours_are_checked() {
+fn choices_names_and_keys_are_checked() {
     let (settings, _) = resolve(&[
         ("FERRULE_ANTICIPATE", "off"),
         ("FERRULE_NODE_GROUP", "blue-2"),
@@ -548,14 +548,14 @@ fn words_names_and_keys_of_ours_are_checked() {
 }
 
 #[test]
-fn a_misspelt_setting_of_ours_is_named() {
+fn an_unknown_ferrule_setting_is_named() {
     let (_, warnings) = resolve(&[("FERRULE_ADDWAIT", "3"), ("PATH", "/bin")]);
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].starts_with("FERRULE_ADDWAIT: "), "{warnings:?}");
 }
 
 #[test]
-fn a_wait_shorter_than_the_cooldown_is_warned_of() {
+fn a_wait_shorter_than_the_cooldown_causes_a_warning() {
     let (_, warnings) = resolve(&[("FERRULE_ADD_WAIT", "30")]);
     assert!(warnings[0].contains("IP_COOLDOWN_PERIOD"), "{warnings:?}");
 }
@@ -599,7 +599,7 @@ fn every_default_of_the_table_fits_its_type_and_names_are_unique() {
 }
 
 #[test]
-fn pods_links_have_the_mtu_of_enis_unless_they_are_given_their_own() {
+fn pod_links_have_the_mtu_of_enis_by_default() {
     let mtu = |pairs: &[(&str, &str)]| {
         let settings = resolve(pairs).0;
         (settings.eni_mtu, settings.pod_mtu)
@@ -611,7 +611,7 @@ fn pods_links_have_the_mtu_of_enis_unless_they_are_given_their_own() {
 }
 
 #[test]
-fn plugins_that_are_chained_are_taken_as_they_are_given() {
+fn chained_plugins_are_copied_unchanged() {
     let given = r#"[{"type":"tuning","sysctl":{"net.core.somaxconn":"500"}},{"type":"sbr"}]"#;
     let (settings, warnings) = resolve(&[("FERRULE_CHAINED_PLUGINS", given)]);
     assert_eq!(serde_json::Value::from(settings.chained_plugins).to_string(), given_sorted(given));

@@ -26,7 +26,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_SOCKET",
         kind: Kind::Path,
         default: registry::AGENT_SOCKET,
-        meaning: "The agent's socket, as the plugin sees it on the host.",
+        meaning: "The agent's socket, as a path on the host.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.socket = path),
         ..OURS
     },
@@ -34,9 +34,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_AGENT_BACKEND",
         kind: Kind::Choice("none"),
         default: "none",
-        meaning: "The component that puts policies into force. `none` enforces nothing: the agent \
-                  receives policies, reports that nothing enforces them, and admits every pod that \
-                  it knows.",
+        meaning: "The component that enforces policies. `none` enforces no policy: the agent \
+                  receives policies, reports that they are not in force, and admits every pod \
+                  that it knows.",
         set: |d, v| {
             let backends = [("none", PolicyBackend::None)];
             parse::choice(v, &backends, "none").map(|backend| d.settings.agent.backend = backend)

@@ -141,8 +141,8 @@ pub(super) const SETTINGS: &[Setting] = &[
                   refused.",
         effect: Effect::Refused {
             asked: |modes| modes.policy_strict && !modes.policy_agent && !modes.policy,
-            why: "nothing enforces network policies here, so pods would start open instead of \
-                  closed; FERRULE_POLICY or FERRULE_POLICY_AGENT says who enforces them",
+            why: "no agent enforces network policies on this node, so pods would start open \
+                  instead of closed; set FERRULE_POLICY or FERRULE_POLICY_AGENT",
         },
         on_bad: OnBad::Refuse,
         empty_is_unset: true,

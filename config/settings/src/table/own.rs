@@ -37,10 +37,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Int("1 to 1000"),
         default: "20",
         unit: "calls",
-        meaning: "The burst of one EC2 action on this node. EC2 throttles per account: the nodes \
-                  share its buckets of 50 to 100 calls (\"Request throttling for the Amazon EC2 \
-                  API\" in the EC2 developer guide). Throttling halves this budget, and it \
-                  recovers slowly.",
+        meaning: "The burst of one EC2 action on this node. EC2 throttles per account: all nodes \
+                  share its buckets of 50 to 100 calls, as the EC2 developer guide states under \
+                  \"Request throttling for the Amazon EC2 API\". Throttling halves this budget, \
+                  and it recovers slowly.",
         set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.burst = calls),
         ..OURS
     },
@@ -81,8 +81,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "per-pod",
         meaning: "The layout of the host's rules for pods. `per-pod`: each pod has its own, as \
                   with amazon-vpc-cni, and a packet's lookup traverses all of them. `compact`: one \
-                  rule to a table with the routes to all pods, and one rule per prefix of an ENI; \
-                  nftables marks packets from single addresses with the bits 0x3f00. It can be \
+                  rule to a table with the routes to all pods, and one rule per prefix of an ENI. \
+                  In this layout nftables marks packets from single addresses with the bits 0x3f00. It can be \
                   changed at a restart of the daemon while pods run. It must be `per-pod` before \
                   amazon-vpc-cni takes the node back.",
         set: |d, v| {
@@ -135,8 +135,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_ANTICIPATE",
         kind: Kind::Choice("off or pods"),
         default: "pods",
-        meaning: "Whether pods that are bound to this node without an address count as demand, so \
-                  that a burst finds its addresses ready.",
+        meaning: "The source of early demand. With `pods`, pods that are bound to this node and have \
+                  no address yet count as demand, so that a burst finds its addresses ready.",
         set: |d, v| {
             parse::choice(v, &[("off", false), ("pods", true)], "off or pods")
                 .map(|b| d.settings.anticipate_pods = b)

@@ -49,8 +49,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Path,
         default: "/var/run/aws-node/ipam.json",
         meaning: "amazon-vpc-cni's checkpoint of network card 0. The daemon reads it at a start \
-                  without a checkpoint of its own, and never writes it; `ipam-nic-N.json` in the \
-                  same folder are the files of other cards.",
+                  without a checkpoint of its own, and never writes it. The files of other cards are \
+                  `ipam-nic-N.json` in the same folder.",
         empty_is_unset: true,
         set: |d, v| parse::path(v).map(|path| d.settings.backing_store = path),
         ..AMAZON

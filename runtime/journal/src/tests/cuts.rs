@@ -94,7 +94,7 @@ fn first_loss<const AFTER: bool>(lie: Lie, writes: &[Write]) -> (Option<String>,
             tried += 1;
             let found = Disk::holding(&state);
             let (_, back, aside) = restart::<AFTER>(&found);
-            // A synced file is never damaged by a power cut: nobody has to look at it.
+            // A power cut never damages a synced file, so no file is put aside.
             if aside && !AFTER || !is_allowed::<AFTER>(&back, &all[..handed], durable) {
                 let loss = format!("cut after step {cut}: {state:?} yields {back:?}");
                 return (Some(loss), tried);

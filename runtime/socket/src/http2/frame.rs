@@ -28,7 +28,7 @@ pub(super) const ENABLE_PUSH: u16 = 2;
 pub(super) const INITIAL_WINDOW_SIZE: u16 = 4;
 pub(super) const MAX_FRAME_SIZE: u16 = 5;
 
-/// What precedes a frame's payload.
+/// The nine bytes before a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) length: usize,

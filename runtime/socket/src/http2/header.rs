@@ -1,5 +1,5 @@
-//! Header blocks (HPACK, RFC 7541), without the dynamic table: this side announces a size of 0 for it, so the
-//! server may not refer to it, and this side does not use it either.
+//! Header blocks (HPACK, RFC 7541), without the dynamic table. This side announces a size of 0 for the table, so the
+//! server may not refer to it. This side does not use it either.
 
 use super::{Http2Error, huffman};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request::Parts};
@@ -124,7 +124,7 @@ fn put_number(block: &mut Vec<u8>, number: usize) {
     block.push(byte(rest));
 }
 
-/// Reads a block of the server's.
+/// Decodes a header block that the server sent.
 pub(super) fn decode(block: &[u8]) -> Result<Block, Http2Error> {
     read(block).ok_or(Http2Error::Malformed("the header block is not valid"))
 }

@@ -69,7 +69,7 @@ struct Search {
     length: usize,
     /// The bits so far, less the first code of their length.
     offset: u32,
-    /// How many symbols have shorter codes.
+    /// Number of symbols with shorter codes.
     shorter: usize,
     only_ones: bool,
 }

@@ -105,7 +105,7 @@ fn a_second_request_has_the_next_stream_and_no_preface() {
     // The settings' acknowledgment was waiting.
     assert!(sent[0].0.kind == frame::SETTINGS && sent[0].0.is(frame::ACK));
     assert_eq!((sent[1].0.kind, sent[1].0.stream), (frame::HEADERS, 3));
-    // What comes late for the first stream is not the second one's.
+    // Late data of the first stream does not count for the second.
     let late = [data_of(1, b"late"), head_of(3), trailers_of(3)].concat();
     let (_, data, _) = protocol.receive(&late).unwrap().unwrap();
     assert!(data.is_empty());
@@ -172,7 +172,7 @@ fn a_response_before_the_whole_body_ends_the_connection() {
 }
 
 #[test]
-fn a_server_that_goes_away_answers_the_request_under_way_and_no_other() {
+fn a_server_with_goaway_answers_the_open_request_and_no_other() {
     let goaway = |last: u32| {
         frame_of(frame::GOAWAY, 0, 0, &[last.to_be_bytes(), 0_u32.to_be_bytes()].concat())
     };
@@ -200,7 +200,7 @@ fn a_reset_is_an_error_and_a_ping_is_answered() {
 }
 
 #[test]
-fn what_the_protocol_does_not_allow_is_an_error() {
+fn a_violation_of_the_protocol_is_an_error() {
     let open_block = frame_of(frame::HEADERS, 0, 1, OK);
     let cases: [(&str, Vec<u8>); 10] = [
         ("no settings first", head_of(1)),

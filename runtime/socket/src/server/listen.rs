@@ -1,4 +1,5 @@
-//! Takes over a socket: no other user can connect at any moment, and a process that serves on it keeps it.
+//! Takes over a unix socket. No other user can connect at any moment, and a socket that another process serves is not
+//! replaced.
 
 use super::MAX_CONNECTIONS;
 use nix::sys::stat::{Mode, fchmod};
@@ -36,24 +37,15 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 pub enum ListenError {
     /// Another process serves here.
     #[error("{} is served by another process", socket.display())]
-    Served {
-        /// The socket.
-        socket: PathBuf,
-    },
+    Served { socket: PathBuf },
     /// The path is not a socket; it is left as it is.
     #[error("{} exists and is not a socket", socket.display())]
-    NotASocket {
-        /// The path.
-        socket: PathBuf,
-    },
+    NotASocket { socket: PathBuf },
     /// The system refused a step.
     #[error("{attempt} {}", path.display())]
     Refused {
-        /// The step.
         attempt: &'static str,
-        /// On which path.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -151,7 +143,7 @@ async fn accept(listener: UnixListener, accepted: mpsc::Sender<io::Result<Caller
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the daemon's socket was not accepted");
+                    tracing::warn!(%error, "cannot accept a connection on the unix socket");
                     sleep(ACCEPT_REST).await;
                 }
             }
@@ -181,7 +173,7 @@ pub struct Caller {
 /// The user behind a connection, as the kernel knew it when it was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
-    /// `None` when the kernel did not say.
+    /// `None` if the kernel did not report it.
     pub(super) uid: Option<u32>,
 }
 

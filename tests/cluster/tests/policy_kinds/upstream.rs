@@ -147,7 +147,7 @@ pub(crate) fn rows() -> Vec<Row> {
                 json!([{ "networks": ["10.0.0.0/8"] }]),
                 Some(json!([{ "destinationNamedPort": "web" }])),
             ),
-            "only pods have ports with names",
+            "only pods have named ports",
         ),
         taken(
             "a port's name of pods",

@@ -60,14 +60,14 @@ fn in_a_large_cluster_each_node_tries_some_and_every_node_is_tried() {
 }
 
 #[test]
-fn an_ipv6_address_stands_in_brackets() {
+fn an_ipv6_address_has_brackets() {
     let all = [Site { target: Some("2001:db8::1".to_owned()), ..site(1) }];
     let tries = tries(&all[0], &all, &around());
     assert_eq!(tries[0].1.to, "[2001:db8::1]:7777");
 }
 
 #[test]
-fn the_matrix_says_where_it_fails_and_where_to_look() {
+fn the_matrix_shows_failures_and_the_next_step() {
     let all = [site(1), site(2)];
     let mut matrix = Matrix::default();
     matrix.add(&all[0], Ok(good(tries(&all[0], &all, &around()))));
@@ -98,7 +98,7 @@ fn the_matrix_says_where_it_fails_and_where_to_look() {
 }
 
 #[test]
-fn a_node_whose_target_never_starts_is_a_failure_though_its_probe_tries_all_the_rest() {
+fn a_node_whose_target_never_starts_is_a_failure() {
     let why = Some("its pod target-1 is Pending".to_owned());
     let all = [Site { target: None, why_not: why, ..site(1) }, site(2)];
     let mut matrix = Matrix::default();

@@ -27,7 +27,7 @@ fn held(table: u32) -> Held {
 }
 
 #[test]
-fn a_pod_that_runs_is_told_with_all_that_it_is_made_of() {
+fn the_report_of_a_running_pod_has_all_its_parts() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
     about.held = vec![held(2)];
     about.daemon = Some(Ok(Status::default()));
@@ -54,7 +54,7 @@ shop/web: Running on n1
 }
 
 #[test]
-fn a_pod_that_waits_is_told_why_by_the_daemon_and_by_kubelets_words() {
+fn the_report_of_a_waiting_pod_has_the_reasons_of_daemon_and_kubelet() {
     let mut about = about("Pending", json!([]));
     let status = json!({
         "waitingAdds": [{ "namespace": "shop", "name": "web", "seconds": 9, "reason": "r",
@@ -101,7 +101,7 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
 }
 
 #[test]
-fn an_address_that_the_daemon_does_not_hold_is_told() {
+fn an_address_that_the_daemon_does_not_hold_is_reported() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     about.daemon = Some(Ok(Status { phase: "running".to_owned(), ..Status::default() }));
     let told = PodReport::of(&about);
@@ -113,7 +113,7 @@ fn an_address_that_the_daemon_does_not_hold_is_told() {
 }
 
 #[test]
-fn a_daemon_that_starts_does_not_know_yet_who_holds_what() {
+fn a_starting_daemon_has_no_assignments_yet() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     for phase in ["starting: waits for the takeover", "stopping"] {
         about.daemon = Some(Ok(Status { phase: phase.to_owned(), ..Status::default() }));
@@ -123,7 +123,7 @@ fn a_daemon_that_starts_does_not_know_yet_who_holds_what() {
 }
 
 #[test]
-fn what_kept_a_pod_waiting_before_it_was_ready_is_told_and_is_no_trouble() {
+fn events_before_readiness_are_shown_and_are_no_problem() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
     about.events = vec![Event {
         kind: "Warning".to_owned(),
@@ -141,7 +141,7 @@ fn what_kept_a_pod_waiting_before_it_was_ready_is_told_and_is_no_trouble() {
 }
 
 #[test]
-fn a_pod_that_waits_is_not_good_where_its_events_may_not_be_read() {
+fn a_waiting_pod_without_readable_events_is_a_problem() {
     let mut about = about("Pending", json!([]));
     about.events_unknown = Some("may not list events".to_owned());
     let told = PodReport::of(&about);
@@ -152,7 +152,7 @@ fn a_pod_that_waits_is_not_good_where_its_events_may_not_be_read() {
 }
 
 #[test]
-fn a_pod_that_has_ended_is_not_told_of_what_its_node_lacks() {
+fn the_report_of_an_ended_pod_has_no_problem_of_its_node() {
     let mut about = about("Succeeded", json!([]));
     let status = json!({ "phase": "running", "troubles": [
         { "kind": "denied", "severity": "trouble", "object": "ec2:A", "cause": "no" }] });

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_credential_is_found_wherever_it_stands() {
+    fn a_credential_is_found_at_any_position() {
         let key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
         for (text, wanted) in [
             // Daemons log one JSON document per line.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_credential_stays() {
+    fn text_without_credentials_stays() {
         for text in [
             "",
             "ENI eni-0123456789abcdef0 of ä has 10.0.0.7/32",

@@ -53,7 +53,7 @@ fn denied() -> Value {
 }
 
 #[test]
-fn a_node_is_a_line_and_what_is_wrong_stands_below_with_what_to_do() {
+fn a_node_is_a_line_with_its_problems_and_next_steps_below() {
     let mut cluster = cluster(&["n2", "n1"]);
     cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
     cluster.heard.insert("ferrule-n2".to_owned(), status(denied()));
@@ -83,7 +83,7 @@ fn a_node_is_a_line_and_what_is_wrong_stands_below_with_what_to_do() {
 }
 
 #[test]
-fn the_same_trouble_of_many_nodes_is_told_once() {
+fn the_same_problem_of_many_nodes_is_shown_once() {
     let names = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
     let mut cluster = cluster(&names);
     for name in names {
@@ -141,7 +141,7 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_is_trouble_of_the_cluster() {
+fn an_expired_lease_is_a_problem_of_the_cluster() {
     let mut cluster = cluster(&[]);
     let lost = Lease { holder: Some("c-1".to_owned()), renewed_seconds_ago: 60, lasts_seconds: 15 };
     cluster.lease = Some(lost);
@@ -166,7 +166,7 @@ fn a_node_that_the_affinity_leaves_out_is_to_have_no_daemon() {
 }
 
 #[test]
-fn who_may_not_read_daemonsets_is_not_told_to_install_one() {
+fn missing_rights_on_daemonsets_do_not_suggest_an_installation() {
     let mut cluster = cluster(&["n1"]);
     cluster.pods.clear();
     cluster.daemon_sets = None;
@@ -191,7 +191,7 @@ fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
 }
 
 #[test]
-fn a_node_of_which_kubelet_has_told_nothing_is_not_good() {
+fn a_node_without_kubelet_status_is_a_problem() {
     let mut cluster = cluster(&["n1"]);
     cluster.nodes[0].status.conditions.clear();
     cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
@@ -201,7 +201,7 @@ fn a_node_of_which_kubelet_has_told_nothing_is_not_good() {
 }
 
 #[test]
-fn where_policy_is_on_each_node_has_its_agent_in_the_table() {
+fn with_policy_the_table_has_the_agent_of_each_node() {
     let mut cluster = cluster(&["n1", "n2", "n3", "n4", "n5"]);
     for name in ["n1", "n2", "n3", "n4", "n5"] {
         cluster.heard.insert(format!("ferrule-{name}"), status(json!([])));

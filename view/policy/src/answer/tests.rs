@@ -59,7 +59,7 @@ fn good(hub: &Hub, path: &str) -> Value {
 }
 
 #[test]
-fn a_policy_is_told_with_its_groups_and_nodes() {
+fn the_document_of_a_policy_has_its_groups_and_nodes() {
     let hub = cluster();
     let policy: Policy = serde_json::from_value(good(&hub, "/policies/uid-policy")).unwrap();
     assert_eq!((policy.policy.as_str(), policy.generation), ("NetworkPolicy x/api", 3));
@@ -115,7 +115,7 @@ fn pages_are_followed_to_the_end() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn a_missing_object_is_an_error() {
     let hub = cluster();
     for path in
         ["/agents/n9", "/policies/none", "/groups/00", "/groups/äää", "/other", "/agents/n1/x"]
