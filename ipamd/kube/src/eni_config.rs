@@ -163,7 +163,7 @@ mod tests {
         ]);
         assert!(matches!(resolve("a", &configs), EniConfig::Found { subnet, groups, .. }
             if subnet.as_str() == "subnet-1" && groups.len() == 1));
-        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "no ENIConfig")] {
+        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "does not exist")] {
             let EniConfig::Missing { name: named, why } = resolve(name, &configs) else {
                 panic!("{name} is found");
             };

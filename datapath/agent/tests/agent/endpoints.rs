@@ -148,7 +148,7 @@ fn replicas_are_found_left_and_kept_by_the_endpoint_slices() {
     // The replica may have lost the API server only; its stream continues.
     slices.put("one", &[(&first, false), (&second, true)]);
     follows(&node, &second);
-    node.until_log("it is ready no more, and others are");
+    node.until_log("the replica is no longer ready, and others are");
 
     slices.put("two", &[(&first, true)]);
     knows(&node, &first);

@@ -60,7 +60,7 @@ async fn the_nodes_eni_config_follows_label_annotation_and_object() {
     };
     let (name, why) = missing(adapter.fact("no name", config).await);
     assert_eq!(name, "default");
-    assert!(why.contains("there is no ENIConfig"), "{why}");
+    assert!(why.contains("does not exist"), "{why}");
     let label = json!({"labels": {"k8s.amazonaws.com/eniConfig": "custom-a"}});
     world.patch_node(json!({"metadata": label})).await;
     assert_eq!(missing(adapter.fact("no object", config).await).0, "custom-a");

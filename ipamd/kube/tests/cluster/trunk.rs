@@ -64,7 +64,7 @@ async fn a_missing_cni_node_is_awaited_and_never_created() {
     adapter.is_good(Concern::CniNode).await;
     adapter.handle.ask_for_trunk();
     let report = adapter
-        .report("no CNINode", |report| report.cause.contains("there is no CNINode no-cni-node"))
+        .report("no CNINode", |report| report.cause.contains("CNINode no-cni-node does not exist"))
         .await;
     assert!(report.next_step.contains("VPC resource controller"), "{report:?}");
     assert!(cni_nodes(&world).get_opt(&world.name).await.unwrap().is_none());
