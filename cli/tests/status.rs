@@ -42,7 +42,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     node(&client, "f1", json!({ "eks.amazonaws.com/compute-type": "fargate" })).await;
     let output = status(&viewer, &[]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("there is none in the namespace kube-system"));
+    assert!(text(&output.stdout).contains("namespace kube-system has none"));
 
     daemon_set(&client).await;
     daemon(&client, "n1").await;
