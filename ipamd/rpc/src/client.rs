@@ -16,8 +16,8 @@ use tonic::{Code, Request, Response, Status};
 
 /// A connection to the daemon.
 ///
-/// Works on any tokio runtime with I/O and time, also on a current-thread one: the connection is
-/// driven while a call is awaited. Every call may be repeated, also after an error.
+/// It works on any tokio runtime with I/O and time, also on a current-thread one. The connection makes progress only
+/// while a call is awaited. Every call may be repeated, also after an error.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: IpamClient<Connection>,
@@ -25,7 +25,7 @@ pub struct Client {
     trace: Option<TraceParent>,
 }
 
-/// Who is asked, and in which versions.
+/// The daemon's socket and the supported versions.
 #[derive(Clone, Debug)]
 struct Peer {
     socket: PathBuf,
@@ -33,12 +33,11 @@ struct Peer {
 }
 
 impl Client {
-    /// Connects, trying again while the socket is missing or refuses, until `deadline`.
+    /// Connects, with retries until `deadline` while the socket is missing or refuses.
     ///
-    /// At least one attempt is made, however little time is left.
+    /// It makes at least one attempt.
     ///
-    /// # Errors
-    /// What stood in the way at the deadline, or at once what waiting does not cure.
+    /// # Errors The last cause at the deadline. A cause that a retry cannot cure returns at once.
     pub async fn connect(socket: &Path, deadline: Instant) -> Result<Self, RpcError> {
         let connection = dial(socket, deadline).await?;
         let inner = IpamClient::with_origin(connection, origin())
@@ -46,22 +45,22 @@ impl Client {
         Ok(Self { inner, peer: Peer::at(socket), trace: None })
     }
 
-    /// The same connection, speaking other versions than this build's own.
+    /// Returns the connection with other protocol versions than this build's.
     #[must_use]
     pub fn speaking(self, versions: Versions) -> Self {
         Self { peer: Peer { versions, ..self.peer }, ..self }
     }
 
-    /// The same connection, whose calls are part of this trace.
+    /// Returns the connection with calls that are part of this trace.
     #[must_use]
     pub fn traced(self, trace: Option<TraceParent>) -> Self {
         Self { trace, ..self }
     }
 
-    /// Reserves addresses, waiting for one up to `request.wait`.
+    /// Reserves addresses, and waits for them for at most `request.wait`.
     ///
     /// # Errors
-    /// When there is no valid answer by `deadline`. A refusal is an answer.
+    /// No valid answer arrived by `deadline`. A refusal is an answer.
     pub async fn reserve(
         &self,
         request: Reserve,
@@ -70,7 +69,7 @@ impl Client {
         self.reserve_with_policy(request, deadline).await.map(|(outcome, _)| outcome)
     }
 
-    /// Reserves as [`Self::reserve`] does, and tells who enforces policy on the pod.
+    /// Reserves as [`Self::reserve`] does, and also returns the component that enforces policy on the pod.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -87,10 +86,11 @@ impl Client {
         Ok((valid("reserve", reply.try_into())?, valid("reserve", agent)?))
     }
 
-    /// Says that everything is built. False when the reservation is gone: undo what was built.
+    /// Confirms that the interface is built. Returns false if the reservation is gone; the caller then removes what it
+    /// built.
     ///
     /// # Errors
-    /// When there is no valid answer by `deadline`.
+    /// No valid answer arrived by `deadline`.
     pub async fn confirm(&self, request: Confirm, deadline: Instant) -> Result<bool, RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, request.into_wire(self.peer.versions));
@@ -99,15 +99,15 @@ impl Client {
         Ok(reply.confirmed)
     }
 
-    /// Gives the addresses back and says which they were.
+    /// Releases the addresses and returns them.
     ///
     /// # Errors
-    /// When there is no valid answer by `deadline`.
+    /// No valid answer arrived by `deadline`.
     pub async fn release(&self, request: Release, deadline: Instant) -> Result<Released, RpcError> {
         self.release_with_policy(request, deadline).await.map(|(released, _)| released)
     }
 
-    /// Releases as [`Self::release`] does, and tells who enforced policy on the pod.
+    /// Releases as [`Self::release`] does, and also returns the component that enforced policy on the pod.
     ///
     /// # Errors
     /// As [`Self::release`].
@@ -124,10 +124,10 @@ impl Client {
         Ok((valid("release", reply.try_into())?, valid("release", agent)?))
     }
 
-    /// What the key holds; `None` when the daemon does not know it.
+    /// Returns the key's assignment; `None` if the daemon has none.
     ///
     /// # Errors
-    /// When there is no valid answer by `deadline`.
+    /// No valid answer arrived by `deadline`.
     pub async fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, conversion::inspect_request(key, self.peer.versions));
@@ -136,10 +136,10 @@ impl Client {
         valid("inspect", conversion::held(reply))
     }
 
-    /// How the pool and the running pods are.
+    /// Returns the state of the pool and of running pods.
     ///
     /// # Errors
-    /// When there is no valid answer by `deadline`.
+    /// No valid answer arrived by `deadline`.
     pub async fn status(&self, deadline: Instant) -> Result<PoolStatus, RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, conversion::status_request(self.peer.versions));
@@ -148,10 +148,9 @@ impl Client {
         Ok(reply.into())
     }
 
-    /// Releases all of a network but what is in the list and what is of ADDs under way.
+    /// Releases all interfaces of a network, except those in the list and those of ADDs under way.
     ///
-    /// # Errors
-    /// When there is no valid answer by `deadline`; part of it may have been released.
+    /// # Errors No valid answer arrived by `deadline`. Some interfaces may have been released.
     pub async fn collect(
         &self,
         request: Collect,
@@ -191,7 +190,8 @@ impl Peer {
         }
     }
 
-    /// What a status means. One that was made on this side has a source: the connection was lost.
+    /// Converts a gRPC status to an error. A status that tonic created on this side has a source: the connection was
+    /// lost.
     fn judge(&self, attempt: &'static str, status: Status) -> RpcError {
         let (socket, said) = (self.socket.clone(), status.message().to_owned());
         match status.code() {
@@ -202,7 +202,7 @@ impl Peer {
             Code::PermissionDenied | Code::Unauthenticated => {
                 RpcError::PermissionDenied { attempt, socket, said }
             }
-            // A method or a whole service that the other side has not got is of another version.
+            // A missing method or service belongs to another version.
             Code::FailedPrecondition | Code::Unimplemented => {
                 RpcError::VersionMismatch { attempt, ours: self.versions, said }
             }

@@ -1,99 +1,76 @@
-//! What can go wrong between plugin and daemon, sorted by what the caller does next.
+//! The errors of calls from the plugin to the daemon. Each variant needs another reaction of the caller.
 
 use crate::{Malformed, Versions};
 use runtime_socket::DialError;
 use std::{io, path::PathBuf};
 use tonic::Status;
 
-/// A connection or a call that did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RpcError {
-    /// There was no socket until the deadline: the daemon has not started yet.
+    /// The socket did not exist until the deadline: the daemon has not started yet.
     #[error("the daemon's socket {} does not exist", socket.display())]
     Missing {
-        /// Where it should be.
         socket: PathBuf,
     },
-    /// Nobody accepted until the deadline: the daemon is down or has too much to do.
+    /// The kernel refused connections until the deadline: the daemon is down or overloaded.
     #[error("nobody answers at the daemon's socket {}", socket.display())]
     Refused {
-        /// Where nobody listens.
         socket: PathBuf,
-        /// What the kernel said.
         #[source]
         cause: io::Error,
     },
-    /// The daemon accepted and did not answer in time: it hangs.
+    /// The daemon accepted the connection and did not answer in time: it hangs.
     #[error("{attempt}: no answer from the daemon at {} within the deadline", socket.display())]
     TimedOut {
-        /// What was asked.
         attempt: &'static str,
-        /// Who was asked.
         socket: PathBuf,
     },
-    /// The socket's mode or the daemon itself turned this process away.
+    /// The socket's mode or the daemon refused this process.
     #[error("{attempt}: not permitted at the daemon's socket {}: {said}", socket.display())]
     PermissionDenied {
-        /// What was asked.
         attempt: &'static str,
-        /// Who refused.
         socket: PathBuf,
-        /// In whose words.
         said: String,
     },
     /// The daemon speaks no version of the protocol that this side speaks.
     #[error("{attempt}: this side speaks protocol version {ours}, the daemon does not: {said}")]
     VersionMismatch {
-        /// What was asked.
         attempt: &'static str,
-        /// What this side speaks.
         ours: Versions,
-        /// The daemon's words.
         said: String,
     },
-    /// The connection ended before the answer: the call may have been carried out. All calls may be
-    /// repeated.
+    /// The connection ended before the answer. The daemon may have carried out the call. All calls may be repeated.
     #[error("{attempt}: the connection to the daemon was lost before it answered")]
     Lost {
-        /// What was asked.
         attempt: &'static str,
-        /// How it was lost.
         #[source]
         cause: Box<Status>,
     },
-    /// The daemon has as many requests as it takes.
+    /// The daemon is at its limit of concurrent requests.
     #[error("{attempt}: the daemon has too many requests at once")]
     Busy {
-        /// What was asked.
         attempt: &'static str,
     },
-    /// The answer holds something that it may not.
+    /// The answer breaks the protocol.
     #[error("{attempt}: the daemon's answer is not valid")]
     Malformed {
-        /// What was asked.
         attempt: &'static str,
-        /// What is wrong with it.
         #[source]
         cause: Malformed,
     },
-    /// The daemon answered with a failure of its own.
+    /// The daemon could not carry out the call.
     #[error("{attempt}: the daemon failed: {said}")]
     Failed {
-        /// What was asked.
         attempt: &'static str,
-        /// The daemon's words.
         said: String,
-        /// The status it came with.
         #[source]
         cause: Box<Status>,
     },
     /// The socket cannot be used.
     #[error("connect to the daemon's socket {}", socket.display())]
     Other {
-        /// Which socket.
         socket: PathBuf,
-        /// Why.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -114,8 +91,8 @@ impl From<DialError> for RpcError {
 }
 
 impl RpcError {
-    /// Whether the daemon is absent, hung, or of another version: what a DEL answers with a
-    /// tombstone and an ADD with "try again later".
+    /// Returns whether the daemon is absent, hung, overloaded or of another version. A DEL then leaves a tombstone, and
+    /// an ADD returns "try again later".
     pub fn daemon_unavailable(&self) -> bool {
         match self {
             Self::Missing { .. }

@@ -1,11 +1,10 @@
-//! The daemon's API over its unix socket: `ferrule-cni` calls, `ferrule-ipamd` answers.
+//! The daemon's API on its unix socket: `ferrule-cni` calls, `ferrule-ipamd` answers.
 //!
-//! Messages are checked and converted to the types of `config-model` at both ends, so neither side
-//! handles text that might not be an address. This crate decides nothing about addresses, opens no
-//! connection but the unix socket it is given, and knows no TLS.
+//! Both ends check messages and convert them to the types of `config-model`, so neither side handles text that may be
+//! no address. This crate makes no decision about addresses. It opens the given unix socket only, without TLS.
 //!
-//! Start with [`Client`], which is all the plugin links; the feature `server` adds
-//! [`server::serve`]. Tests run both over a real socket: `tests/`.
+//! Start with [`Client`], the only part that the plugin links. The feature `server` adds [`server::serve`]. The tests
+//! in `tests/` run both over a real socket.
 
 mod client;
 mod enforcer;

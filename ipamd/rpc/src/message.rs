@@ -1,4 +1,4 @@
-//! The messages in our words. Checked in both directions: see `conversion` for the rules.
+//! The messages as Rust types. [`conversion`] checks what arrives.
 
 pub(crate) mod conversion;
 
@@ -9,40 +9,36 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// Part of a message that breaks the protocol.
+/// A part of a message that breaks the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {value:?} is not {wanted}")]
 pub struct Malformed {
-    /// Which part.
     pub field: &'static str,
-    /// What it held.
     pub value: String,
-    /// What belongs there, with an article.
+    /// The expected content, with an article.
     pub wanted: &'static str,
 }
 
 /// The pod that an interface belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Namespace and name.
     pub name: PodName,
-    /// Its uid, when the runtime told it.
+    /// `None` if the runtime did not send it.
     pub uid: Option<String>,
-    /// The sandbox by the name that amazon-vpc-cni uses, when the runtime told it.
+    /// amazon-vpc-cni's name of the sandbox; `None` if the runtime did not send it.
     pub infra_container_id: Option<String>,
 }
 
-/// Asks for addresses.
+/// A request for addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// For which interface. The same key gets the same addresses.
+    /// The interface. The same key gets the same addresses.
     pub key: PodKey,
-    /// Of which pod.
     pub pod: Pod,
     /// The pod's network namespace, as the runtime named it.
     pub netns: String,
-    /// How long to wait for an address. Shorter than the call's deadline, or the refusal that says
-    /// why comes too late.
+    /// The longest wait for an address. It is shorter than the call's deadline, so that a refusal with its reason
+    /// arrives in time.
     pub wait: Span,
     /// One address from each network card.
     pub multi_nic: bool,
@@ -51,35 +47,33 @@ pub struct Reserve {
 /// The answer to [`Reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReserveOutcome {
-    /// The addresses are the caller's; to be confirmed once they are set up.
+    /// The addresses are reserved. The caller confirms them once they are set up.
     Reserved(Reservation),
-    /// The pod's branch ENI is the caller's, in the place of addresses.
+    /// The pod's branch ENI is reserved instead of addresses.
     ReservedBranch(Branch),
-    /// There is none.
+    /// No address is reserved.
     Refused(Refusal),
 }
 
-/// Addresses held for a caller, and what it needs to set them up.
+/// Reserved addresses and the settings for their set-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// One for each interface of the pod; at least one.
+    /// At least one. Each interface of the pod has one.
     pub addresses: Vec<PodAddress>,
     /// The VPC's IPv4 ranges.
     pub vpc_v4_cidrs: Vec<Ipv4Net>,
-    /// Somebody else translates source addresses.
+    /// Another device translates source addresses (`AWS_VPC_K8S_CNI_EXTERNALSNAT`).
     pub use_external_snat: bool,
-    /// How the host's rules for pods are laid out.
+    /// The layout of the host's rules for pods (`FERRULE_RULES`).
     pub rules: RuleLayout,
     /// The pod reaches the other family's destinations by a second address of its first interface.
     pub egress: bool,
 }
 
-/// An address and the way out of it. Has an IPv4 or an IPv6 address or both.
+/// A pod's address with its route table: IPv4, IPv6 or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAddress {
-    /// The IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
-    /// The IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
     /// The ENI's device number on its card; 0 without an ENI.
     pub device: DeviceIndex,
@@ -97,135 +91,125 @@ impl PodAddress {
     }
 }
 
-/// The branch ENI of a pod with security groups of its own.
+/// The branch ENI of a pod with its own security groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The ENI.
     pub eni: EniId,
     /// Its MAC address.
     pub mac: Mac,
     /// The VLAN of the trunk that carries it: 1 to 4094.
     pub vlan: u16,
-    /// Its address, of the pods' family: the pod's.
+    /// The pod's address, of the pods' family.
     pub address: IpAddr,
-    /// The router of its subnet.
+    /// The router of the branch's subnet.
     pub gateway: IpAddr,
-    /// The MAC address of the trunk that carries it.
+    /// The MAC address of the trunk ENI.
     pub trunk: Mac,
-    /// Which of the pod's traffic passes the branch.
+    /// The part of the pod's traffic that passes the branch.
     pub enforcing: Enforcing,
 }
 
 /// `POD_SECURITY_GROUP_ENFORCING_MODE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcing {
-    /// All of it, that from and to the node included.
+    /// All traffic passes the branch, also traffic from and to the node.
     Strict,
-    /// What the pod sends beyond the node.
+    /// Traffic of the pod to destinations outside the node passes the branch.
     Standard,
 }
 
-/// Why there is no address.
+/// The refusal of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The kind of reason.
     pub reason: Reason,
-    /// What happened, and to which object.
+    /// The failed action, its object and the cause.
     pub message: String,
-    /// What a person can do about it.
+    /// The next step for a person.
     pub next_step: String,
 }
 
-/// The kinds of reason for a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// No address in time; another try may find one. Also any reason that a newer daemon may give.
     TryAgain,
     /// The subnet, the ENI or the instance type has no room.
     Exhausted,
-    /// The request contradicts itself or what is known.
+    /// The request contradicts itself or the address book.
     Invalid,
-    /// The daemon is going away.
+    /// The daemon is stopping.
     Stopping,
 }
 
-/// Says that everything is built.
+/// The plugin has built the interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confirm {
-    /// Of which interface.
     pub key: PodKey,
-    /// The name of its host end.
     pub host_interface: String,
 }
 
-/// Gives addresses back.
+/// The release of an interface's addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// Of which interface.
     pub key: PodKey,
-    /// Of which pod, when known: a DEL may come without its name.
+    /// `None` if the DEL does not name it.
     pub pod: Option<Pod>,
-    /// Why.
     pub cause: ReleaseCause,
 }
 
-/// Why addresses come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseCause {
-    /// The pod is gone.
     PodDeleted,
-    /// Its network could not be set up.
+    /// The plugin could not set up the pod's network.
     SetupFailed,
 }
 
-/// What was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// The key held these.
+    /// The key had these addresses.
     Known(Vec<PodAddress>),
-    /// The key held nothing.
+    /// The key had no assignment.
     Unknown,
 }
 
-/// What a key holds.
+/// The assignment of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its addresses.
     pub addresses: Vec<PodAddress>,
-    /// Its branch ENI, in the place of addresses.
+    /// The branch ENI, if the key has one instead of addresses.
     pub branch: Option<Branch>,
-    /// Whether [`Confirm`] was seen.
+    /// The plugin has sent [`Confirm`].
     pub confirmed: bool,
-    /// How the host's rules for pods are laid out.
+    /// The layout of the host's rules for pods.
     pub rules: RuleLayout,
 }
 
-/// How the pool and the pods that run are.
+/// The state of the pool and of running pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
-    /// What keeps an ADD from succeeding; empty if one would succeed.
+    /// The reasons why an ADD would fail; empty if it would succeed.
     pub unavailable: Vec<String>,
-    /// What running pods suffer from.
+    /// The faults of running pods' networks.
     pub impaired: Vec<String>,
 }
 
-/// Asks to release all of a network but what is in a list.
+/// A request to release all interfaces of a network that are not in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collect {
-    /// The network. Others are not touched.
+    /// Interfaces of other networks stay.
     pub network: String,
-    /// What is to stay; keys of this network.
+    /// The interfaces that stay; keys of this network.
     pub valid: BTreeSet<PodKey>,
 }
 
-/// What became of the interfaces of a network that were not in the list.
+/// The result for the interfaces of a network that were not in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// These gave their addresses back.
+    /// The released interfaces and their addresses.
     pub released: BTreeMap<PodKey, Vec<PodAddress>>,
-    /// These are of ADDs under way, and nobody may touch them.
+    /// The interfaces of ADDs under way, which stay.
     pub spared: BTreeSet<PodKey>,
-    /// These are still held, and why.
+    /// The interfaces that could not be released, with the cause.
     pub failed: BTreeMap<PodKey, String>,
 }

@@ -3,17 +3,17 @@
 use std::{fmt, str::FromStr};
 use tonic::metadata::{MetadataMap, MetadataValue};
 
-/// A `traceparent` that is one. What is none is as good as absent, as W3C's text demands.
+/// A valid `traceparent`. W3C's specification requires that an invalid one counts as absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceParent(String);
 
-/// It is not what W3C calls a `traceparent`.
+/// The text is no `traceparent` by W3C's specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a traceparent: <version>-<trace id>-<parent id>-<flags> in lower-case hex digits")]
 pub struct NoTraceParent;
 
 impl TraceParent {
-    /// The trace, in 32 hex digits.
+    /// The trace's ID, in 32 hex digits.
     pub fn trace_id(&self) -> &str {
         &self.0[TRACE_ID]
     }
@@ -22,7 +22,7 @@ impl TraceParent {
 impl FromStr for TraceParent {
     type Err = NoTraceParent;
 
-    /// Versions to come may add fields; of version 00 there are these four.
+    /// Version 00 has exactly these four fields. Later versions may add some.
     fn from_str(text: &str) -> Result<Self, NoTraceParent> {
         let mut fields = text.split('-');
         let mut hex = |digits: usize| {
@@ -49,9 +49,9 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// The field's name, as over HTTP.
+/// The name of the metadata field, as in HTTP.
 const FIELD: &str = "traceparent";
-/// The four fields and what is between them.
+/// The length of the four fields with their separators.
 const LENGTH: usize = 55;
 const TRACE_ID: std::ops::Range<usize> = 3..35;
 
@@ -61,12 +61,12 @@ pub(crate) fn put(trace: &TraceParent, metadata: &mut MetadataMap) {
     }
 }
 
-/// What the log lines of a request are within: its trace, if it is part of one.
+/// Returns the span for the log lines of a request; without a trace an empty one.
 #[cfg(feature = "server")]
 pub(crate) fn span(metadata: &MetadataMap) -> tracing::Span {
     let told = metadata.get(FIELD).and_then(|value| value.to_str().ok()?.parse().ok());
     match told {
-        // Of the highest level, so that it is there for every line that is logged.
+        // The level `error` keeps the span at every log level.
         Some::<TraceParent>(trace) => tracing::error_span!("request", trace_id = trace.trace_id()),
         None => tracing::Span::none(),
     }

@@ -2,14 +2,13 @@
 
 use runtime_socket::{NoCommonVersion, Versions};
 
-/// The versions that this build speaks: its own and the one before, so that plugin and daemon may
-/// be one release apart in either direction during an upgrade.
+/// The supported versions: this build's own and the one before. During an upgrade, plugin and daemon may be one release
+/// apart in either direction.
 pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
 
-/// The version to use with a peer that speaks `theirs`.
+/// Returns the newest version that both sides support.
 ///
-/// # Errors
-/// When there is no version that both speak.
+/// # Errors There is no common version.
 pub fn negotiate(theirs: Versions) -> Result<u32, NoCommonVersion> {
     SPOKEN.negotiate(theirs)
 }

@@ -1,4 +1,5 @@
-//! Between our words and the wire. What arrives is checked; what leaves was checked when it was made.
+//! Conversion between the messages and the wire. It checks messages that arrive; messages that leave are valid by their
+//! types.
 
 use super::{
     Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
@@ -471,14 +472,15 @@ fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) ->
     Malformed { field, value: value.to_string(), wanted }
 }
 
-/// What only the daemon needs.
+/// The conversions of the daemon's side.
 #[cfg(feature = "server")]
 pub(crate) mod reply {
     use super::{
         Collected, Enforcer, Held, Malformed, PodKey, PoolStatus, Released, Versions, wire,
     };
 
-    /// The versions in a request; none named is a range that no one shares.
+    /// Returns the versions of a request. A request without versions gets a range that shares no version with any
+    /// build.
     pub(crate) fn versions(sent: Option<wire::Versions>) -> Versions {
         let wire::Versions { oldest, newest } = sent.unwrap_or_default();
         Versions { oldest, newest }

@@ -1,4 +1,4 @@
-//! From requests on the wire to questions in our words.
+//! The gRPC service: it converts requests, limits their number and answers in the negotiated version.
 
 use crate::{
     Collect, Collected, Confirm, Enforcer, Held, Malformed, PoolStatus, Reason, Refusal, Release,
@@ -14,34 +14,34 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 
-/// What the daemon answers. Each call may be repeated by the plugin and must give the same again.
+/// The daemon's implementation of the calls. The plugin may repeat each call and must get the same result.
 ///
-/// The future of a call is dropped when the caller goes away or its deadline passes; what was begun
-/// for it must then stand by itself (a reservation lapses unless it is confirmed).
+/// The future of a call is dropped if the caller disconnects or its deadline passes. A partly executed call must leave
+/// a consistent state: a reservation lapses unless it is confirmed.
 pub trait Ipam: Send + Sync + 'static {
-    /// Holds addresses for the key, waiting for them up to `request.wait`.
+    /// Reserves addresses for the key, and waits for them for at most `request.wait`.
     fn reserve(
         &self,
         request: Reserve,
     ) -> impl Future<Output = Result<ReserveOutcome, Unable>> + Send;
 
-    /// The interface is built. False when nothing is held for the key.
+    /// Confirms that the interface is built. Returns false if the key has no reservation.
     fn confirm(&self, request: Confirm) -> impl Future<Output = Result<bool, Unable>> + Send;
 
-    /// Takes the addresses back.
+    /// Releases the addresses.
     fn release(&self, request: Release) -> impl Future<Output = Result<Released, Unable>> + Send;
 
-    /// What is held for the key.
+    /// Returns the assignment of the key.
     fn inspect(&self, key: PodKey) -> impl Future<Output = Result<Option<Held>, Unable>> + Send;
 
-    /// How the pool and the running pods are.
+    /// Returns the state of the pool and of running pods.
     fn status(&self) -> impl Future<Output = Result<PoolStatus, Unable>> + Send;
 
-    /// Takes back all of a network but what is in the list and what is of ADDs under way; goes on
-    /// after what fails.
+    /// Releases all interfaces of a network, except those in the list and those of ADDs under way. It continues after a
+    /// failure.
     fn collect(&self, request: Collect) -> impl Future<Output = Result<Collected, Unable>> + Send;
 
-    /// Whether anything is held for a pod of this name.
+    /// Returns whether a pod of this name has an assignment.
     fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
 
     /// The component that enforces policy on pods; `None` where there is none.
@@ -50,11 +50,11 @@ pub trait Ipam: Send + Sync + 'static {
     }
 }
 
-/// The daemon could not do what it was asked; the plugin sees the message.
+/// The daemon could not carry out a call. The plugin gets the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unable {
-    /// What failed, to which object.
+    /// The failed action, its object and the cause.
     pub message: String,
 }
 
@@ -98,8 +98,8 @@ fn refuse_old_plugin(pod: &str, mode: EnforcingMode) -> Option<Refusal> {
 
 pub(super) struct Endpoint<I> {
     ipam: Arc<I>,
-    /// A reservation may wait for an address, and only a release brings one back: so those that
-    /// wait must not take the room of those that give.
+    /// The limit of reservations, which may wait for an address. It is separate from `brief`, because only a release
+    /// ends the wait.
     waiting: Semaphore,
     brief: Semaphore,
 }
@@ -110,7 +110,7 @@ impl<I> Endpoint<I> {
         Self { ipam, waiting: room(), brief: room() }
     }
 
-    /// Room for one more request, and the version to answer it in.
+    /// Returns a permit for one more request, and the version of its answer.
     fn admit(
         room: &Semaphore,
         theirs: Option<wire::Versions>,

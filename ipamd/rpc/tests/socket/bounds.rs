@@ -1,4 +1,4 @@
-//! What a caller cannot do to the daemon.
+//! The limits that protect the daemon from its callers.
 
 use crate::{
     daemon::{Daemon, key, release, reserve, shortly, soon},

@@ -1,4 +1,4 @@
-//! What each call gives.
+//! The result of each call.
 
 use crate::daemon::{Daemon, address, confirm, held, key, release, reserve, soon};
 use ipamd_rpc::{

@@ -73,7 +73,7 @@ pub(crate) struct Book {
     names: Mutex<BTreeMap<PodKey, PodName>>,
     pub(crate) waiting: watch::Sender<usize>,
     never: Semaphore,
-    /// The policy agent that callers are told of.
+    /// The policy agent in the answers.
     pub(crate) policy: Mutex<Option<Enforcer>>,
 }
 

@@ -1,4 +1,4 @@
-//! Who gets the socket, and how it looks.
+//! The ownership of the socket, and its mode.
 
 use crate::daemon::{Daemon, release, soon};
 use runtime_socket::server::{ListenError, listen};

@@ -1,4 +1,4 @@
-//! What callers of a release that knows no agent are answered.
+//! The answers to plugins of a release without ferrule-agent.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
@@ -52,7 +52,7 @@ impl Ipam for Policed {
     }
 }
 
-/// What a caller is answered, and how often the daemon was asked for it.
+/// Returns the answer to a caller, and the number of calls that reached the daemon.
 async fn answered(mode: EnforcingMode, awaits_agent: bool) -> (Result<Outcome, Status>, usize) {
     let daemon = Arc::new(Policed { mode, asked: AtomicUsize::new(0) });
     let endpoint = Endpoint::new(Arc::clone(&daemon));
