@@ -5,8 +5,8 @@
 
 use crate::plan::Mode;
 use config_iam::{
-    ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, Document, Mode as Needs, REGION, Scope, Statement,
-    TAG_CLUSTER, VPC, Wanted, policy,
+    ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, ConditionValue, Document, Mode as Needs, REGION, Scope,
+    Statement, TAG_CLUSTER, VPC, policy,
 };
 use config_model::EniId;
 use lab_cloud::{Ec2Error, NetworkInterface, Request};
@@ -111,8 +111,8 @@ impl Check {
             && statement.resource.iter().any(|pattern| fits(pattern, &self.arn))
             && statement.condition.iter().all(|(operator, keys)| {
                 keys.iter().all(|(key, wanted)| match wanted {
-                    Wanted::One(value) => self.meets(operator, key, value),
-                    Wanted::Only(values) => self.has_only(operator, key, values),
+                    ConditionValue::One(value) => self.meets(operator, key, value),
+                    ConditionValue::Only(values) => self.has_only(operator, key, values),
                 })
             })
     }

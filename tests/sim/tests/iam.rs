@@ -1,6 +1,6 @@
 //! The published IAM policies against the calls of simulated nodes.
 
-use config_iam::{Mode as Needs, Seen, grants};
+use config_iam::{Coverage, Mode as Needs, grants};
 use std::collections::{BTreeMap, BTreeSet};
 use tests_sim::{Law, Mode, Plan, RecordedCalls, RunOptions, Scope, Violation, run};
 
@@ -32,9 +32,9 @@ fn the_policy_of_a_mode_allows_all_that_its_lives_ask_and_nothing_more() {
     }
     for (needs, actions) in called {
         for grant in grants() {
-            let expected = grant.modes.contains(&needs) && grant.seen == Seen::InLives;
+            let expected = grant.modes.contains(&needs) && grant.coverage == Coverage::Simulation;
             let seen = actions.contains(grant.action);
-            assert_eq!(seen, expected, "{} of {needs:?}: {:?}", grant.action, grant.seen);
+            assert_eq!(seen, expected, "{} of {needs:?}: {:?}", grant.action, grant.coverage);
         }
     }
 }
