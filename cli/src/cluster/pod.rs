@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 use view_cluster::{Event, Node, Pod, PodData, PodReport, excluded};
-use view_node::{Held, Status};
+use view_node::{PodAssignment, Status};
 use view_policy::{GROUP, Group, Policy, VERSION};
 
 /// Prints the report and returns the exit code.
@@ -90,10 +90,12 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) 
     let within = Duration::from_secs(args.target.timeout);
     about.daemon = Some(read::<Status>(api, &at, view_node::STATUS, within).await);
     if matches!(about.daemon, Some(Ok(_))) {
-        match read::<Vec<Held>>(api, &at, view_node::PODS, within).await {
+        match read::<Vec<PodAssignment>>(api, &at, view_node::PODS, within).await {
             Ok(held) => {
                 let meta = &about.pod.metadata;
-                let of = |held: &Held| held.namespace == meta.namespace && held.name == meta.name;
+                let of = |held: &PodAssignment| {
+                    held.namespace == meta.namespace && held.name == meta.name
+                };
                 about.held = held.into_iter().filter(of).collect();
             }
             Err(why) => {

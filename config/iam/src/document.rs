@@ -4,12 +4,12 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Operator, then condition key, then its values.
-pub type Conditions = BTreeMap<&'static str, BTreeMap<String, Wanted>>;
+pub type Conditions = BTreeMap<&'static str, BTreeMap<String, ConditionValue>>;
 
 /// Required value of a condition key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Wanted {
+pub enum ConditionValue {
     One(String),
     /// None but these, where a request has many.
     Only(Vec<String>),

@@ -56,8 +56,8 @@ impl Resource {
 
 /// Test that observes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    InLives,
+pub enum Coverage {
+    Simulation,
     /// Another place, described by the text.
     Elsewhere(&'static str),
 }
@@ -73,7 +73,7 @@ pub struct Grant {
     pub purpose: &'static str,
     pub without: &'static str,
     /// Test that observes the call.
-    pub seen: Seen,
+    pub coverage: Coverage,
 }
 
 /// Every call that the daemon makes. The policy controller, the agent and the plugin make none.
@@ -94,7 +94,7 @@ const GRANTS: &[Grant] = &[
         purpose: "how many ENIs and addresses the instance may have; once a start",
         without: "Pods that run keep running and free addresses are given out, but no ENI and no \
                   address is asked for: nobody knows how many the instance may have.",
-        seen: Seen::Elsewhere("before the core begins: `ipamd/daemon/tests`, `tests/lab`"),
+        coverage: Coverage::Elsewhere("before the core begins: `ipamd/daemon/tests`, `tests/lab`"),
     },
     Grant {
         action: "DescribeNetworkInterfaces",
@@ -104,7 +104,7 @@ const GRANTS: &[Grant] = &[
                   answer was lost; ENIs that nobody uses",
         without: "The daemon does not begin: it takes over no pod on the word of IMDS alone. If the \
                   right is lost later, nothing is given back and nothing that vanished is dropped.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "DescribeSubnets",
@@ -113,7 +113,7 @@ const GRANTS: &[Grant] = &[
         purpose: "which subnets of the zone may be used and have room (`ENABLE_SUBNET_DISCOVERY`)",
         without: "New ENIs go to the node's own subnet, and a full one is not noticed to have room again \
                   before it is tried.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "CreateNetworkInterface",
@@ -121,7 +121,7 @@ const GRANTS: &[Grant] = &[
         modes: MAKING,
         purpose: "more ENIs",
         without: "The pool ends with what the attached ENIs hold; then ADDs wait and fail with code 11.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "AttachNetworkInterface",
@@ -129,7 +129,7 @@ const GRANTS: &[Grant] = &[
         modes: MAKING,
         purpose: "to the node",
         without: "As without CreateNetworkInterface; what was made is deleted again.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "ModifyNetworkInterfaceAttribute",
@@ -139,7 +139,7 @@ const GRANTS: &[Grant] = &[
         without: "ENIs stay behind when instances are terminated, and use up addresses until the \
                   cluster's collector or a person deletes them; security groups of secondary ENIs are \
                   not mended.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "AssignPrivateIpAddresses",
@@ -148,7 +148,7 @@ const GRANTS: &[Grant] = &[
         purpose: "secondary addresses and /28 prefixes",
         without: "An ENI has only what it was made with, and the primary one nothing for pods: the pool \
                   grows by whole ENIs, as long as there may be more.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "UnassignPrivateIpAddresses",
@@ -157,7 +157,7 @@ const GRANTS: &[Grant] = &[
         purpose: "gives free ones back to the subnet",
         without: "Free addresses above the warm targets stay with the node, and the subnet runs dry \
                   sooner.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "AssignIpv6Addresses",
@@ -165,7 +165,7 @@ const GRANTS: &[Grant] = &[
         modes: &[Ipv6, Ipv6Enis],
         purpose: "a /80 prefix for an ENI",
         without: "The primary ENI has no address for pods, and ADDs wait and fail with code 11.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "UnassignIpv6Addresses",
@@ -173,7 +173,7 @@ const GRANTS: &[Grant] = &[
         modes: &[Ipv6Enis],
         purpose: "gives a /80 prefix back",
         without: "A prefix that nobody needs stays.",
-        seen: Seen::Elsewhere(
+        coverage: Coverage::Elsewhere(
             "`ipamd/cloud/tests/lab`: no simulated node of IPv6 has several ENIs",
         ),
     },
@@ -183,7 +183,7 @@ const GRANTS: &[Grant] = &[
         modes: MAKING,
         purpose: "gives an ENI back that no pod needs",
         without: "ENIs that no pod needs stay attached.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "DeleteNetworkInterface",
@@ -191,7 +191,7 @@ const GRANTS: &[Grant] = &[
         modes: MAKING,
         purpose: "and deletes it; also ENIs of the cluster that nobody uses, where CLUSTER_NAME is set",
         without: "ENIs stay in the subnet that are attached to nothing.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
     Grant {
         action: "CreateTags",
@@ -200,7 +200,7 @@ const GRANTS: &[Grant] = &[
         purpose: "whose an ENI is: with its creation, and on those that lack it",
         without: "No ENI can be made, since each is made with its tags. ENIs that others made are used, \
                   and not marked as such.",
-        seen: Seen::InLives,
+        coverage: Coverage::Simulation,
     },
 ];
 

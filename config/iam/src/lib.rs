@@ -11,8 +11,8 @@ mod grant;
 mod page;
 mod policy;
 
-pub use document::{Conditions, Document, Statement, Wanted};
-pub use grant::{Grant, Mode, Resource, Seen, grants};
+pub use document::{ConditionValue, Conditions, Document, Statement};
+pub use grant::{Coverage, Grant, Mode, Resource, grants};
 pub use policy::{
     ACCOUNT, CLUSTER, CLUSTER_OF_SESSION, REGION, Scope, TAG_CLUSTER, TAG_KEYS, VPC, policy,
 };

@@ -1,6 +1,6 @@
 //! A document for a mode and a scope.
 
-use crate::{Conditions, Document, Grant, Mode, Resource, Statement, Wanted, grants};
+use crate::{ConditionValue, Conditions, Document, Grant, Mode, Resource, Statement, grants};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,8 +195,8 @@ fn arn(kind: Resource) -> String {
 fn all<const N: usize>(conditions: [(&'static str, &str, &str); N]) -> Conditions {
     let mut of = Conditions::new();
     for (operator, key, value) in conditions {
-        let keys: &mut BTreeMap<String, Wanted> = of.entry(operator).or_default();
-        keys.insert(key.to_owned(), Wanted::One(value.to_owned()));
+        let keys: &mut BTreeMap<String, ConditionValue> = of.entry(operator).or_default();
+        keys.insert(key.to_owned(), ConditionValue::One(value.to_owned()));
     }
     of
 }
@@ -205,7 +205,7 @@ fn all<const N: usize>(conditions: [(&'static str, &str, &str); N]) -> Condition
 fn with_our_keys(mut conditions: Conditions) -> Conditions {
     let keys = TAG_KEYS.iter().map(|key| (*key).to_owned()).collect();
     let only = conditions.entry("ForAllValues:StringEquals").or_default();
-    only.insert("aws:TagKeys".to_owned(), Wanted::Only(keys));
+    only.insert("aws:TagKeys".to_owned(), ConditionValue::Only(keys));
     conditions
 }
 

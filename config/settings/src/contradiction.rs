@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt};
 
 /// Refuses the first contradiction, with the names and values of both settings.
 pub(crate) fn refuse(draft: &Draft, given: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    let given = Given(given);
+    let given = Environment(given);
     families(draft, &given)?;
     prefixes(draft, &given)?;
     what_imds_does_not_tell(draft, &given)?;
@@ -19,9 +19,9 @@ pub(crate) fn refuse(draft: &Draft, given: &BTreeMap<String, String>) -> Result<
     sockets(draft)
 }
 
-struct Given<'a>(&'a BTreeMap<String, String>);
+struct Environment<'a>(&'a BTreeMap<String, String>);
 
-impl Given<'_> {
+impl Environment<'_> {
     fn named(&self, name: &str, value: impl fmt::Display) -> String {
         let origin = if self.0.contains_key(name) { "" } else { " (default)" };
         format!("{name}={value}{origin}")
@@ -32,7 +32,7 @@ fn clash(first: String, second: String, why: &'static str) -> Result<(), Refusal
     Err(Refusal::Contradiction { first, second, why })
 }
 
-fn families(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn families(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let Draft { modes, settings, .. } = draft;
     let ipv6 = given.named("ENABLE_IPv6", modes.ipv6);
     if modes.ipv4 == modes.ipv6 {
@@ -54,7 +54,7 @@ fn families(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
     carries_ipv6(draft, given, ipv6)
 }
 
-fn carries_ipv6(draft: &Draft, given: &Given<'_>, ipv6: String) -> Result<(), Refusal> {
+fn carries_ipv6(draft: &Draft, given: &Environment<'_>, ipv6: String) -> Result<(), Refusal> {
     let Draft { modes, settings, .. } = draft;
     if settings.eni_mtu < LEAST_MTU_OF_IPV6 {
         let mtu = given.named("AWS_VPC_ENI_MTU", settings.eni_mtu);
@@ -66,7 +66,7 @@ fn carries_ipv6(draft: &Draft, given: &Given<'_>, ipv6: String) -> Result<(), Re
     Ok(())
 }
 
-fn prefixes(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn prefixes(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let settings = &draft.settings;
     let warm = settings.warm;
     let no_target = warm.prefixes == 0 && warm.ips == 0 && warm.minimum == 0;
@@ -81,7 +81,7 @@ fn prefixes(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
 }
 
 /// The metadata service knows neither tags nor types of ENIs.
-fn what_imds_does_not_tell(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn what_imds_does_not_tell(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let Draft { modes, settings, .. } = draft;
     if !settings.imds_only {
         return Ok(());
@@ -98,7 +98,7 @@ fn what_imds_does_not_tell(draft: &Draft, given: &Given<'_>) -> Result<(), Refus
     Ok(())
 }
 
-fn kubernetes(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn kubernetes(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let Draft { modes, settings, .. } = draft;
     let needing = [
         ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", modes.custom_networking),
@@ -118,7 +118,7 @@ fn kubernetes(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn enforcing_mode(modes: &Modes, given: &Given<'_>) -> Result<(), Refusal> {
+fn enforcing_mode(modes: &Modes, given: &Environment<'_>) -> Result<(), Refusal> {
     if modes.pod_eni && !["strict", "standard"].contains(&modes.pod_eni_mode.as_str()) {
         return clash(
             given.named("ENABLE_POD_ENI", modes.pod_eni),
@@ -131,7 +131,7 @@ fn enforcing_mode(modes: &Modes, given: &Given<'_>) -> Result<(), Refusal> {
 }
 
 /// The agent knows two modes, and host veths by their prefix.
-fn policy_agent(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn policy_agent(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let settings = &draft.settings;
     if !settings.policy_agent {
         return Ok(());
@@ -149,7 +149,7 @@ fn policy_agent(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
 }
 
 /// One enforces policy, and asks before a pod starts.
-fn policy(draft: &Draft, given: &Given<'_>) -> Result<(), Refusal> {
+fn policy(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let settings = &draft.settings;
     if !settings.policy {
         return Ok(());

@@ -13,10 +13,10 @@ use std::{
 };
 
 /// Expected form of a value, with an article.
-pub(crate) type Wanted = &'static str;
+pub(crate) type Expected = &'static str;
 
 /// `strconv.ParseBool`.
-pub(crate) fn boolean(text: &str) -> Result<bool, Wanted> {
+pub(crate) fn boolean(text: &str) -> Result<bool, Expected> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
@@ -25,7 +25,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Wanted> {
 }
 
 /// `strconv.Atoi`: base 10, an optional sign, nothing else.
-pub(crate) fn integer(text: &str) -> Result<i64, Wanted> {
+pub(crate) fn integer(text: &str) -> Result<i64, Expected> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err("an integer");
@@ -34,19 +34,19 @@ pub(crate) fn integer(text: &str) -> Result<i64, Wanted> {
 }
 
 /// An integer that is not negative.
-pub(crate) fn count(text: &str) -> Result<u32, Wanted> {
+pub(crate) fn count(text: &str) -> Result<u32, Expected> {
     u32::try_from(integer(text)?).map_err(|_| "an integer, 0 or more")
 }
 
 /// An integer in a range.
-pub(crate) fn within(text: &str, least: i64, most: i64, wanted: Wanted) -> Result<u32, Wanted> {
+pub(crate) fn within(text: &str, least: i64, most: i64, wanted: Expected) -> Result<u32, Expected> {
     let number = integer(text)?;
     let number = (least..=most).contains(&number).then_some(number).ok_or(wanted)?;
     u32::try_from(number).map_err(|_| wanted)
 }
 
 /// `strconv.ParseInt` with base 0, then 1 to 2³²−1.
-pub(crate) fn mark(text: &str) -> Result<Mark, Wanted> {
+pub(crate) fn mark(text: &str) -> Result<Mark, Expected> {
     let wanted = "an integer from 1 to 4294967295, decimal or with 0x, 0o or 0b before it";
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let lower = unsigned.to_ascii_lowercase();
@@ -69,7 +69,7 @@ pub(crate) fn mark(text: &str) -> Result<Mark, Wanted> {
     if value == 0 { Err(wanted) } else { Ok(Mark { value, mask: value }) }
 }
 
-pub(crate) fn veth_prefix(text: &str) -> Result<String, Wanted> {
+pub(crate) fn veth_prefix(text: &str) -> Result<String, Expected> {
     let wanted = "1 to 4 characters that an interface name may have, and not eth, lo or vlan";
     let fits = (1..=4).contains(&text.len())
         && !["eth", "lo", "vlan"].contains(&text)
@@ -77,7 +77,7 @@ pub(crate) fn veth_prefix(text: &str) -> Result<String, Wanted> {
     if fits { Ok(text.to_owned()) } else { Err(wanted) }
 }
 
-pub(crate) fn log_level(text: &str) -> Result<LogLevel, Wanted> {
+pub(crate) fn log_level(text: &str) -> Result<LogLevel, Expected> {
     match text.to_ascii_lowercase().as_str() {
         "debug" => Ok(LogLevel::Debug),
         "info" => Ok(LogLevel::Info),
@@ -88,7 +88,7 @@ pub(crate) fn log_level(text: &str) -> Result<LogLevel, Wanted> {
     }
 }
 
-pub(crate) fn log_to(text: &str) -> Result<LogTo, Wanted> {
+pub(crate) fn log_to(text: &str) -> Result<LogTo, Expected> {
     match text.to_ascii_lowercase().as_str() {
         "stdout" => Ok(LogTo::Stdout),
         "stderr" => Ok(LogTo::Stderr),
@@ -97,7 +97,7 @@ pub(crate) fn log_to(text: &str) -> Result<LogTo, Wanted> {
 }
 
 /// Destination of the plugin's log. Its standard output belongs to the runtime.
-pub(crate) fn plugin_log(text: &str) -> Result<String, Wanted> {
+pub(crate) fn plugin_log(text: &str) -> Result<String, Expected> {
     if text == "stderr" || text.starts_with('/') {
         Ok(text.to_owned())
     } else {
@@ -105,17 +105,17 @@ pub(crate) fn plugin_log(text: &str) -> Result<String, Wanted> {
     }
 }
 
-pub(crate) fn path(text: &str) -> Result<PathBuf, Wanted> {
+pub(crate) fn path(text: &str) -> Result<PathBuf, Expected> {
     if text.starts_with('/') { Ok(PathBuf::from(text)) } else { Err("an absolute path") }
 }
 
 /// A folder that stands for `/proc/sys/net`; its parent then stands for `/proc/sys`.
-pub(crate) fn net_folder(text: &str) -> Result<PathBuf, Wanted> {
+pub(crate) fn net_folder(text: &str) -> Result<PathBuf, Expected> {
     let found = path(text)?;
     if found.ends_with("net") { Ok(found) } else { Err("an absolute path that ends in /net") }
 }
 
-pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
+pub(crate) fn bind(text: &str) -> Result<Bind, Expected> {
     if let Some(socket) = text.strip_prefix("unix:") {
         return path(socket).map(Bind::Unix);
     }
@@ -130,7 +130,7 @@ pub(crate) fn bind(text: &str) -> Result<Bind, Wanted> {
 }
 
 /// An unknown choice is `prng`, as in amazon-vpc-cni.
-pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Wanted> {
+pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Expected> {
     match text {
         "prng" => Ok(RandomizeSnat::Prng),
         "hashrandom" => Ok(RandomizeSnat::Hash),
@@ -139,7 +139,7 @@ pub(crate) fn randomize(text: &str) -> Result<RandomizeSnat, Wanted> {
     }
 }
 
-pub(crate) fn nat_backend(text: &str) -> Result<Option<NatBackend>, Wanted> {
+pub(crate) fn nat_backend(text: &str) -> Result<Option<NatBackend>, Expected> {
     match text {
         "auto" => Ok(None),
         "iptables-legacy" => Ok(Some(NatBackend::IptablesLegacy)),
@@ -149,7 +149,7 @@ pub(crate) fn nat_backend(text: &str) -> Result<Option<NatBackend>, Wanted> {
     }
 }
 
-pub(crate) fn policy_mode(text: &str) -> Result<Option<EnforcingMode>, Wanted> {
+pub(crate) fn policy_mode(text: &str) -> Result<Option<EnforcingMode>, Expected> {
     match text.to_ascii_lowercase().as_str() {
         "none" => Ok(None),
         mode => mode.parse().map(Some).map_err(|_| "none, standard or strict"),
@@ -159,13 +159,13 @@ pub(crate) fn policy_mode(text: &str) -> Result<Option<EnforcingMode>, Wanted> {
 pub(crate) fn choice<T: Copy>(
     text: &str,
     words: &[(&str, T)],
-    wanted: Wanted,
-) -> Result<T, Wanted> {
+    wanted: Expected,
+) -> Result<T, Expected> {
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or(wanted)
 }
 
 /// A DNS label: it becomes part of a Lease's name and the value of a tag.
-pub(crate) fn label(text: &str) -> Result<String, Wanted> {
+pub(crate) fn label(text: &str) -> Result<String, Expected> {
     let wanted = "1 to 63 of a-z, 0-9 and -, with a letter or digit at both ends";
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let fits = (1..=63).contains(&text.len())
@@ -176,7 +176,7 @@ pub(crate) fn label(text: &str) -> Result<String, Wanted> {
 }
 
 /// A namespace and the name of an object in it, with a slash between.
-pub(crate) fn namespaced(text: &str) -> Result<(String, String), Wanted> {
+pub(crate) fn namespaced(text: &str) -> Result<(String, String), Expected> {
     let wanted =
         "a namespace and a name with a slash between, such as kube-system/ferrule-controller";
     let (namespace, name) = text.split_once('/').ok_or(wanted)?;
@@ -185,7 +185,7 @@ pub(crate) fn namespaced(text: &str) -> Result<(String, String), Wanted> {
 
 /// The key of a taint as Kubernetes has it: a name, with a DNS name and a slash before it if
 /// wanted.
-pub(crate) fn taint_key(text: &str) -> Result<String, Wanted> {
+pub(crate) fn taint_key(text: &str) -> Result<String, Expected> {
     let wanted = "the key of a taint, such as ferrule.io/not-ready";
     let (domain, name) = match text.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -221,7 +221,7 @@ pub(crate) fn cidrs(text: &str, notes: &mut Vec<String>) -> Vec<Ipv4Net> {
 pub(crate) fn tags(
     text: &str,
     notes: &mut Vec<String>,
-) -> Result<BTreeMap<String, String>, Wanted> {
+) -> Result<BTreeMap<String, String>, Expected> {
     let wanted = "a JSON object of strings";
     let read: Option<BTreeMap<String, String>> = serde_json::from_str(text).map_err(|_| wanted)?;
     let mut tags = BTreeMap::new();
@@ -238,7 +238,7 @@ pub(crate) fn tags(
 }
 
 /// Plugins' configurations as a JSON list of objects, each with its `type`.
-pub(crate) fn plugins(text: &str) -> Result<Vec<Value>, Wanted> {
+pub(crate) fn plugins(text: &str) -> Result<Vec<Value>, Expected> {
     let wanted =
         "a JSON list of plugin configurations, each an object with a type such as \"tuning\"";
     let plugins: Vec<Value> = serde_json::from_str(text).map_err(|_| wanted)?;

@@ -8,7 +8,7 @@ mod pool;
 mod process;
 
 use crate::{
-    parse::Wanted,
+    parse::Expected,
     values::{Draft, Modes},
 };
 
@@ -45,7 +45,7 @@ pub struct Setting {
     pub on_bad: OnBad,
     /// True if an empty value counts as unset; otherwise it is a value like others.
     pub empty_is_unset: bool,
-    pub(crate) set: fn(&mut Draft, &str) -> Result<(), Wanted>,
+    pub(crate) set: fn(&mut Draft, &str) -> Result<(), Expected>,
 }
 
 /// The type of a setting's value.

@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use view_policy::{Answer, Asked, answer};
+use view_policy::{Answer, Query, answer};
 
 /// How many connections of the API server there may be: it keeps a few.
 const CONNECTIONS: usize = 64;
@@ -34,7 +34,7 @@ const CONNECTIONS: usize = 64;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// As many handshakes at once, before it is known whose connection it is.
 const HANDSHAKES: Bounds =
-    Bounds { strangers: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
+    Bounds { preauth: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
 /// How long one that asks nothing is kept.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often it is looked whom the API server speaks through.
@@ -43,8 +43,8 @@ const LOOK: Duration = Duration::from_secs(60);
 /// What is answered from.
 #[derive(Clone)]
 pub(crate) struct View {
-    pub(crate) office: Arc<SharedHub>,
-    pub(crate) desk: Arc<ReportCollector>,
+    pub(crate) hub: Arc<SharedHub>,
+    pub(crate) reports: Arc<ReportCollector>,
 }
 
 /// Serves for ever.
@@ -99,7 +99,7 @@ async fn accept(
     mut front: watch::Receiver<Option<TlsAcceptor>>,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let strangers = PreauthLimiter::new(HANDSHAKES);
+    let preauth = PreauthLimiter::new(HANDSHAKES);
     loop {
         // Before it is known whom to answer, connections wait with the kernel.
         let acceptor = match front.wait_for(Option::is_some).await {
@@ -110,7 +110,7 @@ async fn accept(
         match listener.accept().await {
             Ok((tcp, from)) => {
                 // If its address has too many it is closed.
-                let Some((place, leave)) = strangers.enter(from.ip()).await else { continue };
+                let Some((place, leave)) = preauth.enter(from.ip()).await else { continue };
                 let (view, room) = (view.clone(), room.clone());
                 tokio::spawn(async move {
                     let entered = tokio::select! {
@@ -166,7 +166,7 @@ async fn ask(State(view): State<View>, request: Request<Body>) -> Response {
     };
     let behind = given("continue").unwrap_or_default();
     let limit = given("limit").and_then(|limit| limit.parse().ok());
-    let asked = Asked { path: request.uri().path(), limit, behind: &behind };
+    let asked = Query { path: request.uri().path(), limit, behind: &behind };
     let Answer { code, document } = view.answer(&asked);
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let json = [(header::CONTENT_TYPE, "application/json")];
@@ -174,12 +174,12 @@ async fn ask(State(view): State<View>, request: Request<Body>) -> Response {
 }
 
 impl View {
-    fn answer(&self, asked: &Asked<'_>) -> Answer {
-        let now_ms = self.office.now_ms();
-        self.office.with(|hub| {
+    fn answer(&self, asked: &Query<'_>) -> Answer {
+        let now_ms = self.hub.now_ms();
+        self.hub.with(|hub| {
             // After the hub's lock, as where a node that is gone is forgotten: the other way round each would wait
             // for the other.
-            let heard = self.desk.heard();
+            let heard = self.reports.heard();
             let reporting: BTreeSet<String> = heard.nodes().map(str::to_owned).collect();
             let realized = |node: &str| heard.realized(node, now_ms);
             answer(hub, asked, &realized, &reporting)

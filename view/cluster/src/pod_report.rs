@@ -8,7 +8,7 @@ use crate::{
     pod_state::of_pod,
 };
 use serde::Serialize;
-use view_node::{Held, Severity, Status, Trouble, WaitingAdd};
+use view_node::{PodAssignment, Severity, Status, Trouble, WaitingAdd};
 
 /// The answers of the API server, the pod's daemon and the controller.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct PodData {
     pub pod: Pod,
     pub node: Option<Node>,
     /// The daemon's assignments for the pod.
-    pub held: Vec<Held>,
+    pub held: Vec<PodAssignment>,
     /// The daemon's status document or the error; `None` if it was not called.
     pub daemon: Option<Result<Status, String>>,
     /// The reason if the node should have no daemon.
@@ -64,7 +64,7 @@ pub struct PodReport {
 pub struct Interface {
     /// The daemon's assignment.
     #[serde(flatten)]
-    pub held: Held,
+    pub held: PodAssignment,
     /// The rules of this pod; empty with compact rules.
     pub rules: Vec<String>,
 }
@@ -124,7 +124,7 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// Returns the rules of the pod's addresses in the syntax of `ip rule`.
-fn rules(held: &Held) -> Vec<String> {
+fn rules(held: &PodAssignment) -> Vec<String> {
     let (Some(address), Some(table)) = (&held.address, held.table) else { return Vec::new() };
     let to = format!("512: from all to {address} lookup main");
     let from = format!("1536: from {address} lookup {table}");

@@ -5,9 +5,9 @@
 
 mod status;
 
-pub use status::{Budget, Held, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
+pub use status::{Budget, Limits, PodAssignment, Pool, Severity, Status, Trouble, WaitingAdd};
 
 /// The introspection path of [`Status`].
 pub const STATUS: &str = "/v1/ferrule/status";
-/// The introspection path of the reservations, a list of [`Held`].
+/// The introspection path of the reservations, a list of [`PodAssignment`].
 pub const PODS: &str = "/v1/ferrule/pods";

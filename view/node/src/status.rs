@@ -133,7 +133,7 @@ pub struct Trouble {
 /// A reservation of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Held {
+pub struct PodAssignment {
     pub namespace: String,
     pub name: String,
     pub address: Option<String>,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const PAGE: usize = 500;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct Query<'a> {
     /// The path including `/apis`.
     pub path: &'a str,
     /// The parameter `limit`.
@@ -35,7 +35,7 @@ pub struct Answer {
 /// reported.
 pub fn answer(
     hub: &Hub,
-    asked: &Asked<'_>,
+    asked: &Query<'_>,
     realized: &dyn Fn(&str) -> Option<Realized>,
     reporting: &BTreeSet<String>,
 ) -> Answer {
@@ -62,7 +62,7 @@ pub fn answer(
 
 struct All<'a> {
     hub: &'a Hub,
-    asked: &'a Asked<'a>,
+    asked: &'a Query<'a>,
     realized: &'a dyn Fn(&str) -> Option<Realized>,
     reporting: &'a BTreeSet<String>,
 }

@@ -9,7 +9,7 @@ mod answer;
 mod document;
 mod reports;
 
-pub use answer::{Answer, Asked, answer};
+pub use answer::{Answer, Query, answer};
 pub use document::{Agent, Failing, Group, Meta, Peer, Policy, Realized, Stream};
 pub use reports::Reports;
 

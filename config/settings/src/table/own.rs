@@ -173,4 +173,4 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
-const CALLS: parse::Wanted = "an integer from 1 to 1000";
+const CALLS: parse::Expected = "an integer from 1 to 1000";

@@ -14,7 +14,7 @@ use std::{
 };
 use tests_eventually::{PATIENCE, eventually};
 use tests_support::promtool;
-use view_node::{Held, Severity, Status, Trouble};
+use view_node::{PodAssignment, Severity, Status, Trouble};
 
 /// The body at a path of introspection; null while nobody answers.
 fn get(node: &TestNode, path: &str) -> Value {
@@ -98,7 +98,7 @@ fn the_status_document_has_the_counts_of_the_pool_and_the_reservations() {
     let limits = status.limits.unwrap();
     assert_eq!((limits.enis, limits.ipv4_per_eni), (2, 5));
     assert!(status.budgets.iter().any(|it| it.action == "AssignPrivateIpAddresses"));
-    let pods: Vec<Held> = serde_json::from_value(get(&node, view_node::PODS)).unwrap();
+    let pods: Vec<PodAssignment> = serde_json::from_value(get(&node, view_node::PODS)).unwrap();
     assert_eq!(pods[0].address.as_deref(), Some(held.as_str()));
     assert_eq!((pods[0].table, pods[0].host_interface.as_deref()), (Some(254), Some("eni0")));
     daemon.terminate();

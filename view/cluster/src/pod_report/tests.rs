@@ -11,8 +11,8 @@ fn about(phase: &str, addresses: Value) -> PodData {
     PodData { pod: serde_json::from_value(pod).unwrap(), ..PodData::default() }
 }
 
-fn held(table: u32) -> Held {
-    Held {
+fn held(table: u32) -> PodAssignment {
+    PodAssignment {
         namespace: "shop".to_owned(),
         name: "web".to_owned(),
         address: Some("10.0.0.7".to_owned()),

@@ -44,7 +44,7 @@ fn cluster() -> Hub {
 
 fn ask(hub: &Hub, path: &str, limit: usize, behind: &str) -> Answer {
     let path = format!("/apis/view.policy.ferrule.io/v1alpha1{path}");
-    let asked = Asked { path: &path, limit: Some(limit), behind };
+    let asked = Query { path: &path, limit: Some(limit), behind };
     let realized = |node: &str| {
         let realized = Realized { policies: 2, ..Realized::default() };
         (node == "n3").then_some(realized)
