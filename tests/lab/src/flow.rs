@@ -42,7 +42,7 @@ impl Flow {
     }
 
     fn start(lab: &Lab, program: &Path, pod: &str, words: &[&str]) -> Result<Self> {
-        let program = program.to_str().context("a path that is not UTF-8")?;
+        let program = program.to_str().context("the path is not UTF-8")?;
         let mut command = lab.command(&[&["exec", pod, "--", program], words].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =

@@ -121,7 +121,7 @@ fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
         let (pod, address, own) = (text("name")?, text("address")?, text("eni")?);
         let enis = lab.enis(node)?;
         let primary = enis.iter().find(|eni| eni["device"] == 0).context("no primary ENI")?;
-        let primary = primary["id"].as_str().context("an ENI without id")?;
+        let primary = primary["id"].as_str().context("an ENI without an ID")?;
         let (by, counter) =
             if more.is_empty() { (own, "no_public_address") } else { (primary, "spoofed") };
         wait_for(&format!("{pod} of node {node} to leave by {by}"), PATIENCE, || {

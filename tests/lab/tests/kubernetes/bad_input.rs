@@ -1,12 +1,12 @@
-//! What operators get wrong in Kubernetes and in IAM: each is told where it is looked for, with the
-//! next step, and everything else goes on.
+//! Errors of operators in Kubernetes objects and in IAM. Log, event and condition report each with the next step, and
+//! other work continues.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::json;
 use tests_lab::{Lab, programs, wait_for};
 
-/// The CRD as amazon-vpc-cni ships it: any ENIConfig is taken.
+/// Returns the CRD of amazon-vpc-cni, which accepts any ENIConfig.
 fn amazons_crd() -> serde_json::Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -24,7 +24,7 @@ fn amazons_crd() -> serde_json::Value {
     })
 }
 
-/// Adds a node that takes the ENIConfig of this name, or names none.
+/// Adds a node whose label names this ENIConfig; without a label if `config` is `None`.
 fn add_custom_node(world: &World, lab: &Lab, node: &str, config: Option<&str>) -> Result<()> {
     let labels = config.map(|name| json!({"labels": {"k8s.amazonaws.com/eniConfig": name}}));
     world.make_node(node, &json!({"metadata": labels.unwrap_or_else(|| json!({}))}))?;
@@ -34,8 +34,8 @@ fn add_custom_node(world: &World, lab: &Lab, node: &str, config: Option<&str>) -
     lab.run(&words.collect::<Vec<_>>()).map(drop)
 }
 
-/// Log, event and condition say all of these words, and what to do next.
-fn is_told_why(
+/// Waits until the condition contains all of these words, and log and event contain the next step too.
+fn wait_for_reports(
     world: &World,
     lab: &Lab,
     (node, pod): (&str, &str),
@@ -46,7 +46,7 @@ fn is_told_why(
     lab.wait_for_line(node, &[&with_next[..], &["eni_config_invalid"]].concat())?;
     world.wait_for_event(pod, "FailedAddressAssignment", &with_next)?;
     world.wait_for_condition(node, "False", words)?;
-    ensure!(lab.is(node, "live")?, "{node}: bad input must not get the daemon restarted");
+    ensure!(lab.is(node, "live")?, "{node}: the daemon is not live");
     ensure!(!lab.is(node, "ready")?, "{node} is ready without addresses");
     Ok(())
 }
@@ -66,8 +66,8 @@ fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
 
     let nothing = World::eni_config("nothing", &json!({"securityGroups": []}));
     let refused =
-        world.try_apply(&nothing).err().context("an ENIConfig without subnet was taken")?;
-    ensure!(format!("{refused:#}").contains("spec.subnet"), "the API server said: {refused:#}");
+        world.try_apply(&nothing).err().context("an ENIConfig without a subnet was accepted")?;
+    ensure!(format!("{refused:#}").contains("spec.subnet"), "{refused:#}");
     world.apply(&World::eni_config("empty", &json!({"subnet": ""})))?;
     world.apply(&amazons_crd())?;
     world.apply(&nothing)?;
@@ -93,12 +93,12 @@ fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
         world.make_pod(node, &pod_of(node))?;
     }
     let refused: Vec<_> = std::thread::scope(|scope| {
-        // An ADD at whose end a link has not come yet speaks of that link, and so does the event of its pod, whose
-        // text stands for minutes: the next is another pod's.
+        // An ADD that ends before the ENI's link appears reports that link, and so does its pod's event for some
+        // minutes. The next ADD is for another pod.
         let (world, lab) = (&world, &lab);
         let add = |node, words: [&str; 2]| {
             let (mut pod, mut said) = (pod_of(node), String::new());
-            wait_for("an ADD to tell of the ENIConfig", PATIENCE, || {
+            wait_for("an ADD to report the ENIConfig", PATIENCE, || {
                 said = lab.refused(&["pod", "add", node, "--pod", &pod])?;
                 if words.iter().all(|word| said.contains(word)) {
                     return Ok(true);
@@ -113,14 +113,14 @@ fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
         adds.into_iter().map(|add| add.join()).collect()
     });
     for ((node, _, words, next), refused) in nodes.into_iter().zip(refused) {
-        let (pod, said) = refused.map_err(|_| anyhow!("the thread of {node} broke off"))??;
+        let (pod, said) = refused.map_err(|_| anyhow!("the thread of {node} panicked"))??;
         ensure!(said.contains("code 11"), "{node}: the plugin said: {said}");
-        is_told_why(&world, &lab, (node, &pod), &words, next)?;
+        wait_for_reports(&world, &lab, (node, &pod), &words, next)?;
     }
-    // The others' input is right, and so are their pods.
+    // A node with a valid ENIConfig serves.
     lab.run(&["pod", "add", "node-right", "--count", "3"])?;
     world.wait_for_condition("node-right", "True", &[])?;
-    // And each recovers by itself once its own is.
+    // Each node recovers by itself once its ENIConfig is valid.
     for config in ["nothing", "empty", "default", "unknown"] {
         world.apply(&World::eni_config(config, &json!({"subnet": lab.subnet("c")?})))?;
     }
@@ -151,7 +151,7 @@ fn missing_permissions_are_reported_and_other_work_continues() -> Result<()> {
 
     let denied = ["AssignPrivateIpAddresses", "CreateNetworkInterface"];
     lab.run(&[&["iam", "deny"], &denied[..]].concat())?;
-    // What is free is served, and one pod more is told what is missing.
+    // Free addresses are served. The next pod's refusal names the missing permission.
     lab.run(&["pod", "add", "node1", "--count", "2"])?;
     world.make_pod("node1", "late")?;
     let said = lab.refused(&["pod", "add", "node1", "--pod", "late"])?;
@@ -161,11 +161,11 @@ fn missing_permissions_are_reported_and_other_work_continues() -> Result<()> {
     world.wait_for_event("node1", "MissingIAMPermissions", &[action])?;
     world.wait_for_event("late", "FailedAddressAssignment", &[action])?;
     world.wait_for_condition("node1", "False", &[action])?;
-    ensure!(lab.is("node1", "live")?, "a missing permission must not get the daemon restarted");
+    ensure!(lab.is("node1", "live")?, "the daemon is not live without a permission");
     lab.run(&["pod", "check"])?;
     lab.run(&["check", "--tcp", "2"])?;
 
-    // Whoever comes back finds its pods with EC2 shut altogether, and DELs and ADDs go on.
+    // A restarted daemon restores its pods although EC2 denies every call, and serves DELs.
     lab.run(&["iam", "deny", "*"])?;
     lab.run(&["daemon", "kill", "node1"])?;
     world.wait_for_event("node1", "MissingIAMPermissions", &["ec2:DescribeInstanceTypes"])?;

@@ -1,4 +1,4 @@
-//! Pods with security groups of their own: the lab plays the VPC resource controller in the cluster.
+//! Pods with security groups of their own. The lab simulates the VPC resource controller in the cluster.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +11,7 @@ use tests_lab::{Lab, programs, wait_for};
 const POD_ENI: &str = "vpc.amazonaws.com/pod-eni";
 
 impl World {
-    /// A pod as the controller's webhook leaves it.
+    /// Creates a pod with the limit that the controller's webhook adds.
     fn make_branch_pod(&self, node: &str, name: &str) -> Result<()> {
         let resources = json!({"requests": {POD_ENI: "1"}, "limits": {POD_ENI: "1"}});
         self.make_pod_with(node, name, &resources)
@@ -19,7 +19,7 @@ impl World {
 
     fn delete_pod(&self, name: &str) -> Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), "default");
-        // No kubelet runs that would end it first.
+        // No kubelet runs to stop the pod first.
         let at_once = DeleteParams::default().grace_period(0);
         self.runtime.block_on(api.delete(name, &at_once))?;
         Ok(())
@@ -31,17 +31,17 @@ impl World {
         Ok(features.into_iter().filter_map(|feature| feature.name).collect())
     }
 
-    /// The node's label, and the extended resource that pods are scheduled by.
+    /// Returns true if the node has the label of a trunk, and the extended resource for the scheduler.
     fn trunk(&self, node: &str) -> Result<(bool, Option<String>)> {
         let node = self.node(node)?;
         let labels = node.metadata.labels.unwrap_or_default();
-        let labelled = labels.contains_key("vpc.amazonaws.com/has-trunk-attached");
+        let labeled = labels.contains_key("vpc.amazonaws.com/has-trunk-attached");
         let allocatable = node.status.and_then(|status| status.allocatable).unwrap_or_default();
-        Ok((labelled, allocatable.get(POD_ENI).map(|quantity| quantity.0.clone())))
+        Ok((labeled, allocatable.get(POD_ENI).map(|quantity| quantity.0.clone())))
     }
 }
 
-/// The plugin, run by hand: the lab's own runtime follows a failed ADD by its DEL at once.
+/// Calls the plugin directly: the lab's runtime sends a DEL after a failed ADD.
 fn plugin(lab: &Lab, verb: &str, pod: &str) -> Result<Value> {
     let list = lab.on_node("node1", &["cat", "/etc/cni/net.d/05-ferrule.conflist"])?;
     let list: Value = serde_json::from_str(&list)?;
@@ -61,14 +61,14 @@ fn plugin(lab: &Lab, verb: &str, pod: &str) -> Result<Value> {
     Ok(if printed.trim().is_empty() { Value::Null } else { serde_json::from_str(&printed)? })
 }
 
-/// What the daemon says of the pod.
+/// Returns the daemon's document of the pod; `None` if it has no reservation.
 fn held(lab: &Lab, pod: &str) -> Result<Option<Value>> {
     let pods: Value = serde_json::from_str(&lab.get("node1", 61679, "/v1/ferrule/pods")?)?;
     let pods = pods.as_array().context("no list of pods")?;
     Ok(pods.iter().find(|held| held["name"] == pod).cloned())
 }
 
-/// The ids of all ENIs of this kind.
+/// Returns the IDs of all ENIs of this kind.
 fn enis(lab: &Lab, kind: &str) -> Result<Vec<String>> {
     let enis = lab.json(&["eni", "list"])?;
     let enis = enis.as_array().context("no list of ENIs")?.iter();
@@ -76,19 +76,19 @@ fn enis(lab: &Lab, kind: &str) -> Result<Vec<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-fn a_daemon_that_dies_knows_whose_the_branch_is(
+fn a_killed_daemon_restores_the_branch_reservation(
     lab: &Lab,
     eni: &str,
     annotation: &Value,
 ) -> Result<()> {
-    let shown = held(lab, "secure")?.context("the daemon shows no reservation")?;
+    let shown = held(lab, "secure")?.context("no reservation")?;
     ensure!(shown["eni"] == eni && shown["confirmed"] == true, "{shown}");
     let of_branch = &shown["branch"];
     ensure!(of_branch["vlan"] == annotation["vlanId"], "{shown}");
     ensure!(of_branch["mac"] == annotation["ifAddress"], "{shown}");
     ensure!(of_branch["ipv4"] == annotation["privateIp"], "{shown}");
     lab.run(&["daemon", "kill", "node1"])?;
-    wait_for("the daemon to be back with the reservation", PATIENCE, || {
+    wait_for("the restarted daemon to have the reservation", PATIENCE, || {
         Ok(held(lab, "secure")?.is_some_and(|shown| shown["eni"] == eni))
     })
 }
@@ -106,15 +106,15 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
         .collect();
     let lab = world.lab(&bin, lab_name, &up)?;
 
-    wait_for("the daemon to ask for a trunk", PATIENCE, || {
+    wait_for("the daemon to request a trunk", PATIENCE, || {
         Ok(world.features("node1")?.contains(&"SecurityGroupsForPods".to_owned()))
     })?;
-    wait_for("the node to have a trunk and its branches to be counted", PATIENCE, || {
+    wait_for("the node's trunk label and extended resource", PATIENCE, || {
         Ok(world.trunk("node1")? == (true, Some("9".to_owned())))
     })?;
     let trunks = enis(&lab, "trunk")?;
     ensure!(trunks.len() == 1, "{trunks:?}");
-    wait_for("the daemon to see the trunk", PATIENCE, || {
+    wait_for("the daemon to list the trunk", PATIENCE, || {
         let explained: Value =
             serde_json::from_str(&lab.get("node1", 61679, "/v1/ferrule/explain")?)?;
         let shown = explained["enis"].as_array().context("no ENIs")?;
@@ -123,7 +123,7 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
     world.make_pod("node1", "plain")?;
     lab.run(&["pod", "add", "node1", "--pod", "plain"])?;
 
-    // The controller cannot make a branch: whoever waits for it is told what did not come.
+    // The controller cannot create a branch. The ADD's refusal names the missing annotation.
     let action = ["--action", "AssociateTrunkInterface"];
     lab.run(&[&["fault", "set", "error", "InternalError"], &action[..]].concat())?;
     world.make_branch_pod("node1", "secure")?;
@@ -142,16 +142,16 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
         annotation = serde_json::from_str(&text)?;
         Ok(true)
     })?;
-    // Where pods are strict, their rules come before table local.
+    // In strict mode the rules of pods are before table local.
     let local = if mode == "strict" { "20:" } else { "0:" };
-    wait_for("table local to have its place", PATIENCE, || {
+    wait_for("the priority of table local", PATIENCE, || {
         let rules = lab.on_node("node1", &["ip", "rule"])?;
         let places = rules.lines().filter(|rule| rule.contains(" lookup local"));
         Ok(places.filter_map(|rule| rule.split_whitespace().next()).eq([local]))
     })?;
     let links = lab.on_node("node1", &["ls", "/sys/class/net"])?;
     let mut answer = Value::Null;
-    wait_for("the ADD to be answered by the branch", PATIENCE, || {
+    wait_for("the ADD to get the branch", PATIENCE, || {
         answer = plugin(&lab, "ADD", "secure")?;
         Ok(answer["code"] != 11)
     })?;
@@ -160,9 +160,9 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
         let prefix = if mode == "strict" { "vlan" } else { "eni" };
         let veth = answer["interfaces"][0]["name"].as_str().unwrap_or_default();
         ensure!(veth.starts_with(prefix), "{answer}");
-        a_daemon_that_dies_knows_whose_the_branch_is(&lab, &eni, &annotation[0])?;
+        a_killed_daemon_restores_the_branch_reservation(&lab, &eni, &annotation[0])?;
     } else {
-        // This kernel has no VLANs, and the VM's lane shows what happens on one that has.
+        // This kernel has no VLANs. The lane `vm` tests a kernel with VLANs.
         let said = answer["msg"].as_str().unwrap_or_default();
         let vlan = format!("VLAN {} of", annotation[0]["vlanId"]);
         let mac = annotation[0]["ifAddress"].as_str().context("no ifAddress")?;
@@ -170,22 +170,22 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
         for part in ["the kernel has no VLANs", &vlan, mac] {
             ensure!(said.contains(part), "{part} is not in {answer}");
         }
-        ensure!(lab.on_node("node1", &["ls", "/sys/class/net"])? == links, "something is left");
-        ensure!(held(&lab, "secure")?.is_none(), "the branch is not given back");
+        ensure!(lab.on_node("node1", &["ls", "/sys/class/net"])? == links, "a link is left");
+        ensure!(held(&lab, "secure")?.is_none(), "the reservation is left");
     }
     ensure!(enis(&lab, "branch")? == std::slice::from_ref(&eni), "{:?}", enis(&lab, "branch")?);
     plugin(&lab, "DEL", "secure")?;
     wait_for("the reservation to be gone", PATIENCE, || Ok(held(&lab, "secure")?.is_none()))?;
 
     world.delete_pod("secure")?;
-    // It cools for a minute.
+    // The branch cools for a minute.
     wait_for("the branch to be gone", 2 * PATIENCE, || Ok(enis(&lab, "branch")?.is_empty()))?;
     let branches = lab.json(&["branch", "list"])?;
     ensure!(branches.as_array().is_some_and(Vec::is_empty), "{branches}");
-    ensure!(enis(&lab, "trunk")? == trunks, "the trunk stays");
+    ensure!(enis(&lab, "trunk")? == trunks, "the trunk has changed");
     lab.run(&["pod", "delete", "plain"])?;
     lab.run(&["node", "remove", "node1"])?;
-    wait_for("nothing to be left", PATIENCE, || {
+    wait_for("the removal of all ENIs", PATIENCE, || {
         Ok(lab.json(&["eni", "list"])?.as_array().is_some_and(Vec::is_empty))
     })?;
     lab.down()

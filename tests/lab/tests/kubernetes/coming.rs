@@ -1,4 +1,4 @@
-//! Pods that are bound to a node and have not asked for an address yet.
+//! Pods that are bound to a node before their ADD.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
@@ -7,7 +7,7 @@ use tests_lab::{Lab, programs, wait_for};
 
 const COMING: usize = 20;
 
-/// The addresses of the node's pool, whether pods hold them or not.
+/// Returns the number of addresses of the node's pool, assigned and free.
 fn total(lab: &Lab, node: &str) -> Result<f64> {
     lab.metric(node, "awscni_total_ip_addresses", &[])?.context("no gauge of addresses")
 }
@@ -33,18 +33,18 @@ fn a_burst_finds_free_addresses_if_bound_pods_count_as_demand() -> Result<()> {
             world.make_pod(node, &format!("{node}-{number}"))?;
         }
     }
-    // Nobody has asked for an address yet.
-    wait_for("an address for each pod that is coming", PATIENCE, || {
+    // No ADD has been sent yet.
+    wait_for("an address for each bound pod", PATIENCE, || {
         ensure!(total(&lab, "node-pods")? >= 20.0, "{} addresses", total(&lab, "node-pods")?);
         Ok(true)
     })?;
     let off = total(&lab, "node-off")?;
-    ensure!(off == idle, "bound pods counted where they should not: {off} addresses, not {idle}");
+    ensure!(off == idle, "bound pods count with the setting off: {off} addresses, not {idle}");
     for (node, _) in nodes {
         let count = COMING.to_string();
         lab.run(&["pod", "add", node, "--count", &count, "--parallel", &count])?;
     }
-    // They were in the pool: the burst itself asked EC2 for what keeps it warm and no more.
+    // The addresses were in the pool, so the burst adds warm addresses only.
     let (pods, off) = (total(&lab, "node-pods")?, total(&lab, "node-off")?);
     ensure!(pods <= 25.0 && off >= 20.0, "{pods} and {off} addresses for {COMING} pods each");
     lab.run(&["check", "--tcp", "2"])?;

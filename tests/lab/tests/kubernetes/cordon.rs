@@ -1,4 +1,4 @@
-//! Nodes that take no new pods: their pool stays as it is, unless the settings say otherwise.
+//! Unschedulable nodes. Their pool keeps its size unless a setting changes that.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Result, ensure};
@@ -28,26 +28,25 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
         world.patch_node(node, &cordoned)?;
         lab.wait_for_line(node, &["unschedulable", node_is(&manage)])?;
     }
-    // What the pool holds is given to pods that tolerate the taint; more there is only where the
-    // operator wants it.
+    // Pods that tolerate the taint get the addresses of the pool. The pool grows only with the setting.
     lab.run(&["pod", "add", "node-stays", "--prefix", "stays-", "--count", "2"])?;
     world.make_pod("node-stays", "one-more")?;
     let said = lab.refused(&["pod", "add", "node-stays", "--pod", "one-more"])?;
-    ensure!(said.contains("unschedulable") && said.contains("uncordon"), "it said: {said}");
+    ensure!(said.contains("unschedulable") && said.contains("uncordon"), "{said}");
     let words = ["unschedulable", "AWS_MANAGE_ENIS_NON_SCHEDULABLE"];
     world.wait_for_event("one-more", "FailedAddressAssignment", &words)?;
     lab.run(&["pod", "add", "node-managed", "--prefix", "managed-", "--count", "20"])?;
     ensure!(lab.enis("node-managed")?.len() > 1, "22 pods on one ENI of fourteen addresses");
 
     world.patch_node("node-stays", &open)?;
-    wait_for("the pod to be served once the node is open", PATIENCE, || {
+    wait_for("the pod to be served once the node is schedulable", PATIENCE, || {
         lab.run(&["pod", "add", "node-stays", "--pod", "one-more"]).map(|_| true)
     })?;
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
 }
 
-/// What the log says of a node with this setting.
+/// Returns the text of the log line for a node with this setting.
 fn node_is(manage: &str) -> &'static str {
     if manage.ends_with("true") { "managed all the same" } else { "neither grows nor shrinks" }
 }

@@ -1,11 +1,11 @@
-//! Custom networking: which ENIConfig is a node's, and that its ENIs are made by it.
+//! Custom networking: the choice of a node's ENIConfig, and ENIs created from it.
 
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests_lab::{Lab, programs};
 
-/// A node that is labelled or annotated so, with 16 pods: more than one ENI of it holds.
+/// Adds a node with this metadata, and 16 pods: more than the addresses of one ENI.
 fn add_node(world: &World, lab: &Lab, node: &str, subnet: &str, metadata: &Value) -> Result<()> {
     world.make_node(node, &json!({"metadata": metadata}))?;
     let label = "ENI_CONFIG_LABEL_DEF=topology.kubernetes.io/zone";
@@ -47,7 +47,7 @@ fn an_eniconfig_is_found_by_zone_or_annotation_and_sets_subnet_and_groups() -> R
         ("annotated", "10.0.66.", "pods"),
     ] {
         for pod in lab.pods(node)? {
-            let address = pod["address"].as_str().context("a pod without address")?;
+            let address = pod["address"].as_str().context("a pod without an address")?;
             ensure!(address.starts_with(subnet), "{node}: {address} is not of {subnet}");
         }
         let made = |eni: &&Value| eni["node"] == node && eni["device"].as_u64() > Some(0);
@@ -55,7 +55,7 @@ fn an_eniconfig_is_found_by_zone_or_annotation_and_sets_subnet_and_groups() -> R
         ensure!(groups.len() >= 2, "{node}: {} ENIs beside the primary one", groups.len());
         ensure!(groups.iter().all(|groups| **groups == json!([group])), "{node}: {groups:?}");
     }
-    // The default group lets in its own members, and so none of this node's pods.
+    // The default group admits its own members only, so this node's pods would not be reachable.
     lab.run(&["pod", "delete", "--node", "annotated"])?;
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()

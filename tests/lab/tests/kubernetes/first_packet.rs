@@ -1,5 +1,5 @@
-//! Pods under policy, from the runtime's call to the controller: what an ADD is answered while the controller is well,
-//! slow, gone or restarted. Every program is the production one.
+//! Pods with network policy: the answers to ADDs while the controller is healthy, slow, absent or restarted. All
+//! programs are the production ones.
 
 use crate::{
     policed::{
@@ -22,14 +22,14 @@ use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range, path::Path, time::Du
 use tests_lab::{Lab, programs, wait_for};
 
 const NODE: &str = "node1";
-/// Of each kind of trouble as many pods.
+/// The number of pods in each phase.
 const SHARE: usize = 50;
-/// How long each piece of what a slow controller says is under way: it is followed still, also over a new connection.
+/// The delay of each chunk from a slow controller. The agent still follows it, also over a new connection.
 const SLOW: Duration = Duration::from_millis(700);
-/// An ADD that is to be tried again.
+/// The code of an ADD that the runtime repeats.
 const AGAIN: i64 = 11;
 
-/// A node under policy, and the cluster that it is a member of.
+/// A node with network policy, and its cluster.
 struct Scenario {
     world: World,
     lab: Lab,
@@ -39,7 +39,7 @@ struct Scenario {
 }
 
 impl Scenario {
-    /// The first replica writes the authority that nodes trust; it is gone then.
+    /// Starts the cluster and the node. A first replica publishes the certificate authority and is stopped.
     fn set(bin: &Path, name: &str, mode: &str) -> Result<Self> {
         let world = World::new()?;
         world.make_node(NODE, &json!({}))?;
@@ -68,7 +68,7 @@ impl Scenario {
         self.place.start(&self.lab, &["--replica", &self.gate.at.to_string()])
     }
 
-    /// Makes pods with these numbers in the cluster, bound to the node.
+    /// Creates pods with these numbers, bound to the node.
     fn pods(&self, numbers: Range<usize>) -> Result<Vec<Started>> {
         numbers.map(|number| self.pod(&format!("pod-{number}"), app(number))).collect()
     }
@@ -87,7 +87,7 @@ impl Scenario {
         Ok(Started { name: name.to_owned(), uid: made.uid().context("a pod without UID")? })
     }
 
-    /// Another pod of the same name, as of a StatefulSet.
+    /// Replaces a pod by another of the same name, as a StatefulSet does.
     fn replaced(&self, name: &str, app: &str) -> Result<Started> {
         let pods: Api<Pod> = Api::namespaced(self.world.client.clone(), "default");
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -99,7 +99,7 @@ impl Scenario {
         Model::read(&self.world.runtime, self.world.cluster.kubeconfig())
     }
 
-    /// Starts pods until all run. Each that does is one that the node was told of, with all that policy says of it.
+    /// Sends ADDs until all pods run. The node has the entry and all policies of each.
     fn start(&self, pods: &[Started]) -> Result<()> {
         let model = self.model()?;
         for (pod, answers) in pods.iter().zip(until_all_start(&self.lab, NODE, pods, PATIENCE)?) {
@@ -107,19 +107,19 @@ impl Scenario {
             for answer in failed {
                 ensure_again(pod, answer)?;
             }
-            self.ensure_told(&model, pod)?;
+            self.wait_for_entry(&model, pod)?;
         }
         Ok(())
     }
 
-    /// The disk has it a moment after the agent.
-    fn ensure_told(&self, model: &Model, pod: &Started) -> Result<()> {
+    /// Waits for the pod's entry on the disk, which the agent writes a moment later.
+    fn wait_for_entry(&self, model: &Model, pod: &Started) -> Result<()> {
         wait_for(&format!("the entry of {}", pod.name), PATIENCE, || {
             ensure_entry(&self.place.kept()?, model, pod).map(|()| true)
         })
     }
 
-    /// Starts pods once, of which the node cannot have been told: none runs.
+    /// Sends one ADD for each pod. All fail, because the node cannot have the pods' entries.
     fn ensure_none_starts(&self, pods: &[Started]) -> Result<()> {
         for (pod, answer) in pods.iter().zip(once(&self.lab, NODE, pods)?) {
             ensure_again(pod, &answer)?;
@@ -128,22 +128,22 @@ impl Scenario {
     }
 }
 
-/// What the node holds of a pod is what policy says of it, and what policy says is what the test means.
+/// Fails if the node's policies of a pod differ from the policies of the model.
 fn ensure_entry(kept: &Replayed, model: &Model, pod: &Started) -> Result<()> {
     let (held, meant) = (entry(kept, &pod.uid), model.policies_of(&pod.name));
-    ensure!(held.as_ref() == Some(&meant), "{pod:?}: {held:?} is held, {meant:?} is meant");
+    ensure!(held.as_ref() == Some(&meant), "{pod:?}: {held:?} instead of {meant:?}");
     Ok(())
 }
 
 fn ensure_again(pod: &Started, answer: &Answer) -> Result<()> {
     let Answer::Fails(code, message) = answer else {
-        anyhow::bail!("{pod:?} runs, and the node was not told of it: {answer:?}")
+        anyhow::bail!("{pod:?} starts without its entry: {answer:?}")
     };
     ensure!(*code == AGAIN && message.contains(&pod.name), "{pod:?}: {answer:?}");
     Ok(())
 }
 
-/// Two of three pods are isolated, the third is not; the controller tells of each.
+/// Returns the label of a pod. Two of three pods are isolated; the controller sends entries for all three.
 fn app(number: usize) -> &'static str {
     ["web", "db", "free"][number % 3]
 }
@@ -178,7 +178,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     let Some(bin) = programs(name) else { return Ok(()) };
     let scene = Scenario::set(&bin, "t-first", "strict")?;
 
-    // As usual: pods start as soon as they are bound.
+    // Healthy: pods start as soon as they are bound.
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
     let agent = scene.agent()?;
@@ -189,7 +189,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
         usual.iter().map(|pod| model.policies_of(&pod.name).len()).collect();
     ensure!(policies == BTreeSet::from([0, 2]), "{policies:?}");
 
-    // Slow: nothing comes while pods start; what it says comes late afterwards.
+    // Slow: the agent receives nothing while pods start, and delayed chunks afterwards.
     scene.gate.pace(Pace::Held);
     let slow = scene.pods(share(1))?;
     scene.ensure_none_starts(&slow)?;
@@ -197,7 +197,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     scene.start(&slow)?;
     scene.gate.pace(Pace::Free);
 
-    // Gone, and the agent begins with what it has on its disk.
+    // Absent: the agent starts with the state on its disk.
     scene.gate.lead_to(None);
     drop(replica);
     drop(agent);
@@ -212,17 +212,17 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     for pod in &usual[..6] {
         let sandbox = Sandbox::new(&scene.lab, NODE, pod)?;
         let Answer::Starts(result) = sandbox.add()? else {
-            anyhow::bail!("{pod:?} does not start, and the node knows all of it")
+            anyhow::bail!("{pod:?} does not start although its node has its entry")
         };
         ensure_entry(&scene.place.kept()?, &model, pod)?;
         sandbox.del(&result)?;
     }
-    // Another pod of a name that is known, which is isolated where the one before was not.
+    // A new pod with the name of a known one. The new pod is isolated, the old one was not.
     let old = &usual[2];
     let new = scene.replaced(&old.name, "web")?;
     let answer = Sandbox::new(&scene.lab, NODE, &new)?.add()?;
     ensure_again(&new, &answer)?;
-    let Answer::Fails(_, said) = &answer else { unreachable!("it fails") };
+    let Answer::Fails(_, said) = &answer else { unreachable!("the ADD fails") };
     ensure!(said.contains(&format!("knows UID {} under this name", old.uid)), "{said}");
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
@@ -237,9 +237,9 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
         drop(replica);
         let replica = scene.controllers.start()?;
         scene.gate.lead_to(Some(replica.at));
-        let started = starting.join().ok().context("it panicked")?;
+        let started = starting.join().ok().context("the thread panicked")?;
         started?;
-        alike(&scene)
+        wait_for_all_objects(&scene)
     })?;
     let metrics = scene.place.metrics()?;
     ensure!(metrics.contains("ferrule_agent_admitted_total{answer=\"open\"} 0"), "{metrics}");
@@ -247,12 +247,12 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     scene.lab.down()
 }
 
-/// The node comes to hold what a fresh reading of all objects says.
-fn alike(scene: &Scenario) -> Result<()> {
+/// Waits until the node has all objects that a new model of the cluster has for it.
+fn wait_for_all_objects(scene: &Scenario) -> Result<()> {
     let mut model = scene.model()?;
-    wait_for("the node to hold all that it is to hold", PATIENCE, || {
+    wait_for("the node to have all its objects", PATIENCE, || {
         let lacks = model.lacks(NODE, &scene.place.kept()?.held);
-        ensure!(lacks == 0, "it lacks {lacks} objects");
+        ensure!(lacks == 0, "the node lacks {lacks} objects");
         Ok(true)
     })
 }
@@ -271,27 +271,27 @@ fn standard_mode_starts_pods_open_without_a_controller_and_logs_each() -> Result
         scene.lab.wait_for_line(NODE, &[&pod.name, "starts without its policies", why])?;
         let log = scene.place.log();
         let told = log.lines().any(|it| it.contains("starts open") && it.contains(&pod.uid));
-        ensure!(told, "the agent does not tell of {pod:?}: {log}");
+        ensure!(told, "the agent does not log {pod:?}: {log}");
     }
     let metrics = scene.place.metrics()?;
     let open = format!("ferrule_agent_admitted_total{{answer=\"open\"}} {PODS}");
     ensure!(metrics.contains(&open), "{metrics}");
-    // Without the agent as well.
+    // Pods also start open without the agent.
     drop(agent);
     let more = scene.pods(PODS..PODS + 1)?;
     let answers = once(&scene.lab, NODE, &more)?;
     ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
     let why = "cannot connect to ferrule-agent";
     scene.lab.wait_for_line(NODE, &[&more[0].name, "starts without its policies", why])?;
-    // With a controller those that follow are not open.
+    // Later pods have their policies in force once a controller runs.
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
     let agent = scene.agent()?;
-    scene.place.until(&agent, "the node to be told", |status| status.pods > PODS as u64)?;
+    scene.place.until(&agent, "the entries of all pods", |status| status.pods > PODS as u64)?;
     let pod = scene.pods(PODS + 1..PODS + 2)?;
     scene
         .place
-        .until(&agent, "the node to be told of it", |status| status.pods > PODS as u64 + 1)?;
+        .until(&agent, "the entry of the new pod", |status| status.pods > PODS as u64 + 1)?;
     let answers = once(&scene.lab, NODE, &pod)?;
     ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
     let metrics = scene.place.metrics()?;

@@ -1,4 +1,4 @@
-//! The daemon finds the API server as any pod does: by its environment and its service account's files.
+//! The daemon finds the API server as any pod does: from its environment and the files of its service account.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
@@ -10,11 +10,11 @@ use std::net::Ipv4Addr;
 use tests_cluster::Wanted;
 use tests_lab::{Lab, programs, wait_for};
 
-/// Where nodes of a lab find the API server.
+/// The address of the API server for the lab's nodes.
 const AT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 impl World {
-    /// A token of the daemon's service account, as the kubelet gets one for its pod.
+    /// Requests a token of the daemon's service account, as the kubelet does for its pod.
     fn token(&self) -> Result<String> {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
         let wish = json!({
@@ -27,7 +27,7 @@ impl World {
         made.status.and_then(|status| status.token).context("a token request without a token")
     }
 
-    /// The authority's certificate in base64.
+    /// Returns the authority's certificate in base64.
     fn authority(&self) -> Result<String> {
         let config: Value = serde_json::from_slice(&std::fs::read(self.cluster.kubeconfig())?)?;
         let data = &config["clusters"][0]["cluster"]["certificate-authority-data"];
@@ -35,7 +35,7 @@ impl World {
     }
 }
 
-/// Puts the files in their place, with this token.
+/// Writes the files of the service account, with this token.
 fn mount(lab: &Lab, authority: &str, token: &str) -> Result<()> {
     let script = format!(
         "set -e; cd $(mkdir -p {FILES} && echo {FILES}); \
@@ -45,7 +45,7 @@ fn mount(lab: &Lab, authority: &str, token: &str) -> Result<()> {
     lab.on_node("node1", &["bash", "-c", &script]).map(drop)
 }
 
-/// How the daemon says that it stands with a concern.
+/// Returns the daemon's state of a concern.
 fn standing(lab: &Lab, concern: &str) -> Result<String> {
     let explained: Value =
         serde_json::from_str(&lab.get("node1", 61679, "/v1/ferrule/explain")?)?;
@@ -60,23 +60,23 @@ fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
     let world = World::of(&Wanted { also_at: vec![AT], ..Wanted::default() })?;
     world.make_node("node1", &json!({}))?;
     let server = format!("127.0.0.1:{}", world.cluster.port());
-    // Without a kubeconfig; the Service's address and port are in every pod's environment.
+    // There is no kubeconfig. The Service's address and port are in every pod's environment.
     let up = ["--nodes", "1", "--no-daemon", "--api-server", &server];
     let lab = Lab::up(&bin, "t-in-pod", &up)?;
     let by_environment = ["--env", "CLUSTER_ENDPOINT=", "--env", "ANNOTATE_POD_IP=true"];
     let start = |more: &[&str]| lab.run(&[&["daemon", "start", "node1"], more].concat());
 
-    // A token that nobody issued is refused, and the daemon goes on without Kubernetes.
+    // The API server refuses an unknown token, and the daemon continues without Kubernetes.
     let authority = world.authority()?;
     mount(&lab, &authority, "not-a-token")?;
     start(&by_environment)?;
-    wait_for("the daemon to say that its token is refused", PATIENCE, || {
+    wait_for("the daemon to report the refused token", PATIENCE, || {
         let said = standing(&lab, "node")?;
         ensure!(said.starts_with("failing"), "{said}");
         Ok(said.contains("401") || said.contains("Unauthorized"))
     })?;
     lab.run(&["daemon", "stop", "node1"])?;
-    ensure!(world.condition("node1")?.is_none(), "somebody else wrote the condition");
+    ensure!(world.condition("node1")?.is_none(), "the node has a condition");
 
     mount(&lab, &authority, &world.token()?)?;
     start(&by_environment)?;
@@ -88,14 +88,14 @@ fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
     })?;
     lab.run(&["daemon", "stop", "node1"])?;
 
-    // An endpoint that is given goes before the environment's.
+    // The endpoint of the setting has priority over the environment.
     start(&[
         "--env",
         &format!("CLUSTER_ENDPOINT=https://{AT}"),
         "--env",
         "KUBERNETES_SERVICE_HOST=10.0.0.3",
     ])?;
-    wait_for("the node to be read by the endpoint that is given", PATIENCE, || {
+    wait_for("the daemon to read the node from the endpoint of the setting", PATIENCE, || {
         Ok(standing(&lab, "node")? == "good")
     })?;
     lab.down()

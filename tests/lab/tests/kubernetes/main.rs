@@ -1,5 +1,4 @@
-//! Nodes that are members of a cluster: a real API server, the production daemon with the rights of
-//! its manifest, and what each tells the other.
+//! Nodes as members of a cluster: a real API server, and the production daemon with the rights of its manifest.
 
 mod bad_input;
 mod branches;

@@ -1,4 +1,4 @@
-//! A node joins: its startup taint, its condition, what its pods are told, and its ENIConfig.
+//! A node joins: its startup taint, its condition, its pods' annotations and events, and its ENIConfig.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
@@ -21,7 +21,7 @@ fn the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal()
         .chain(["--env", "WARM_IP_TARGET=1", "--env", "IP_COOLDOWN_PERIOD=5"])
         .collect();
     let lab = world.lab(&bin, "t-kube", &up)?;
-    wait_for("the startup taint to go, and no other", PATIENCE, || {
+    wait_for("the removal of the startup taint, and of no other", PATIENCE, || {
         let taints = world.node("node1")?.spec.and_then(|spec| spec.taints).unwrap_or_default();
         let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
         ensure!(keys.contains(&"example.com/kept"), "{keys:?}");
@@ -32,12 +32,12 @@ fn the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal()
     world.make_pod("node1", "told")?;
     lab.run(&["pod", "add", "node1", "--pod", "told"])?;
     let pods = lab.pods("node1")?;
-    let address = pods[0]["address"].as_str().context("a pod without address")?.to_owned();
+    let address = pods[0]["address"].as_str().context("a pod without an address")?.to_owned();
     wait_for("the pod's annotation", PATIENCE, || {
         Ok(world.annotation("told", "vpc.amazonaws.com/pod-ips")? == Some(address.clone()))
     })?;
 
-    // Eleven addresses, one of them the node's own: what comes later is told on the pod.
+    // The subnet has eleven addresses, one of them the node's. The next pod gets an event.
     lab.run(&["pod", "add", "node1", "--prefix", "more-", "--count", "9"])?;
     world.make_pod("node1", "late")?;
     lab.refused(&["pod", "add", "node1", "--pod", "late"])?;
@@ -78,7 +78,7 @@ fn custom_networking_waits_for_its_eniconfig_and_then_serves_from_its_subnet() -
     })?;
     lab.run(&["pod", "add", "node1", "--count", "5"])?;
     for pod in lab.pods("node1")? {
-        let address = pod["address"].as_str().context("a pod without address")?;
+        let address = pod["address"].as_str().context("a pod without an address")?;
         ensure!(address.starts_with("10.0.64."), "{address} is not of the ENIConfig's subnet");
     }
     lab.run(&["check", "--tcp", "2"])?;

@@ -1,4 +1,4 @@
-//! Nodes under policy: replicas of the controller, the agent on a node, and what a node is to hold.
+//! Nodes with network policy: controller replicas, the agent on a node, and the model of a node's objects.
 
 pub(crate) mod gate;
 pub(crate) mod model;
@@ -33,22 +33,22 @@ use tests_lab::{Lab, wait_for};
 
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
 
-/// What the controllers are, before the first of them.
+/// The program, credentials and log folder of controller replicas.
 pub(crate) struct Controllers {
     program: PathBuf,
     kubeconfig: PathBuf,
     folder: TempDir,
 }
 
-/// A replica: the production program on this machine. It dies with its value.
+/// A running replica: the production program on this machine. A drop kills it.
 pub(crate) struct Replica {
     child: Child,
-    /// Where nodes come in.
+    /// The address of the stream.
     pub(crate) at: SocketAddr,
 }
 
 impl Controllers {
-    /// Gives them and the agents what rights their manifests give.
+    /// Applies the RBAC manifests of controllers and agents.
     pub(crate) fn new(world: &World, bin: &Path) -> Result<Self> {
         for object in controller_rbac().into_iter().chain(agent_rbac()) {
             world.apply(&object)?;
@@ -79,13 +79,13 @@ impl Controllers {
             let log = fs::read_to_string(&log)?;
             let at = |flag: &str| {
                 let mut lines = log.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
-                let line = lines.find(|line| line["message"] == flag).context("not said yet")?;
+                let line = lines.find(|line| line["message"] == flag).context("no line yet")?;
                 Ok::<SocketAddr, anyhow::Error>(line["at"].as_str().context("no address")?.parse()?)
             };
             (replica.at, health) = (at("--listen")?, Some(at("--health")?));
             Ok(true)
         })?;
-        let health = health.context("no address of its health")?;
+        let health = health.context("no address of the health endpoint")?;
         wait_for("a replica to be ready", PATIENCE, || {
             let answer = get(health, "/readyz")?;
             ensure!(answer.starts_with("HTTP/1.0 200"), "{answer}\n{}", fs::read_to_string(&log)?);
@@ -96,7 +96,7 @@ impl Controllers {
 }
 
 impl Drop for Replica {
-    /// As by a power cut.
+    /// Kills the process with SIGKILL.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -112,20 +112,20 @@ fn get(at: SocketAddr, path: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// A node's place for an agent: what it is started with and what it leaves.
+/// The program, credentials and state folder of a node's agent.
 pub(crate) struct AgentSite {
     node: String,
     program: PathBuf,
     folder: TempDir,
 }
 
-/// An agent that runs on its node. It dies with its value.
+/// A running agent on its node. A drop kills it.
 pub(crate) struct Agent {
     child: Child,
 }
 
 impl AgentSite {
-    /// Makes the agent's pod on this node, and gives it the token and the authority that kubelet would.
+    /// Creates the agent's pod on this node, and the files with token and authority that the kubelet would mount.
     pub(crate) fn new(world: &World, bin: &Path, node: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("ca.crt"), authority(world)?)?;
@@ -137,7 +137,7 @@ impl AgentSite {
         self.folder.path().join(name)
     }
 
-    /// Starts the agent with these words on its command line, and waits until it answers.
+    /// Starts the agent with these arguments, and waits until it answers.
     pub(crate) fn start(&self, lab: &Lab, words: &[&str]) -> Result<Agent> {
         let log = File::options().create(true).append(true).open(self.path("agent.log"))?;
         let files = [
@@ -155,13 +155,14 @@ impl AgentSite {
         call.extend([program.as_str(), "--backend", "none"]);
         call.extend(words);
         let mut command = lab.command(&call);
-        let child = command.stdout(Stdio::null()).stderr(log).spawn().context("start the agent")?;
+        command.stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().context("cannot start the agent")?;
         let agent = Agent { child };
         wait_for("the agent to answer", PATIENCE, || self.status(&agent).map(|_| true))?;
         Ok(agent)
     }
 
-    /// What the agent says of itself.
+    /// Returns the agent's status.
     pub(crate) fn status(&self, agent: &Agent) -> Result<StatusReply> {
         // The socket is in the node's own /run.
         let root = Path::new("/proc").join(agent.child.id().to_string()).join("root");
@@ -172,7 +173,7 @@ impl AgentSite {
         status.with_context(|| self.log())
     }
 
-    /// Waits until the agent says so of itself.
+    /// Waits until `is` accepts the agent's status.
     pub(crate) fn until(
         &self,
         agent: &Agent,
@@ -186,7 +187,7 @@ impl AgentSite {
         })
     }
 
-    /// What the agent would begin with.
+    /// Returns the snapshot on the disk, with which the agent would start.
     pub(crate) fn kept(&self) -> Result<Replayed> {
         let file = self.path("state/policy.log");
         let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
@@ -197,7 +198,7 @@ impl AgentSite {
         fs::read_to_string(self.path("agent.log")).unwrap_or_default()
     }
 
-    /// `/metrics` as it is now.
+    /// Returns the agent's `/metrics` page.
     pub(crate) fn metrics(&self) -> Result<String> {
         use std::io::{Read as _, Write as _};
         let mut stream = std::os::unix::net::UnixStream::connect(self.path("metrics.sock"))?;
@@ -209,14 +210,14 @@ impl AgentSite {
 }
 
 impl Drop for Agent {
-    /// As by a power cut.
+    /// Kills the process with SIGKILL.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What nodes know the controller by, once it is published.
+/// Waits for the controller's certificate authority and returns it.
 fn authority(world: &World) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
     let mut found = None;
@@ -228,7 +229,7 @@ fn authority(world: &World) -> Result<String> {
     found.context("no authority")
 }
 
-/// A token that is bound to the agent's pod on the node.
+/// Creates the agent's pod on the node and returns a token that is bound to it.
 fn token(world: &World, node: &str) -> Result<String> {
     let name = format!("agent-{node}");
     let pod: Pod = serde_json::from_value(json!({
@@ -260,5 +261,5 @@ fn token(world: &World, node: &str) -> Result<String> {
     made.status.and_then(|status| status.token).context("a token request without a token")
 }
 
-/// Where nodes of a lab find the API server.
+/// The address of the API server for the lab's nodes.
 pub(crate) const API_SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);

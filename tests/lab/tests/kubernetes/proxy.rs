@@ -1,4 +1,4 @@
-//! Services by a real kube-proxy, beside every backend of SNAT and connection marks.
+//! Services with a real kube-proxy and every netfilter backend of SNAT and connection marks.
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
@@ -19,25 +19,25 @@ use tempfile::TempDir;
 use tests_cluster::{Identity, Program, Wanted};
 use tests_lab::{Lab, programs, wait_for};
 
-/// Where nodes of a lab find the API server.
+/// The address of the API server for the lab's nodes.
 const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-/// The lab's one host on the internet; it knows the primary addresses of ENIs and no others.
+/// The lab's one host on the internet. It answers the primary addresses of ENIs only.
 const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7);
-/// Where our servers in pods listen.
+/// The port of the test's servers in pods.
 const SERVED: u16 = 7000;
-/// Three ENIs, three pods on each: a few pods are on two of them.
+/// A type with three ENIs of three addresses, so that a few pods use two ENIs.
 const TYPE: &str = "t3.small";
 const PODS: &str = "5";
 
-/// How kube-proxy and the daemon write their rules on a node.
+/// The netfilter backends of kube-proxy and the daemon on a node.
 struct Case {
     node: &'static str,
     mode: &'static str,
-    /// The family of tools that kube-proxy finds under the name of iptables.
+    /// The variant of iptables in kube-proxy's PATH.
     tools: &'static str,
     /// `FERRULE_NAT_BACKEND`.
     asked: &'static str,
-    /// The backend that speaks in the end.
+    /// The expected backend of the daemon.
     backend: &'static str,
 }
 
@@ -60,7 +60,7 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// A process that ends with the value.
+/// A process that a drop kills.
 struct Running(Child);
 
 impl Drop for Running {
@@ -70,17 +70,17 @@ impl Drop for Running {
     }
 }
 
-/// A network namespace of the lab.
+/// An open network namespace of the lab.
 struct AgentSite(File);
 
 impl AgentSite {
-    /// That of a process which this command starts there.
+    /// Opens the namespace of a process that this command starts.
     fn of(mut command: Command) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net")?;
         let process = Running(command.stdout(Stdio::null()).spawn()?);
         let path = PathBuf::from(format!("/proc/{}/ns/net", process.0.id()));
-        // It enters on its way to what it becomes.
-        wait_for("a process to be in its namespace", PATIENCE, || {
+        // The process enters the namespace before it executes `sleep`.
+        wait_for("a process to enter its namespace", PATIENCE, || {
             let name = std::fs::read_to_string(path.with_file_name("../comm"))?;
             Ok(name.trim() == "sleep" && std::fs::read_link(&path)? != ours)
         })?;
@@ -95,7 +95,7 @@ impl AgentSite {
         Self::of(lab.command(&["exec", pod, "--", "sleep", "60"]))
     }
 
-    /// Runs this there, on a thread of its own.
+    /// Runs `what` in the namespace, on a separate thread.
     fn within<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -106,7 +106,7 @@ impl AgentSite {
         })
     }
 
-    /// Serves there, for ever: tells each client the address that it is seen with.
+    /// Starts a server in the namespace that sends each client its source address. It runs until the test exits.
     fn serve(&self) -> Result<()> {
         let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVED));
         let listener = self.within(|| Ok(TcpListener::bind(at)?))?;
@@ -118,43 +118,42 @@ impl AgentSite {
         Ok(())
     }
 
-    /// The first words of a server that is asked from there.
+    /// Connects to a server from the namespace and returns the first bytes of its answer.
     fn ask(&self, server: SocketAddr) -> Result<String> {
         const ANSWER: Duration = Duration::from_secs(3);
         let mut stream = self.within(|| Ok(TcpStream::connect_timeout(&server, ANSWER)?))?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(b"hello")?;
-        let mut heard = [0; 64];
-        let length = stream.read(&mut heard)?;
-        Ok(String::from_utf8_lossy(&heard[..length]).into_owned())
+        let mut answer = [0; 64];
+        let length = stream.read(&mut answer)?;
+        Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
     }
 }
 
-/// Which kind of ENI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Eni {
     Primary,
     Secondary,
 }
 
-/// A pod, and where it is.
+/// A pod with its namespace.
 struct Pod {
     name: String,
     address: IpAddr,
     place: AgentSite,
 }
 
-/// A pod of this node on its primary ENI, or on another.
+/// Returns a pod of this node on its primary or on a secondary ENI.
 fn pod_on(lab: &Lab, node: &str, eni: Eni) -> Result<Pod> {
     let pods = lab.pods(node)?;
     let pod = pods.iter().find(|pod| (pod["device"] == 0) == (eni == Eni::Primary));
     let pod = pod.with_context(|| format!("no pod of {node} on a {eni:?} ENI"))?;
-    let name = pod["name"].as_str().context("a pod without name")?.to_owned();
-    let address = pod["address"].as_str().context("a pod without address")?.parse()?;
+    let name = pod["name"].as_str().context("a pod without a name")?.to_owned();
+    let address = pod["address"].as_str().context("a pod without an address")?.parse()?;
     Ok(Pod { place: AgentSite::pod(lab, &name)?, name, address })
 }
 
-/// Makes a Service of one endpoint; its address, and its node port.
+/// Creates a Service with one Service endpoint. Returns its address and its node port.
 fn service(
     world: &World,
     name: &str,
@@ -178,14 +177,14 @@ fn service(
         "ports": [{"name": "", "port": port, "protocol": "TCP"}],
     }))?;
     let api: Api<Service> = Api::namespaced(world.client.clone(), "default");
-    let spec = world.runtime.block_on(api.get(name))?.spec.context("a Service without spec")?;
-    let address = spec.cluster_ip.context("a Service without address")?.parse()?;
+    let spec = world.runtime.block_on(api.get(name))?.spec.context("a Service without a spec")?;
+    let address = spec.cluster_ip.context("a Service without an address")?.parse()?;
     let ports = spec.ports.unwrap_or_default();
     let port = ports.first().and_then(|port| port.node_port).unwrap_or_default();
     Ok((SocketAddr::new(address, 80), u16::try_from(port)?))
 }
 
-/// kube-proxy on this node, with a folder in which `iptables` is of the case's family.
+/// Starts kube-proxy on this node, with the case's variant of iptables first in PATH.
 fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Running> {
     let Case { node, mode, tools, .. } = case;
     let bin = folder.join(tools);
@@ -201,19 +200,19 @@ fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Ru
     let kubernetes = Program::ready()?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))?;
-    let program = kubernetes.path().to_str().context("a path that is not UTF-8")?;
+    let program = kubernetes.path().to_str().context("the path is not UTF-8")?;
     let log = File::create(folder.join(format!("{node}.log")))?;
     let mut command = lab.command(&["node", "exec", node, "--", program, "kube-proxy"]);
     command
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--hostname-override={node}"))
         .arg(format!("--proxy-mode={mode}"))
-        // That is the machine's, not the namespace's.
+        // This sysctl belongs to the machine, not to the namespace.
         .arg("--conntrack-max-per-core=0")
         .env("PATH", path)
         .stdout(log.try_clone()?)
         .stderr(log);
-    Ok(Running(command.spawn().context("start kube-proxy")?))
+    Ok(Running(command.spawn().context("cannot start kube-proxy")?))
 }
 
 #[test]
@@ -237,12 +236,13 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
     served.place.serve()?;
     let end = |address: IpAddr, node: &str| json!({"addresses": [address], "nodeName": node});
     let cluster_ip = json!({"type": "ClusterIP"});
-    // Without a node's choice of source address: the reply must find its own way back.
+    // With the policy `Local` kube-proxy keeps the client's source address, so the reply must leave through the right
+    // ENI.
     let node_port = json!({"type": "NodePort", "externalTrafficPolicy": "Local"});
     let (inside, _) = service(&world, "inside", &cluster_ip, end(served.address, "peer"), SERVED)?;
     let outside = json!({"addresses": [OUTSIDE.ip()]});
     let (outside, _) = service(&world, "outside", &cluster_ip, outside, OUTSIDE.port())?;
-    let text = |value: &Value| value.as_str().map(str::to_owned).context("no text");
+    let text = |value: &Value| value.as_str().map(str::to_owned).context("not a string");
     let peer_address = text(&lab.node("peer")?["address"])?;
 
     for case in &CASES {
@@ -256,13 +256,13 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
             let log = log.unwrap_or_default();
             let from = log.lines().count().saturating_sub(20);
             let log: Vec<&str> = log.lines().skip(from).collect();
-            anyhow::Error::context(err, format!("{node}; its kube-proxy said\n{}", log.join("\n")))
+            anyhow::Error::context(err, format!("{node}; log of kube-proxy:\n{}", log.join("\n")))
         };
         let hears = |place: &AgentSite, server: SocketAddr, what: &str, answer: &str| {
             let what = format!("{node}: {what} at {server}");
             let heard = || {
                 let heard = place.ask(server)?;
-                ensure!(heard == answer, "heard {heard:?}, not {answer:?}");
+                ensure!(heard == answer, "received {heard:?}, not {answer:?}");
                 Ok(true)
             };
             wait_for(&what, PATIENCE, heard).map_err(said)

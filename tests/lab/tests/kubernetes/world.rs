@@ -1,4 +1,4 @@
-//! A cluster for the labs of these tests.
+//! An API server with the daemon's RBAC for the labs of these tests.
 
 use anyhow::{Context as _, Result, ensure};
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
@@ -23,12 +23,12 @@ use tokio::runtime::Runtime;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A cluster and a way to speak to it from tests that wait for command lines.
+/// A cluster with a blocking client for tests.
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) client: Client,
     pub(crate) cluster: Cluster,
-    /// The daemons', with the rights of the manifest and no more.
+    /// The kubeconfig of the daemons, with the rights of the manifest only.
     kubeconfig: PathBuf,
 }
 
@@ -41,14 +41,14 @@ impl World {
         let cluster = Cluster::start(wanted)?;
         let daemon = Identity::service_account(NAMESPACE, SERVICE_ACCOUNT);
         let kubeconfig = cluster.kubeconfig_of("daemon", &daemon)?;
-        let runtime = Runtime::new().context("make a runtime")?;
+        let runtime = Runtime::new().context("cannot start tokio")?;
         let client = runtime.block_on(cluster.client())?;
         let world = Self { runtime, client, cluster, kubeconfig };
         let crds = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
         for object in crds.into_iter().chain(config_crds::rbac()) {
             world.apply(&object)?;
         }
-        // Nobody runs who would make the default one, and pods need it.
+        // Pods need the default service account, and no controller runs to create it.
         world.apply(&json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "default", "namespace": "default"},
@@ -56,21 +56,21 @@ impl World {
         Ok(world)
     }
 
-    /// Starts a lab whose nodes are to be this cluster's.
+    /// Starts a lab whose nodes use this cluster.
     pub(crate) fn lab(&self, bin: &Path, name: &str, up: &[&str]) -> Result<Lab> {
         let server = format!("127.0.0.1:{}", self.cluster.port());
-        let kubeconfig = self.kubeconfig.to_str().context("a path that is not UTF-8")?;
+        let kubeconfig = self.kubeconfig.to_str().context("the path is not UTF-8")?;
         let cluster = ["--api-server", &server, "--kubeconfig", kubeconfig];
         Lab::up(bin, name, &[up, &cluster].concat())
     }
 
-    /// Makes or changes an object of any kind; its kind may have been made a moment ago.
+    /// Applies an object of any kind. Retries until the API server serves its kind.
     pub(crate) fn apply(&self, object: &Value) -> Result<()> {
-        let what = format!("{} {} to be taken", object["kind"], object["metadata"]["name"]);
+        let what = format!("{} {} to be applied", object["kind"], object["metadata"]["name"]);
         wait_for(&what, PATIENCE, || self.try_apply(object).map(|()| true))
     }
 
-    /// The same, once.
+    /// Applies an object without retries.
     pub(crate) fn try_apply(&self, object: &Value) -> Result<()> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -86,7 +86,7 @@ impl World {
         Ok(())
     }
 
-    /// An ENIConfig with this `spec`.
+    /// Returns an ENIConfig with this `spec`.
     pub(crate) fn eni_config(name: &str, spec: &Value) -> Value {
         json!({
             "apiVersion": "crd.k8s.amazonaws.com/v1alpha1", "kind": "ENIConfig",
@@ -134,12 +134,12 @@ impl World {
         Ok(self.runtime.block_on(api.get(name))?)
     }
 
-    /// A pod that is bound to the node.
+    /// Creates a pod that is bound to the node.
     pub(crate) fn make_pod(&self, node: &str, name: &str) -> Result<()> {
         self.make_pod_with(node, name, &json!({}))
     }
 
-    /// The same, with what it asks for beside.
+    /// Creates a pod that is bound to the node, with these resources.
     pub(crate) fn make_pod_with(&self, node: &str, name: &str, resources: &Value) -> Result<()> {
         let pod: Pod = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -162,7 +162,7 @@ impl World {
         Ok(self.runtime.block_on(api.get(pod))?.annotations().get(key).cloned())
     }
 
-    /// The notes of events about this object with this reason.
+    /// Returns the notes of events about this object with this reason.
     pub(crate) fn notes(&self, about: &str, reason: &str) -> Result<Vec<String>> {
         let api: Api<Event> = Api::all(self.client.clone());
         let events = self.runtime.block_on(api.list(&Default::default()))?;
@@ -173,14 +173,14 @@ impl World {
         Ok(events.items.into_iter().filter(fits).filter_map(|event| event.note).collect())
     }
 
-    /// The node's `IPPoolHealthy`: status, reason, message.
+    /// Returns status, reason and message of the node's condition `IPPoolHealthy`; `None` if it has none.
     pub(crate) fn condition(&self, node: &str) -> Result<Option<(String, String, String)>> {
         let status = self.node(node)?.status.and_then(|status| status.conditions);
         let found = status.unwrap_or_default().into_iter().find(|c| c.type_ == "IPPoolHealthy");
         Ok(found.map(|c| (c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default())))
     }
 
-    /// Waits until the node's condition has this status, and words in its reason or message.
+    /// Waits until the node's condition has this status and all of these words in its reason or message.
     pub(crate) fn wait_for_condition(
         &self,
         node: &str,
@@ -206,7 +206,7 @@ impl World {
         })
     }
 
-    /// Who is elected to collect the leaked ENIs of this node group.
+    /// Returns the holder of the Lease for collecting leaked ENIs of this node group.
     pub(crate) fn collector(&self, node_group: &str) -> Result<Option<String>> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let name = format!("ferrule-leaked-eni-collector-{node_group}");

@@ -1,8 +1,8 @@
-//! A policy agent for tests: takes calls at `npa.sock`, asks `ipamd.sock`, and attaches and pins BPF
-//! programs as aws-network-policy-agent does. Its one policy: who is called `closed…` is cut off; and a
-//! pod that is called `refused…` it refuses.
+//! A policy agent for tests. It serves `npa.sock`, calls `ipamd.sock`, and attaches and pins BPF programs as
+//! aws-network-policy-agent does. It drops all traffic of pods with the name `closed…` and refuses pods with the name
+//! `refused…`.
 //!
-//! It is this test program itself, run on the lab's node.
+//! The agent is this test program, executed on the lab's node.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aya::{
@@ -41,16 +41,16 @@ const IPAMD: &str = "/var/run/aws-node/ipamd.sock";
 const NPA: &str = "/var/run/aws-node/npa.sock";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The agent on a node, while it runs.
+/// A running agent on a node. A drop stops it.
 pub(super) struct Agent {
     child: Child,
-    // It ends with its input.
+    // The agent exits at the end of its input.
     input: Option<ChildStdin>,
     said: PathBuf,
 }
 
 impl Agent {
-    /// Starts it, and waits until it takes calls.
+    /// Starts the agent, and waits until it serves.
     pub(super) fn start(lab: &Lab, node: &str, folder: &Path) -> Result<Self> {
         let said = folder.join("said");
         let mut agent = Self::run(lab, node, "serve", &said)?;
@@ -61,43 +61,46 @@ impl Agent {
         serves.map(|()| agent)
     }
 
-    /// Attaches and pins something that is not the agent's.
+    /// Attaches and pins a program of another owner.
     pub(super) fn attach_foreign(lab: &Lab, node: &str, folder: &Path, link: &str) -> Result<()> {
         let mut foreign =
             Self::run(lab, node, &format!("foreign {link}"), &folder.join("foreign"))?;
-        let status = foreign.child.wait().context("wait for it")?;
+        let status = foreign.child.wait().context("cannot wait for the program")?;
         ensure!(status.success(), "{}", foreign.said()?);
         Ok(())
     }
 
     fn run(lab: &Lab, node: &str, words: &str, said: &Path) -> Result<Self> {
-        let program = std::env::current_exe().context("name this program")?;
-        let program = program.to_str().context("a path that is not UTF-8")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let program = program.to_str().context("the path is not UTF-8")?;
         let is = format!("{WORDS}={words}");
         let call = ["node", "exec", node, "--", "env", &is, program, "--ignored", "--nocapture"];
         let mut command = lab.command(&[&call[..], &["--exact", "agent::is_the_agent"]].concat());
-        let out = File::create(said).context("make a file for what it says")?;
-        let err = out.try_clone().context("share the file")?;
+        let out = File::create(said).context("cannot create a file for the output")?;
+        let err = out.try_clone().context("cannot share the file")?;
         command.stdin(Stdio::piped()).stdout(out).stderr(err);
-        let mut child = command.spawn().context("start the policy agent")?;
+        let mut child = command.spawn().context("cannot start the policy agent")?;
         let input = child.stdin.take();
         Ok(Self { child, input, said: said.to_owned() })
     }
 
-    /// Whether it has said this line.
+    /// Returns true if the agent's output has a line with this text.
+    ///
+    /// # Errors
+    /// If there is no such line.
     pub(super) fn has(&self, line: &str) -> Result<bool> {
         let said = self.said()?;
-        ensure!(said.lines().any(|it| it.contains(line)), "it said:\n{said}");
+        ensure!(said.lines().any(|it| it.contains(line)), "no line {line:?} in:\n{said}");
         Ok(true)
     }
 
     fn said(&self) -> Result<String> {
-        fs::read_to_string(&self.said).context("read what it said")
+        fs::read_to_string(&self.said).context("cannot read the output")
     }
 
     pub(super) fn end(&mut self) -> Result<()> {
         drop(self.input.take());
-        self.child.wait().map(drop).context("wait for the policy agent")
+        self.child.wait().map(drop).context("cannot wait for the policy agent")
     }
 }
 
@@ -108,14 +111,16 @@ impl Drop for Agent {
 }
 
 #[test]
-#[ignore = "not a test: the agent that others start"]
+#[ignore = "not a test: the agent that other tests start"]
 fn is_the_agent() -> Result<()> {
     let Some(words) = std::env::var_os(WORDS) else { return Ok(()) };
-    let words = words.into_string().ok().context("words that are not UTF-8")?;
+    let words = words.into_string().ok().context("the arguments are not UTF-8")?;
     match words.split(' ').collect::<Vec<_>>().as_slice() {
-        ["serve"] => tokio::runtime::Runtime::new().context("start tokio")?.block_on(serve()),
+        ["serve"] => {
+            tokio::runtime::Runtime::new().context("cannot start tokio")?.block_on(serve())
+        }
         ["foreign", link] => attach(link, FOREIGN, TcAttachType::Ingress, PASS, None),
-        other => bail!("{other:?} is nothing to do"),
+        other => bail!("unknown arguments {other:?}"),
     }
 }
 
@@ -123,7 +128,7 @@ async fn serve() -> Result<()> {
     let terms = policy::ask(Path::new(IPAMD), Instant::now() + PATIENCE).await?;
     say(&format!("config {} {} {}", terms.mode, terms.multi_nic, terms.instance_id));
     let _ = fs::remove_file(NPA);
-    let listener = UnixListener::bind(NPA).with_context(|| format!("listen at {NPA}"))?;
+    let listener = UnixListener::bind(NPA).with_context(|| format!("cannot listen at {NPA}"))?;
     say("serving");
     let (ended, end) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
@@ -134,7 +139,7 @@ async fn serve() -> Result<()> {
         .add_service(NpBackendServer::new(Backend { mode: terms.mode }))
         .serve_with_incoming(UnixListenerStream::new(listener));
     tokio::select! {
-        served = serving => served.context("serve"),
+        served = serving => served.context("cannot serve"),
         _ = end => Ok(()),
     }
 }
@@ -180,7 +185,7 @@ impl NpBackend for Backend {
     }
 }
 
-/// Attaches a program and pins it, with a map; both outlive this process.
+/// Attaches a program, and pins it with a map. Both survive this process.
 fn attach(
     link: &str,
     name: &'static str,
@@ -188,16 +193,18 @@ fn attach(
     verdict: i32,
     identifier: Option<&str>,
 ) -> Result<()> {
-    let mut loaded = Ebpf::load(&object_file(name, verdict)?).context("load the programs")?;
-    // The second program of a link finds it.
+    let mut loaded =
+        Ebpf::load(&object_file(name, verdict)?).context("cannot load the programs")?;
+    // The qdisc exists already for the second program of a link.
     let _ = qdisc_add_clsact(link);
     let (programs, maps) = (Path::new(PINS).join("programs"), Path::new(PINS).join("maps"));
     for folder in [&programs, &maps] {
-        fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    let program = loaded.program_mut(name).context("the program is not there")?;
+    let program = loaded.program_mut(name).context("the object file lacks the program")?;
     let program: &mut SchedClassifier = program.try_into()?;
-    program.load().context("load the program")?;
+    program.load().context("cannot load the program")?;
     let (priority, pinned, kept) = match identifier {
         Some(identifier) => (1, format!("{identifier}_{name}"), format!("{identifier}_{MAP}")),
         None => (2, name.to_owned(), name.to_owned()),
@@ -206,30 +213,30 @@ fn attach(
     let handle = TcHandle::new(0, priority);
     let options = TcAttachOptions::Netlink(NlOptions { priority, handle, ..NlOptions::default() });
     let attached = program.attach_with_options(link, side, options);
-    let attached = attached.with_context(|| format!("attach {name} to {link}"))?;
-    // Dropping it would take it off.
+    let attached = attached.with_context(|| format!("cannot attach {name} to {link}"))?;
+    // A drop would detach the program.
     std::mem::forget(program.take_link(attached)?);
-    let map = loaded.map(MAP).context("the map is not there")?;
+    let map = loaded.map(MAP).context("the object file lacks the map")?;
     pin(&maps.join(kept), |path| map.pin(path))
 }
 
-/// What is pinned by that name is let go.
+/// Replaces the pin of that path.
 fn pin<E: std::error::Error + Send + Sync + 'static>(
     path: &Path,
     pin: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<()> {
     let _ = fs::remove_file(path);
-    pin(path).with_context(|| format!("pin {}", path.display()))
+    pin(path).with_context(|| format!("cannot pin {}", path.display()))
 }
 
-/// An object file with a program that gives every packet this verdict, and a map.
+/// Returns an object file with a map, and with a program that returns this verdict for every packet.
 fn object_file(name: &str, verdict: i32) -> Result<Vec<u8>> {
     let mut file = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
     // r0 = verdict; exit
     let mut code = vec![0xb7, 0, 0, 0];
     code.extend(verdict.to_le_bytes());
     code.extend([0x95, 0, 0, 0, 0, 0, 0, 0]);
-    // A hash of one byte by four, with room for two.
+    // A hash map with room for two entries: keys of four bytes, values of one byte.
     let map: Vec<u8> = [1_u32, 4, 1, 2, 0].into_iter().flat_map(u32::to_le_bytes).collect();
     let parts = [
         ("classifier", SectionKind::Text, SymbolKind::Text, name, code),
@@ -238,7 +245,7 @@ fn object_file(name: &str, verdict: i32) -> Result<Vec<u8>> {
     ];
     for (section, kind, symbol, name, bytes) in parts {
         let section = file.add_section(Vec::new(), section.into(), kind);
-        let size = u64::try_from(bytes.len()).context("too long")?;
+        let size = u64::try_from(bytes.len()).context("the section is too long")?;
         file.append_section_data(section, &bytes, 8);
         file.add_symbol(Symbol {
             name: name.into(),
@@ -251,7 +258,7 @@ fn object_file(name: &str, verdict: i32) -> Result<Vec<u8>> {
             flags: SymbolFlags::None,
         });
     }
-    file.write().context("write the object file")
+    file.write().context("cannot write the object file")
 }
 
 fn say(line: &str) {

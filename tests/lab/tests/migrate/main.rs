@@ -1,5 +1,5 @@
-//! `ferrule migrate` on a node that the real amazon-vpc-cni laid down, and back again, while its pods
-//! talk: no connection is lost, no rule is there twice, every DEL is clean.
+//! `ferrule migrate` on a node of the real amazon-vpc-cni, and the rollback, under traffic of its pods. No connection
+//! is lost, no rule has a twin, and every DEL leaves nothing.
 
 mod agent;
 mod policy;
@@ -20,12 +20,12 @@ const NODE: &str = "theirs";
 const PORT: u16 = 5201;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A lab with a node of amazon-vpc-cni that has addresses for so many pods.
+/// Starts a lab with a node of amazon-vpc-cni that has this number of free addresses.
 fn lab(bin: &Path, name: &str, kind: &str, addresses: usize) -> Result<Lab> {
     lab_with(bin, name, kind, addresses, &[])
 }
 
-/// The same, with more settings.
+/// Like [`lab`], with more settings.
 fn lab_with(
     bin: &Path,
     name: &str,
@@ -34,7 +34,7 @@ fn lab_with(
     settings: &[&str],
 ) -> Result<Lab> {
     let theirs = Program::vpc_cni()?;
-    let theirs = theirs.path().to_str().context("a path that is not UTF-8")?;
+    let theirs = theirs.path().to_str().context("the path is not UTF-8")?;
     let lab = Lab::up(bin, name, &["--nodes", "0", "--throttling", "off"])?;
     let warm = format!("WARM_IP_TARGET={addresses}");
     let how = ["--type", kind, "--cni", "amazon-vpc-cni", "--cni-dir", theirs, "--env", &warm];
@@ -46,7 +46,7 @@ fn lab_with(
     Ok(lab)
 }
 
-/// `ferrule migrate` on the node, while it runs.
+/// A running `ferrule migrate` on the node.
 struct Migrate {
     child: Child,
     said: Vec<String>,
@@ -58,14 +58,16 @@ impl Migrate {
         let mut command =
             lab.command(&[&["node", "exec", NODE, "--", &program, "migrate"], words].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Ok(Self { child: command.spawn().context("start ferrule migrate")?, said: Vec::new() })
+        let child = command.spawn().context("cannot start ferrule migrate")?;
+        Ok(Self { child, said: Vec::new() })
     }
 
-    /// Lets it go on until it ends; whenever it says that it waits for one of these, does it.
+    /// Waits until the command exits and returns its output. When it waits for one of the conditions in `hands`, runs
+    /// the action of that condition.
     fn run(mut self, mut hands: Vec<(&str, &mut dyn FnMut() -> Result<()>)>) -> Result<String> {
         let lines = self.child.stdout.take().context("no standard output")?;
         for line in BufReader::new(lines).lines() {
-            let line = line.context("read what it says")?;
+            let line = line.context("cannot read the output")?;
             let waited = hands
                 .iter()
                 .position(|(wait, _)| line.starts_with("wait until ") && line.contains(wait));
@@ -75,17 +77,17 @@ impl Migrate {
                 act()?;
             }
         }
-        let status = self.child.wait().context("wait for ferrule migrate")?;
+        let status = self.child.wait().context("cannot wait for ferrule migrate")?;
         let said = self.said.join("\n");
         ensure!(status.success(), "ferrule migrate: {status}\n{said}");
         let left: Vec<&str> = hands.iter().map(|(wait, _)| *wait).collect();
-        ensure!(left.is_empty(), "it did not wait for {left:?}:\n{said}");
+        ensure!(left.is_empty(), "the command did not wait for {left:?}:\n{said}");
         Ok(said)
     }
 }
 
 fn ferrule(bin: &Path) -> Result<String> {
-    Ok(bin.join("ferrule").to_str().context("a path that is not UTF-8")?.to_owned())
+    Ok(bin.join("ferrule").to_str().context("the path is not UTF-8")?.to_owned())
 }
 
 fn apply(lab: &Lab, bin: &Path) -> Result<String> {
@@ -112,7 +114,7 @@ fn migrate(lab: &Lab, bin: &Path, words: &[&str]) -> Result<(Option<i32>, String
     Ok((output.status.code(), said.join("")))
 }
 
-/// An address and the number of its ENI, by pod.
+/// Returns the address of each pod and the device number of its ENI.
 fn pods(lab: &Lab) -> Result<BTreeMap<String, (String, u64)>> {
     let of = |pod: &Value| {
         let address = pod["addresses"][0].as_str().or(pod["address"].as_str())?;
@@ -121,11 +123,11 @@ fn pods(lab: &Lab) -> Result<BTreeMap<String, (String, u64)>> {
     };
     lab.pods(NODE)?
         .iter()
-        .map(|pod| of(pod).with_context(|| format!("a pod without address or ENI: {pod}")))
+        .map(|pod| of(pod).with_context(|| format!("a pod without an address or ENI: {pod}")))
         .collect()
 }
 
-/// Rules and routes of the node are those of its pods, each once, whoever made them.
+/// Fails if the node's rules and routes differ from those of its pods, or if a rule has a twin.
 fn ensure_routed(lab: &Lab) -> Result<()> {
     let json = |command: &[&str]| -> Result<Vec<Value>> {
         let text = lab.on_node(NODE, command)?;
@@ -135,11 +137,11 @@ fn ensure_routed(lab: &Lab) -> Result<()> {
     let mut seen = BTreeMap::new();
     for rule in &rules {
         let mut same = rule.clone();
-        same.as_object_mut().context("a rule is no object")?.remove("protocol");
+        same.as_object_mut().context("a rule is not an object")?.remove("protocol");
         *seen.entry(same.to_string()).or_insert(0) += 1;
     }
     let twins: Vec<_> = seen.iter().filter(|(_, count)| **count > 1).collect();
-    ensure!(twins.is_empty(), "rules are there twice: {twins:?}");
+    ensure!(twins.is_empty(), "twin rules: {twins:?}");
     let of = |pref: u64, side: &str| -> BTreeMap<String, String> {
         let found = rules.iter().filter(|rule| rule["priority"] == pref);
         let pair = |rule: &Value| {
@@ -151,41 +153,44 @@ fn ensure_routed(lab: &Lab) -> Result<()> {
     let pods = pods(lab)?;
     let wanted_to: BTreeMap<String, String> =
         pods.values().map(|(address, _)| (address.clone(), "main".to_owned())).collect();
-    ensure!(to == wanted_to, "to pods: {to:?}\nand not {wanted_to:?}");
+    ensure!(to == wanted_to, "rules to pods: {to:?}\ninstead of {wanted_to:?}");
     let secondary = pods.values().filter(|(_, device)| *device > 0);
     let wanted_from: BTreeMap<String, String> =
         secondary.map(|(address, device)| (address.clone(), (device + 1).to_string())).collect();
-    ensure!(from == wanted_from, "from pods: {from:?}\nand not {wanted_from:?}");
+    ensure!(from == wanted_from, "rules from pods: {from:?}\ninstead of {wanted_from:?}");
     for (pod, (address, _)) in &pods {
         let leads: Vec<&str> = routes
             .iter()
             .filter(|route| route["dst"] == address.as_str())
             .filter_map(|route| route["dev"].as_str())
             .collect();
-        ensure!(leads.len() == 1 && leads[0].starts_with("eni"), "{pod}: {address} by {leads:?}");
+        ensure!(
+            leads.len() == 1 && leads[0].starts_with("eni"),
+            "{pod}: {address} through {leads:?}"
+        );
     }
     Ok(())
 }
 
-/// What amazon-vpc-cni's checkpoint lists are the addresses of the node's pods.
+/// Fails if amazon-vpc-cni's checkpoint lists other addresses than those of the node's pods.
 fn ensure_listed(lab: &Lab) -> Result<()> {
     let text = lab.on_node(NODE, &["cat", "/var/run/aws-node/ipam.json"])?;
-    let checkpoint: Value = serde_json::from_str(&text).context("read ipam.json")?;
+    let checkpoint: Value = serde_json::from_str(&text).context("cannot parse ipam.json")?;
     let entries = checkpoint["allocations"].as_array().cloned().unwrap_or_default();
     let listed: BTreeSet<&str> = entries.iter().filter_map(|one| one["ipv4"].as_str()).collect();
     let pods = pods(lab)?;
     let wanted: BTreeSet<&str> = pods.values().map(|(address, _)| address.as_str()).collect();
-    ensure!(listed == wanted && entries.len() == wanted.len(), "{listed:?} and not {wanted:?}");
+    ensure!(listed == wanted && entries.len() == wanted.len(), "{listed:?} instead of {wanted:?}");
     Ok(())
 }
 
-/// Each pod's connections: to a pod of another node, and to the host outside.
+/// Opens two connections from each pod: to a pod of another node, and to the host outside.
 fn talk(lab: &Lab, program: &Path, names: &[String], peer: &str) -> Result<Vec<Flow>> {
     let targets = [&format!("{peer}:{PORT}")[..], "192.0.2.1:7"];
     names.iter().map(|name| Flow::hold(lab, program, name, &targets)).collect()
 }
 
-/// More bytes came back on every connection than had before.
+/// Waits until every connection has received more bytes.
 fn ensure_talking(flows: &mut [Flow]) -> Result<()> {
     for flow in flows {
         let before = flow.counts()?;
@@ -214,7 +219,7 @@ fn pods_with_prefix_addresses_migrate_and_roll_back() -> Result<()> {
     over_and_back(test, "t-prefixes", "t3.small", (40, 1), &["ENABLE_PREFIX_DELEGATION=true"])
 }
 
-/// So many pods, with addresses of so many ENIs at least.
+/// Migrates and rolls back `count` pods with addresses of at least `enis` ENIs.
 fn over_and_back(
     test: &str,
     name: &str,
@@ -250,7 +255,7 @@ fn over_and_back(
     ensure!(code == Some(0) && again.contains("no steps remain"), "{code:?}: {again}");
     lab.run(&["check", "--tcp", "4"])?;
 
-    // DEL by ours of pods that theirs made, and new pods of ours.
+    // Ferrule's DEL of pods that amazon-vpc-cni created, and new pods of Ferrule.
     let (gone, stay) = flows.split_at(flows.len() / 10 + 1);
     let gone = gone.len();
     ensure!(!stay.is_empty(), "too few pods");
@@ -263,9 +268,7 @@ fn over_and_back(
     let ours = added(&lab, NODE, gone, "o")?;
     rest.extend(talk(&lab, &program, &ours, &peer)?);
     let mut flows = rest;
-    wait_for("the rules of the pods that are there", PATIENCE, || {
-        ensure_routed(&lab).map(|()| true)
-    })?;
+    wait_for("the rules of the running pods", PATIENCE, || ensure_routed(&lab).map(|()| true))?;
     ensure_talking(&mut flows)?;
 
     let (code, status) = migrate(&lab, &bin, &["status"])?;
@@ -284,10 +287,11 @@ fn over_and_back(
     for flow in flows {
         bytes += flow.end()?.iter().sum::<u64>();
     }
-    ensure!(bytes > 0, "nothing came back");
-    eprintln!("{connections} connections, {bytes} bytes came back");
+    ensure!(bytes > 0, "no bytes received");
+    eprintln!("{connections} connections, {bytes} bytes received");
 
-    // DEL by theirs of pods that ours made, of its own, and without its agent by the kept result.
+    // amazon-vpc-cni's DEL of Ferrule's pods and of its own, also without its agent from the result that the runtime
+    // kept.
     lab.run(&["pod", "delete", &ours[0], &theirs[gone]])?;
     ensure_routed(&lab)?;
     ensure_listed(&lab)?;
@@ -305,9 +309,9 @@ fn over_and_back(
     lab.down()
 }
 
-/// Nothing is refused, once the metadata service tells of every address: it lags.
+/// Waits until the plan has no refusals. The metadata service lags and shows some addresses later.
 fn understood(lab: &Lab, bin: &Path) -> Result<()> {
-    wait_for("the node to be understood", PATIENCE, || {
+    wait_for("a plan without refusals", PATIENCE, || {
         let (code, plan) = migrate(lab, bin, &["plan", "-o", "json"])?;
         ensure!(code == Some(0), "{plan}");
         Ok(true)
@@ -338,7 +342,7 @@ fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
             );
             ensure!(said.contains("REFUSED ") && said.contains("next: "), "{said}");
         }
-        ensure!(everything()? == before, "{harm}: something was changed");
+        ensure!(everything()? == before, "{harm}: the node was changed");
         lab.on_node(NODE, &["sh", "-c", mend])?;
         Ok(())
     };
@@ -373,25 +377,25 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     let lab = lab(&bin, "t-killed", "m5.large", 5)?;
     added(&lab, NODE, 5, "t")?;
     understood(&lab, &bin)?;
-    // It waits for daemons, and gives up; nothing but its journal is there.
+    // The command times out while it waits for the daemons. It has written its own record only.
     let (code, said) = migrate(&lab, &bin, &["apply", "--wait", "0"])?;
     ensure!(code == Some(2) && said.contains("timeout after 0 s"), "{code:?}: {said}");
     apply(&lab, &bin)?;
     ensure_routed(&lab)?;
-    // Their agent must not start before the pods are handed over; ours is told to keep away after.
+    // amazon-vpc-cni's agent must not start before the pods are handed over. ferrule-ipamd must not start after that.
     let (code, said) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
     ensure!(code == Some(2) && said.contains("ferrule-ipamd has ended"), "{code:?}: {said}");
     lab.run(&["daemon", "kill", NODE])?;
     lab.wait_for_line(NODE, &["given back to amazon-vpc-cni"])?;
-    ensure!(!lab.is(NODE, "ready")?, "two daemons may own the pool");
+    ensure!(!lab.is(NODE, "ready")?, "ferrule-ipamd is ready on a node of amazon-vpc-cni");
     let (code, said) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
     ensure!(code == Some(2) && said.contains("agent serves"), "{code:?}: {said}");
     ensure_listed(&lab)?;
-    // And over again, from the middle of the way back.
+    // A takeover from the middle of the rollback.
     let said = Migrate::start(&lab, &bin, &["apply", "--wait", "60"])?.run(Vec::new())?;
     ensure!(said.contains("no steps remain"), "{said}");
     ensure_routed(&lab)?;
     lab.run(&["pod", "delete", "--node", NODE])?;
-    wait_for("no rule of a pod", PATIENCE, || ensure_routed(&lab).map(|()| true))?;
+    wait_for("the removal of all rules of pods", PATIENCE, || ensure_routed(&lab).map(|()| true))?;
     lab.down()
 }

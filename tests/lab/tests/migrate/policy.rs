@@ -1,5 +1,5 @@
-//! A policy agent beside amazon-vpc-cni: refused, dropped with all that is its own, or kept and served.
-//! The real plugin and agent of amazon-vpc-cni speak to the test's agent before ours do.
+//! A policy agent beside amazon-vpc-cni in a migration: refused, dropped with its programs, or kept. The real plugin
+//! and agent of amazon-vpc-cni call the test's agent before Ferrule does.
 
 use super::{
     Migrate, NODE, PATIENCE, added,
@@ -14,14 +14,14 @@ use tests_lab::{Lab, flow::Flow, programs, wait_for};
 const MODE: &str = "NETWORK_POLICY_ENFORCING_MODE=standard";
 const OUTSIDE: &str = "192.0.2.1:7";
 
-/// A lab with a node of amazon-vpc-cni and a policy agent, and pods that it knows, one of them cut off.
+/// Starts a lab with a node of amazon-vpc-cni, a policy agent and three pods of it, one of them without traffic.
 fn policed(bin: &Path, name: &str, folder: &Path, settings: &[&str]) -> Result<(Lab, Agent)> {
     let lab = lab_with(bin, name, "m5.large", 6, &[&[MODE], settings].concat())?;
-    // What a test pins must not be seen by the machine or by another node.
+    // A BPF file system of its own: pins of the test must not appear on the machine or on another node.
     lab.on_node(NODE, &["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"])?;
     let agent = Agent::start(&lab, NODE, folder)?;
     agent.has("config standard false")?;
-    // Theirs fails where the agent is slow, and a runtime repeats it.
+    // amazon-vpc-cni's ADD fails if the agent is slow, and a runtime repeats it.
     for pod in ["t0", "t1", "closed0"] {
         wait_for(&format!("an ADD of {pod}"), PATIENCE, || {
             lab.run(&["pod", "add", NODE, "--pod", pod]).map(|_| true)
@@ -31,7 +31,7 @@ fn policed(bin: &Path, name: &str, folder: &Path, settings: &[&str]) -> Result<(
     Ok((lab, agent))
 }
 
-/// Whether the pod reaches the host outside.
+/// Returns true if the pod reaches the host outside.
 fn reaches(lab: &Lab, pod: &str) -> Result<bool> {
     let (host, port) = OUTSIDE.split_once(':').context("no port")?;
     let dial = format!("exec 3<>/dev/tcp/{host}/{port}");
@@ -43,11 +43,11 @@ fn host_veths(lab: &Lab) -> Result<Vec<String>> {
     let text = lab.on_node(NODE, &["ip", "-j", "link", "show", "type", "veth"])?;
     let links: Vec<Value> = serde_json::from_str(&text).context("JSON of ip link")?;
     let names = links.iter().filter_map(|link| link["ifname"].as_str());
-    // ENIs are veths of the lab too.
+    // The lab's ENIs are veths too.
     Ok(names.filter(|name| name.starts_with("eni")).map(str::to_owned).collect())
 }
 
-/// The programs on the host's veths, with the kernel's numbers of them, as iproute2 has it.
+/// Returns the programs on host veths with their kernel IDs, from `tc filter show`.
 fn attached(lab: &Lab) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for veth in host_veths(lab)? {
@@ -79,11 +79,11 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
     let veths = host_veths(&lab)?;
     Agent::attach_foreign(&lab, NODE, folder.path(), veths.first().context("no veth")?)?;
     ensure!(attached(&lab)?.len() == 7, "{:?}", attached(&lab)?);
-    ensure!(!reaches(&lab, "closed0")?, "its programs do nothing");
+    ensure!(!reaches(&lab, "closed0")?, "the agent's programs drop nothing");
     let mut flows = held(&lab, &["t0", "t1"])?;
     ensure_talking(&mut flows)?;
 
-    // It serves, it has ended, its programs are gone: each alone is seen.
+    // A serving agent alone is refused, and so are its programs alone.
     let refused = |sign: &str| -> Result<()> {
         let (code, said) = migrate(&lab, &bin, &["apply"])?;
         ensure!(code == Some(1) && said.contains(sign) && said.contains("--policy drop"), "{said}");
@@ -91,7 +91,7 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
     };
     refused("it answers at its socket")?;
     let plan = |words: &[&str]| migrate(&lab, &bin, &[&["plan"], words].concat());
-    wait_for("the node to be understood", PATIENCE, || {
+    wait_for("a plan without refusals", PATIENCE, || {
         let (code, said) = plan(&["--policy", "drop"])?;
         ensure!(code == Some(0), "{said}");
         Ok(true)
@@ -105,7 +105,7 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
     ensure!(said.contains("detach 6 programs of the policy agent from 3 host veths"), "{said}");
     agent.end()?;
     refused("6 of its programs are on host veths")?;
-    // An agent that runs is waited for.
+    // The migration waits until a running agent has exited.
     let mut agent = Agent::start(&lab, NODE, folder.path())?;
 
     let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
@@ -121,12 +121,12 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
     let mut left: Vec<&str> = left.split_whitespace().collect();
     left.sort_unstable();
     ensure!(left == ["maps/of_somebody", "programs/of_somebody"], "{left:?}");
-    ensure!(reaches(&lab, "closed0")?, "it is cut off still");
+    ensure!(reaches(&lab, "closed0")?, "the agent's programs still drop traffic");
     ensure_talking(&mut flows)?;
     ensure_routed(&lab)?;
     let (code, again) = migrate(&lab, &bin, &["apply", "--policy", "drop"])?;
     ensure!(code == Some(0) && again.contains("no steps remain"), "{code:?}: {again}");
-    // A new pod of ours has none, and all go.
+    // A new pod of Ferrule has no program, and all pods are deleted.
     added(&lab, NODE, 1, "o")?;
     ensure!(attached(&lab)?.len() == 1, "{:?}", attached(&lab)?);
     for flow in flows {
@@ -147,7 +147,7 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     let (attached_before, pinned) = (attached(&lab)?, pins(&lab)?);
     ensure!(attached_before.len() == 6, "{attached_before:?}");
     let mut flows = held(&lab, &["t0"])?;
-    wait_for("the node to be understood", PATIENCE, || {
+    wait_for("a plan without refusals", PATIENCE, || {
         let (code, said) = migrate(&lab, &bin, &["plan", "--policy", "keep"])?;
         ensure!(code == Some(0), "{said}");
         Ok(true)
@@ -155,54 +155,55 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
     let run = Migrate::start(&lab, &bin, &["apply", "--policy", "keep", "--wait", "120"])?;
     run.run(vec![("amazon-vpc-cni's agent has ended", &mut swap)])?;
-    ensure!(attached(&lab)? == attached_before, "a running pod's programs were touched");
-    ensure!(pins(&lab)? == pinned, "pins were touched");
-    ensure!(!reaches(&lab, "closed0")?, "its policies hold no more");
+    ensure!(attached(&lab)? == attached_before, "a running pod's programs were changed");
+    ensure!(pins(&lab)? == pinned, "pins were changed");
+    ensure!(!reaches(&lab, "closed0")?, "the pod's policies are no longer in force");
     ensure_talking(&mut flows)?;
     let (code, status) = migrate(&lab, &bin, &["status"])?;
     ensure!(code == Some(0) && status.contains("amazon-vpc-cni's agent serves: no"), "{status}");
 
-    // It is told of our pods, before they run and when they are gone.
+    // The agent gets calls for Ferrule's pods before they run and after they are deleted.
     added(&lab, NODE, 1, "o")?;
     agent.has("enforce default/o0 standard 1")?;
     lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "closedo"])?;
-    ensure!(!reaches(&lab, "closedo0")?, "it runs without its policies");
-    ensure!(reaches(&lab, "o0")?, "it is cut off");
+    ensure!(!reaches(&lab, "closedo0")?, "the pod runs without its policies");
+    ensure!(reaches(&lab, "o0")?, "the pod has no traffic");
     lab.run(&["pod", "delete", "o0"])?;
     agent.has("delete default/o0")?;
-    lab.run(&["pod", "delete", "t1"]).context("of a pod that theirs made")?;
+    lab.run(&["pod", "delete", "t1"]).context("DEL of a pod that amazon-vpc-cni created")?;
     agent.has("delete default/t1")?;
 
-    // One that is restarted is told how the node is set.
+    // A restarted agent gets the node's settings.
     agent.end()?;
     let mut agent = Agent::start(&lab, NODE, folder.path())?;
     agent.has("config standard false i-")?;
 
-    // What it refuses does not run, and leaves nothing.
+    // A refused pod does not start and leaves nothing.
     let veths = host_veths(&lab)?;
     let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "refused"]);
-    let said = format!("{:#}", refused.err().context("it runs")?);
+    let said = format!("{:#}", refused.err().context("the pod starts")?);
     ensure!(said.contains("no probe for this pod") && said.contains("103"), "{said}");
-    wait_for("what was built to go", PATIENCE, || Ok(host_veths(&lab)? == veths))?;
+    wait_for("the removal of the refused pod's link", PATIENCE, || Ok(host_veths(&lab)? == veths))?;
     ensure_routed(&lab)?;
 
-    // Without it no pod starts; one that goes is missed once.
+    // Without the agent no pod starts, and the first DEL of a pod fails.
     agent.end()?;
     let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "late"]);
-    let said = format!("{:#}", refused.err().context("it runs")?);
+    let said = format!("{:#}", refused.err().context("the pod starts")?);
     ensure!(
         said.contains("cannot connect to the policy agent at /var/run/aws-node/npa.sock"),
         "{said}"
     );
     let missed = lab.run(&["pod", "delete", "closedo0"]);
-    ensure!(format!("{:#}", missed.err().context("it was not told")?).contains("103"), "no code");
-    lab.run(&["pod", "delete", "closedo0"]).context("once it was missed")?;
+    let said = format!("{:#}", missed.err().context("the DEL succeeds without the agent")?);
+    ensure!(said.contains("103"), "{said}");
+    lab.run(&["pod", "delete", "closedo0"]).context("the second DEL")?;
     ensure_routed(&lab)?;
     let mut agent = Agent::start(&lab, NODE, folder.path())?;
 
-    // And back: amazon-vpc-cni has its socket again.
+    // After the rollback amazon-vpc-cni serves its socket again.
     rollback(&lab, &bin)?;
-    ensure!(!reaches(&lab, "closed0")?, "its policies hold no more");
+    ensure!(!reaches(&lab, "closed0")?, "the pod's policies are no longer in force");
     added(&lab, NODE, 1, "b")?;
     agent.has("enforce default/b0 standard 1")?;
     ensure_talking(&mut flows)?;

@@ -1,4 +1,4 @@
-//! Between a node's agent and a replica: passes on as fast as it is told to, or nothing for a while.
+//! A TCP proxy between a node's agent and a replica, which can delay or hold the bytes.
 
 use anyhow::{Context as _, Result};
 use nix::sched::{CloneFlags, setns};
@@ -14,44 +14,44 @@ use std::{
 };
 use tests_lab::Lab;
 
-/// How often those who wait look again.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
-/// What is passed on at once.
+/// The largest number of bytes that are forwarded at once.
 const CHUNK: usize = 16 << 10;
 
-/// What becomes of what comes.
+/// The treatment of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// It goes on at once.
+    /// Forwards bytes at once.
     Free,
-    /// Each piece of it goes on after as long.
+    /// Forwards each chunk after this delay.
     Slow(Duration),
-    /// Nothing goes on, and no connection is lost.
+    /// Forwards no bytes, and keeps the connections.
     Held,
 }
 
 #[derive(Debug)]
 struct State {
     pace: Pace,
-    /// Where the replica is; without one whoever comes is turned away.
+    /// The replica's address. With `None`, connections are reset.
     target: Option<SocketAddr>,
     ended: bool,
 }
 
-/// A listener in the node's network namespace that leads to an address of this machine's.
+/// A listener in the node's network namespace that forwards to an address of this machine.
 pub(crate) struct Gate {
-    /// Where the agent finds it.
+    /// The address of the listener.
     pub(crate) at: SocketAddr,
     state: Arc<Mutex<State>>,
     accepts: Option<JoinHandle<()>>,
 }
 
 impl Gate {
-    /// Opens one at this address of the node.
+    /// Listens at this address of the node.
     pub(crate) fn open(lab: &Lab, node: &str, address: Ipv4Addr) -> Result<Self> {
         let listener = listen_on(lab, node, address)?;
-        listener.set_nonblocking(true).context("not to block")?;
-        let at = listener.local_addr().context("where it listens")?;
+        listener.set_nonblocking(true).context("cannot set the listener non-blocking")?;
+        let at = listener.local_addr().context("cannot read the listener's address")?;
         let state = State { pace: Pace::Free, target: None, ended: false };
         let state = Arc::new(Mutex::new(state));
         let own = Arc::clone(&state);
@@ -77,7 +77,7 @@ impl Drop for Gate {
     }
 }
 
-/// A socket belongs to the namespace that it was made in, whoever uses it.
+/// Opens a listener in the node's namespace. A socket stays in the namespace of its creation.
 fn listen_on(lab: &Lab, node: &str, address: Ipv4Addr) -> Result<TcpListener> {
     let wait = ["node", "exec", node, "--", "sh", "-c", "echo $$; read -r _"];
     let mut waiting = lab.command(&wait).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -86,13 +86,13 @@ fn listen_on(lab: &Lab, node: &str, address: Ipv4Addr) -> Result<TcpListener> {
     let netns = File::open(Path::new("/proc").join(pid.trim()).join("ns/net"));
     drop(waiting.stdin.take());
     waiting.wait()?;
-    let netns = netns.context("the node's network namespace")?;
+    let netns = netns.context("cannot open the node's network namespace")?;
     let listen = || -> io::Result<TcpListener> {
         setns(&netns, CloneFlags::CLONE_NEWNET)?;
         TcpListener::bind((address, 0))
     };
     let listener = thread::scope(|scope| scope.spawn(listen).join());
-    listener.ok().context("the thread in the namespace")?.context("listen on the node")
+    listener.ok().context("the thread panicked")?.context("cannot listen on the node")
 }
 
 fn accept(listener: &TcpListener, state: &Arc<Mutex<State>>) {
@@ -109,7 +109,7 @@ fn accept(listener: &TcpListener, state: &Arc<Mutex<State>>) {
             sleep(LOOK);
             continue;
         };
-        // Without a replica the connection is reset as it is dropped.
+        // Without a replica the drop resets the connection.
         let Some(outer) = target.and_then(|target| TcpStream::connect(target).ok()) else {
             continue;
         };
@@ -128,7 +128,7 @@ fn accept(listener: &TcpListener, state: &Arc<Mutex<State>>) {
     }
 }
 
-/// Passes on until an end is closed.
+/// Forwards bytes until one end is closed.
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &Mutex<State>) {
     let mut chunk = vec![0; CHUNK];
     while !lock(state).ended {
@@ -150,7 +150,7 @@ fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// Waits as the pace says; false at the end of it all.
+/// Waits for the pace's delay. Returns false once the proxy is dropped.
 fn wait(state: &Mutex<State>) -> bool {
     loop {
         let (pace, ended) = {

@@ -1,4 +1,4 @@
-//! What policy says of pods, read anew from all objects of the cluster.
+//! The policies and objects of pods and nodes, computed from a new list of all objects of the cluster.
 
 use anyhow::{Context as _, Result};
 use control_hub::{ClientState, Handshake, Hub};
@@ -10,18 +10,18 @@ use policy_objects::Object;
 use std::{collections::BTreeSet, path::Path};
 use tokio::runtime::Runtime;
 
-/// The cluster as it is.
+/// A hub with all objects of the cluster.
 pub(crate) struct Model(Hub);
 
 impl Model {
-    /// Reads all objects.
+    /// Lists all objects.
     pub(crate) fn read(runtime: &Runtime, kubeconfig: &Path) -> Result<Self> {
         runtime.block_on(async {
             let cluster = Cluster::connect(Some(kubeconfig), None).await?;
             let mut hub = Hub::new([9; 16], 9);
             for resource in cluster.served().await? {
                 for item in cluster.list(&resource, |_| ()).await?.items {
-                    take(&mut hub, &item.read.context("an object that cannot be read")?.object)?;
+                    take(&mut hub, &item.read.context("cannot read an object")?.object)?;
                 }
             }
             hub.loaded();
@@ -29,13 +29,13 @@ impl Model {
         })
     }
 
-    /// The names of the policies that are about a pod.
+    /// Returns the names of the policies whose subjects include the pod.
     pub(crate) fn policies_of(&self, name: &str) -> BTreeSet<String> {
         let found = self.0.index().policies_of("default", name);
         found.into_iter().map(|policy| policy.name).collect()
     }
 
-    /// How many objects a node that holds these would be told of.
+    /// Returns the number of changes that a node with this snapshot would receive.
     pub(crate) fn lacks(&mut self, node: &str, held: &NodeSnapshot) -> usize {
         let says =
             ClientState { holds: held.digests().into_iter().collect(), ..ClientState::default() };
@@ -64,7 +64,7 @@ fn take(hub: &mut Hub, object: &Object) -> Result<()> {
     Ok(())
 }
 
-/// The names of the policies that a node holds about the pod with this UID; nothing if it has no entry of it.
+/// Returns the names of a node's policies for the pod with this UID; `None` if the node has no entry of the pod.
 pub(crate) fn entry(kept: &Replayed, uid: &str) -> Option<BTreeSet<String>> {
     let held = &kept.held;
     held.pods.get(uid)?;

@@ -1,4 +1,4 @@
-//! Pods that the test starts as kubelet and a runtime do: with their UIDs, and again when that fails.
+//! Pods that the test starts as the kubelet and a runtime do: with their UIDs, and again after a failure.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -9,11 +9,11 @@ use std::{
 };
 use tests_lab::Lab;
 
-/// As many ADDs are under way at once.
+/// The number of concurrent ADDs.
 const AT_ONCE: usize = 12;
-/// Between the attempts of one pod.
+/// The interval between the attempts of one pod.
 const AGAIN: Duration = Duration::from_millis(300);
-/// Where the lab looks for what the plugin has to say.
+/// The path of the plugin's log, which the lab reads.
 const PLUGIN_LOG: &str = "/var/log/ferrule/plugin.log";
 
 /// A pod of the namespace `default`.
@@ -23,12 +23,12 @@ pub(crate) struct Started {
     pub(crate) uid: String,
 }
 
-/// What an ADD was answered.
+/// The result of an ADD.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Answer {
-    /// The pod starts.
+    /// The ADD succeeds with this result.
     Starts(Value),
-    /// It does not: code and message.
+    /// The ADD fails with this code and message.
     Fails(i64, String),
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Sandbox<'a> {
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
 
 impl<'a> Sandbox<'a> {
-    /// Makes its network namespace.
+    /// Creates the sandbox's network namespace.
     pub(crate) fn new(lab: &'a Lab, node: &'a str, pod: &'a Started) -> Result<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         lab.on_node(node, &["ip", "netns", "add", &format!("policed-{number}")])?;
@@ -90,7 +90,7 @@ impl<'a> Sandbox<'a> {
         self.call("ADD", &Value::Null)
     }
 
-    /// As when the pod's sandbox is killed.
+    /// Sends the DEL and deletes the network namespace.
     pub(crate) fn del(&self, result: &Value) -> Result<()> {
         let answer = self.call("DEL", result)?;
         ensure!(answer == Answer::Starts(Value::Null), "{answer:?}");
@@ -99,13 +99,13 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Starts these pods side by side, each once; their answers in the same order.
+/// Sends one ADD for each pod, side by side. Returns the answers in the order of the pods.
 pub(crate) fn once(lab: &Lab, node: &str, pods: &[Started]) -> Result<Vec<Answer>> {
     side_by_side(pods, |pod| Sandbox::new(lab, node, pod)?.add())
 }
 
-/// Starts these pods side by side, again and again as kubelet does; for each all of its answers, of which the last is
-/// its start.
+/// Sends ADDs for these pods side by side and repeats failed ones, as the kubelet does. Returns all answers for each
+/// pod; the last one is a success.
 pub(crate) fn until_all_start(
     lab: &Lab,
     node: &str,
@@ -150,5 +150,5 @@ fn side_by_side<T: Send>(
     for part in parts {
         all.extend(part.ok().context("a worker panicked")??);
     }
-    pods.iter().map(|pod| all.remove(&pod.name).context("a pod without answer")).collect()
+    pods.iter().map(|pod| all.remove(&pod.name).context("a pod without an answer")).collect()
 }
