@@ -1,4 +1,4 @@
-//! An IAM policy document, as far as ours go: they only allow.
+//! IAM policy documents with statements of the effect `Allow`.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -11,36 +11,36 @@ pub type Conditions = BTreeMap<&'static str, BTreeMap<String, ConditionValue>>;
 #[serde(untagged)]
 pub enum ConditionValue {
     One(String),
-    /// None but these, where a request has many.
+    /// All values of the request must be in this list.
     Only(Vec<String>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Document {
-    /// The language's version.
+    /// Version of the policy language.
     pub version: &'static str,
     pub statement: Vec<Statement>,
 }
 
-/// Some actions on some resources, under conditions.
+/// Allowed actions on resources, with conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Statement {
     pub sid: &'static str,
     /// Always `Allow`.
     pub effect: &'static str,
-    /// Names of actions, with `ec2:`.
+    /// Names of actions with the prefix `ec2:`.
     pub action: Vec<String>,
-    /// On what.
+    /// ARNs or `*`.
     pub resource: Vec<String>,
-    /// If what.
+    /// Conditions of the statement; empty if it always applies.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub condition: Conditions,
 }
 
 impl Document {
-    /// A document of these statements, without those that allow nothing.
+    /// Creates a document. Statements without actions are left out.
     pub(crate) fn new(statements: impl IntoIterator<Item = Statement>) -> Self {
         let some = |statement: &Statement| !statement.action.is_empty();
         Self { version: "2012-10-17", statement: statements.into_iter().filter(some).collect() }

@@ -1,22 +1,21 @@
-//! The calls that the code makes.
+//! The EC2 calls of the code.
 
-/// Modes of address assignment, as far as they need different EC2 calls.
+/// Modes of the daemon that require different EC2 calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// IPv4: secondary addresses or /28 prefixes, custom networking, subnet discovery, several
-    /// network cards, security groups for pods. All make the same calls.
+    /// network cards, security groups for pods. All use the same calls.
     Ipv4,
-    /// IPv6: one /80 prefix, of the primary ENI, is enough for all pods.
+    /// IPv6: one /80 prefix of the primary ENI serves all pods.
     Ipv6,
-    /// IPv6 on nodes that make ENIs: with several network cards, or where the primary ENI is not for
-    /// pods.
+    /// IPv6 on nodes that create ENIs: with several network cards, or if the primary ENI serves no pods.
     Ipv6Enis,
-    /// `DISABLE_NETWORK_RESOURCE_PROVISIONING=true`: somebody else makes ENIs and addresses.
+    /// `DISABLE_NETWORK_RESOURCE_PROVISIONING=true`: another component provides ENIs and addresses.
     ReadOnly,
 }
 
 impl Mode {
-    /// All of them. `ENABLE_IMDS_ONLY_MODE=true` needs no policy.
+    /// All modes with a policy. `ENABLE_IMDS_ONLY_MODE=true` needs none.
     pub const ALL: &[Self] = &[Self::Ipv4, Self::Ipv6, Self::Ipv6Enis, Self::ReadOnly];
 
     /// Part of a file name.
@@ -34,16 +33,16 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     NetworkInterface,
-    /// The subnet that it is in.
+    /// The subnet of the ENI.
     Subnet,
-    /// A security group that it gets.
+    /// A security group of the ENI.
     SecurityGroup,
-    /// The instance that it is attached to.
+    /// The instance of the ENI.
     Instance,
 }
 
 impl Resource {
-    /// Its kind in an ARN.
+    /// Resource type in an ARN.
     pub fn name(self) -> &'static str {
         match self {
             Self::NetworkInterface => "network-interface",
@@ -65,7 +64,7 @@ pub enum Coverage {
 /// One action that the daemon calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// EC2's name of it.
+    /// Name of the action in the EC2 API.
     pub action: &'static str,
     /// Resources on which EC2 checks the action; empty for actions without resources.
     pub on: &'static [Resource],
@@ -76,7 +75,7 @@ pub struct Grant {
     pub coverage: Coverage,
 }
 
-/// Every call that the daemon makes. The policy controller, the agent and the plugin make none.
+/// Returns every EC2 call of the daemon. The policy controller, the agent and the plugin call no AWS API.
 pub fn grants() -> &'static [Grant] {
     GRANTS
 }
@@ -91,71 +90,73 @@ const GRANTS: &[Grant] = &[
         action: "DescribeInstanceTypes",
         on: &[],
         modes: Mode::ALL,
-        purpose: "how many ENIs and addresses the instance may have; once a start",
-        without: "Pods that run keep running and free addresses are given out, but no ENI and no \
-                  address is asked for: nobody knows how many the instance may have.",
-        coverage: Coverage::Elsewhere("before the core begins: `ipamd/daemon/tests`, `tests/lab`"),
+        purpose: "reads the instance type's limits of ENIs and addresses, once per start",
+        without: "Running pods keep running, and free addresses are assigned. The pool does not \
+                  grow, because the limits are unknown.",
+        coverage: Coverage::Elsewhere(
+            "before the start of the core: `ipamd/daemon/tests`, `tests/lab`",
+        ),
     },
     Grant {
         action: "DescribeNetworkInterfaces",
         on: &[],
         modes: Mode::ALL,
-        purpose: "the second witness beside IMDS of what the node has; what became of a call whose \
-                  answer was lost; ENIs that nobody uses",
-        without: "The daemon does not begin: it takes over no pod on the word of IMDS alone. If the \
-                  right is lost later, nothing is given back and nothing that vanished is dropped.",
+        purpose: "reads the node's ENIs as the second witness beside IMDS; finds the result of a call \
+                  with a lost reply; finds leaked ENIs",
+        without: "The daemon does not start, because IMDS alone is not sufficient. If the right is \
+                  lost later, the daemon returns no addresses and drops none that disappeared.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "DescribeSubnets",
         on: &[],
         modes: MAKING,
-        purpose: "which subnets of the zone may be used and have room (`ENABLE_SUBNET_DISCOVERY`)",
-        without: "New ENIs go to the node's own subnet, and a full one is not noticed to have room again \
-                  before it is tried.",
+        purpose: "finds the subnets of the zone with free addresses (`ENABLE_SUBNET_DISCOVERY`)",
+        without: "The daemon creates ENIs in the node's own subnet. It detects free addresses in a full \
+                  subnet only by the next attempt.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "CreateNetworkInterface",
         on: &[NetworkInterface, Subnet, SecurityGroup],
         modes: MAKING,
-        purpose: "more ENIs",
-        without: "The pool ends with what the attached ENIs hold; then ADDs wait and fail with code 11.",
+        purpose: "creates ENIs",
+        without: "The pool is limited to the attached ENIs. When it is empty, ADDs wait and fail with \
+                  code 11.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "AttachNetworkInterface",
         on: &[NetworkInterface, Instance],
         modes: MAKING,
-        purpose: "to the node",
-        without: "As without CreateNetworkInterface; what was made is deleted again.",
+        purpose: "attaches ENIs to the node",
+        without: "The same as without CreateNetworkInterface. The daemon deletes the created ENI.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "ModifyNetworkInterfaceAttribute",
         on: &[NetworkInterface, Instance, SecurityGroup],
         modes: MAKING,
-        purpose: "so that an ENI goes with its instance, and has the primary ENI's security groups",
-        without: "ENIs stay behind when instances are terminated, and use up addresses until the \
-                  cluster's collector or a person deletes them; security groups of secondary ENIs are \
-                  not mended.",
+        purpose: "makes EC2 delete an ENI with its instance; sets the primary ENI's security groups",
+        without: "ENIs remain after their instances are terminated, and use addresses until the \
+                  collector deletes them. Changed security groups are not applied.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "AssignPrivateIpAddresses",
         on: &[NetworkInterface],
         modes: &[Ipv4],
-        purpose: "secondary addresses and /28 prefixes",
-        without: "An ENI has only what it was made with, and the primary one nothing for pods: the pool \
-                  grows by whole ENIs, as long as there may be more.",
+        purpose: "assigns secondary addresses and /28 prefixes",
+        without: "An ENI has only the addresses of its creation, and the primary one has none for pods. \
+                  The pool grows by whole ENIs up to their limit.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "UnassignPrivateIpAddresses",
         on: &[NetworkInterface],
         modes: &[Ipv4],
-        purpose: "gives free ones back to the subnet",
-        without: "Free addresses above the warm targets stay with the node, and the subnet runs dry \
+        purpose: "returns free addresses to the subnet",
+        without: "Free addresses above the warm targets stay with the node, and the subnet is exhausted \
                   sooner.",
         coverage: Coverage::Simulation,
     },
@@ -163,16 +164,16 @@ const GRANTS: &[Grant] = &[
         action: "AssignIpv6Addresses",
         on: &[NetworkInterface],
         modes: &[Ipv6, Ipv6Enis],
-        purpose: "a /80 prefix for an ENI",
-        without: "The primary ENI has no address for pods, and ADDs wait and fail with code 11.",
+        purpose: "assigns a /80 prefix to an ENI",
+        without: "The primary ENI has no addresses for pods. ADDs wait and fail with code 11.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "UnassignIpv6Addresses",
         on: &[NetworkInterface],
         modes: &[Ipv6Enis],
-        purpose: "gives a /80 prefix back",
-        without: "A prefix that nobody needs stays.",
+        purpose: "returns a /80 prefix",
+        without: "Unused prefixes stay assigned.",
         coverage: Coverage::Elsewhere(
             "`ipamd/cloud/tests/lab`: no simulated node of IPv6 has several ENIs",
         ),
@@ -181,25 +182,25 @@ const GRANTS: &[Grant] = &[
         action: "DetachNetworkInterface",
         on: &[NetworkInterface, Instance],
         modes: MAKING,
-        purpose: "gives an ENI back that no pod needs",
-        without: "ENIs that no pod needs stay attached.",
+        purpose: "detaches ENIs that no pod uses",
+        without: "Unused ENIs stay attached.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "DeleteNetworkInterface",
         on: &[NetworkInterface],
         modes: MAKING,
-        purpose: "and deletes it; also ENIs of the cluster that nobody uses, where CLUSTER_NAME is set",
-        without: "ENIs stay in the subnet that are attached to nothing.",
+        purpose: "deletes detached ENIs; with `CLUSTER_NAME`, also leaked ENIs of the cluster",
+        without: "Detached ENIs stay in the subnet.",
         coverage: Coverage::Simulation,
     },
     Grant {
         action: "CreateTags",
         on: &[NetworkInterface],
         modes: &[Ipv4, Ipv6, Ipv6Enis],
-        purpose: "whose an ENI is: with its creation, and on those that lack it",
-        without: "No ENI can be made, since each is made with its tags. ENIs that others made are used, \
-                  and not marked as such.",
+        purpose: "tags ENIs with their owner, at the creation or later",
+        without: "The daemon cannot create ENIs, because each creation carries tags. It uses ENIs of \
+                  others without tagging them.",
         coverage: Coverage::Simulation,
     },
 ];

@@ -1,14 +1,14 @@
-//! The page that explains the policies to people.
+//! The page that explains the policies to operators.
 
 use crate::{Grant, Mode, grants};
 
-/// `docs/guide/iam.md`.
+/// Returns `docs/guide/iam.md`.
 pub(crate) fn page() -> String {
     let rows: String = grants().iter().map(row).collect();
     include_str!("page.md").replace("<!-- calls -->\n", &format!("{HEAD}{rows}"))
 }
 
-const HEAD: &str = "| action | IPv4 | IPv6 | IPv6, ENIs | read-only | for | without it |\n|---|---|---|---|---|---|---|\n";
+const HEAD: &str = "| action | IPv4 | IPv6 | IPv6, ENIs | read-only | purpose | effect if it is missing |\n|---|---|---|---|---|---|---|\n";
 
 fn row(grant: &Grant) -> String {
     let in_mode = |mode| if grant.modes.contains(&mode) { "yes" } else { "" };

@@ -1,16 +1,15 @@
-//! A document for a mode and a scope.
+//! Policy documents by mode and scope.
 
 use crate::{ConditionValue, Conditions, Document, Grant, Mode, Resource, Statement, grants};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Any ENI of the account: needs nothing to be known, as amazon-vpc-cni's managed policy.
+    /// Any ENI of the account, without placeholders, as in the managed policy of amazon-vpc-cni.
     Account,
-    /// ENIs that carry the cluster's tag, in one VPC; placeholders are to be filled in.
+    /// ENIs with the cluster's tag in one VPC. The document has placeholders.
     Cluster,
-    /// The same, the cluster's name taken from the tags of a session of EKS Pod Identity: one policy
-    /// for all clusters of a VPC.
+    /// The same for all clusters of a VPC: the cluster's name comes from the session tags of EKS Pod Identity.
     Session,
 }
 
@@ -34,13 +33,13 @@ impl Scope {
     }
 }
 
-/// Stands for the region.
+/// Placeholder of the region.
 pub const REGION: &str = "REGION";
-/// Stands for the account.
+/// Placeholder of the account.
 pub const ACCOUNT: &str = "ACCOUNT_ID";
-/// Stands for the VPC.
+/// Placeholder of the VPC.
 pub const VPC: &str = "VPC_ID";
-/// Stands for the cluster's name.
+/// Placeholder of the cluster's name.
 pub const CLUSTER: &str = "CLUSTER_NAME";
 /// The cluster's name as EKS Pod Identity passes it.
 pub const CLUSTER_OF_SESSION: &str = "${aws:PrincipalTag/eks-cluster-name}";
@@ -58,7 +57,7 @@ pub const TAG_KEYS: &[&str] = &[
     "node.k8s.amazonaws.com/instance_id",
 ];
 
-/// The rights that the node's daemon needs in a mode.
+/// Returns the policy of the daemon for a mode and a scope.
 pub fn policy(mode: Mode, scope: Scope) -> Document {
     let granted: Vec<&Grant> =
         grants().iter().filter(|grant| grant.modes.contains(&mode)).collect();
@@ -82,7 +81,7 @@ pub fn policy(mode: Mode, scope: Scope) -> Document {
     Document::new([looks].into_iter().chain(changes))
 }
 
-/// On resources of their kinds, wherever they are.
+/// Statements for any resource of the account.
 fn anywhere(granted: &[&Grant]) -> Vec<Statement> {
     let kinds = [
         ("OnEnis", Resource::NetworkInterface),
@@ -100,7 +99,7 @@ fn anywhere(granted: &[&Grant]) -> Vec<Statement> {
     kinds.map(of).into()
 }
 
-/// On ENIs with the cluster's tag; each is made with it, and one without it may be given it.
+/// Statements for ENIs with the cluster's tag. New ENIs must carry it, and ENIs without a cluster's tag can receive it.
 fn in_cluster(granted: &[&Grant], scope: Scope) -> Vec<Statement> {
     let cluster = scope.cluster();
     let asked = format!("aws:RequestTag/{TAG_CLUSTER}");
@@ -201,7 +200,7 @@ fn all<const N: usize>(conditions: [(&'static str, &str, &str); N]) -> Condition
     of
 }
 
-/// And no tags but ours: others' controllers go by theirs.
+/// Limits the tag keys to those of the daemon, because other controllers rely on their own tags.
 fn with_our_keys(mut conditions: Conditions) -> Conditions {
     let keys = TAG_KEYS.iter().map(|key| (*key).to_owned()).collect();
     let only = conditions.entry("ForAllValues:StringEquals").or_default();
