@@ -1,56 +1,53 @@
-//! What agents say of their pods' addresses before the cluster does, judged by looking at every object anew.
+//! A reference model of announcements: the addresses that agents announce for their pods before the API
+//! server has them. It scans every object for each question.
 
-use crate::made::Made;
+use crate::scenario::Scenario;
 use policy_objects::{Named, Object, Phase, Pod};
 use proptest::{collection::vec, prelude::*, sample::Index, sample::select};
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// What an agent says, or one that lies.
+/// An announcement of an agent, valid or not, before a world is known. Resolved by `resolve`.
 #[derive(Clone, Debug)]
-pub struct Says {
-    /// Which pod of those that there are.
+pub struct AnnouncementSketch {
+    /// Index into the pods of the world.
     which: Index,
-    /// It is of another node.
+    /// True if another node than the pod's own sends it.
     other_node: bool,
-    /// It means another pod of that name.
+    /// True if it names another pod (UID) of the same name.
     other_uid: bool,
     addresses: Vec<IpAddr>,
 }
 
-/// What was said, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    /// Who says so.
+pub struct Announcement {
+    /// The node that announces.
     pub node: String,
-    /// The pod.
     pub pod: Named,
-    /// Its UID.
     pub uid: String,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
 
-/// Word that stands.
+/// An accepted announcement.
 #[derive(Clone, Debug)]
-struct Word {
-    said: Said,
+struct Accepted {
+    announcement: Announcement,
     status: BTreeSet<IpAddr>,
     at_ms: u64,
 }
 
-/// All of it.
+/// The announcements that are in force.
 #[derive(Clone, Debug, Default)]
-pub struct Words(Vec<Word>);
+pub struct Announcements(Vec<Accepted>);
 
-/// Anything that may be said: mostly of a pod of the node, and mostly free addresses.
-pub fn says() -> impl Strategy<Value = Says> {
+/// Any announcement: mostly for a pod of the announcing node, and mostly with free addresses.
+pub fn announcement() -> impl Strategy<Value = AnnouncementSketch> {
     let free = ["10.0.0.1", "10.0.0.4", "10.0.1.6", "10.0.2.7", "10.0.2.8", "fd00::2", "fd00::9"];
     let taken = ["172.20.0.1", "172.20.0.2", "192.168.0.1", "192.168.0.2", "127.0.0.1"];
     let address = prop_oneof![9 => select(free.to_vec()), 1 => select(taken.to_vec())];
     let address = address.prop_map(|text| text.parse().expect("an address"));
     let odd = || prop::bool::weighted(0.1);
     (any::<Index>(), odd(), odd(), vec(address, 1..=2)).prop_map(
-        |(which, other_node, other_uid, addresses)| Says {
+        |(which, other_node, other_uid, addresses)| AnnouncementSketch {
             which,
             other_node,
             other_uid,
@@ -59,93 +56,102 @@ pub fn says() -> impl Strategy<Value = Says> {
     )
 }
 
-impl Says {
-    /// In a world: `None` if there is no pod to speak of.
-    pub fn said(&self, made: &Made) -> Option<Said> {
-        let pods: Vec<&Pod> = pods(made).collect();
+impl AnnouncementSketch {
+    /// Resolves the announcement in a world. `None` if the world has no pod.
+    pub fn resolve(&self, scenario: &Scenario) -> Option<Announcement> {
+        let pods: Vec<&Pod> = pods(scenario).collect();
         let pod = (!pods.is_empty()).then(|| *self.which.get(&pods))?;
         let other = if pod.node == "n1" { "n2" } else { "n1" };
         let node = if self.other_node { other.to_owned() } else { pod.node.clone() };
         let uid = if self.other_uid { "another".to_owned() } else { pod.meta.uid.clone() };
-        Some(Said { node, pod: name(pod), uid, addresses: self.addresses.clone() })
+        Some(Announcement { node, pod: name(pod), uid, addresses: self.addresses.clone() })
     }
 }
 
-impl Words {
-    /// Takes what was said, if it is to be taken.
-    pub fn hear(&mut self, made: &Made, said: &Said, now_ms: u64) -> bool {
-        let Some(pod) = pods(made).find(|pod| name(pod) == said.pod) else { return false };
-        let is_its = is_known(pod) && pod.meta.uid == said.uid && !pod.node.is_empty();
-        if !is_its || pod.node != said.node {
+impl Announcements {
+    /// Adds the announcement if it is valid, and returns whether it was.
+    pub fn accept(
+        &mut self,
+        scenario: &Scenario,
+        announcement: &Announcement,
+        now_ms: u64,
+    ) -> bool {
+        let Some(pod) = pods(scenario).find(|pod| name(pod) == announcement.pod) else {
+            return false;
+        };
+        let is_same_pod =
+            is_eligible(pod) && pod.meta.uid == announcement.uid && !pod.node.is_empty();
+        if !is_same_pod || pod.node != announcement.node {
             return false;
         }
         let status: BTreeSet<IpAddr> = pod.addresses.iter().copied().collect();
-        let mut addresses = said.addresses.clone();
+        let mut addresses = announcement.addresses.clone();
         addresses.retain(|address| !status.contains(address));
-        let words = self.0.iter().filter(|word| word.said.pod != said.pod);
+        let entries = self.0.iter().filter(|entry| entry.announcement.pod != announcement.pod);
         let announced: BTreeSet<IpAddr> =
-            words.flat_map(|word| word.said.addresses.clone()).collect();
+            entries.flat_map(|entry| entry.announcement.addresses.clone()).collect();
         let is_free = |address: &IpAddr| {
             !address.is_loopback()
                 && !announced.contains(address)
-                && !is_said(made, *address, &said.pod)
+                && !is_taken(scenario, *address, &announcement.pod)
         };
         if !addresses.iter().all(is_free) {
             return false;
         }
-        self.0.retain(|word| word.said.pod != said.pod);
+        self.0.retain(|entry| entry.announcement.pod != announcement.pod);
         if !addresses.is_empty() {
-            let said = Said { addresses, ..said.clone() };
-            self.0.push(Word { said, status, at_ms: now_ms });
+            let announcement = Announcement { addresses, ..announcement.clone() };
+            self.0.push(Accepted { announcement, status, at_ms: now_ms });
         }
         true
     }
 
-    /// Keeps what the objects leave.
-    pub fn settle(&mut self, made: &Made) {
-        self.0.retain(|Word { said, status, .. }| {
-            pods(made).any(|pod| {
+    /// Drops announcements and addresses that the objects have overtaken.
+    pub fn retain_valid(&mut self, scenario: &Scenario) {
+        self.0.retain(|Accepted { announcement, status, .. }| {
+            pods(scenario).any(|pod| {
                 let its: BTreeSet<IpAddr> = pod.addresses.iter().copied().collect();
-                let is_it = name(pod) == said.pod && pod.meta.uid == said.uid;
-                is_it && is_known(pod) && pod.node == said.node && its == *status
+                let is_it = name(pod) == announcement.pod && pod.meta.uid == announcement.uid;
+                is_it && is_eligible(pod) && pod.node == announcement.node && its == *status
             })
         });
-        for Word { said: Said { pod, addresses, .. }, .. } in &mut self.0 {
-            addresses.retain(|address| !is_said(made, *address, pod));
+        for Accepted { announcement: Announcement { pod, addresses, .. }, .. } in &mut self.0 {
+            addresses.retain(|address| !is_taken(scenario, *address, pod));
         }
-        self.0.retain(|word| !word.said.addresses.is_empty());
+        self.0.retain(|entry| !entry.announcement.addresses.is_empty());
     }
 
-    /// Keeps what was said less than a minute ago.
-    pub fn lapse(&mut self, now_ms: u64) {
-        self.0.retain(|word| word.at_ms + 60_000 > now_ms);
+    /// Drops announcements that are a minute old.
+    pub fn expire(&mut self, now_ms: u64) {
+        self.0.retain(|entry| entry.at_ms + 60_000 > now_ms);
     }
 
-    /// How many pods wait for their status.
+    /// Number of pods that wait for their status.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none does.
+    /// True if no pod waits for its status.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A world in which all that stands were said by the objects.
-    pub fn with(&self, made: &Made) -> Made {
-        let mut made = made.clone();
-        for object in &mut made.objects {
+    /// Returns the world in which each announced address is in its pod's status.
+    pub fn apply_to(&self, scenario: &Scenario) -> Scenario {
+        let mut scenario = scenario.clone();
+        for object in &mut scenario.objects {
             let Object::Pod(pod) = object else { continue };
-            let words = self.0.iter().filter(|word| word.said.pod == name(pod));
-            let more: Vec<IpAddr> = words.flat_map(|word| word.said.addresses.clone()).collect();
+            let entries = self.0.iter().filter(|entry| entry.announcement.pod == name(pod));
+            let more: Vec<IpAddr> =
+                entries.flat_map(|entry| entry.announcement.addresses.clone()).collect();
             pod.addresses.extend(more);
         }
-        made
+        scenario
     }
 }
 
-fn pods(made: &Made) -> impl Iterator<Item = &Pod> {
-    made.objects.iter().filter_map(
+fn pods(scenario: &Scenario) -> impl Iterator<Item = &Pod> {
+    scenario.objects.iter().filter_map(
         |object| {
             if let Object::Pod(pod) = object { Some(pod) } else { None }
         },
@@ -156,13 +162,13 @@ fn name(pod: &Pod) -> Named {
     Named { namespace: pod.meta.namespace.clone(), name: pod.meta.name.clone() }
 }
 
-fn is_known(pod: &Pod) -> bool {
+fn is_eligible(pod: &Pod) -> bool {
     !pod.host_network && pod.phase == Phase::Live
 }
 
-/// Whether an object other than this pod says that an address is its own.
-fn is_said(made: &Made, address: IpAddr, own: &Named) -> bool {
-    made.objects.iter().any(|object| match object {
+/// True if an object other than this pod has the address.
+fn is_taken(scenario: &Scenario, address: IpAddr, own: &Named) -> bool {
+    scenario.objects.iter().any(|object| match object {
         Object::Pod(pod) => {
             pod.phase == Phase::Live && name(pod) != *own && pod.addresses.contains(&address)
         }

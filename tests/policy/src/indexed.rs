@@ -1,12 +1,12 @@
-//! An answer from what the index tells, and from nothing else.
+//! An evaluator that reads only the index's snapshot.
 //!
-//! It is what a node would say that has the policies in their form, a [`Snapshot`] and no object: the snapshot
-//! of everything, or the one that is told to one node, whose pods are then the only ones that it judges. What
-//! names led to it knows of itself, as a node does.
+//! It answers as a node would that has the compiled policies, a [`Snapshot`] and no object. The snapshot is
+//! that of all nodes or that of one node. With the latter it judges only the pods of that node. DNS results
+//! are an input of their own, because a node observes them itself.
 
 use crate::naive::{
-    Answer, By, Decision, Half, Origin, Packet, RuleId, Says, Segment, State, Way, holds, in_block,
-    is_domain, is_like,
+    Answer, By, Decision, Effect, FlowDirection, Half, Origin, Packet, RuleId, Segment, State,
+    contains_port, in_block, is_in_domain, matches_pattern,
 };
 use policy_core::{
     Action, Direction, Family, Isolation, NameMatch, Peer, Peers, Pods, Policy, PolicyKey, Rank,
@@ -20,47 +20,46 @@ use std::{
     sync::Arc,
 };
 
-/// What is told.
 #[derive(Clone, Copy)]
 pub struct Indexed<'a> {
-    /// Groups, where policies stand and what they use, and what is each node's own.
+    /// Groups, the positions of policies and the groups that they use, and the objects of each node.
     pub snapshot: &'a Snapshot,
-    /// The policies in their form.
+    /// The compiled policies.
     pub policies: &'a BTreeMap<PolicyId, Policy>,
-    /// Which names led to which addresses.
+    /// Addresses of DNS names.
     pub names: &'a [(IpAddr, String)],
 }
 
-/// One pod's view of a packet.
+/// A packet from the view of one pod.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     pod: &'a Member,
-    way: Way,
+    direction: FlowDirection,
     far: IpAddr,
     packet: &'a Packet,
-    /// It was led back to itself.
+    /// True if a Service translated the packet back to its sender.
     hairpin: bool,
 }
 
-/// A policy and what is told of it.
+/// A policy with its state in the index.
 #[derive(Clone, Copy)]
-struct Told<'a> {
+struct StoredPolicy<'a> {
     policy: &'a Policy,
     state: &'a PolicyState,
 }
 
-/// A rule and what it is seen from.
+/// A rule, and the pod and packet that it is evaluated for.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
-    told: Told<'a>,
+struct Candidate<'a> {
+    stored: StoredPolicy<'a>,
     at: usize,
     rule: &'a Rule,
     side: Side<'a>,
 }
 
 impl<'a> Indexed<'a> {
-    /// What becomes of a packet at the pods that are told of, and why. A pod with its node's network counts
-    /// as a process of that node: who sends a packet the node sees.
+    /// Decides a packet at the pods of the snapshot. A pod with host networking counts as a process of its
+    /// node, because a node sees only itself as the sender.
     pub fn answer(&self, packet: &Packet) -> Answer {
         let exempt = Answer { decision: Decision::Allow, out: None, into: None };
         if matches!(packet.state, State::Reply | State::Related) {
@@ -76,14 +75,15 @@ impl<'a> Indexed<'a> {
         if hairpin && (packet.service.is_none() || loopback) {
             return exempt;
         }
-        let side = |pod: &'a Arc<Member>, way, far| Side { pod, way, far, packet, hairpin };
-        let out = sender.map(|pod| self.half(side(pod, Way::Out, packet.destination)));
-        let into = receiver.map(|pod| self.half(side(pod, Way::In, packet.source)));
+        let side =
+            |pod: &'a Arc<Member>, direction, far| Side { pod, direction, far, packet, hairpin };
+        let out = sender.map(|pod| self.half(side(pod, FlowDirection::Out, packet.destination)));
+        let into = receiver.map(|pod| self.half(side(pod, FlowDirection::In, packet.source)));
         let bad = [&out, &into].into_iter().flatten().find(|half| half.decision != Decision::Allow);
         Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
     }
 
-    /// The pods that are told of: those of nodes, and, of all, those that are on none yet.
+    /// The pods of the snapshot: those of nodes, and those in applied-to groups that are not scheduled yet.
     fn pods(&self) -> impl Iterator<Item = &'a Arc<Member>> {
         let own = self.snapshot.nodes.values().flat_map(|node| node.pods.values());
         let applied = self.snapshot.groups.iter().filter(|((role, _), _)| *role == Role::Applied);
@@ -98,7 +98,7 @@ impl<'a> Indexed<'a> {
     fn half(&self, side: Side<'_>) -> Half {
         let from_own_node =
             matches!(&side.packet.origin, Origin::Node(node) if *node == side.pod.node);
-        if side.way == Way::In && from_own_node {
+        if side.direction == FlowDirection::In && from_own_node {
             return Half::allowed(By::Exemption);
         }
         let policies = self.in_order();
@@ -107,7 +107,7 @@ impl<'a> Indexed<'a> {
         if let Some(half) = self.ordered(of(Stage::Before), side, &mut passed) {
             return half;
         }
-        let networks = of(Stage::NetworkPolicies).map(|(_, told)| *told);
+        let networks = of(Stage::NetworkPolicies).map(|(_, stored)| *stored);
         if let Some(half) = self.union(networks, side) {
             return half;
         }
@@ -115,65 +115,70 @@ impl<'a> Indexed<'a> {
         baseline.unwrap_or(Half::allowed(By::Default))
     }
 
-    /// The policies that are told of, first to last.
-    fn in_order(&self) -> Vec<(Rank, Told<'a>)> {
-        let told = |(id, state): (&PolicyId, &'a PolicyState)| {
+    /// The policies of the snapshot in evaluation order.
+    fn in_order(&self) -> Vec<(Rank, StoredPolicy<'a>)> {
+        let stored = |(id, state): (&PolicyId, &'a PolicyState)| {
             let policy = self.policies.get(id).expect("the form of each policy");
-            (Rank::of(policy, state.tier), Told { policy, state })
+            (Rank::of(policy, state.tier), StoredPolicy { policy, state })
         };
-        let mut all: Vec<_> = self.snapshot.policies.iter().map(told).collect();
+        let mut all: Vec<_> = self.snapshot.policies.iter().map(stored).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all
     }
 
     fn ordered<'b>(
         &self,
-        policies: impl Iterator<Item = &'b (Rank, Told<'b>)>,
+        policies: impl Iterator<Item = &'b (Rank, StoredPolicy<'b>)>,
         side: Side<'_>,
         passed: &mut Vec<Walk>,
     ) -> Option<Half> {
-        for (rank, told) in policies {
+        for (rank, stored) in policies {
             if side.hairpin && rank.walk().family == Family::Antrea {
                 continue;
             }
-            for asked in rules(*told, side) {
+            for candidate in rules(*stored, side) {
                 if passed.contains(&rank.walk()) {
                     break;
                 }
-                let decision = match self.rule(asked) {
+                let decision = match self.rule(candidate) {
                     None => continue,
-                    Some(Says::Pass) => {
+                    Some(Effect::Pass) => {
                         passed.push(rank.walk());
                         continue;
                     }
-                    Some(Says::Allow) => Decision::Allow,
-                    Some(Says::Drop) => Decision::Drop,
-                    Some(Says::Reject) => Decision::Reject,
+                    Some(Effect::Allow) => Decision::Allow,
+                    Some(Effect::Drop) => Decision::Drop,
+                    Some(Effect::Reject) => Decision::Reject,
                 };
-                let by = By::Rules(BTreeSet::from([rule_id(told.policy, asked.rule)]));
+                let by = By::Rules(BTreeSet::from([rule_id(stored.policy, candidate.rule)]));
                 return Some(Half { decision, by });
             }
         }
         None
     }
 
-    /// What NetworkPolicies say all at once, if any isolates.
-    fn union<'b>(&self, policies: impl Iterator<Item = Told<'b>>, side: Side<'_>) -> Option<Half> {
+    /// The result of all NetworkPolicies together. `None` if no NetworkPolicy isolates the pod.
+    fn union<'b>(
+        &self,
+        policies: impl Iterator<Item = StoredPolicy<'b>>,
+        side: Side<'_>,
+    ) -> Option<Half> {
         let mut isolated = false;
         let mut allowing = BTreeSet::new();
-        for told in policies {
-            let closed = |isolation: &&Isolation| match side.way {
-                Way::In => isolation.ingress,
-                Way::Out => isolation.egress,
+        for stored in policies {
+            let closed = |isolation: &&Isolation| match side.direction {
+                FlowDirection::In => isolation.ingress,
+                FlowDirection::Out => isolation.egress,
             };
-            let isolation = told.policy.isolation.as_ref().filter(closed);
-            isolated |= isolation.is_some_and(|of| self.is_about(&of.subject, told.policy, side));
-            let allows = rules(told, side).filter(|it| self.rule(*it) == Some(Says::Allow));
-            allowing.extend(allows.map(|asked| rule_id(told.policy, asked.rule)));
+            let isolation = stored.policy.isolation.as_ref().filter(closed);
+            isolated |=
+                isolation.is_some_and(|of| self.applies_to(&of.subject, stored.policy, side));
+            let allows = rules(stored, side).filter(|it| self.rule(*it) == Some(Effect::Allow));
+            allowing.extend(allows.map(|candidate| rule_id(stored.policy, candidate.rule)));
         }
         let own_node = self.snapshot.nodes.get(&side.pod.node);
         let to_own_node = own_node.is_some_and(|node| node.addresses.contains(&side.far));
-        if !isolated || side.hairpin || side.way == Way::Out && to_own_node {
+        if !isolated || side.hairpin || side.direction == FlowDirection::Out && to_own_node {
             return None;
         }
         Some(match allowing.is_empty() {
@@ -182,76 +187,77 @@ impl<'a> Indexed<'a> {
         })
     }
 
-    fn rule(&self, asked: Asked<'_>) -> Option<Says> {
-        let Asked { told, rule, side, .. } = asked;
-        if !self.is_about(&rule.subject, told.policy, side) {
+    fn rule(&self, candidate: Candidate<'_>) -> Option<Effect> {
+        let Candidate { stored, rule, side, .. } = candidate;
+        if !self.applies_to(&rule.subject, stored.policy, side) {
             return None;
         }
         match rule.standing {
             Standing::Understood => {}
             Standing::MatchesNothing { .. } => return None,
-            Standing::DeniesAll { .. } => return Some(Says::Drop),
+            Standing::DeniesAll { .. } => return Some(Effect::Drop),
         }
-        match (rule.action, self.is_doubtful(asked), self.is_unusable(asked)) {
+        match (rule.action, self.is_doubtful(candidate), self.is_unusable(candidate)) {
             (Action::Allow, true, _) | (Action::Allow, _, true) => return None,
-            (Action::Pass, true, _) | (_, _, true) => return Some(Says::Drop),
+            (Action::Pass, true, _) | (_, _, true) => return Some(Effect::Drop),
             (Action::Allow | Action::Pass, false, false)
             | (Action::Drop | Action::Reject, _, false) => {}
         }
-        let matches = self.is_peer(asked) && self.is_traffic(asked);
+        let matches = self.is_peer(candidate) && self.is_traffic(candidate);
         matches.then_some(match rule.action {
-            Action::Allow => Says::Allow,
-            Action::Drop => Says::Drop,
-            Action::Reject => Says::Reject,
-            Action::Pass => Says::Pass,
+            Action::Allow => Effect::Allow,
+            Action::Drop => Effect::Drop,
+            Action::Reject => Effect::Reject,
+            Action::Pass => Effect::Pass,
         })
     }
 
-    /// Whether a pod is one of these, as the groups know them.
-    fn is_about(&self, pods: &[Pods], policy: &Policy, side: Side<'_>) -> bool {
+    /// True if a group of the policy contains the pod.
+    fn applies_to(&self, pods: &[Pods], policy: &Policy, side: Side<'_>) -> bool {
         let ids = pods.iter().filter_map(|pods| GroupId::of_subject(pods, &policy.key.namespace));
         ids.into_iter().any(|id| self.applies(id, side))
     }
 
-    /// Whether one that the rule is about is more pods than were meant.
-    fn is_doubtful(&self, asked: Asked<'_>) -> bool {
-        let own = &asked.told.policy.key.namespace;
-        let mut ids = asked.rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
-        let doubted = &asked.told.state.uses.doubted;
+    /// True if a subject of the rule may contain more pods than its author meant.
+    fn is_doubtful(&self, candidate: Candidate<'_>) -> bool {
+        let own = &candidate.stored.policy.key.namespace;
+        let mut ids =
+            candidate.rule.subject.iter().filter_map(|pods| GroupId::of_subject(pods, own));
+        let doubted = &candidate.stored.state.uses.doubted;
         ids.any(|id| doubted.iter().any(|(group, _)| *group == id))
     }
 
-    /// A group without a pod of a node is not told to it.
+    /// True if the applied-to group has the pod. A node does not receive a group without a pod of its own.
     fn applies(&self, id: GroupId, side: Side<'_>) -> bool {
         let group = self.snapshot.groups.get(&(Role::Applied, id));
         group.is_some_and(|group| group.members.contains_key(&side.pod.key()))
     }
 
-    /// Who is told of a policy is told of all with whom.
-    fn address(&self, told: Told<'_>, id: GroupId) -> &'a GroupState {
+    /// The address group of a rule. Each node that has a policy has all of its address groups.
+    fn address(&self, stored: StoredPolicy<'_>, id: GroupId) -> &'a GroupState {
         assert!(
-            told.state.uses.address.contains(&id),
-            "{} does not say that it uses {id}",
-            told.policy.key
+            stored.state.uses.address.contains(&id),
+            "the index does not list {id} as used by {}",
+            stored.policy.key
         );
         let group = self.snapshot.groups.get(&(Role::Address, id));
-        group.unwrap_or_else(|| panic!("{id}, which {} uses, is not told", told.policy.key))
+        group.unwrap_or_else(|| panic!("the snapshot lacks {id}, which {} uses", stored.policy.key))
     }
 
-    fn is_unusable(&self, asked: Asked<'_>) -> bool {
-        let Peers::Of(peers) = &asked.rule.peers else { return false };
+    fn is_unusable(&self, candidate: Candidate<'_>) -> bool {
+        let Peers::Of(peers) = &candidate.rule.peers else { return false };
         let mut ids = peers.iter().filter_map(GroupId::of_peer);
-        ids.any(|id| self.address(asked.told, id).holds.unusable.is_some())
+        ids.any(|id| self.address(candidate.stored, id).holds.unusable.is_some())
     }
 
-    fn is_peer(&self, asked: Asked<'_>) -> bool {
-        let Peers::Of(peers) = &asked.rule.peers else { return true };
-        let Asked { told, side, .. } = asked;
-        let depends = expanded(asked).any(|(applied, address)| {
+    fn is_peer(&self, candidate: Candidate<'_>) -> bool {
+        let Peers::Of(peers) = &candidate.rule.peers else { return true };
+        let Candidate { stored, side, .. } = candidate;
+        let depends = expanded(candidate).any(|(applied, address)| {
             applied.iter().any(|id| self.applies(*id, side))
-                && has(self.address(told, address), side.far)
+                && has(self.address(stored, address), side.far)
         });
-        let group = |peer: &Peer| GroupId::of_peer(peer).map(|id| self.address(told, id));
+        let group = |peer: &Peer| GroupId::of_peer(peer).map(|id| self.address(stored, id));
         depends
             || peers.iter().any(|peer| match peer {
                 Peer::Pods(_) | Peer::Nodes(_) => {
@@ -259,29 +265,30 @@ impl<'a> Indexed<'a> {
                 }
                 Peer::Service(_) => group(peer)
                     .zip(side.packet.service)
-                    .is_some_and(|(group, asked)| group.holds.vips.contains(&asked)),
+                    .is_some_and(|(group, vip)| group.holds.vips.contains(&vip)),
                 Peer::Block(block) => in_block(block, side.far),
                 Peer::Name(wanted) => {
                     let mut names = self.names.iter().filter(|(of, _)| *of == side.far);
-                    side.way == Way::Out && names.any(|(_, name)| is_name(wanted, name))
+                    side.direction == FlowDirection::Out
+                        && names.any(|(_, name)| is_name(wanted, name))
                 }
             })
     }
 
-    fn is_traffic(&self, asked: Asked<'_>) -> bool {
-        let Traffic::Of(transports) = &asked.rule.traffic else { return true };
-        transports.iter().any(|transport| match (transport, asked.side.packet.segment) {
+    fn is_traffic(&self, candidate: Candidate<'_>) -> bool {
+        let Traffic::Of(transports) = &candidate.rule.traffic else { return true };
+        transports.iter().any(|transport| match (transport, candidate.side.packet.segment) {
             (Transport::Ports { protocol, port, source }, Segment::Ports(its, from, to)) => {
                 *protocol == its
-                    && source.is_none_or(|range| holds(range, from))
-                    && port.as_ref().is_none_or(|port| self.is_port(asked, port, its, to))
+                    && source.is_none_or(|range| contains_port(range, from))
+                    && port.as_ref().is_none_or(|port| self.is_port(candidate, port, its, to))
             }
             (Transport::Named(name), Segment::Ports(its, _, to)) => {
                 let first = |ports: &[ContainerPort]| {
                     let first = ports.iter().find(|port| port.name == *name);
                     first.is_some_and(|port| port.protocol == its && port.port == to)
                 };
-                self.any_receiver(asked, first)
+                self.any_receiver(candidate, first)
             }
             (Transport::Icmp { kind, code }, Segment::Icmp(its, of)) => {
                 kind.is_none_or(|kind| kind == its) && code.is_none_or(|code| code == of)
@@ -290,24 +297,34 @@ impl<'a> Indexed<'a> {
         })
     }
 
-    fn is_port(&self, asked: Asked<'_>, port: &TargetPort, protocol: Protocol, to: u16) -> bool {
+    fn is_port(
+        &self,
+        candidate: Candidate<'_>,
+        port: &TargetPort,
+        protocol: Protocol,
+        to: u16,
+    ) -> bool {
         match port {
-            TargetPort::Numbers(range) => holds(*range, to),
-            TargetPort::Named(name) => self.any_receiver(asked, |ports| {
+            TargetPort::Numbers(range) => contains_port(*range, to),
+            TargetPort::Named(name) => self.any_receiver(candidate, |ports| {
                 let mut named = ports.iter().filter(|p| p.name == *name && p.protocol == protocol);
                 named.next().is_some_and(|port| port.port == to)
             }),
         }
     }
 
-    /// Whether it holds of the ports of the pod that gets the packet: the pod itself, or who is in the groups
+    /// True if `is` holds for the ports of the receiving pod. For egress that is a pod of an address group
     /// that the policy uses.
-    fn any_receiver(&self, asked: Asked<'_>, is: impl Fn(&[ContainerPort]) -> bool) -> bool {
-        let Asked { told, side, .. } = asked;
-        if side.way == Way::In {
+    fn any_receiver(
+        &self,
+        candidate: Candidate<'_>,
+        is: impl Fn(&[ContainerPort]) -> bool,
+    ) -> bool {
+        let Candidate { stored, side, .. } = candidate;
+        if side.direction == FlowDirection::In {
             return is(&side.pod.ports);
         }
-        let groups = told.state.uses.address.iter().map(|id| self.address(told, *id));
+        let groups = stored.state.uses.address.iter().map(|id| self.address(stored, *id));
         let mut receivers = groups.flat_map(|group| group.members.values());
         let to = side.packet.destination;
         receivers.any(|member| {
@@ -316,19 +333,20 @@ impl<'a> Indexed<'a> {
     }
 }
 
-fn rules<'a>(told: Told<'a>, side: Side<'a>) -> impl Iterator<Item = Asked<'a>> {
-    let direction = match side.way {
-        Way::In => Direction::Ingress,
-        Way::Out => Direction::Egress,
+fn rules<'a>(stored: StoredPolicy<'a>, side: Side<'a>) -> impl Iterator<Item = Candidate<'a>> {
+    let direction = match side.direction {
+        FlowDirection::In => Direction::Ingress,
+        FlowDirection::Out => Direction::Egress,
     };
-    let all = told.policy.rules.iter().enumerate();
+    let all = stored.policy.rules.iter().enumerate();
     let mine = all.filter(move |(_, rule)| rule.direction == direction);
-    mine.map(move |(at, rule)| Asked { told, at, rule, side })
+    mine.map(move |(at, rule)| Candidate { stored, at, rule, side })
 }
 
-/// The groups that stand for a rule whose peers depend on the subject's namespace.
-fn expanded(asked: Asked<'_>) -> impl Iterator<Item = (&[GroupId], GroupId)> {
-    let mine = asked.told.state.uses.expanded.iter().filter(move |pair| pair.rule == asked.at);
+/// The groups that replace the peers of a rule if these depend on the subject's namespace.
+fn expanded(candidate: Candidate<'_>) -> impl Iterator<Item = (&[GroupId], GroupId)> {
+    let mine =
+        candidate.stored.state.uses.expanded.iter().filter(move |pair| pair.rule == candidate.at);
     mine.map(|pair| (pair.applied.as_slice(), pair.address))
 }
 
@@ -339,8 +357,8 @@ fn has(group: &GroupState, address: IpAddr) -> bool {
 
 fn is_name(wanted: &NameMatch, name: &str) -> bool {
     match wanted {
-        NameMatch::Domain(domain) => is_domain(domain, name),
-        NameMatch::Pattern(pattern) => is_like(&pattern.0, name),
+        NameMatch::Domain(domain) => is_in_domain(domain, name),
+        NameMatch::Pattern(pattern) => matches_pattern(&pattern.0, name),
     }
 }
 

@@ -1,17 +1,17 @@
-//! What the policy model is tested against.
+//! Generators and reference evaluators for the policy model.
 //!
-//! `naive` answers for a packet from the parsed objects alone. It was written from the rules, not from
-//! `policy-core`, shares no code with it and scans everything for every question: where both agree on
-//! worlds and packets made up at random, one mistake would have to have been made twice. Its tests are the
-//! properties in `tests/`; `vectors/` holds worlds written down by hand, with the answer expected.
+//! `naive` decides a packet from the parsed objects alone. It was written from the specifications, shares no
+//! code with `policy-core`, and scans all objects for each question. If both agree on random worlds and
+//! packets, a fault must be in both. The properties are in `tests/`. `vectors/` contains worlds in YAML with
+//! the expected verdicts.
 
 pub mod announced;
-pub mod beside;
+pub mod compare;
 mod config;
 pub mod indexed;
-pub mod lived;
-pub mod made;
+pub mod live;
 pub mod naive;
 pub mod on_node;
+pub mod scenario;
 
-pub use config::tries;
+pub use config::cases;

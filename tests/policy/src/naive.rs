@@ -1,170 +1,152 @@
-//! An answer for one packet, from the objects as they are, by looking at all of them.
+//! The naive evaluator: decides one packet by a scan of all objects.
 //!
-//! Nothing is kept, sorted out beforehand or shared with what is tested. Start at [`Naive::answer`]; who is
-//! who stands in `who`, who belongs to groups in `group`, the order of policies in `order`, and what a
-//! rule says of a packet in a module for each kind.
+//! It keeps no state and no index, and shares no code with the model. Start at [`Naive::answer`]. Module
+//! `who` finds pods, nodes and owners of addresses, `group` the members of groups, `order` the order of
+//! policies. Each kind of policy has a module that evaluates its rules.
 
-mod about;
 mod antrea;
 mod cluster;
 mod group;
+mod lookup;
 mod network;
 mod order;
 mod port;
-mod who;
+mod subject;
 
-pub(crate) use antrea::is_like;
-pub(crate) use cluster::is_domain;
+pub(crate) use antrea::matches_pattern;
+pub(crate) use cluster::is_in_domain;
 pub(crate) use group::in_block;
-pub(crate) use port::holds;
+pub(crate) use port::contains_port;
 
 use order::Family;
 use policy_objects::{Kind, Object, Pod};
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Who sent it.
     pub origin: Origin,
-    /// From.
     pub source: IpAddr,
-    /// To, after the Service's address was translated.
+    /// After the translation of the Service's address.
     pub destination: IpAddr,
-    /// The Service's address that was asked for.
+    /// The Service address that the sender used. `None` if the packet did not go through a Service.
     pub service: Option<IpAddr>,
-    /// What it is.
     pub segment: Segment,
-    /// Where in its flow it stands.
     pub state: State,
 }
 
-/// Who sent a packet.
+/// Sender of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A process of this pod: namespace and name.
     Pod(String, String),
     /// A process of this node.
     Node(String),
-    /// Somebody else; it came by.
+    /// Another sender; the node only forwards the packet.
     Forwarded,
 }
 
-/// What a packet is.
+/// Protocol and ports, or ICMP type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
     /// Protocol, source port, destination port.
     Ports(policy_objects::Protocol, u16, u16),
     /// Type and code.
     Icmp(u8, u8),
-    /// Another protocol.
+    /// Number of a protocol without ports.
     Other(u8),
 }
 
-/// Where in its flow a packet stands.
+/// Position of a packet in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It begins one.
+    /// First packet of a flow.
     New,
-    /// It goes on in the direction of the first.
+    /// Later packet in the direction of the first.
     Established,
-    /// It goes the other way.
+    /// Packet in the opposite direction.
     Reply,
-    /// It tells of one, as ICMP errors do.
+    /// Packet about another flow, such as an ICMP error.
     Related,
 }
 
-/// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Decision {
-    /// It goes on.
     Allow,
-    /// It is gone.
     Drop,
-    /// It is gone and the sender is told.
+    /// Dropped, and the sender receives a reset or an ICMP error.
     Reject,
 }
 
-/// Which way, seen from the pod whose policies are asked.
+/// Direction from the view of the pod whose policies are evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
-    /// To it.
+pub enum FlowDirection {
     In,
-    /// From it.
     Out,
 }
 
-/// A rule's place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RuleId {
-    /// The policy's kind.
     pub kind: Kind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// The rule among those of its direction.
+    /// Index among the rules of the same direction.
     pub index: usize,
 }
 
-/// What decided one direction.
+/// Reason for the decision in one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// Any of these rules: more than one only in the union of NetworkPolicies.
+    /// Any of these rules. Only the union of NetworkPolicies has more than one.
     Rules(BTreeSet<RuleId>),
-    /// A NetworkPolicy isolates, and none allows it.
+    /// A NetworkPolicy isolates the pod, and no rule allows the packet.
     Isolation,
-    /// No policy was asked.
+    /// The packet is exempt from policies.
     Exemption,
-    /// Nothing spoke.
+    /// No policy decided.
     Default,
 }
 
-/// One direction.
+/// Decision for one direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Half {
-    /// What becomes of it.
     pub decision: Decision,
-    /// Why.
     pub by: By,
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What becomes of the packet.
     pub decision: Decision,
-    /// Out of the sender, if that is a pod with policies and the packet is not exempt as a whole.
+    /// Egress of the sender. `None` if the sender is no pod with policies, or if the whole packet is exempt.
     pub out: Option<Half>,
-    /// Into the receiver, likewise.
+    /// Ingress of the receiver, likewise.
     pub into: Option<Half>,
 }
 
-/// What a rule says of a packet that it matches.
+/// Effect of a rule on a packet that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Says {
+pub(crate) enum Effect {
     Allow,
     Drop,
     Reject,
     Pass,
 }
 
-/// One pod's view of a packet.
+/// A packet from the view of one pod.
 #[derive(Clone, Copy)]
 pub(crate) struct Side<'a> {
     pub(crate) pod: &'a Pod,
-    pub(crate) way: Way,
-    /// The other end.
+    pub(crate) direction: FlowDirection,
+    /// Address of the other end.
     pub(crate) far: IpAddr,
     pub(crate) packet: &'a Packet,
 }
 
-/// All there is to know.
+/// All inputs of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct Naive<'a> {
-    /// The objects, each once.
+    /// Unique objects.
     pub objects: &'a [Object],
-    /// Which names led to which addresses.
+    /// Addresses of DNS names.
     pub names: &'a [(IpAddr, String)],
 }
 
@@ -175,7 +157,7 @@ impl Half {
 }
 
 impl<'a> Naive<'a> {
-    /// What becomes of a packet, and why.
+    /// Decides a packet, with the reason.
     pub fn answer(&self, packet: &Packet) -> Answer {
         let exempt = Answer { decision: Decision::Allow, out: None, into: None };
         if matches!(packet.state, State::Reply | State::Related) {
@@ -193,75 +175,82 @@ impl<'a> Naive<'a> {
         }
         let out = sender.map(|pod| {
             let far = packet.destination;
-            self.half(Side { pod, way: Way::Out, far, packet }, itself)
+            self.half(Side { pod, direction: FlowDirection::Out, far, packet }, itself)
         });
         let into = receiver.map(|pod| {
             let far = packet.source;
-            self.half(Side { pod, way: Way::In, far, packet }, itself)
+            self.half(Side { pod, direction: FlowDirection::In, far, packet }, itself)
         });
         let halves = [&out, &into];
         let bad = halves.into_iter().flatten().find(|half| half.decision != Decision::Allow);
         Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
     }
 
-    /// The pods that policies are about at its two ends: who sends it and who gets it.
+    /// The sending and the receiving pod, if policies apply to them.
     pub fn ends(&self, packet: &Packet) -> (Option<&'a Pod>, Option<&'a Pod>) {
         (self.sender(packet), self.owner(packet.destination))
     }
 
-    /// A packet as the node of its sender sees it: one from a pod with its node's network is the node's.
-    pub fn seen(&self, packet: &Packet) -> Packet {
+    /// Replaces the sender by its node if it is a pod with host networking: a node cannot distinguish the
+    /// two.
+    pub fn with_host_origin(&self, packet: &Packet) -> Packet {
         let node = self.sending_node(packet).map(str::to_owned);
         let origin = node.map_or(packet.origin.clone(), Origin::Node);
         Packet { origin, ..packet.clone() }
     }
 
     fn half(&self, side: Side<'_>, hairpin: bool) -> Half {
-        if side.way == Way::In && self.sending_node(side.packet) == Some(side.pod.node.as_str()) {
+        if side.direction == FlowDirection::In
+            && self.sending_node(side.packet) == Some(side.pod.node.as_str())
+        {
             return Half::allowed(By::Exemption);
         }
         let mut passed: Vec<(bool, u16, Family)> = Vec::new();
         let mut asked_network = false;
-        let exempt_from_network = hairpin || (side.way == Way::Out && self.is_own_node(side));
-        for (place, policy) in self.in_order() {
-            if place.after_network && !asked_network {
+        let exempt_from_network =
+            hairpin || (side.direction == FlowDirection::Out && self.is_own_node(side));
+        for (position, policy) in self.in_order() {
+            if position.after_network && !asked_network {
                 asked_network = true;
-                if let Some(half) = self.networks(side).filter(|_| !exempt_from_network) {
+                if let Some(half) = self.network_policies(side).filter(|_| !exempt_from_network) {
                     return half;
                 }
             }
-            // Before NetworkPolicy a Pass ends the family; after it, the tier.
-            let tier = if place.after_network { place.number } else { 0 };
-            let walk = (place.after_network, tier, place.family);
-            if hairpin && place.family == Family::Antrea {
+            // A Pass ends the family before NetworkPolicies, and the tier after them.
+            let tier = if position.after_network { position.number } else { 0 };
+            let walk = (position.after_network, tier, position.family);
+            if hairpin && position.family == Family::Antrea {
                 continue;
             }
-            for (index, says) in self.says(policy, side) {
+            for (index, effect) in self.effects(policy, side) {
                 if passed.contains(&walk) {
                     break;
                 }
-                let decision = match says {
+                let decision = match effect {
                     None => continue,
-                    Some(Says::Pass) => {
+                    Some(Effect::Pass) => {
                         passed.push(walk);
                         continue;
                     }
-                    Some(Says::Allow) => Decision::Allow,
-                    Some(Says::Drop) => Decision::Drop,
-                    Some(Says::Reject) => Decision::Reject,
+                    Some(Effect::Allow) => Decision::Allow,
+                    Some(Effect::Drop) => Decision::Drop,
+                    Some(Effect::Reject) => Decision::Reject,
                 };
                 let rule = self.rule_id(policy, index);
                 return Half { decision, by: By::Rules(BTreeSet::from([rule])) };
             }
         }
-        if !asked_network && let Some(half) = self.networks(side).filter(|_| !exempt_from_network) {
+        if !asked_network
+            && let Some(half) = self.network_policies(side).filter(|_| !exempt_from_network)
+        {
             return half;
         }
         Half::allowed(By::Default)
     }
 
-    /// What each rule of one of Antrea's policies, or of a ClusterNetworkPolicy, says.
-    fn says(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Says>)> {
+    /// The effect of each rule of an Antrea policy or a ClusterNetworkPolicy. `None` for a rule that does not
+    /// match.
+    fn effects(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Effect>)> {
         if let Object::AntreaPolicy(policy) = policy {
             self.antrea(policy, side)
         } else if let Object::ClusterPolicy(policy) = policy {

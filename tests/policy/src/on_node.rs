@@ -1,8 +1,8 @@
-//! An answer from what a node holds, and from nothing else: what it would enforce.
+//! An evaluator that reads only a node's snapshot, as a datapath would.
 
 use crate::naive::{
-    Answer, By, Decision, Half, Origin, Packet, RuleId, Says, Segment, State, Way, holds, in_block,
-    is_domain, is_like,
+    Answer, By, Decision, Effect, FlowDirection, Half, Origin, Packet, RuleId, Segment, State,
+    contains_port, in_block, is_in_domain, matches_pattern,
 };
 use control_wire::{
     NodeSnapshot,
@@ -15,39 +15,37 @@ use policy_core::{
 use policy_objects::{ContainerPort, Protocol, TargetPort};
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// A node, and what it knows of itself.
+/// A node with its snapshot and the DNS results that it observed.
 #[derive(Clone, Copy)]
 pub struct Node<'a> {
-    /// What it is called.
     pub name: &'a str,
-    /// What it was told.
-    pub held: &'a NodeSnapshot,
-    /// Which names led to which addresses.
+    pub snapshot: &'a NodeSnapshot,
+    /// Addresses of DNS names.
     pub names: &'a [(IpAddr, String)],
 }
 
-/// One pod's view of a packet.
+/// A packet from the view of one pod.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     pod: &'a Pod,
-    way: Way,
+    direction: FlowDirection,
     far: IpAddr,
     packet: &'a Packet,
-    /// It was led back to itself.
+    /// True if a Service translated the packet back to its sender.
     hairpin: bool,
 }
 
-/// What a Pass ends: a family before NetworkPolicies, a tier after them.
+/// The rules that a Pass skips: those of a family before NetworkPolicies, those of a tier after them.
 type Walk = (Stage, Family, u8);
 
 impl<'a> Node<'a> {
-    /// What becomes of a packet at this node's pods, and why.
+    /// Decides a packet at this node's pods, with the reason.
     pub fn answer(&self, packet: &Packet) -> Answer {
         let exempt = Answer { decision: Decision::Allow, out: None, into: None };
         if matches!(packet.state, State::Reply | State::Related) {
             return exempt;
         }
-        let pods = || self.held.pods.values();
+        let pods = || self.snapshot.pods.values();
         let sender = match &packet.origin {
             Origin::Pod(namespace, name) => {
                 pods().find(|pod| pod.namespace == *namespace && pod.name == *name)
@@ -63,19 +61,19 @@ impl<'a> Node<'a> {
         if hairpin && (packet.service.is_none() || loopback) {
             return exempt;
         }
-        let side = |pod: &'a Pod, way, far| Side { pod, way, far, packet, hairpin };
-        let out = sender.map(|pod| self.half(side(pod, Way::Out, packet.destination)));
-        let into = receiver.map(|pod| self.half(side(pod, Way::In, packet.source)));
+        let side = |pod: &'a Pod, direction, far| Side { pod, direction, far, packet, hairpin };
+        let out = sender.map(|pod| self.half(side(pod, FlowDirection::Out, packet.destination)));
+        let into = receiver.map(|pod| self.half(side(pod, FlowDirection::In, packet.source)));
         let bad = [&out, &into].into_iter().flatten().find(|half| half.decision != Decision::Allow);
         Answer { decision: bad.map_or(Decision::Allow, |half| half.decision), out, into }
     }
 
     fn half(&self, side: Side<'_>) -> Half {
         let from_here = matches!(&side.packet.origin, Origin::Node(node) if node == self.name);
-        if side.way == Way::In && from_here {
+        if side.direction == FlowDirection::In && from_here {
             return Half::allowed(By::Exemption);
         }
-        let mut policies: Vec<&Policy> = self.held.policies.values().map(|of| &**of).collect();
+        let mut policies: Vec<&Policy> = self.snapshot.policies.values().map(|of| &**of).collect();
         policies.sort_by_key(|policy| {
             let PolicyKey { kind, namespace, name } = &policy.key;
             (policy.place, namespace, kind, name)
@@ -107,13 +105,13 @@ impl<'a> Node<'a> {
                 }
                 let decision = match self.rule(rule, side) {
                     None => continue,
-                    Some(Says::Pass) => {
+                    Some(Effect::Pass) => {
                         passed.push(walk);
                         continue;
                     }
-                    Some(Says::Allow) => Decision::Allow,
-                    Some(Says::Drop) => Decision::Drop,
-                    Some(Says::Reject) => Decision::Reject,
+                    Some(Effect::Allow) => Decision::Allow,
+                    Some(Effect::Drop) => Decision::Drop,
+                    Some(Effect::Reject) => Decision::Reject,
                 };
                 return Some(Half {
                     decision,
@@ -129,18 +127,18 @@ impl<'a> Node<'a> {
         let mut allowing = BTreeSet::new();
         for policy in policies.iter().filter(|it| it.place.stage == Stage::NetworkPolicies) {
             if let Some(isolation) = &policy.isolation {
-                let closed = match side.way {
-                    Way::In => isolation.ingress,
-                    Way::Out => isolation.egress,
+                let closed = match side.direction {
+                    FlowDirection::In => isolation.ingress,
+                    FlowDirection::Out => isolation.egress,
                 };
-                isolated |= closed && self.is_about(&isolation.applied, side);
+                isolated |= closed && self.applies_to(&isolation.applied, side);
             }
             let allows =
-                rules(policy, side).filter(|rule| self.rule(rule, side) == Some(Says::Allow));
+                rules(policy, side).filter(|rule| self.rule(rule, side) == Some(Effect::Allow));
             allowing.extend(allows.map(|rule| rule_id(policy, rule)));
         }
-        let own = self.held.node.as_deref().unwrap_or_default();
-        let to_own_node = side.way == Way::Out && own.contains(&side.far);
+        let own = self.snapshot.node.as_deref().unwrap_or_default();
+        let to_own_node = side.direction == FlowDirection::Out && own.contains(&side.far);
         if !isolated || side.hairpin || to_own_node {
             return None;
         }
@@ -150,38 +148,41 @@ impl<'a> Node<'a> {
         })
     }
 
-    fn is_about(&self, applied: &[GroupId], side: Side<'_>) -> bool {
-        let of = |id: &GroupId| self.held.applied.get(id);
+    fn applies_to(&self, applied: &[GroupId], side: Side<'_>) -> bool {
+        let of = |id: &GroupId| self.snapshot.applied.get(id);
         applied.iter().filter_map(of).any(|group| group.contains(&side.pod.uid))
     }
 
-    fn rule(&self, rule: &Rule, side: Side<'_>) -> Option<Says> {
-        if !self.is_about(&rule.applied, side) {
+    fn rule(&self, rule: &Rule, side: Side<'_>) -> Option<Effect> {
+        if !self.applies_to(&rule.applied, side) {
             return None;
         }
         match rule.standing {
             Standing::Understood => {}
             Standing::MatchesNothing { .. } => return None,
-            Standing::DeniesAll { .. } => return Some(Says::Drop),
+            Standing::DeniesAll { .. } => return Some(Effect::Drop),
         }
         if let Peers::Of(far) = &rule.peers {
             let mut used = far.groups.iter().chain(&far.services);
             if used.any(|id| self.group(*id).holds.unusable.is_some()) {
-                return (rule.action != Action::Allow).then_some(Says::Drop);
+                return (rule.action != Action::Allow).then_some(Effect::Drop);
             }
         }
         let matches = self.is_peer(rule, side) && self.is_traffic(rule, side);
         matches.then_some(match rule.action {
-            Action::Allow => Says::Allow,
-            Action::Drop => Says::Drop,
-            Action::Reject => Says::Reject,
-            Action::Pass => Says::Pass,
+            Action::Allow => Effect::Allow,
+            Action::Drop => Effect::Drop,
+            Action::Reject => Effect::Reject,
+            Action::Pass => Effect::Pass,
         })
     }
 
-    /// Who is told of a policy is told of all with whom.
+    /// The address group of a rule. Each node that has a policy has all of its address groups.
     fn group(&self, id: GroupId) -> &'a AddressGroup {
-        self.held.addresses.get(&id).unwrap_or_else(|| panic!("{id} is used and not told"))
+        self.snapshot
+            .addresses
+            .get(&id)
+            .unwrap_or_else(|| panic!("the snapshot lacks {id}, which a rule uses"))
     }
 
     fn is_peer(&self, rule: &Rule, side: Side<'_>) -> bool {
@@ -190,19 +191,19 @@ impl<'a> Node<'a> {
         let named = |wanted: &NameMatch| {
             let mut names = self.names.iter().filter(|(of, _)| *of == side.far);
             names.any(|(_, name)| match wanted {
-                NameMatch::Domain(domain) => is_domain(domain, name),
-                NameMatch::Pattern(pattern) => is_like(&pattern.0, name),
+                NameMatch::Domain(domain) => is_in_domain(domain, name),
+                NameMatch::Pattern(pattern) => matches_pattern(&pattern.0, name),
             })
         };
-        let asked = side.packet.service;
+        let vip = side.packet.service;
         groups.iter().any(|id| has(self.group(*id), side.far))
             || blocks.iter().any(|block| in_block(block, side.far))
-            || side.way == Way::Out && names.iter().any(named)
+            || side.direction == FlowDirection::Out && names.iter().any(named)
             || services
                 .iter()
-                .any(|id| asked.is_some_and(|vip| self.group(*id).holds.vips.contains(&vip)))
+                .any(|id| vip.is_some_and(|vip| self.group(*id).holds.vips.contains(&vip)))
             || alike.iter().any(|alike| {
-                self.is_about(&alike.applied, side) && has(self.group(alike.address), side.far)
+                self.applies_to(&alike.applied, side) && has(self.group(alike.address), side.far)
             })
     }
 
@@ -211,7 +212,7 @@ impl<'a> Node<'a> {
         transports.iter().any(|transport| match (transport, side.packet.segment) {
             (Transport::Ports { protocol, port, source }, Segment::Ports(its, from, to)) => {
                 *protocol == its
-                    && source.is_none_or(|range| holds(range, from))
+                    && source.is_none_or(|range| contains_port(range, from))
                     && port.as_ref().is_none_or(|port| self.is_port(rule, side, port, its, to))
             }
             (Transport::Named(name), Segment::Ports(its, _, to)) => {
@@ -236,7 +237,7 @@ impl<'a> Node<'a> {
         to: u16,
     ) -> bool {
         match port {
-            TargetPort::Numbers(range) => holds(*range, to),
+            TargetPort::Numbers(range) => contains_port(*range, to),
             TargetPort::Named(name) => self.any_receiver(rule, side, |ports| {
                 let mut named = ports.iter().filter(|p| p.name == *name && p.protocol == protocol);
                 named.next().is_some_and(|port| port.port == to)
@@ -250,7 +251,7 @@ impl<'a> Node<'a> {
         side: Side<'_>,
         is: impl Fn(&[ContainerPort]) -> bool,
     ) -> bool {
-        if side.way == Way::In {
+        if side.direction == FlowDirection::In {
             return is(&side.pod.ports);
         }
         let of_peers = match &rule.peers {
@@ -269,9 +270,9 @@ impl<'a> Node<'a> {
 }
 
 fn rules<'a>(policy: &'a Policy, side: Side<'_>) -> impl Iterator<Item = &'a Rule> {
-    let direction = match side.way {
-        Way::In => Direction::Ingress,
-        Way::Out => Direction::Egress,
+    let direction = match side.direction {
+        FlowDirection::In => Direction::Ingress,
+        FlowDirection::Out => Direction::Egress,
     };
     policy.rules.iter().filter(move |rule| rule.direction == direction)
 }

@@ -1,4 +1,4 @@
-//! The index beside an evaluation of all objects, while they come and go.
+//! The index compared with an evaluation of all objects, while objects change.
 
 use policy_core::{
     Rank,
@@ -12,32 +12,32 @@ use policy_objects::{
 use proptest::{collection::vec, prelude::*, test_runner::TestCaseError};
 use serde_json::json;
 use tests_policy::{
-    beside::{self, difference},
-    lived::Lived,
-    made::{Event, Made, Sketch, asking, events, sketch, turns, world},
+    cases,
+    compare::{self, difference},
+    live::LiveWorld,
     naive::{By, Decision, Half, Origin, Packet, Segment, State},
-    tries,
+    scenario::{Event, Scenario, Sketch, events, service_events, sketch, with_services, world},
 };
 
-/// What the index tells gives the same answers as all objects do, and at each node what that one is told.
-fn agrees(lived: &Lived, sketches: &[Sketch]) -> Result<(), TestCaseError> {
-    let naive = lived.naive();
-    for packet in sketches.iter().filter_map(|sketch| sketch.packet(&lived.made)) {
+/// The snapshots of the index give the same decisions as all objects, for all nodes and for each node.
+fn agrees(live: &LiveWorld, sketches: &[Sketch]) -> Result<(), TestCaseError> {
+    let naive = live.naive();
+    for packet in sketches.iter().filter_map(|sketch| sketch.packet(&live.scenario)) {
         let answer = naive.answer(&packet);
-        let seen = lived.seen(&packet);
-        let told = lived.everywhere().answer(&seen);
-        prop_assert_eq!(told.decision, answer.decision, "{:?}", packet);
+        let packet_at_node = live.with_host_origin(&packet);
+        let found = live.everywhere().answer(&packet_at_node);
+        prop_assert_eq!(found.decision, answer.decision, "{:?}", packet);
         let ends = naive.ends(&packet);
-        for (node, snapshot) in [("", &lived.snapshot)].into_iter().chain(every_node(lived)) {
-            let told = lived.told(snapshot).answer(&seen);
-            let halves = [(&told.out, &answer.out, ends.0), (&told.into, &answer.into, ends.1)];
-            for (told, answer, pod) in halves {
-                let agrees = is_same(told.as_ref(), answer.as_ref(), pod, node);
-                let says = format!("told {node:?}: {told:#?}, all objects: {answer:#?}");
-                prop_assert!(agrees, "{:?}\n{}", packet, says);
+        for (node, snapshot) in [("", &live.snapshot)].into_iter().chain(every_node(live)) {
+            let found = live.evaluator(snapshot).answer(&packet_at_node);
+            let halves = [(&found.out, &answer.out, ends.0), (&found.into, &answer.into, ends.1)];
+            for (found, answer, pod) in halves {
+                let agrees = is_same(found.as_ref(), answer.as_ref(), pod, node);
+                let text = format!("node {node:?}: {found:#?}, all objects: {answer:#?}");
+                prop_assert!(agrees, "{:?}\n{}", packet, text);
             }
         }
-        let verdict = verdict(&lived.world, &beside::packet(&packet));
+        let verdict = verdict(&live.world, &compare::packet(&packet));
         if let Some(difference) = difference(&answer, &verdict) {
             return Err(TestCaseError::fail(format!("{packet:?}\n{difference}")));
         }
@@ -45,50 +45,51 @@ fn agrees(lived: &Lived, sketches: &[Sketch]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn every_node(lived: &Lived) -> impl Iterator<Item = (&str, &Snapshot)> {
-    lived.nodes.iter().map(|(node, snapshot)| (*node, snapshot))
+fn every_node(live: &LiveWorld) -> impl Iterator<Item = (&str, &Snapshot)> {
+    live.nodes.iter().map(|(node, snapshot)| (*node, snapshot))
 }
 
-/// Whether a node (empty: all) says of a pod what all objects do. It speaks of its own pods and of no others;
-/// of one without policies that is on no node yet nobody has been told.
-fn is_same(told: Option<&Half>, all: Option<&Half>, pod: Option<&Pod>, node: &str) -> bool {
-    let Some(pod) = pod else { return told.is_none() && all.is_none() };
-    match (told, all) {
-        (told, _) if !node.is_empty() && pod.node != node => told.is_none(),
+/// True if a node (empty: all nodes) decides as all objects do. A node decides for its own pods only. A pod
+/// without policies that is not scheduled yet is in no snapshot.
+fn is_same(found: Option<&Half>, all: Option<&Half>, pod: Option<&Pod>, node: &str) -> bool {
+    let Some(pod) = pod else { return found.is_none() && all.is_none() };
+    match (found, all) {
+        (found, _) if !node.is_empty() && pod.node != node => found.is_none(),
         (None, Some(all)) => pod.node.is_empty() && matches!(all.by, By::Default | By::Exemption),
-        (told, all) => told == all,
+        (found, all) => found == all,
     }
 }
 
-/// Each policy stands where its form and the number that is told say, and each node has been told its part.
-fn stands(lived: &Lived) -> Result<(), TestCaseError> {
-    prop_assert_eq!(lived.snapshot.policies.len(), lived.policies.len());
-    for (id, state) in &lived.snapshot.policies {
-        let policy = &lived.policies[id];
+/// Each policy has the rank of its form and its tier, and each node has its part of the snapshot.
+fn ranks_match(live: &LiveWorld) -> Result<(), TestCaseError> {
+    prop_assert_eq!(live.snapshot.policies.len(), live.policies.len());
+    for (id, state) in &live.snapshot.policies {
+        let policy = &live.policies[id];
         let rank = Rank::of(policy, state.tier);
-        prop_assert_eq!(lived.world.rank(&policy.key), Some(&rank), "of {}", policy.key);
+        prop_assert_eq!(live.world.rank(&policy.key), Some(&rank), "of {}", policy.key);
     }
-    for (node, snapshot) in every_node(lived) {
-        prop_assert_eq!(snapshot, &lived.index.snapshot_for(node), "of node {}", node);
+    for (node, snapshot) in every_node(live) {
+        prop_assert_eq!(snapshot, &live.index.snapshot_for(node), "of node {}", node);
     }
     Ok(())
 }
 
-/// The policies of each pod, by the index and by looking at all of them.
-fn knows_whose(lived: &Lived) -> Result<(), TestCaseError> {
-    for object in &lived.made.objects {
+/// The policies of each pod are the same by the index and by a scan.
+fn policies_match(live: &LiveWorld) -> Result<(), TestCaseError> {
+    for object in &live.scenario.objects {
         let Object::Pod(pod) = object else { continue };
-        let found = lived.index.policies_of(&pod.meta.namespace, &pod.meta.name);
+        let found = live.index.policies_of(&pod.meta.namespace, &pod.meta.name);
         let found = found.into_iter().map(|key| (key.kind, key.namespace, key.name)).collect();
-        let scanned = lived.naive().policies_of(pod);
+        let scanned = live.naive().policies_of(pod);
         prop_assert_eq!(scanned, found, "of pod {}/{}", pod.meta.namespace, pod.meta.name);
     }
     Ok(())
 }
 
-/// A doubtful group of which a node has no pod is told to it with the policy, and so is the end of the doubt.
+/// A node that has a policy also has the doubtful groups of it, even if it has no pod of such a group. It
+/// also receives the end of the doubt.
 #[test]
-fn what_is_doubted_is_told_also_where_nobody_is_in_it() {
+fn a_node_receives_doubtful_groups_without_pods_of_its_own() {
     let read = |object: serde_json::Value| Object::read_value(&object).expect("an object").object;
     let space = |name: &str| {
         let labels = json!({"kubernetes.io/metadata.name": name});
@@ -119,7 +120,7 @@ fn what_is_doubted_is_told_also_where_nobody_is_in_it() {
                 {"action": "Allow", "appliedTo": [{"group": "g"}, of_y]},
                 {"action": "Drop", "appliedTo": [of_y]}]}})),
     ];
-    let mut lived = Lived::new(Made { objects, names: Vec::new() });
+    let mut live = LiveWorld::new(Scenario { objects, names: Vec::new() });
     let packet = Packet {
         origin: Origin::Forwarded,
         source: "192.0.2.1".parse().expect("an address"),
@@ -128,20 +129,20 @@ fn what_is_doubted_is_told_also_where_nobody_is_in_it() {
         segment: Segment::Ports(Protocol::Tcp, 5000, 80),
         state: State::New,
     };
-    let answers = |lived: &Lived| {
-        let all = lived.naive().answer(&packet).decision;
-        [all, lived.everywhere().answer(&packet).decision, lived.at("n1").answer(&packet).decision]
+    let answers = |live: &LiveWorld| {
+        let all = live.naive().answer(&packet).decision;
+        [all, live.everywhere().answer(&packet).decision, live.at("n1").answer(&packet).decision]
     };
-    assert_eq!(answers(&lived), [Decision::Allow; 3]);
-    let _ = lived.insert(service(json!({"app": 1})));
-    assert_eq!(answers(&lived), [Decision::Drop; 3]);
-    let _ = lived.insert(service(json!({"app": "a"})));
-    assert_eq!(answers(&lived), [Decision::Allow; 3]);
+    assert_eq!(answers(&live), [Decision::Allow; 3]);
+    let _ = live.insert(service(json!({"app": 1})));
+    assert_eq!(answers(&live), [Decision::Drop; 3]);
+    let _ = live.insert(service(json!({"app": "a"})));
+    assert_eq!(answers(&live), [Decision::Allow; 3]);
 }
 
-/// Why deltas are for whole events: a part of them is neither the world before nor the one after.
+/// The reason for deltas of whole events: a part of them is neither the world before nor the one after.
 #[test]
-fn a_part_of_an_events_deltas_lets_pass_what_neither_world_does() {
+fn a_part_of_an_events_deltas_allows_a_packet_that_both_worlds_drop() {
     let pod = |name: &str, address: &str, app: &str| {
         let meta = Meta {
             namespace: "x".to_owned(),
@@ -174,7 +175,7 @@ fn a_part_of_an_events_deltas_lets_pass_what_neither_world_does() {
         egress: Vec::new(),
     });
     let objects = vec![pod("p", "10.0.0.1", "a"), pod("q", "10.0.0.2", "c"), policy];
-    let mut lived = Lived::new(Made { objects, names: Vec::new() });
+    let mut live = LiveWorld::new(Scenario { objects, names: Vec::new() });
     let packet = Packet {
         origin: Origin::Pod("x".to_owned(), "p".to_owned()),
         source: "10.0.0.1".parse().expect("an address"),
@@ -183,59 +184,66 @@ fn a_part_of_an_events_deltas_lets_pass_what_neither_world_does() {
         segment: Segment::Ports(Protocol::Tcp, 5000, 80),
         state: State::New,
     };
-    assert_eq!(lived.everywhere().answer(&packet).decision, Decision::Drop);
+    assert_eq!(live.everywhere().answer(&packet).decision, Decision::Drop);
 
-    let before = lived.snapshot.clone();
-    let deltas = lived.insert(pod("p", "10.0.0.1", "b"));
-    assert_eq!(lived.everywhere().answer(&packet).decision, Decision::Drop);
+    let before = live.snapshot.clone();
+    let deltas = live.insert(pod("p", "10.0.0.1", "b"));
+    assert_eq!(live.everywhere().answer(&packet).decision, Decision::Drop);
 
     let between = deltas.groups.iter().map(|only| {
         let mut part = before.clone();
         part.fold(&Deltas { groups: vec![only.clone()], ..Deltas::default() });
-        lived.told(&part).answer(&packet).decision
+        live.evaluator(&part).answer(&packet).decision
     });
     let between = between.collect::<Vec<_>>();
     assert!(between.contains(&Decision::Allow), "{between:?} of {deltas:?}");
 }
 
-/// After each of the events what is told says what all objects do.
-fn lives(made: Made, events: Vec<Event>, sketches: &[Sketch]) -> Result<(), TestCaseError> {
-    let mut lived = Lived::new(made);
-    agrees(&lived, sketches)?;
-    stands(&lived)?;
-    knows_whose(&lived)?;
+/// Checks all of the above after each event.
+fn check_events(
+    scenario: Scenario,
+    events: Vec<Event>,
+    sketches: &[Sketch],
+) -> Result<(), TestCaseError> {
+    let mut live = LiveWorld::new(scenario);
+    agrees(&live, sketches)?;
+    ranks_match(&live)?;
+    policies_match(&live)?;
     for event in events {
-        let told = event.told(&lived.made);
-        event.befall(&mut lived);
+        let event_text = event.describe(&live.scenario);
+        event.apply(&mut live);
         let after = |fault: TestCaseError| {
-            TestCaseError::fail(format!("after {told}\nin {:?}\n{fault}", lived.made))
+            TestCaseError::fail(format!("after {event_text}\nin {:?}\n{fault}", live.scenario))
         };
-        prop_assert!(lived.snapshot == lived.index.snapshot(), "deltas fall short: {told}");
-        agrees(&lived, sketches).map_err(after)?;
-        stands(&lived).map_err(after)?;
-        knows_whose(&lived).map_err(after)?;
+        prop_assert!(
+            live.snapshot == live.index.snapshot(),
+            "the deltas are incomplete after {event_text}"
+        );
+        agrees(&live, sketches).map_err(after)?;
+        ranks_match(&live).map_err(after)?;
+        policies_match(&live).map_err(after)?;
     }
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(tries(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
-    fn verdicts_from_the_index_are_those_from_all_objects_at_every_event(
-        made in world(),
+    fn verdicts_from_the_index_equal_verdicts_from_all_objects(
+        scenario in world(),
         events in events(),
         sketches in vec(sketch(), 1..16),
     ) {
-        lives(made, events, &sketches)?;
+        check_events(scenario, events, &sketches)?;
     }
 
     #[test]
-    fn services_and_tiers_that_come_change_and_go_are_told(
-        made in asking(),
-        events in turns(),
+    fn changes_of_services_and_tiers_are_in_the_deltas(
+        scenario in with_services(),
+        events in service_events(),
         sketches in vec(sketch(), 8..16),
     ) {
-        lives(made, events, &sketches)?;
+        check_events(scenario, events, &sketches)?;
     }
 }

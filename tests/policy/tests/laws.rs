@@ -1,17 +1,16 @@
-//! What holds of `verdict` in any world.
+//! Properties of `verdict` in any world.
 
 use policy_core::{Decision, Packet, Verdict, World, verdict};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use tests_policy::{
-    beside,
-    lived::Lived,
-    made::{Made, Sketch, doubted, events, sketch, world},
-    tries,
+    cases, compare,
+    live::LiveWorld,
+    scenario::{Scenario, Sketch, events, sketch, with_unknown_part, world},
 };
 
-fn packets(made: &Made, sketches: &[Sketch]) -> Vec<Packet> {
-    let packets = sketches.iter().filter_map(|sketch| sketch.packet(made));
-    packets.map(|packet| beside::packet(&packet)).collect()
+fn packets(scenario: &Scenario, sketches: &[Sketch]) -> Vec<Packet> {
+    let packets = sketches.iter().filter_map(|sketch| sketch.packet(scenario));
+    packets.map(|packet| compare::packet(&packet)).collect()
 }
 
 fn verdicts(world: &World, packets: &[Packet]) -> Vec<Verdict> {
@@ -19,49 +18,49 @@ fn verdicts(world: &World, packets: &[Packet]) -> Vec<Verdict> {
 }
 
 proptest! {
-    #![proptest_config(tries(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
-    fn the_order_in_which_objects_come_means_nothing(
-        (made, other) in world().prop_flat_map(|made| {
-            let other = Just(made.objects.clone()).prop_shuffle();
-            (Just(made), other)
+    fn the_order_of_objects_does_not_change_verdicts(
+        (scenario, other) in world().prop_flat_map(|scenario| {
+            let other = Just(scenario.objects.clone()).prop_shuffle();
+            (Just(scenario), other)
         }),
         sketches in vec(sketch(), 1..12),
     ) {
-        let packets = packets(&made, &sketches);
-        let mut names = made.names.clone();
+        let packets = packets(&scenario, &sketches);
+        let mut names = scenario.names.clone();
         names.reverse();
-        let other = Made { objects: other, names };
-        let in_order = verdicts(&beside::world(&made), &packets);
-        prop_assert_eq!(in_order, verdicts(&beside::world(&other), &packets));
+        let other = Scenario { objects: other, names };
+        let in_order = verdicts(&compare::world(&scenario), &packets);
+        prop_assert_eq!(in_order, verdicts(&compare::world(&other), &packets));
     }
 
     #[test]
-    fn a_world_that_events_made_is_one_made_afresh(
-        made in world(),
+    fn a_world_after_events_equals_a_new_world(
+        scenario in world(),
         events in events(),
         sketches in vec(sketch(), 1..12),
     ) {
-        let mut lived = Lived::new(made);
+        let mut live = LiveWorld::new(scenario);
         for event in events {
-            let told = event.told(&lived.made);
-            event.befall(&mut lived);
-            let packets = packets(&lived.made, &sketches);
-            let fresh = verdicts(&beside::world(&lived.made), &packets);
-            prop_assert_eq!(verdicts(&lived.world, &packets), fresh, "after {}", told);
+            let event_text = event.describe(&live.scenario);
+            event.apply(&mut live);
+            let packets = packets(&live.scenario, &sketches);
+            let fresh = verdicts(&compare::world(&live.scenario), &packets);
+            prop_assert_eq!(verdicts(&live.world, &packets), fresh, "after {}", event_text);
         }
     }
 
     #[test]
-    fn what_is_not_understood_lets_no_packet_more_pass(
-        made in world(),
+    fn a_part_that_is_not_understood_allows_no_additional_packet(
+        scenario in world(),
         (part, wider) in (any::<Index>(), any::<bool>()),
         sketches in vec(sketch(), 1..24),
     ) {
-        let Some(less) = doubted(&made, part, wider) else { return Ok(()) };
-        let (understood, not) = (beside::world(&made), beside::world(&less));
-        for packet in packets(&made, &sketches) {
+        let Some(less) = with_unknown_part(&scenario, part, wider) else { return Ok(()) };
+        let (understood, not) = (compare::world(&scenario), compare::world(&less));
+        for packet in packets(&scenario, &sketches) {
             let before = verdict(&understood, &packet);
             let after = verdict(&not, &packet);
             prop_assert!(

@@ -1,4 +1,4 @@
-//! What `lint` says holds in the world that it says it of.
+//! Findings of `lint` compared with verdicts.
 
 use policy_core::{
     Aside, Check, Direction, Finding, Half, PolicyKey, Reason, RuleName, WhyNot, decide, lint,
@@ -6,13 +6,12 @@ use policy_core::{
 };
 use proptest::{collection::vec, prelude::*};
 use tests_policy::{
-    beside,
-    made::{sketch, world},
-    tries,
+    cases, compare,
+    scenario::{sketch, world},
 };
 
-/// Rules that decided, or passed on.
-fn spoke(half: &Half) -> impl Iterator<Item = &RuleName> {
+/// Rules that decided or passed on.
+fn acted(half: &Half) -> impl Iterator<Item = &RuleName> {
     let decided = match &half.reason {
         Reason::Rule { rule } | Reason::NotUnderstood { rule, .. } => Some(rule),
         Reason::Isolation { .. } | Reason::Exemption { .. } | Reason::Default => None,
@@ -37,28 +36,28 @@ fn is_about(finding: &Finding, rule: &RuleName) -> bool {
 }
 
 proptest! {
-    #![proptest_config(tries(1000))]
+    #![proptest_config(cases(1000))]
 
     #[test]
-    fn what_is_said_to_be_shadowed_or_to_select_nobody_never_speaks(
-        made in world(),
+    fn a_rule_that_lint_reports_as_shadowed_or_matching_nothing_never_decides(
+        scenario in world(),
         sketches in vec(sketch(), 1..24),
     ) {
-        let world = beside::world(&made);
+        let world = compare::world(&scenario);
         let findings = lint(&world, &Aside::default());
-        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
-            let packet = beside::packet(&packet);
+        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&scenario)) {
+            let packet = compare::packet(&packet);
             let verdict = verdict(&world, &packet);
             prop_assert_eq!(decide(&world, &packet), verdict.decision);
             for half in verdict.halves() {
                 for finding in findings.iter().filter(|finding| finding.check == Check::Shadowed) {
-                    let lie = spoke(half).find(|rule| is_about(finding, rule));
-                    prop_assert!(lie.is_none(), "{finding}\nbut {packet}:\n{half}");
+                    let contradiction = acted(half).find(|rule| is_about(finding, rule));
+                    prop_assert!(contradiction.is_none(), "{finding}\nbut {packet}:\n{half}");
                 }
-                let nobody = |finding: &&Finding| {
+                let selects_no_pod = |finding: &&Finding| {
                     finding.check == Check::MatchesNothing && finding.field.is_empty()
                 };
-                for finding in findings.iter().filter(nobody) {
+                for finding in findings.iter().filter(selects_no_pod) {
                     let isolates = match &half.reason {
                         Reason::Isolation { policies } => policies.as_slice(),
                         Reason::Rule { .. }
@@ -66,9 +65,9 @@ proptest! {
                         | Reason::Exemption { .. }
                         | Reason::Default => &[],
                     };
-                    let mut policies = spoke(half).map(|rule| &rule.policy).chain(isolates);
-                    let lie = policies.any(|policy| is_of(finding, policy));
-                    prop_assert!(!lie, "{finding}\nbut {packet}:\n{half}");
+                    let mut policies = acted(half).map(|rule| &rule.policy).chain(isolates);
+                    let contradiction = policies.any(|policy| is_of(finding, policy));
+                    prop_assert!(!contradiction, "{finding}\nbut {packet}:\n{half}");
                 }
             }
         }

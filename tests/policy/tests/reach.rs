@@ -1,4 +1,4 @@
-//! That the worlds made up reach what there is to get wrong: each class of cases decides often.
+//! Coverage of the generators: each class of cases decides some packets.
 
 use policy_core::{Exemption, Half, Reason, RuleName, Verdict, WhyNot, verdict};
 use policy_objects::{
@@ -14,14 +14,14 @@ use proptest::{
 };
 use std::collections::BTreeMap;
 use tests_policy::{
-    beside,
-    made::{Made, id, sketch, world},
+    compare,
+    scenario::{Scenario, id, sketch, world},
 };
 
 const WORLDS: usize = 2000;
 const LEAST: usize = 3;
 
-/// Every class, and what decides in it.
+/// Every class of cases.
 const CLASSES: &[&str] = &[
     "antrea before: Allow",
     "antrea before: Drop",
@@ -33,16 +33,16 @@ const CLASSES: &[&str] = &[
     "antrea baseline: Pass",
     "antrea not understood",
     "antrea: a rule's own subject",
-    "antrea: a baseline after a Pass before it",
-    "antrea: a baseline after one that passed on",
-    "antrea: of a namespace",
+    "antrea: a baseline tier after a Pass before NetworkPolicies",
+    "antrea: a baseline tier after a Pass in another baseline tier",
+    "antrea: namespaced policy",
     "antrea: peer Block",
     "antrea: peer Fqdn",
     "antrea: peer Group of blocks",
     "antrea: peer Group of children",
     "antrea: peer Group of nodes",
     "antrea: peer Group of pods",
-    "antrea: peer Group of a Service's",
+    "antrea: peer Group of a Service",
     "antrea: peer Group, unusable",
     "antrea: peer Nodes",
     "antrea: peer Pods",
@@ -53,7 +53,7 @@ const CLASSES: &[&str] = &[
     "antrea: port ICMP",
     "antrea: port named",
     "antrea: port numbers",
-    "antrea: port of the sender",
+    "antrea: source port",
     "antrea: ports, any",
     "antrea: subject Group",
     "antrea: subject Group, not understood",
@@ -70,7 +70,7 @@ const CLASSES: &[&str] = &[
     "cluster Baseline: Deny",
     "cluster Baseline: Pass",
     "cluster not understood",
-    "cluster: of AWS",
+    "cluster: AWS dialect",
     "cluster: peer Domains",
     "cluster: peer Networks",
     "cluster: peer Nodes",
@@ -113,27 +113,27 @@ fn every_class_of_cases_is_reached() {
     let mut reached = Reached::default();
     let strategy = (world(), vec(sketch(), 60));
     for _ in 0..WORLDS {
-        let case = strategy.new_tree(&mut runner).expect("no world is refused");
-        let (made, sketches) = case.current();
-        let model = beside::world(&made);
-        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
-            let verdict = verdict(&model, &beside::packet(&packet));
+        let case = strategy.new_tree(&mut runner).expect("the strategy generates every world");
+        let (scenario, sketches) = case.current();
+        let model = compare::world(&scenario);
+        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&scenario)) {
+            let verdict = verdict(&model, &compare::packet(&packet));
             if packet.destination.is_loopback() && verdict.egress.is_some() {
                 reached.count("to a loopback address");
             }
-            reached.verdict(&made, &verdict);
+            reached.verdict(&scenario, &verdict);
         }
     }
     let counts = &reached.0;
     let rare = CLASSES.iter().filter(|class| counts.get(**class).is_none_or(|n| *n < LEAST));
     let rare = rare.collect::<Vec<_>>();
     assert!(rare.is_empty(), "hardly reached: {rare:?}\nall: {counts:#?}");
-    let unheard = counts.keys().filter(|class| !CLASSES.contains(&class.as_str()));
-    let unheard = unheard.collect::<Vec<_>>();
-    assert!(unheard.is_empty(), "reached and in no list: {unheard:?}");
+    let unlisted = counts.keys().filter(|class| !CLASSES.contains(&class.as_str()));
+    let unlisted = unlisted.collect::<Vec<_>>();
+    assert!(unlisted.is_empty(), "reached, but not in CLASSES: {unlisted:?}");
 }
 
-/// How often each class was reached.
+/// Number of occurrences of each class.
 #[derive(Default)]
 struct Reached(BTreeMap<String, usize>);
 
@@ -142,26 +142,26 @@ impl Reached {
         *self.0.entry(class.into()).or_default() += 1;
     }
 
-    fn verdict(&mut self, made: &Made, verdict: &Verdict) {
+    fn verdict(&mut self, scenario: &Scenario, verdict: &Verdict) {
         for half in verdict.halves() {
-            self.half(made, half);
+            self.half(scenario, half);
             for earlier in &half.earlier {
-                self.why_not(made, &earlier.rule, &earlier.why);
+                self.why_not(scenario, &earlier.rule, &earlier.why);
             }
         }
     }
 
-    fn half(&mut self, made: &Made, half: &Half) {
+    fn half(&mut self, scenario: &Scenario, half: &Half) {
         match &half.reason {
-            Reason::Rule { rule } => self.decider(made, half, rule, false),
-            Reason::NotUnderstood { rule, .. } => self.decider(made, half, rule, true),
+            Reason::Rule { rule } => self.decider(scenario, half, rule, false),
+            Reason::NotUnderstood { rule, .. } => self.decider(scenario, half, rule, true),
             Reason::Isolation { .. } => self.count(format!("isolation: {:?}", half.direction)),
             Reason::Exemption { exemption } => self.count(format!("exempt: {exemption:?}")),
             Reason::Default => self.count("default"),
         }
     }
 
-    fn why_not(&mut self, made: &Made, rule: &RuleName, why: &WhyNot) {
+    fn why_not(&mut self, scenario: &Scenario, rule: &RuleName, why: &WhyNot) {
         let kind = match why {
             WhyNot::Subject => "Subject",
             WhyNot::Peer { .. } => "Peer",
@@ -169,7 +169,7 @@ impl Reached {
             WhyNot::Port { .. } => "Port",
             WhyNot::NotUnderstood { .. } => "NotUnderstood",
             WhyNot::PassesOn => {
-                self.action(made, rule, "Pass");
+                self.action(scenario, rule, "Pass");
                 "PassesOn"
             }
             WhyNot::Skipped { .. } => "Skipped",
@@ -181,8 +181,8 @@ impl Reached {
         self.count(format!("why not: {kind}"));
     }
 
-    fn decider(&mut self, made: &Made, half: &Half, rule: &RuleName, denies_all: bool) {
-        let Some(object) = object_of(made, rule) else { panic!("{rule:?} is in no object") };
+    fn decider(&mut self, scenario: &Scenario, half: &Half, rule: &RuleName, denies_all: bool) {
+        let Some(object) = object_of(scenario, rule) else { panic!("no object has {rule:?}") };
         let exempt = half
             .earlier
             .iter()
@@ -190,7 +190,7 @@ impl Reached {
         if exempt && half.decision != policy_core::Decision::Allow {
             self.count("exempt: hairpin, and ClusterNetworkPolicy drops it");
         }
-        self.after_pass(made, half, object);
+        self.after_pass(scenario, half, object);
         let egress = rule.direction == policy_core::Direction::Egress;
         match object {
             Object::NetworkPolicy(policy) => {
@@ -200,13 +200,13 @@ impl Reached {
             Object::ClusterPolicy(policy) => {
                 let rules = if egress { &policy.egress } else { &policy.ingress };
                 match rules[rule.index].known() {
-                    Some(known) if !denies_all => self.cluster(made, policy, known, rule),
+                    Some(known) if !denies_all => self.cluster(scenario, policy, known, rule),
                     _ => self.count("cluster not understood"),
                 }
             }
             Object::AntreaPolicy(policy) => {
                 let rules = if egress { &policy.egress } else { &policy.ingress };
-                self.antrea(made, policy, &rules[rule.index], rule, denies_all);
+                self.antrea(scenario, policy, &rules[rule.index], rule, denies_all);
             }
             Object::Pod(_)
             | Object::Namespace(_)
@@ -217,17 +217,17 @@ impl Reached {
         }
     }
 
-    /// What decides although one of its family passed on.
-    fn after_pass(&mut self, made: &Made, half: &Half, decider: &Object) {
+    /// Counts deciders that follow a Pass of their family.
+    fn after_pass(&mut self, scenario: &Scenario, half: &Half, decider: &Object) {
         let Object::AntreaPolicy(decider) = decider else { return };
         let passed = half.earlier.iter().filter(|earlier| earlier.why == WhyNot::PassesOn);
         for earlier in passed {
-            if let Some(Object::AntreaPolicy(policy)) = object_of(made, &earlier.rule) {
+            if let Some(Object::AntreaPolicy(policy)) = object_of(scenario, &earlier.rule) {
                 let baseline = ["baseline", "late"].contains(&policy.tier.as_str());
                 if baseline && policy.tier != decider.tier {
-                    self.count("antrea: a baseline after one that passed on");
+                    self.count("antrea: a baseline tier after a Pass in another baseline tier");
                 } else {
-                    self.count("antrea: a baseline after a Pass before it");
+                    self.count("antrea: a baseline tier after a Pass before NetworkPolicies");
                 }
             }
         }
@@ -258,9 +258,9 @@ impl Reached {
         }
     }
 
-    /// Of a ClusterNetworkPolicy or of Antrea's: where it stands and what it does.
-    fn action(&mut self, made: &Made, rule: &RuleName, action: &str) {
-        match object_of(made, rule) {
+    /// Counts the tier and the action of a ClusterNetworkPolicy or an Antrea policy.
+    fn action(&mut self, scenario: &Scenario, rule: &RuleName, action: &str) {
+        match object_of(scenario, rule) {
             Some(Object::ClusterPolicy(policy)) => {
                 let tier = match policy.tier {
                     ClusterTier::Admin => "Admin",
@@ -279,13 +279,13 @@ impl Reached {
 
     fn cluster(
         &mut self,
-        made: &Made,
+        scenario: &Scenario,
         policy: &ClusterPolicy,
         known: &ClusterRule,
         rule: &RuleName,
     ) {
         self.action(
-            made,
+            scenario,
             rule,
             match known.action {
                 ClusterAction::Accept => "Accept",
@@ -294,7 +294,7 @@ impl Reached {
             },
         );
         if policy.dialect == Dialect::Aws {
-            self.count("cluster: of AWS");
+            self.count("cluster: AWS dialect");
         }
         match &known.peers[..] {
             [ClusterPeer::Pods(_)] => self.count("cluster: peer Pods"),
@@ -312,13 +312,13 @@ impl Reached {
 
     fn antrea(
         &mut self,
-        made: &Made,
+        scenario: &Scenario,
         policy: &AntreaPolicy,
         entry: &AntreaEntry,
         name: &RuleName,
         denies_all: bool,
     ) {
-        self.antrea_subject(made, policy, entry);
+        self.antrea_subject(scenario, policy, entry);
         let Some(rule) = entry.rule.known().filter(|_| !denies_all) else {
             let peers = entry.rule.known().map(|rule| &rule.peers[..]);
             let group = peers.is_some_and(|peers| matches!(peers, [AntreaPeer::Group(_)]));
@@ -327,7 +327,7 @@ impl Reached {
             return;
         };
         self.action(
-            made,
+            scenario,
             name,
             match rule.action {
                 AntreaAction::Allow => "Allow",
@@ -342,7 +342,7 @@ impl Reached {
         }
         match &rule.peers[..] {
             [] => self.count("antrea: peers, any"),
-            [peer] => self.antrea_peer(made, policy, peer),
+            [peer] => self.antrea_peer(scenario, policy, peer),
             _ => {}
         }
         match &rule.ports[..] {
@@ -351,16 +351,16 @@ impl Reached {
             [AntreaPort::Transport { port, source, .. }] => {
                 self.target("antrea", port.as_ref());
                 if source.is_some() {
-                    self.count("antrea: port of the sender");
+                    self.count("antrea: source port");
                 }
             }
             _ => {}
         }
     }
 
-    fn antrea_subject(&mut self, made: &Made, policy: &AntreaPolicy, entry: &AntreaEntry) {
+    fn antrea_subject(&mut self, scenario: &Scenario, policy: &AntreaPolicy, entry: &AntreaEntry) {
         if !policy.meta.namespace.is_empty() {
-            self.count("antrea: of a namespace");
+            self.count("antrea: namespaced policy");
         }
         if !entry.applied_to.is_empty() {
             self.count("antrea: a rule's own subject");
@@ -371,13 +371,15 @@ impl Reached {
             match &subject.selects {
                 AntreaAppliedTo::Pods { .. } => {}
                 AntreaAppliedTo::Group(name) => {
-                    let known = group(made, &policy.meta.namespace, name).known().is_some();
+                    let known = group(scenario, &policy.meta.namespace, name).known().is_some();
                     let unknown = "antrea: subject Group, not understood";
                     self.count(if known { "antrea: subject Group" } else { unknown });
                 }
                 AntreaAppliedTo::ServiceAccount(_) => self.count("antrea: subject ServiceAccount"),
                 AntreaAppliedTo::Service(_) => self.count("antrea: subject Service"),
-                AntreaAppliedTo::Nodes | AntreaAppliedTo::External => panic!("no pod is that"),
+                AntreaAppliedTo::Nodes | AntreaAppliedTo::External => {
+                    panic!("no pod can match this subject")
+                }
             }
         }
         if ["custom", "late", "missing"].contains(&policy.tier.as_str()) {
@@ -385,19 +387,19 @@ impl Reached {
         }
     }
 
-    fn antrea_peer(&mut self, made: &Made, policy: &AntreaPolicy, peer: &AntreaPeer) {
+    fn antrea_peer(&mut self, scenario: &Scenario, policy: &AntreaPolicy, peer: &AntreaPeer) {
         let kind = match peer {
             AntreaPeer::Pods { .. } => "Pods",
             AntreaPeer::Matching { namespaces: NamespaceMatch::Same, .. } => "Same",
             AntreaPeer::Matching { namespaces: NamespaceMatch::SameLabels(_), .. } => "SameLabels",
             AntreaPeer::Block(_) => "Block",
-            AntreaPeer::Group(name) => match spec(made, &policy.meta.namespace, name) {
+            AntreaPeer::Group(name) => match spec(scenario, &policy.meta.namespace, name) {
                 GroupSpec::Pods { .. } => "Group of pods",
                 GroupSpec::Blocks(_) => "Group of blocks",
-                GroupSpec::Service(_) => "Group of a Service's",
+                GroupSpec::Service(_) => "Group of a Service",
                 GroupSpec::Nodes(_) => "Group of nodes",
                 GroupSpec::Children(_) => "Group of children",
-                GroupSpec::Empty | GroupSpec::External => panic!("no peer is in it"),
+                GroupSpec::Empty | GroupSpec::External => panic!("no address can match this group"),
             },
             AntreaPeer::ServiceAccount(_) => "ServiceAccount",
             AntreaPeer::Nodes(_) => "Nodes",
@@ -407,21 +409,21 @@ impl Reached {
     }
 }
 
-fn object_of<'a>(made: &'a Made, rule: &RuleName) -> Option<&'a Object> {
+fn object_of<'a>(scenario: &'a Scenario, rule: &RuleName) -> Option<&'a Object> {
     let key = &rule.policy;
     let name = (key.kind, key.namespace.clone(), key.name.clone());
-    made.objects.iter().find(|object| id(object) == name)
+    scenario.objects.iter().find(|object| id(object) == name)
 }
 
-fn spec<'a>(made: &'a Made, namespace: &str, name: &str) -> &'a GroupSpec {
-    group(made, namespace, name).known().expect("a peer that matches")
+fn spec<'a>(scenario: &'a Scenario, namespace: &str, name: &str) -> &'a GroupSpec {
+    group(scenario, namespace, name).known().expect("the group is understood")
 }
 
-fn group<'a>(made: &'a Made, namespace: &str, name: &str) -> &'a Read<GroupSpec> {
-    let groups = made
+fn group<'a>(scenario: &'a Scenario, namespace: &str, name: &str) -> &'a Read<GroupSpec> {
+    let groups = scenario
         .objects
         .iter()
         .filter_map(|object| if let Object::Group(group) = object { Some(group) } else { None });
     let is = |group: &&Group| group.meta.namespace == namespace && group.meta.name == name;
-    &{ groups }.find(is).expect("it names a pod").spec
+    &{ groups }.find(is).expect("the group exists").spec
 }

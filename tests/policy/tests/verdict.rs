@@ -1,21 +1,21 @@
-//! `verdict` beside an evaluator written apart.
+//! `verdict` compared with the naive evaluator, which was written independently.
 
 use policy_core::verdict;
 use proptest::{collection::vec, prelude::*, test_runner::TestCaseError};
 use tests_policy::{
-    beside::{self, difference},
-    made::{Made, Sketch, baselines, sketch, world},
+    cases,
+    compare::{self, difference},
     naive::Naive,
-    tries,
+    scenario::{Scenario, Sketch, baselines, sketch, world},
 };
 
-/// Whether both say the same of each packet, and why.
-fn agree(made: &Made, sketches: &[Sketch]) -> Result<(), TestCaseError> {
-    let model = beside::world(made);
-    let naive = Naive { objects: &made.objects, names: &made.names };
-    for packet in sketches.iter().filter_map(|sketch| sketch.packet(made)) {
+/// Both evaluators decide each packet alike, for the same reason.
+fn agree(scenario: &Scenario, sketches: &[Sketch]) -> Result<(), TestCaseError> {
+    let model = compare::world(scenario);
+    let naive = Naive { objects: &scenario.objects, names: &scenario.names };
+    for packet in sketches.iter().filter_map(|sketch| sketch.packet(scenario)) {
         let answer = naive.answer(&packet);
-        let verdict = verdict(&model, &beside::packet(&packet));
+        let verdict = verdict(&model, &compare::packet(&packet));
         if let Some(difference) = difference(&answer, &verdict) {
             return Err(TestCaseError::fail(format!("{packet:?}\n{difference}")));
         }
@@ -24,21 +24,21 @@ fn agree(made: &Made, sketches: &[Sketch]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(tries(1000))]
+    #![proptest_config(cases(1000))]
 
     #[test]
-    fn the_model_and_an_evaluator_written_apart_agree(
-        made in world(),
+    fn the_model_and_the_naive_evaluator_agree(
+        scenario in world(),
         sketches in vec(sketch(), 8..64),
     ) {
-        agree(&made, &sketches)?;
+        agree(&scenario, &sketches)?;
     }
 
     #[test]
-    fn they_agree_on_tiers_after_network_policies(
-        made in baselines(),
+    fn the_evaluators_agree_on_tiers_after_network_policies(
+        scenario in baselines(),
         sketches in vec(sketch(), 8..32),
     ) {
-        agree(&made, &sketches)?;
+        agree(&scenario, &sketches)?;
     }
 }

@@ -1,19 +1,18 @@
-//! What a verdict says of the rules that did not decide.
+//! Reasons of rules that did not decide.
 
 use policy_core::{Direction, Half, PolicyKey, Reason, WhyNot, World, verdict};
 use policy_objects::{Object, Pod};
 use proptest::{collection::vec, prelude::*};
 use tests_policy::{
-    beside,
-    made::{Made, id, sketch, world},
+    cases, compare,
     naive::Naive,
-    tries,
+    scenario::{Scenario, id, sketch, world},
 };
 
-/// A rule of a direction.
+/// A policy and the index of a rule of one direction.
 type Name = (PolicyKey, usize);
 
-/// All rules of a direction, in the one order.
+/// All rules of a direction in evaluation order.
 fn in_order(world: &World, direction: Direction) -> Vec<Name> {
     let rules = world.policies().flat_map(|policy| {
         let mine = policy.rules.iter().filter(move |rule| rule.direction == direction);
@@ -31,36 +30,36 @@ fn decider(half: &Half) -> Option<Name> {
     }
 }
 
-fn pod<'a>(made: &'a Made, half: &Half) -> &'a Pod {
-    let mut pods = made
+fn pod<'a>(scenario: &'a Scenario, half: &Half) -> &'a Pod {
+    let mut pods = scenario
         .objects
         .iter()
         .filter_map(|object| if let Object::Pod(pod) = object { Some(pod) } else { None });
     let (namespace, name) = (&half.pod.namespace, &half.pod.name);
     let pod = pods.find(|pod| pod.meta.namespace == *namespace && pod.meta.name == *name);
-    pod.expect("a verdict is about pods that there are")
+    pod.expect("the pod of a verdict exists")
 }
 
 proptest! {
-    #![proptest_config(tries(500))]
+    #![proptest_config(cases(500))]
 
     #[test]
-    fn all_rules_before_the_one_that_decides_are_told_in_order(
-        made in world(),
+    fn a_verdict_lists_all_rules_before_the_decider_in_order(
+        scenario in world(),
         sketches in vec(sketch(), 1..16),
     ) {
-        let world = beside::world(&made);
-        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
-            for half in verdict(&world, &beside::packet(&packet)).halves() {
-                let told = half.earlier.iter().map(|e| (e.rule.policy.clone(), e.rule.index));
-                let told = told.collect::<Vec<_>>();
+        let world = compare::world(&scenario);
+        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&scenario)) {
+            for half in verdict(&world, &compare::packet(&packet)).halves() {
+                let listed = half.earlier.iter().map(|e| (e.rule.policy.clone(), e.rule.index));
+                let listed = listed.collect::<Vec<_>>();
                 let all = in_order(&world, half.direction);
-                prop_assert!(all.starts_with(&told), "{half:#?}\nof {all:?}");
+                prop_assert!(all.starts_with(&listed), "{half:#?}\nof {all:?}");
                 match &half.reason {
                     Reason::Rule { .. } | Reason::NotUnderstood { .. } => {
-                        prop_assert_eq!(all.get(told.len()).cloned(), decider(half));
+                        prop_assert_eq!(all.get(listed.len()).cloned(), decider(half));
                     }
-                    Reason::Default => prop_assert_eq!(all, told),
+                    Reason::Default => prop_assert_eq!(all, listed),
                     Reason::Isolation { .. } | Reason::Exemption { .. } => {}
                 }
             }
@@ -68,23 +67,23 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_is_said_to_be_about_others_if_it_is(
-        made in world(),
+    fn a_verdict_reports_a_foreign_subject_exactly_if_the_rule_does_not_apply(
+        scenario in world(),
         sketches in vec(sketch(), 1..16),
     ) {
-        let world = beside::world(&made);
-        let naive = Naive { objects: &made.objects, names: &made.names };
-        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&made)) {
-            for half in verdict(&world, &beside::packet(&packet)).halves() {
-                let pod = pod(&made, half);
+        let world = compare::world(&scenario);
+        let naive = Naive { objects: &scenario.objects, names: &scenario.names };
+        for packet in sketches.iter().filter_map(|sketch| sketch.packet(&scenario)) {
+            for half in verdict(&world, &compare::packet(&packet)).halves() {
+                let pod = pod(&scenario, half);
                 for earlier in &half.earlier {
                     let PolicyKey { kind, namespace, name } = earlier.rule.policy.clone();
                     let name = (kind, namespace, name);
-                    let policy = made.objects.iter().find(|object| id(object) == name);
-                    let policy = policy.expect("rules are of policies that there are");
+                    let policy = scenario.objects.iter().find(|object| id(object) == name);
+                    let policy = policy.expect("the policy of a rule exists");
                     let egress = half.direction == Direction::Egress;
-                    let about = naive.is_rule_about(policy, egress, earlier.rule.index, pod);
-                    let said = match &earlier.why {
+                    let about = naive.rule_applies_to(policy, egress, earlier.rule.index, pod);
+                    let expected = match &earlier.why {
                         WhyNot::Subject => Some(false),
                         WhyNot::Skipped { .. } | WhyNot::Exempt { .. } => None,
                         WhyNot::NotUnderstood { .. }
@@ -93,7 +92,7 @@ proptest! {
                         | WhyNot::Port { .. }
                         | WhyNot::PassesOn => Some(true),
                     };
-                    prop_assert!(said.is_none_or(|said| said == about), "{earlier:?}, {:?}", half.pod);
+                    prop_assert!(expected.is_none_or(|expected| expected == about), "{earlier:?}, {:?}", half.pod);
                 }
             }
         }

@@ -1,6 +1,9 @@
-//! What Antrea's policies say.
+//! Rules of Antrea policies.
 
-use super::{Naive, Says, Segment, Side, Way, group::in_block, port::holds, who::selects_pod};
+use super::{
+    Effect, FlowDirection, Naive, Segment, Side, group::in_block, lookup::selects_pod,
+    port::contains_port,
+};
 use policy_objects::{
     AntreaAction, AntreaAppliedTo, AntreaEntry, AntreaPeer, AntreaPolicy, AntreaPort, AntreaRule,
     Named, NamespaceMatch, Pod, Read, Selector, Subject,
@@ -11,10 +14,10 @@ impl Naive<'_> {
         &self,
         policy: &AntreaPolicy,
         side: Side<'_>,
-    ) -> Vec<(usize, Option<Says>)> {
-        let rules = match side.way {
-            Way::In => &policy.ingress,
-            Way::Out => &policy.egress,
+    ) -> Vec<(usize, Option<Effect>)> {
+        let rules = match side.direction {
+            FlowDirection::In => &policy.ingress,
+            FlowDirection::Out => &policy.egress,
         };
         rules.iter().map(|entry| self.antrea_entry(policy, entry, side)).enumerate().collect()
     }
@@ -24,8 +27,8 @@ impl Naive<'_> {
         policy: &AntreaPolicy,
         entry: &AntreaEntry,
         side: Side<'_>,
-    ) -> Option<Says> {
-        if !self.is_entry_about(policy, entry, side.pod) {
+    ) -> Option<Effect> {
+        if !self.entry_applies_to(policy, entry, side.pod) {
             return None;
         }
         let own = &policy.meta.namespace;
@@ -37,28 +40,29 @@ impl Naive<'_> {
         let unfit = applied.iter().any(|to| matches!(to.selects, AntreaAppliedTo::Service(_)));
         let rule = match &entry.rule {
             Read::Unknown(unknown) if unknown.action.as_deref() == Some("Allow") => return None,
-            Read::Unknown(_) => return Some(Says::Drop),
+            Read::Unknown(_) => return Some(Effect::Drop),
             Read::Known(rule) => rule,
         };
         let broken = rule
             .peers
             .iter()
             .any(|peer| matches!(peer, AntreaPeer::Group(name) if self.is_broken(own, name)));
-        let unknown = broken || unfit || rule.services.iter().any(|s| self.has_odd_addresses(s));
+        let unknown =
+            broken || unfit || rule.services.iter().any(|s| self.has_unknown_addresses(s));
         match rule.action {
             AntreaAction::Allow if doubt || unknown => None,
-            AntreaAction::Pass if doubt => Some(Says::Drop),
-            _ if unknown => Some(Says::Drop),
+            AntreaAction::Pass if doubt => Some(Effect::Drop),
+            _ if unknown => Some(Effect::Drop),
             _ if !self.antrea_rule(policy, rule, side) => None,
-            AntreaAction::Allow => Some(Says::Allow),
-            AntreaAction::Drop => Some(Says::Drop),
-            AntreaAction::Reject => Some(Says::Reject),
-            AntreaAction::Pass => Some(Says::Pass),
+            AntreaAction::Allow => Some(Effect::Allow),
+            AntreaAction::Drop => Some(Effect::Drop),
+            AntreaAction::Reject => Some(Effect::Reject),
+            AntreaAction::Pass => Some(Effect::Pass),
         }
     }
 
-    /// Whether a pod is one that a rule is about.
-    pub(super) fn is_entry_about(
+    /// True if a rule applies to a pod.
+    pub(super) fn entry_applies_to(
         &self,
         policy: &AntreaPolicy,
         entry: &AntreaEntry,
@@ -67,7 +71,7 @@ impl Naive<'_> {
         applied(policy, entry).iter().any(|to| self.applies(policy, &to.selects, pod))
     }
 
-    /// Whether a pod is one that a policy is about, or may be.
+    /// True if a policy applies to a pod, or may apply to it because a part is not understood.
     fn applies(&self, policy: &AntreaPolicy, to: &AntreaAppliedTo, pod: &Pod) -> bool {
         let namespace = policy.meta.namespace.as_str();
         if !namespace.is_empty() && pod.meta.namespace != namespace {
@@ -77,10 +81,10 @@ impl Naive<'_> {
             AntreaAppliedTo::Pods { namespaces, pods } => {
                 self.antrea_pods(namespace, namespaces.as_ref(), pods.as_ref(), pod)
             }
-            AntreaAppliedTo::Group(name) => self.may_mean(namespace, name, pod),
+            AntreaAppliedTo::Group(name) => self.may_contain(namespace, name, pod),
             AntreaAppliedTo::ServiceAccount(account) => has_account(pod, account),
             AntreaAppliedTo::Service(None) => true,
-            AntreaAppliedTo::Service(Some(service)) => self.may_be_behind(service, pod),
+            AntreaAppliedTo::Service(Some(service)) => self.may_select(service, pod),
             AntreaAppliedTo::Nodes | AntreaAppliedTo::External => false,
         }
     }
@@ -128,7 +132,9 @@ impl Naive<'_> {
             }
             AntreaPeer::ServiceAccount(account) => far.is_some_and(|pod| has_account(pod, account)),
             AntreaPeer::Nodes(nodes) => self.is_node(side.far, nodes),
-            AntreaPeer::Fqdn(pattern) => self.any_name(side.far, |name| is_like(&pattern.0, name)),
+            AntreaPeer::Fqdn(pattern) => {
+                self.any_name(side.far, |name| matches_pattern(&pattern.0, name))
+            }
         }
     }
 
@@ -146,8 +152,8 @@ impl Naive<'_> {
     fn antrea_port(&self, port: &AntreaPort, side: Side<'_>) -> bool {
         match (port, side.packet.segment) {
             (AntreaPort::Transport { protocol, port, source }, Segment::Ports(_, from, _)) => {
-                self.is_to(side.packet, *protocol, port.as_ref())
-                    && source.is_none_or(|range| holds(range, from))
+                self.is_to_port(side.packet, *protocol, port.as_ref())
+                    && source.is_none_or(|range| contains_port(range, from))
             }
             (AntreaPort::Icmp(wanted), Segment::Icmp(kind, code)) => {
                 wanted.kind.is_none_or(|k| k == kind) && wanted.code.is_none_or(|c| c == code)
@@ -165,16 +171,17 @@ fn has_account(pod: &Pod, account: &Named) -> bool {
     pod.meta.namespace == account.namespace && pod.service_account == account.name
 }
 
-/// Whether a name is like a pattern, in which `*` stands for anything.
-pub(crate) fn is_like(pattern: &str, name: &str) -> bool {
+/// True if a name matches a pattern, in which `*` matches any text.
+pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.chars().next() {
         None => name.is_empty(),
         Some('*') => {
             let rest = &pattern[1..];
-            (0..=name.len()).any(|from| name.get(from..).is_some_and(|tail| is_like(rest, tail)))
+            (0..=name.len())
+                .any(|from| name.get(from..).is_some_and(|tail| matches_pattern(rest, tail)))
         }
-        Some(first) => {
-            name.strip_prefix(first).is_some_and(|tail| is_like(&pattern[first.len_utf8()..], tail))
-        }
+        Some(first) => name
+            .strip_prefix(first)
+            .is_some_and(|tail| matches_pattern(&pattern[first.len_utf8()..], tail)),
     }
 }

@@ -1,6 +1,6 @@
-//! What ClusterNetworkPolicies say, upstream's and AWS's.
+//! Rules of ClusterNetworkPolicies, of both dialects: upstream and AWS.
 
-use super::{Naive, Says, Segment, Side, Way, port::holds, who::selects};
+use super::{Effect, FlowDirection, Naive, Segment, Side, lookup::selects, port::contains_port};
 use policy_objects::{
     ClusterAction, ClusterPeer, ClusterPolicy, ClusterRule, DomainName, NamespacedPods, Pod,
     ProtocolMatch, Read,
@@ -11,24 +11,24 @@ impl Naive<'_> {
         &self,
         policy: &ClusterPolicy,
         side: Side<'_>,
-    ) -> Vec<(usize, Option<Says>)> {
-        let rules = match side.way {
-            Way::In => &policy.ingress,
-            Way::Out => &policy.egress,
+    ) -> Vec<(usize, Option<Effect>)> {
+        let rules = match side.direction {
+            FlowDirection::In => &policy.ingress,
+            FlowDirection::Out => &policy.egress,
         };
         let about = self.namespaced(&policy.subject.selects, side.pod);
         let doubt = policy.subject.doubt.is_some();
         let one = |rule: &Read<ClusterRule>| match rule {
             _ if !about => None,
             Read::Unknown(unknown) if unknown.action.as_deref() == Some("Accept") => None,
-            Read::Unknown(_) => Some(Says::Drop),
+            Read::Unknown(_) => Some(Effect::Drop),
             Read::Known(rule) => match rule.action {
                 ClusterAction::Accept if doubt => None,
-                ClusterAction::Pass if doubt => Some(Says::Drop),
+                ClusterAction::Pass if doubt => Some(Effect::Drop),
                 _ if !self.cluster_rule(rule, side) => None,
-                ClusterAction::Accept => Some(Says::Allow),
-                ClusterAction::Deny => Some(Says::Drop),
-                ClusterAction::Pass => Some(Says::Pass),
+                ClusterAction::Accept => Some(Effect::Allow),
+                ClusterAction::Deny => Some(Effect::Drop),
+                ClusterAction::Pass => Some(Effect::Pass),
             },
         };
         rules.iter().map(one).enumerate().collect()
@@ -41,10 +41,10 @@ impl Naive<'_> {
     fn cluster_rule(&self, rule: &ClusterRule, side: Side<'_>) -> bool {
         let protocol = |protocol: &ProtocolMatch| match (protocol, side.packet.segment) {
             (ProtocolMatch::Ports(wanted, range), Segment::Ports(its, _, port)) => {
-                *wanted == its && range.is_none_or(|range| holds(range, port))
+                *wanted == its && range.is_none_or(|range| contains_port(range, port))
             }
             (ProtocolMatch::Ports(..), Segment::Icmp(..) | Segment::Other(_)) => false,
-            (ProtocolMatch::Named(name), _) => self.is_to_named(side.packet, name),
+            (ProtocolMatch::Named(name), _) => self.is_to_named_port(side.packet, name),
         };
         rule.peers.iter().any(|peer| self.cluster_peer(peer, side))
             && (rule.protocols.is_empty() || rule.protocols.iter().any(protocol))
@@ -58,14 +58,14 @@ impl Naive<'_> {
             ClusterPeer::Networks(networks) => networks.iter().any(|net| net.contains(&side.far)),
             ClusterPeer::Nodes(nodes) => self.is_node(side.far, nodes),
             ClusterPeer::Domains(domains) => {
-                domains.iter().any(|d| self.any_name(side.far, |name| is_domain(d, name)))
+                domains.iter().any(|d| self.any_name(side.far, |name| is_in_domain(d, name)))
             }
         }
     }
 }
 
-/// Whether a name is one that is meant.
-pub(crate) fn is_domain(domain: &DomainName, name: &str) -> bool {
+/// True if a domain of a rule contains a name.
+pub(crate) fn is_in_domain(domain: &DomainName, name: &str) -> bool {
     match domain {
         DomainName::Exact(exact) => name == exact,
         DomainName::Below(parent) => {

@@ -1,10 +1,10 @@
-//! What NetworkPolicies and ApplicationNetworkPolicies say, all at once.
+//! The union of NetworkPolicies and ApplicationNetworkPolicies.
 
 use super::{
-    By, Decision, Half, Naive, RuleId, Side, Way,
-    cluster::is_domain,
+    By, Decision, FlowDirection, Half, Naive, RuleId, Side,
+    cluster::is_in_domain,
     group::in_block,
-    who::{selects, selects_pod},
+    lookup::{selects, selects_pod},
 };
 use policy_objects::{
     Flavor, Kind, NetworkPeer, NetworkPolicy, NetworkRule, Object, Pod, PolicyType, Read,
@@ -12,15 +12,15 @@ use policy_objects::{
 use std::collections::BTreeSet;
 
 impl Naive<'_> {
-    /// The answer, if any of them isolates the pod in this direction.
-    pub(super) fn networks(&self, side: Side<'_>) -> Option<Half> {
+    /// The decision of all of them together. `None` if none isolates the pod in this direction.
+    pub(super) fn network_policies(&self, side: Side<'_>) -> Option<Half> {
         let mut isolated = false;
         let mut allowing = BTreeSet::new();
         for object in self.objects {
             let Object::NetworkPolicy(policy) = object else { continue };
-            let (this, rules) = match side.way {
-                Way::In => (PolicyType::Ingress, &policy.ingress),
-                Way::Out => (PolicyType::Egress, &policy.egress),
+            let (this, rules) = match side.direction {
+                FlowDirection::In => (PolicyType::Ingress, &policy.ingress),
+                FlowDirection::Out => (PolicyType::Egress, &policy.egress),
             };
             if !policy.types.contains(&this) || !self.isolates(policy, side.pod) {
                 continue;
@@ -42,7 +42,7 @@ impl Naive<'_> {
         }
     }
 
-    /// Whether a pod is one that a NetworkPolicy is about.
+    /// True if a NetworkPolicy applies to a pod.
     pub(super) fn isolates(&self, policy: &NetworkPolicy, pod: &Pod) -> bool {
         policy.meta.namespace == pod.meta.namespace
             && selects(&policy.subject.selects, &pod.meta.labels)
@@ -51,7 +51,7 @@ impl Naive<'_> {
     fn network_rule(&self, policy: &NetworkPolicy, rule: &NetworkRule, side: Side<'_>) -> bool {
         let peer = rule.peers.iter().any(|peer| self.network_peer(policy, peer, side));
         let port = |port: &policy_objects::NetworkPort| {
-            self.is_to(side.packet, port.protocol, port.port.as_ref())
+            self.is_to_port(side.packet, port.protocol, port.port.as_ref())
         };
         (rule.peers.is_empty() || peer) && (rule.ports.is_empty() || rule.ports.iter().any(port))
     }
@@ -67,8 +67,8 @@ impl Naive<'_> {
             }),
             NetworkPeer::Block(block) => in_block(block, side.far),
             NetworkPeer::Domains(domains) => {
-                side.way == Way::Out
-                    && domains.iter().any(|d| self.any_name(side.far, |name| is_domain(d, name)))
+                side.direction == FlowDirection::Out
+                    && domains.iter().any(|d| self.any_name(side.far, |name| is_in_domain(d, name)))
             }
         }
     }

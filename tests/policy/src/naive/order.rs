@@ -1,18 +1,18 @@
-//! Which policy is asked first.
+//! The order of policies.
 
 use super::{Naive, RuleId};
 use policy_objects::{ClusterTier, Dialect, Kind, Object, Read};
 
-/// Whose a policy is.
+/// The family of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
     Cluster,
     Antrea,
 }
 
-/// Where a policy stands.
+/// The position of a policy in the order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) after_network: bool,
     pub(super) number: u16,
     pub(super) family: Family,
@@ -20,12 +20,12 @@ pub(super) struct Place {
 }
 
 impl Naive<'_> {
-    /// Antrea's policies and ClusterNetworkPolicies, first to last.
-    pub(super) fn in_order(&self) -> Vec<(Place, &Object)> {
+    /// Antrea policies and ClusterNetworkPolicies in evaluation order.
+    pub(super) fn in_order(&self) -> Vec<(Position, &Object)> {
         let mut list = self
             .objects
             .iter()
-            .filter_map(|object| Some((self.place(object)?, object)))
+            .filter_map(|object| Some((self.position(object)?, object)))
             .collect::<Vec<_>>();
         list.sort_by(|(a, one), (b, other)| {
             let tie = |object: &Object| {
@@ -40,7 +40,7 @@ impl Naive<'_> {
         list
     }
 
-    fn place(&self, object: &Object) -> Option<Place> {
+    fn position(&self, object: &Object) -> Option<Position> {
         let (number, family, priority) = if let Object::AntreaPolicy(policy) = object {
             (self.tier(&policy.tier), Family::Antrea, policy.priority)
         } else if let Object::ClusterPolicy(policy) = object {
@@ -52,17 +52,17 @@ impl Naive<'_> {
         } else {
             return None;
         };
-        Some(Place { after_network: number > 250, number, family, priority })
+        Some(Position { after_network: number > 250, number, family, priority })
     }
 
-    /// A tier's number: as a Tier says, or where there is none as it has always been; one that is missing or
-    /// not understood is `application`.
+    /// The number of a tier: that of the Tier object, or the default number if there is no object. A tier
+    /// that is missing or not understood counts as `application`.
     fn tier(&self, name: &str) -> u16 {
-        let said = self.objects.iter().find_map(|object| {
+        let found = self.objects.iter().find_map(|object| {
             let Object::Tier(tier) = object else { return None };
             (tier.meta.name == name).then_some(&tier.priority)
         });
-        match (said, name) {
+        match (found, name) {
             (Some(Read::Known(priority)), _) => u16::from(*priority),
             (Some(Read::Unknown(_)), "application") => 250,
             (Some(Read::Unknown(_)), _) => self.tier("application"),

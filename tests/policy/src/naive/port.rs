@@ -4,8 +4,8 @@ use super::{Naive, Packet, Segment};
 use policy_objects::{PortRange, Protocol, TargetPort};
 
 impl Naive<'_> {
-    /// Whether a packet is of a protocol, and to this port of it.
-    pub(super) fn is_to(
+    /// True if a packet has the protocol and the port.
+    pub(super) fn is_to_port(
         &self,
         packet: &Packet,
         protocol: Protocol,
@@ -15,7 +15,7 @@ impl Naive<'_> {
         its == protocol
             && match port {
                 None => true,
-                Some(TargetPort::Numbers(range)) => holds(*range, number),
+                Some(TargetPort::Numbers(range)) => contains_port(*range, number),
                 Some(TargetPort::Named(name)) => {
                     self.owner(packet.destination).is_some_and(|pod| {
                         let first =
@@ -26,8 +26,8 @@ impl Naive<'_> {
             }
     }
 
-    /// Whether a packet is to a port of the receiver by its name, whatever its protocol.
-    pub(super) fn is_to_named(&self, packet: &Packet, name: &str) -> bool {
+    /// True if a packet goes to the receiver's container port of this name, whatever its protocol.
+    pub(super) fn is_to_named_port(&self, packet: &Packet, name: &str) -> bool {
         let Segment::Ports(protocol, _, number) = packet.segment else { return false };
         self.owner(packet.destination).is_some_and(|pod| {
             let first = pod.ports.iter().find(|port| port.name == name);
@@ -36,7 +36,6 @@ impl Naive<'_> {
     }
 }
 
-/// Whether a range holds a port.
-pub(crate) fn holds(range: PortRange, port: u16) -> bool {
+pub(crate) fn contains_port(range: PortRange, port: u16) -> bool {
     range.first <= port && port <= range.last
 }

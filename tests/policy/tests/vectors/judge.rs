@@ -1,8 +1,8 @@
-//! What `policy-core` and the naive evaluator say, beside what is written.
+//! Comparison of `policy-core` and the naive evaluator with the expected answers.
 
 use crate::{
-    given::Given,
-    table::{Asked, Expect, Found, Vector},
+    table::{Expect, ExpectedFinding, PacketCase, Vector},
+    world::VectorWorld,
 };
 use anyhow::{Context as _, Result, bail};
 use policy_core::{
@@ -14,15 +14,15 @@ use serde_json::Value;
 use std::net::IpAddr;
 use tests_policy::naive;
 
-/// Everything in which a vector is answered otherwise than it is written.
+/// All differences between the expected and the actual answers of a vector.
 pub(crate) fn vector(standard: &[Value], vector: &Vector) -> Result<Vec<String>> {
-    let mut given = Given::new(standard)?;
+    let mut given = VectorWorld::new(standard)?;
     let mut faults = Vec::new();
     for step in vector.steps() {
         let mut found = given.step(&step)?;
         found.extend(linted(&given.fresh(), &step.lint));
-        for asked in &step.packets {
-            found.extend(packet(&given, asked).with_context(|| format!("{asked:?}"))?);
+        for case in &step.packets {
+            found.extend(packet(&given, case).with_context(|| format!("{case:?}"))?);
         }
         let when = if step.title.is_empty() { String::new() } else { format!("{}: ", step.title) };
         faults.extend(found.into_iter().map(|fault| format!("{when}{fault}")));
@@ -30,42 +30,44 @@ pub(crate) fn vector(standard: &[Value], vector: &Vector) -> Result<Vec<String>>
     Ok(faults)
 }
 
-fn packet(given: &Given, asked: &Asked) -> Result<Vec<String>> {
+fn packet(given: &VectorWorld, case: &PacketCase) -> Result<Vec<String>> {
     let fresh = given.fresh();
-    let packet = made(&fresh, asked)?;
-    let (answer, lived) = (verdict(&fresh, &packet), verdict(&given.lived, &packet));
+    let packet = build_packet(&fresh, case)?;
+    let (answer, live) = (verdict(&fresh, &packet), verdict(&given.live, &packet));
     let mut faults = Vec::new();
     let by = combined(answer.halves().map(|half| (half.decision, by(half))));
-    let wanted = format!("{}: expected {:?} by {}", shown(asked), asked.expect, asked.by);
-    if (decision(answer.decision), &by) != (asked.expect, &asked.by) {
+    let wanted = format!("{}: expected {:?} by {}", shown(case), case.expect, case.by);
+    if (decision(answer.decision), &by) != (case.expect, &case.by) {
         let got = decision(answer.decision);
         faults.push(format!("{wanted}, got {got:?} by {by}\n{answer}"));
     }
-    if let Some(said) = asked.says.as_ref().filter(|said| !answer.to_string().contains(*said)) {
-        faults.push(format!("{wanted}, which says `{said}`, but it says\n{answer}"));
+    if let Some(reported) =
+        case.text.as_ref().filter(|reported| !answer.to_string().contains(*reported))
+    {
+        faults.push(format!("{wanted}, with the text `{reported}`, but the verdict is\n{answer}"));
     }
-    if answer != lived {
+    if answer != live {
         faults.push(format!(
-            "{}: a world made anew and one that lived through the steps differ\n{answer}{lived}",
-            shown(asked)
+            "{}: a new world and the world after all steps have different verdicts\n{answer}{live}",
+            shown(case)
         ));
     }
     let plain =
         naive::Naive { objects: &given.objects, names: &given.names }.answer(&plain(&packet));
-    let (got, by) = (plain_decision(plain.decision), plain_by(&plain, &asked.by));
-    if got != asked.expect || by.is_some_and(|by| by != asked.by) {
-        faults.push(format!("{wanted}, the naive evaluator has {got:?}: {plain:?}"));
+    let (got, by) = (plain_decision(plain.decision), plain_by(&plain, &case.by));
+    if got != case.expect || by.is_some_and(|by| by != case.by) {
+        faults.push(format!("{wanted}, the naive evaluator returns {got:?}: {plain:?}"));
     }
     Ok(faults)
 }
 
-/// What lint should find and does not.
-fn linted(world: &World, wanted: &[Found]) -> Vec<String> {
+/// Expected findings of lint that are missing.
+fn linted(world: &World, wanted: &[ExpectedFinding]) -> Vec<String> {
     if wanted.is_empty() {
         return Vec::new();
     }
     let findings = lint(world, &Aside::default());
-    let is = |want: &Found, finding: &Finding| {
+    let is = |want: &ExpectedFinding, finding: &Finding| {
         serde_json::to_value(finding.check).is_ok_and(|check| check == want.check.as_str())
             && finding.object.to_string() == want.object
             && finding.text.contains(&want.text)
@@ -74,8 +76,8 @@ fn linted(world: &World, wanted: &[Found]) -> Vec<String> {
     missing.map(|want| format!("lint does not find {want:?}; it finds {findings:#?}")).collect()
 }
 
-fn shown(asked: &Asked) -> String {
-    let Asked { from, to, port, protocol, icmp, via_service, state, .. } = asked;
+fn shown(case: &PacketCase) -> String {
+    let PacketCase { from, to, port, protocol, icmp, via_service, state, .. } = case;
     let mut text = format!("{from} to {to}");
     port.iter().for_each(|port| text.push_str(&format!(":{port}")));
     protocol.iter().for_each(|protocol| text.push_str(&format!(" {protocol}")));
@@ -85,16 +87,16 @@ fn shown(asked: &Asked) -> String {
     text
 }
 
-/// One reason for a packet: that of the end that denies; else those of both, without defaults.
+/// The reason for a packet: that of the end that denies, or else those of both ends, without defaults.
 fn combined(halves: impl Iterator<Item = (Decision, String)>) -> String {
     let halves: Vec<_> = halves.collect();
     if let Some((_, by)) = halves.iter().find(|(decision, _)| *decision != Decision::Allow) {
         return by.clone();
     }
-    let mut said: Vec<String> =
+    let mut reported: Vec<String> =
         halves.into_iter().map(|(_, by)| by).filter(|by| by != DEFAULT).collect();
-    said.dedup();
-    if said.is_empty() { DEFAULT.to_owned() } else { said.join(" + ") }
+    reported.dedup();
+    if reported.is_empty() { DEFAULT.to_owned() } else { reported.join(" + ") }
 }
 
 fn by(half: &Half) -> String {
@@ -136,7 +138,8 @@ fn rule_text(kind: Kind, namespace: &str, name: &str, direction: &str, index: us
     format!("{short} {namespace}{slash}{name} {direction} {index}")
 }
 
-/// The naive evaluator's reason, as `by`; `None` where it only says that something is exempt.
+/// The naive evaluator's reason in the form of `by`. `None` if the packet is exempt: it does not name the
+/// exemption.
 fn plain_by(answer: &naive::Answer, wanted: &str) -> Option<String> {
     let ends = [("egress", &answer.out), ("ingress", &answer.into)];
     let mut halves = Vec::new();
@@ -165,25 +168,25 @@ fn plain_by(answer: &naive::Answer, wanted: &str) -> Option<String> {
     (!wanted.starts_with("exempt")).then(|| combined(halves.into_iter()))
 }
 
-fn made(world: &World, asked: &Asked) -> Result<Packet> {
-    let six = asked.family == Some(6) || [&asked.from, &asked.to].iter().any(|end| is_six(end));
-    let source = match asked.source {
+fn build_packet(world: &World, case: &PacketCase) -> Result<Packet> {
+    let six = case.family == Some(6) || [&case.from, &case.to].iter().any(|end| is_six(end));
+    let source = match case.source {
         Some(source) => source,
-        None => address(world, &asked.from, six)?,
+        None => address(world, &case.from, six)?,
     };
-    let service = asked.via_service.as_ref().map(|name| virtual_address(world, name, six));
+    let service = case.via_service.as_ref().map(|name| virtual_address(world, name, six));
     Ok(Packet {
-        origin: origin(&asked.from),
+        origin: origin(&case.from),
         source,
-        destination: address(world, &asked.to, six)?,
+        destination: address(world, &case.to, six)?,
         service: service.transpose()?,
-        segment: segment(asked)?,
-        state: match asked.state.as_deref() {
+        segment: segment(case)?,
+        state: match case.state.as_deref() {
             None => State::New,
             Some("established") => State::Established,
             Some("reply") => State::Reply,
             Some("related") => State::Related,
-            Some(other) => bail!("`{other}` is no state"),
+            Some(other) => bail!("`{other}` is not a state"),
         },
     })
 }
@@ -202,7 +205,7 @@ fn origin(from: &str) -> Origin {
     }
 }
 
-/// An address that is neither a pod's nor a node's by name.
+/// An address in the text, which is not one of a named pod or node.
 fn outside(end: &str) -> Option<IpAddr> {
     match end {
         "EXT" => "198.51.100.7",
@@ -224,31 +227,32 @@ fn address(world: &World, end: &str, six: bool) -> Result<IpAddr> {
         }
         None => world.node(end).map(|node| node.addresses.clone()),
     };
-    let addresses = addresses.with_context(|| format!("there is no {end}"))?;
+    let addresses = addresses.with_context(|| format!("no object is named {end}"))?;
     let address = addresses.into_iter().find(|address| address.is_ipv6() == six);
     address.with_context(|| format!("{end} has no address of that family"))
 }
 
 fn virtual_address(world: &World, name: &str, six: bool) -> Result<IpAddr> {
-    let (namespace, name) = name.split_once('/').context("namespace/name")?;
+    let (namespace, name) =
+        name.split_once('/').context("the Service is not written as namespace/name")?;
     let named = Named { namespace: namespace.to_owned(), name: name.to_owned() };
-    let service = world.service(&named).with_context(|| format!("there is no Service {name}"))?;
+    let service = world.service(&named).with_context(|| format!("no Service is named {name}"))?;
     let address =
         service.cluster_ips.known().into_iter().flatten().find(|address| address.is_ipv6() == six);
     address.copied().with_context(|| format!("Service {name} has no such address"))
 }
 
-fn segment(asked: &Asked) -> Result<Segment> {
-    if let Some((kind, code)) = asked.icmp {
+fn segment(case: &PacketCase) -> Result<Segment> {
+    if let Some((kind, code)) = case.icmp {
         return Ok(Segment::Icmp { kind, code });
     }
-    let protocol = match asked.protocol.as_ref() {
+    let protocol = match case.protocol.as_ref() {
         None => Protocol::Tcp,
         Some(Value::String(text)) => serde_json::from_value(Value::String(text.clone()))?,
         Some(number) => return Ok(Segment::Other(serde_json::from_value(number.clone())?)),
     };
-    let destination = asked.port.context("a port")?;
-    Ok(Segment::Ports { protocol, source: asked.source_port.unwrap_or(40_000), destination })
+    let destination = case.port.context("the packet has no port")?;
+    Ok(Segment::Ports { protocol, source: case.source_port.unwrap_or(40_000), destination })
 }
 
 fn decision(decision: Decision) -> Expect {
@@ -274,7 +278,7 @@ fn plain(packet: &Packet) -> naive::Packet {
             Origin::Node(node) => naive::Origin::Node(node.clone()),
             Origin::Forwarded => naive::Origin::Forwarded,
         },
-        // It has no word for IPv4 within IPv6.
+        // The naive evaluator does not know IPv4-mapped IPv6 addresses.
         source: packet.source.to_canonical(),
         destination: packet.destination.to_canonical(),
         service: packet.service.map(|address| address.to_canonical()),

@@ -1,11 +1,11 @@
-//! Worlds written down by hand, each with packets, what becomes of them and why: `vectors/*.yaml`.
+//! Worlds in YAML with packets, their expected decisions and reasons: `vectors/*.yaml`.
 //!
-//! Every vector is put to `policy-core`, once to a world that is made anew and once to one that lived
-//! through the vector's steps, and to the naive evaluator. `rows.yaml` lists the cases that must have one.
+//! Each vector runs against `policy-core` in a new world, against `policy-core` in a world that went through
+//! the vector's steps, and against the naive evaluator. `rows.yaml` lists the cases that must have a vector.
 
-mod given;
 mod judge;
 mod table;
+mod world;
 
 use anyhow::{Context as _, Result};
 use std::{
@@ -25,7 +25,7 @@ fn cluster_network_policies_answer_as_written() -> Result<()> {
 }
 
 #[test]
-fn antreas_policies_answer_as_written() -> Result<()> {
+fn antrea_policies_answer_as_written() -> Result<()> {
     run("antrea")
 }
 
@@ -35,7 +35,7 @@ fn groups_answer_as_written() -> Result<()> {
 }
 
 #[test]
-fn awss_policies_answer_as_written() -> Result<()> {
+fn aws_policies_answer_as_written() -> Result<()> {
     run("aws")
 }
 
@@ -50,7 +50,7 @@ fn bad_input_fails_closed_as_written() -> Result<()> {
 }
 
 #[test]
-fn reading_says_what_is_written() -> Result<()> {
+fn reading_reports_notes_as_written() -> Result<()> {
     run("reading")
 }
 
@@ -60,7 +60,9 @@ fn every_file_of_vectors_is_run() -> Result<()> {
     for entry in std::fs::read_dir(folder())? {
         let path = entry?.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
-        if path.extension().is_some_and(|end| end == "yaml") && !BESIDE.contains(&stem.as_str()) {
+        if path.extension().is_some_and(|end| end == "yaml")
+            && !OTHER_FILES.contains(&stem.as_str())
+        {
             found.insert(stem);
         }
     }
@@ -70,20 +72,21 @@ fn every_file_of_vectors_is_run() -> Result<()> {
 }
 
 #[test]
-fn every_row_has_a_vector_and_every_vector_is_one() -> Result<()> {
+fn every_row_has_a_vector_and_every_vector_has_a_row() -> Result<()> {
     let rows: BTreeMap<String, String> = table::read(&path("rows"))?;
     let (mut ids, mut covered) = (BTreeSet::new(), BTreeSet::new());
     let mut faults = Vec::new();
     for file in FILES {
         for vector in table::read::<Vec<Vector>>(&path(file))? {
-            faults.extend(vector.rows.is_empty().then(|| format!("{} is of no row", vector.id)));
+            faults.extend(vector.rows.is_empty().then(|| format!("{} has no row", vector.id)));
             for row in vector.rows {
                 let unknown = !rows.contains_key(&row);
-                faults.extend(unknown.then(|| format!("{}: there is no row {row}", vector.id)));
+                faults
+                    .extend(unknown.then(|| format!("{}: rows.yaml has no row {row}", vector.id)));
                 covered.insert(row);
             }
             let twice = !ids.insert(vector.id.clone());
-            faults.extend(twice.then(|| format!("{} is there twice", vector.id)));
+            faults.extend(twice.then(|| format!("{} exists twice", vector.id)));
         }
     }
     let bare = rows.keys().filter(|row| !covered.contains(*row));
@@ -124,5 +127,5 @@ const FILES: [&str; 8] = [
     "bad_input",
     "reading",
 ];
-/// What stands beside the vectors.
-const BESIDE: [&str; 2] = ["rows", "world"];
+/// Files in the folder that contain no vectors.
+const OTHER_FILES: [&str; 2] = ["rows", "world"];

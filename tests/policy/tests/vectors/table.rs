@@ -1,38 +1,38 @@
-//! The table as it is written.
+//! The format of the vectors.
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{net::IpAddr, path::Path};
 
-/// A world and what is asked of it.
+/// A world and its cases.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Vector {
     pub(crate) id: String,
     pub(crate) title: String,
-    /// Where the answer is from: `[spec]`, a test of somebody's, `design`.
+    /// The source of the expectation: `[spec]`, a test of another project, or `design`.
     #[expect(dead_code, reason = "for people")]
     source: String,
     pub(crate) rows: Vec<String>,
-    /// Added to the standard world, or in the place of one of the same name.
+    /// Added to the standard world. Replaces an object of the same kind and name.
     #[serde(default)]
     objects: Vec<Value>,
-    /// What DNS said: address and name.
+    /// DNS results: address and name.
     #[serde(default)]
     names: Vec<Value>,
-    notes: Option<Vec<Note>>,
+    notes: Option<Vec<ExpectedNote>>,
     #[serde(default)]
-    lint: Vec<Found>,
+    lint: Vec<ExpectedFinding>,
     #[serde(default)]
-    refused: Vec<Refused>,
+    refused: Vec<RefusedObject>,
     #[serde(default)]
-    packets: Vec<Asked>,
+    packets: Vec<PacketCase>,
     #[serde(default)]
     steps: Vec<Step>,
 }
 
-/// A change of the world and what is asked then.
+/// A change of the world, and the cases after it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -40,99 +40,100 @@ pub(crate) struct Step {
     pub(crate) title: String,
     #[serde(default)]
     pub(crate) objects: Vec<Value>,
-    /// Kind and name of each object that is gone.
+    /// Kind and name of each object to remove.
     #[serde(default)]
     pub(crate) remove: Vec<String>,
     #[serde(default)]
     pub(crate) names: Vec<Value>,
     #[serde(default)]
     pub(crate) forget: Vec<String>,
-    pub(crate) notes: Option<Vec<Note>>,
+    pub(crate) notes: Option<Vec<ExpectedNote>>,
     #[serde(default)]
-    pub(crate) lint: Vec<Found>,
-    /// No objects that can be read.
+    pub(crate) lint: Vec<ExpectedFinding>,
+    /// Objects that cannot be read.
     #[serde(skip)]
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Vec<RefusedObject>,
     #[serde(default)]
-    pub(crate) packets: Vec<Asked>,
+    pub(crate) packets: Vec<PacketCase>,
 }
 
-/// What is said of an object of the step as it is read. Errors must all stand here, warnings may.
+/// A note about an object of the step that the reader must return. Every error must be listed; warnings need
+/// not be.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Note {
-    /// Its name, with its namespace if it has one.
+pub(crate) struct ExpectedNote {
+    /// Name, with the namespace if it has one.
     pub(crate) object: String,
     pub(crate) severity: String,
-    /// The field, or one that it is within.
+    /// The field or a parent of it.
     pub(crate) field: String,
     /// A part of the text.
     #[serde(default)]
     pub(crate) text: String,
 }
 
-/// What lint finds in the world of the step.
+/// A finding of lint in the world of the step.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Found {
-    /// As lint writes it with `-o json`.
+pub(crate) struct ExpectedFinding {
+    /// As in lint's output with `-o json`.
     pub(crate) check: String,
-    /// Kind and name.
+    /// Such as `NetworkPolicy x/p`.
     pub(crate) object: String,
     /// A part of the text.
     pub(crate) text: String,
 }
 
-/// What is not read at all, and a part of what is said of it.
+/// An object that the reader must refuse, and a part of the error.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedObject {
     pub(crate) object: Value,
     pub(crate) text: String,
 }
 
-/// A packet, and what becomes of it.
+/// A packet and its expected decision.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Asked {
-    /// A pod `x/a`, a node `n1`, `EXT` or `EXT6`, or an address that came by.
+pub(crate) struct PacketCase {
+    /// A pod `x/a`, a node `n1`, `EXT` or `EXT6`, or an address whose packet the node forwards.
     pub(crate) from: String,
-    /// As `from`.
+    /// Same forms as `from`.
     pub(crate) to: String,
     pub(crate) port: Option<u16>,
-    /// `TCP` if it is not said; or the number of one without ports.
+    /// Default `TCP`. A number is a protocol without ports.
     pub(crate) protocol: Option<Value>,
     /// Type and code.
     pub(crate) icmp: Option<(u8, u8)>,
-    /// 4 if it does not follow from the ends.
+    /// Default 4, unless an end has the other family.
     pub(crate) family: Option<u8>,
-    /// Instead of the address of `from`.
+    /// Replaces the address of `from`.
     pub(crate) source: Option<IpAddr>,
     pub(crate) source_port: Option<u16>,
-    /// The Service that was asked for; `to` is where it led.
+    /// The Service that the sender used; `to` is the endpoint.
     pub(crate) via_service: Option<String>,
     pub(crate) state: Option<String>,
     pub(crate) expect: Expect,
-    /// What decided: `np x/p ingress 0`, `egress isolation`, `exempt (from own node)`, `default`. Of a
-    /// packet that passes both ends' reasons but for defaults, joined by ` + `.
+    /// The deciding reason: `np x/p ingress 0`, `egress isolation`, `exempt (from own node)`, `default`. For
+    /// an allowed packet: the reasons of both ends except defaults, joined by ` + `.
     pub(crate) by: String,
-    /// A part of the verdict in words.
-    pub(crate) says: Option<String>,
+    /// A part of the verdict's text.
+    pub(crate) text: Option<String>,
 }
 
-/// What becomes of a packet.
+/// Expected decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum Expect {
-    /// It passes.
+    /// Allow.
     A,
-    /// It is dropped.
+    /// Drop.
     D,
-    /// It is refused.
+    /// Reject.
     R,
 }
 
 impl Vector {
-    /// The steps, with the world as it begins for the first.
+    /// The steps. The first one is the initial world.
     pub(crate) fn steps(&self) -> impl Iterator<Item = Step> {
         let first = Step {
             objects: self.objects.clone(),
@@ -158,15 +159,15 @@ impl Vector {
     }
 }
 
-/// A file of YAML, in which `{repeat: N, item: …}` in a list stands for N items.
+/// Reads a YAML file. `{repeat: N, item: …}` in a list means N items.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    // As in YAML 1.2: `y` is a namespace here.
+    // As in YAML 1.2: `y` is a namespace here, not a boolean.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(&text, options).with_context(|| path.display().to_string())
 }
 
-/// A value with its repetitions written out.
+/// Expands repetitions.
 pub(crate) fn written_out(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().flat_map(repeated).collect()),
@@ -184,7 +185,8 @@ fn repeated(item: &Value) -> Vec<Value> {
     }
 }
 
-/// In texts `{n}` is the number, `{ADDRESS+2n}` an address; `"{n+1000}"` as a whole is a number.
+/// In strings, `{n}` is the number of the repetition and `{ADDRESS+2n}` an address; `"{n+1000}"` as a whole
+/// is a number.
 fn numbered(value: &Value, n: u64) -> Value {
     match value {
         Value::String(text) => match text.strip_prefix("{n+").and_then(|end| end.strip_suffix('}'))

@@ -1,4 +1,4 @@
-//! What objects are made of.
+//! Generators of the parts of objects.
 
 use policy_objects::{
     Block, Cidr, Labels, Meta, Named, Operator, PortRange, Protocol, Read, Requirement, Selector,
@@ -55,7 +55,7 @@ pub(super) fn labels(key: &'static str, values: &'static [&'static str]) -> Boxe
     option::weighted(0.85, select(values)).prop_map(label).boxed()
 }
 
-/// A selector of few keys, often one that selects much.
+/// A selector with at most one key. It often selects everything.
 fn selector(key: &'static str, values: &'static [&'static str]) -> BoxedStrategy<Selector> {
     let few = vec(select(values), 1..=2);
     let some = few.prop_map(|few| few.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
@@ -78,7 +78,7 @@ pub(super) fn pods() -> BoxedStrategy<Selector> {
     selector("app", &["a", "b", "c"])
 }
 
-/// For subjects: mostly all pods, or else few rules are about a packet's.
+/// A selector for subjects: mostly all pods, so that most rules apply to a packet's pods.
 pub(super) fn most_pods() -> BoxedStrategy<Selector> {
     prop_oneof![3 => Just(Selector::default()), 2 => pods()].boxed()
 }
@@ -143,7 +143,7 @@ pub(super) fn account() -> impl Strategy<Value = Named> {
 pub(super) fn unknown() -> impl Strategy<Value = Unknown> {
     let actions = &["Allow", "Accept", "Drop", "Reject", "Deny", "Pass", "allow", "Shrug"];
     option::weighted(0.9, one_of(actions)).prop_map(|action| Unknown {
-        why: "made up".to_owned(),
+        why: "scenario up".to_owned(),
         name: None,
         action,
     })
@@ -158,7 +158,7 @@ pub(super) fn read<T: std::fmt::Debug + Clone + 'static>(
 pub(super) fn subject<T: std::fmt::Debug + Clone + 'static>(
     selects: impl Strategy<Value = T> + 'static,
 ) -> BoxedStrategy<Subject<T>> {
-    (selects, option::weighted(0.03, Just("made up".to_owned())))
+    (selects, option::weighted(0.03, Just("scenario up".to_owned())))
         .prop_map(|(selects, doubt)| Subject { selects, doubt })
         .boxed()
 }

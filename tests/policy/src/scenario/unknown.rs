@@ -1,6 +1,6 @@
-//! A world of which one part more is not understood.
+//! Worlds with one more part that is not understood.
 
-use super::Made;
+use super::Scenario;
 use policy_objects::{
     AntreaAction, AntreaAppliedTo, AntreaPolicy, AntreaRule, ClusterAction, ClusterPolicy,
     ClusterRule, GroupSpec, NamespacedPods, NetworkPolicy, Object, Read, Selector, Subject,
@@ -9,10 +9,10 @@ use policy_objects::{
 use proptest::sample::Index;
 use std::net::IpAddr;
 
-/// The world with one rule, subject, group or part of a Service not understood any more; `wider` is whether
-/// a subject then selects all. `None` where there is no such part.
-pub fn doubted(made: &Made, part: Index, wider: bool) -> Option<Made> {
-    let mut less = made.clone();
+/// Replaces one rule, subject, group or part of a Service by one that is not understood. With `wider` a
+/// subject selects all pods. `None` if the world has no such part.
+pub fn with_unknown_part(scenario: &Scenario, part: Index, wider: bool) -> Option<Scenario> {
+    let mut less = scenario.clone();
     let mut parts = Vec::new();
     for object in &mut less.objects {
         match object {
@@ -35,7 +35,7 @@ pub fn doubted(made: &Made, part: Index, wider: bool) -> Option<Made> {
     Some(less)
 }
 
-/// A part that can be made one that is not understood.
+/// A part that can be replaced by one that is not understood.
 enum Part<'a> {
     Network(&'a mut Read<policy_objects::NetworkRule>),
     Cluster(&'a mut Read<ClusterRule>),
@@ -106,12 +106,12 @@ impl Part<'_> {
 fn forget<T>(part: &mut Read<T>, action: impl Fn(&T) -> Option<&'static str>) {
     if let Read::Known(known) = part {
         let action = action(known).map(str::to_owned);
-        *part = Read::Unknown(Unknown { why: "doubted".to_owned(), name: None, action });
+        *part = Read::Unknown(Unknown { why: "with_unknown_part".to_owned(), name: None, action });
     }
 }
 
 fn doubt<T>(subject: &mut Subject<T>, wider: Option<T>) {
-    subject.doubt = Some("doubted".to_owned());
+    subject.doubt = Some("with_unknown_part".to_owned());
     if let Some(wider) = wider {
         subject.selects = wider;
     }

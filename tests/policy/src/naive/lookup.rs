@@ -1,4 +1,4 @@
-//! Who has an address, who is on which node, what labels say.
+//! Owners of addresses, nodes of pods, labels.
 
 use super::{Naive, Origin, Packet, Side};
 use policy_objects::{Labels, Node, Object, Operator, Phase, Pod, Selector};
@@ -13,25 +13,25 @@ impl<'a> Naive<'a> {
         )
     }
 
-    /// Pods that policies can be about, and peers.
+    /// Pods that can be subjects and peers of policies.
     fn pods(&self) -> impl Iterator<Item = &'a Pod> {
         self.all_pods().filter(|pod| pod.phase == Phase::Live && !pod.host_network)
     }
 
-    /// The pod that has an address: the latest that says so.
+    /// The pod that has an address. If several pods have it, the latest counts.
     pub(super) fn owner(&self, address: IpAddr) -> Option<&'a Pod> {
         self.pods().filter(|pod| pod.addresses.contains(&address)).max_by_key(|pod| {
             (&pod.meta.created, &pod.meta.uid, &pod.meta.namespace, &pod.meta.name)
         })
     }
 
-    /// The pod that sent a packet, if policies can be about it.
+    /// The pod that sent a packet, if policies can apply to it.
     pub(super) fn sender(&self, packet: &Packet) -> Option<&'a Pod> {
         let Origin::Pod(namespace, name) = &packet.origin else { return None };
         self.pods().find(|pod| pod.meta.namespace == *namespace && pod.meta.name == *name)
     }
 
-    /// The node whose process sent a packet; a pod of the node's network is one.
+    /// The node whose process sent a packet. A pod with host networking counts as its node.
     pub(crate) fn sending_node<'p>(&self, packet: &'p Packet) -> Option<&'p str>
     where
         'a: 'p,
@@ -53,19 +53,19 @@ impl<'a> Naive<'a> {
             .filter_map(|object| if let Object::Node(node) = object { Some(node) } else { None })
     }
 
-    /// Whether the other end is the node that the pod is on.
+    /// True if the other end is the pod's own node.
     pub(super) fn is_own_node(&self, side: Side<'_>) -> bool {
         self.nodes()
             .any(|node| node.meta.name == side.pod.node && node.addresses.contains(&side.far))
     }
 
-    /// Whether an address is that of a selected node.
+    /// True if a selected node has the address.
     pub(super) fn is_node(&self, address: IpAddr, nodes: &Selector) -> bool {
         self.nodes()
             .any(|node| node.addresses.contains(&address) && selects(nodes, &node.meta.labels))
     }
 
-    /// The labels of a namespace: also one that nobody told of has its name.
+    /// The labels of a namespace. A namespace without an object has the label with its name.
     pub(super) fn namespace_labels(&self, name: &str) -> Labels {
         let mut labels = Labels::new();
         for object in self.objects {
@@ -88,7 +88,7 @@ impl<'a> Naive<'a> {
     }
 }
 
-/// Whether a selector selects what has these labels.
+/// True if a selector selects an object with these labels.
 pub(super) fn selects(selector: &Selector, labels: &Labels) -> bool {
     selector.requirements.iter().all(|requirement| {
         let value = labels.get(&requirement.key);
@@ -101,7 +101,7 @@ pub(super) fn selects(selector: &Selector, labels: &Labels) -> bool {
     })
 }
 
-/// Whether a selector, where there is one, selects a pod.
+/// True if there is no selector, or if it selects the pod.
 pub(super) fn selects_pod(selector: Option<&Selector>, pod: &Pod) -> bool {
     selector.is_none_or(|selector| selects(selector, &pod.meta.labels))
 }

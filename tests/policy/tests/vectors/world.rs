@@ -1,42 +1,43 @@
-//! The world of a vector as it goes through its steps.
+//! The world of a vector, with the changes of its steps.
 
-use crate::table::{Note, Step, written_out};
+use crate::table::{ExpectedNote, Step, written_out};
 use anyhow::{Context as _, Result, anyhow, bail};
 use policy_core::World;
 use policy_objects::{Kind, Object, Parsed, Severity};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// Objects and names, and the world that saw them change.
-pub(crate) struct Given {
+/// Objects and DNS results, and the model's world that received each change.
+pub(crate) struct VectorWorld {
     pub(crate) objects: Vec<Object>,
     pub(crate) names: Vec<(IpAddr, String)>,
-    /// It was told of every change. Names are never forgotten by it, so it is made anew then.
-    pub(crate) lived: World,
+    /// The world that received every change. The model has no event that removes a DNS result, so the world
+    /// is recreated for `forget`.
+    pub(crate) live: World,
 }
 
-impl Given {
+impl VectorWorld {
     pub(crate) fn new(standard: &[Value]) -> Result<Self> {
-        let mut given = Self { objects: Vec::new(), names: Vec::new(), lived: World::default() };
+        let mut given = Self { objects: Vec::new(), names: Vec::new(), live: World::default() };
         for object in standard {
             given.put(parsed(object)?.object);
         }
         Ok(given)
     }
 
-    /// The world as it is now, made anew.
+    /// A new model world from the current objects and DNS results.
     pub(crate) fn fresh(&self) -> World {
         let mut world = World::new(self.objects.iter().cloned());
         self.names.iter().for_each(|(address, name)| world.name(*address, name));
         world
     }
 
-    /// Does what a step says; what is said of its objects otherwise than it should be is a fault.
+    /// Applies a step. Returns the differences from the expected notes and refusals.
     pub(crate) fn step(&mut self, step: &Step) -> Result<Vec<String>> {
         for gone in &step.remove {
             self.remove(gone)?;
         }
-        let mut said = Vec::new();
+        let mut reported = Vec::new();
         for object in &step.objects {
             let Parsed { object, notes } = parsed(&written_out(object))?;
             let meta = object.meta();
@@ -44,22 +45,22 @@ impl Given {
                 "" => meta.name.clone(),
                 namespace => format!("{namespace}/{}", meta.name),
             };
-            said.extend(notes.into_iter().map(|note| (name.clone(), note)));
+            reported.extend(notes.into_iter().map(|note| (name.clone(), note)));
             self.put(object);
         }
         let names = written_out(&Value::Array(step.names.clone()));
         for name in names.as_array().into_iter().flatten() {
-            let (address, name) = pair(name.as_str().context("a name is a text")?)?;
-            self.lived.name(address, &name);
+            let (address, name) = pair(name.as_str().context("a name is not a string")?)?;
+            self.live.name(address, &name);
             self.names.push((address, name));
         }
         if !step.forget.is_empty() {
             let forgotten =
                 step.forget.iter().map(|text| pair(text)).collect::<Result<Vec<_>>>()?;
             self.names.retain(|name| !forgotten.contains(name));
-            self.lived = self.fresh();
+            self.live = self.fresh();
         }
-        let mut faults = faults(&said, step.notes.as_deref());
+        let mut faults = faults(&reported, step.notes.as_deref());
         for refused in &step.refused {
             match Object::read_value(&refused.object) {
                 Err(error) if error.to_string().contains(&refused.text) => {}
@@ -70,7 +71,7 @@ impl Given {
     }
 
     fn put(&mut self, object: Object) {
-        self.lived.insert(object.clone());
+        self.live.insert(object.clone());
         let same = |other: &Object| {
             is(other, object.kind(), &object.meta().namespace, &object.meta().name)
         };
@@ -86,8 +87,8 @@ impl Given {
         let kind = kind.with_context(|| format!("remove: {gone}"))?;
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
         let at = self.objects.iter().position(|object| is(object, kind, namespace, name));
-        self.objects.remove(at.with_context(|| format!("remove: there is no {gone}"))?);
-        self.lived.remove(kind, namespace, name);
+        self.objects.remove(at.with_context(|| format!("remove: no object is named {gone}"))?);
+        self.live.remove(kind, namespace, name);
         Ok(())
     }
 }
@@ -99,26 +100,31 @@ fn parsed(value: &Value) -> Result<Parsed> {
 fn pair(text: &str) -> Result<(IpAddr, String)> {
     match text.split_once(' ') {
         Some((address, name)) => Ok((address.parse()?, name.to_owned())),
-        None => bail!("`{text}` is no address and name"),
+        None => bail!("`{text}` is not an address and a name"),
     }
 }
 
-/// What should have been said and was not, and errors that nobody expects.
-fn faults(said: &[(String, policy_objects::Note)], wanted: Option<&[Note]>) -> Vec<String> {
+/// Expected notes that are missing, and errors that are not expected.
+fn faults(
+    reported: &[(String, policy_objects::Note)],
+    wanted: Option<&[ExpectedNote]>,
+) -> Vec<String> {
     let all = wanted.unwrap_or_default();
-    let is = |want: &Note, (name, note): &(String, policy_objects::Note)| {
+    let is = |want: &ExpectedNote, (name, note): &(String, policy_objects::Note)| {
         want.object == *name
             && want.severity == severity(note.severity)
             && note.field.starts_with(&want.field)
             && note.text.contains(&want.text)
     };
-    let missing = all.iter().filter(|want| !said.iter().any(|note| is(want, note)));
-    let missing = missing.map(|want| format!("not said: {want:?}; said is {said:?}"));
-    let quiet = wanted.is_some_and(<[Note]>::is_empty);
-    let stray = said.iter().filter(|note| {
+    let missing = all.iter().filter(|want| !reported.iter().any(|note| is(want, note)));
+    let missing = missing.map(|want| format!("missing note {want:?}; the notes are {reported:?}"));
+    let quiet = wanted.is_some_and(<[ExpectedNote]>::is_empty);
+    let stray = reported.iter().filter(|note| {
         (quiet || note.1.severity == Severity::Error) && !all.iter().any(|want| is(want, note))
     });
-    missing.chain(stray.map(|(name, note)| format!("nobody expects of {name}: {note:?}"))).collect()
+    missing
+        .chain(stray.map(|(name, note)| format!("unexpected note on {name}: {note:?}")))
+        .collect()
 }
 
 fn severity(severity: Severity) -> &'static str {

@@ -1,4 +1,4 @@
-//! Policies of each kind.
+//! Generators of the policies of each kind.
 
 use super::{
     objects::named_service,
@@ -57,7 +57,7 @@ fn network_rule(domains: bool) -> impl Strategy<Value = NetworkRule> {
     (mostly_one(peer), few(port)).prop_map(|(peers, ports)| NetworkRule { peers, ports })
 }
 
-/// None as often as some: a rule without is about everything.
+/// An empty list half of the time: a rule with an empty list matches everything.
 fn few<T: std::fmt::Debug + Clone + 'static>(
     one: impl Strategy<Value = T> + 'static,
 ) -> BoxedStrategy<Vec<T>> {

@@ -1,7 +1,8 @@
-//! Packets: drawn apart from the world, so that both shrink, and made whole in it.
+//! Generator of packets. A packet is drawn independently of the world and resolved in it, so that both
+//! shrink.
 
 use super::{
-    Made,
+    Scenario,
     objects::NODES,
     parts::{LOOPBACK, OUTSIDE, SERVICE_ADDRESSES, address},
 };
@@ -10,7 +11,7 @@ use policy_objects::{Object, Pod, Protocol};
 use proptest::{option, prelude::*, sample::select};
 use std::{fmt, net::IpAddr};
 
-/// A packet, before it is known who there is.
+/// A packet before it is resolved in a world.
 #[derive(Clone)]
 pub struct Sketch {
     from: End,
@@ -24,7 +25,7 @@ pub struct Sketch {
 
 #[derive(Clone, Debug)]
 enum End {
-    /// The pod of this number, around.
+    /// The pod at this index, modulo the number of pods.
     Pod(usize),
     /// The sending pod itself.
     Itself,
@@ -96,8 +97,8 @@ fn segment() -> impl Strategy<Value = Segment> {
 }
 
 impl Sketch {
-    /// The packet in a world; `None` where nobody could send it.
-    pub fn packet(&self, world: &Made) -> Option<Packet> {
+    /// Resolves the packet in a world. `None` if no such packet can exist.
+    pub fn packet(&self, world: &Scenario) -> Option<Packet> {
         let pods = world
             .objects
             .iter()
@@ -105,9 +106,9 @@ impl Sketch {
         let pods = pods.collect::<Vec<_>>();
         let source = self.address(&pods, &self.from);
         let destination = self.address(&pods, &self.to);
-        // A pod without an address sends too, as if it had one that nobody knows of yet.
-        let unheard = if self.six { address("fd00::99") } else { address("10.0.0.99") };
-        let (source, destination) = (source.unwrap_or(unheard), destination?);
+        // A pod without an address in its status sends from an address that no object has.
+        let unassigned = if self.six { address("fd00::99") } else { address("10.0.0.99") };
+        let (source, destination) = (source.unwrap_or(unassigned), destination?);
         if source.is_ipv4() != destination.is_ipv4() {
             return None;
         }

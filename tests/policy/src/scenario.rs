@@ -1,16 +1,17 @@
-//! Worlds and packets made up at random: few names, so that much of it meets.
+//! Generators of random worlds and packets. They use few names, so that policies, pods and packets often
+//! match.
 
-mod doubt;
 mod events;
 mod objects;
 mod packets;
 mod parts;
 mod policies;
 mod show;
+mod unknown;
 
-pub use doubt::doubted;
-pub use events::{Event, events, turns};
+pub use events::{Event, events, service_events};
 pub use packets::{Sketch, sketch};
+pub use unknown::with_unknown_part;
 
 use objects::{group, groups, namespace, node, pod, service, tier};
 use policies::{antrea, cluster, network};
@@ -21,20 +22,19 @@ use policy_objects::{
 use proptest::{collection::vec, prelude::*};
 use std::{collections::BTreeMap, net::IpAddr};
 
-/// A world: objects, each once, and what DNS said.
+/// A world: unique objects, and DNS results.
 #[derive(Clone, PartialEq)]
-pub struct Made {
-    /// The objects.
+pub struct Scenario {
     pub objects: Vec<Object>,
-    /// Which names led to which addresses.
+    /// Addresses of DNS names.
     pub names: Vec<(IpAddr, String)>,
 }
 
-/// What an object goes by.
+/// Kind, namespace and name of an object.
 pub type Id = (Kind, String, String);
 
 /// Any world.
-pub fn world() -> impl Strategy<Value = Made> {
+pub fn world() -> impl Strategy<Value = Scenario> {
     let around = (
         vec(namespace(), 2..=4),
         vec(node(), 1..=2),
@@ -46,39 +46,39 @@ pub fn world() -> impl Strategy<Value = Made> {
     let about = vec(policy(), 0..=8);
     (around, about, parts::names(), focus()).prop_map(
         |((namespaces, nodes, pods, services, tiers, groups), mut policies, names, focus)| {
-            focus.turn(&mut policies);
+            focus.apply(&mut policies);
             let all = [namespaces, nodes, pods, services, tiers, groups, policies].concat();
             let objects = all.into_iter().map(|object| (id(&object), object));
-            Made { objects: objects.collect::<BTreeMap<_, _>>().into_values().collect(), names }
+            Scenario { objects: objects.collect::<BTreeMap<_, _>>().into_values().collect(), names }
         },
     )
 }
 
-/// A world with Antrea's policies alone, about all pods, in two tiers after NetworkPolicy.
-pub fn baselines() -> impl Strategy<Value = Made> {
-    (world(), vec(antrea(), 3..=6)).prop_map(|(mut made, policies)| {
-        made.objects.retain(|object| {
+/// A world with Antrea policies only, for all pods, in two tiers after NetworkPolicies.
+pub fn baselines() -> impl Strategy<Value = Scenario> {
+    (world(), vec(antrea(), 3..=6)).prop_map(|(mut scenario, policies)| {
+        scenario.objects.retain(|object| {
             let antrea = matches!(object, Object::AntreaPolicy(_) | Object::Tier(_));
             !antrea && !matches!(object, Object::NetworkPolicy(_) | Object::ClusterPolicy(_))
         });
         let meta = Meta { name: "late".to_owned(), ..Meta::default() };
-        made.objects.push(Object::Tier(Tier { meta, priority: Read::Known(254) }));
+        scenario.objects.push(Object::Tier(Tier { meta, priority: Read::Known(254) }));
         for (number, mut policy) in policies.into_iter().enumerate() {
             policy.meta.name = format!("k{number}");
             ["baseline", "late"][number % 2].clone_into(&mut policy.tier);
             let pods = Some(Selector::default());
             let selects = AntreaAppliedTo::Pods { namespaces: None, pods };
             policy.applied_to = vec![Subject { selects, doubt: None }];
-            made.objects.push(Object::AntreaPolicy(policy));
+            scenario.objects.push(Object::AntreaPolicy(policy));
         }
-        made
+        scenario
     })
 }
 
-/// A world with Antrea's policies alone, about all pods, whose rules of egress ask for Services.
-pub fn asking() -> impl Strategy<Value = Made> {
-    (world(), vec(antrea(), 2..=4)).prop_map(|(mut made, policies)| {
-        made.objects.retain(|object| {
+/// A world with Antrea policies only, for all pods, whose egress rules have `toServices`.
+pub fn with_services() -> impl Strategy<Value = Scenario> {
+    (world(), vec(antrea(), 2..=4)).prop_map(|(mut scenario, policies)| {
+        scenario.objects.retain(|object| {
             !matches!(object, Object::NetworkPolicy(_) | Object::ClusterPolicy(_))
                 && !matches!(object, Object::AntreaPolicy(_))
         });
@@ -93,19 +93,19 @@ pub fn asking() -> impl Strategy<Value = Made> {
                 rule.services = vec![Named { namespace, name: "s".to_owned() }];
                 (rule.peers, rule.ports) = (Vec::new(), Vec::new());
             }
-            made.objects.push(Object::AntreaPolicy(policy));
+            scenario.objects.push(Object::AntreaPolicy(policy));
         }
-        made
+        scenario
     })
 }
 
-/// Where all the policies of a world stand, so that they meet.
+/// The tiers of a world's policies. If all policies are in few tiers, their order decides more often.
 #[derive(Clone, Copy, Debug)]
 enum Focus {
     Anywhere,
-    /// In the tiers around the ClusterNetworkPolicies' first.
+    /// In the tiers around that of Admin ClusterNetworkPolicies.
     Before,
-    /// In those that are asked where no NetworkPolicy isolates.
+    /// In the tiers after NetworkPolicies, which are evaluated if no NetworkPolicy isolates the pod.
     Baselines,
 }
 
@@ -114,7 +114,7 @@ fn focus() -> impl Strategy<Value = Focus> {
 }
 
 impl Focus {
-    fn turn(self, policies: &mut Vec<Object>) {
+    fn apply(self, policies: &mut Vec<Object>) {
         let (antrea, cluster) = match self {
             Self::Anywhere => return,
             Self::Before => (["platform", "custom"], ClusterTier::Admin),
@@ -153,7 +153,6 @@ pub fn policy() -> impl Strategy<Value = Object> {
     ]
 }
 
-/// What an object goes by.
 pub fn id(object: &Object) -> Id {
     let meta = object.meta();
     let either = |cluster, namespaced| if meta.namespace.is_empty() { cluster } else { namespaced };

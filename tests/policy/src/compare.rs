@@ -1,8 +1,8 @@
-//! The model's answer beside the naive one.
+//! Comparison of the model's answer with that of the naive evaluator.
 
 use crate::{
-    made::Made,
     naive::{self, Answer, By},
+    scenario::Scenario,
 };
 use policy_core::{
     Decision, Direction, Exemption, Half, Origin, Packet, Reason, RuleName, Segment, State,
@@ -10,16 +10,16 @@ use policy_core::{
 };
 use policy_objects::Named;
 
-/// The model's world.
-pub fn world(made: &Made) -> World {
-    let mut world = World::new(made.objects.iter().cloned());
-    for (address, name) in &made.names {
+/// Converts a world for the model.
+pub fn world(scenario: &Scenario) -> World {
+    let mut world = World::new(scenario.objects.iter().cloned());
+    for (address, name) in &scenario.names {
         world.name(*address, name);
     }
     world
 }
 
-/// The model's packet.
+/// Converts a packet for the model.
 pub fn packet(packet: &naive::Packet) -> Packet {
     let origin = match &packet.origin {
         naive::Origin::Pod(namespace, name) => {
@@ -45,11 +45,11 @@ pub fn packet(packet: &naive::Packet) -> Packet {
     Packet { origin, source, destination, service, segment, state }
 }
 
-/// In what the model differs, if it does.
+/// Describes the first difference of the model from the naive answer. `None` if they agree.
 pub fn difference(naive: &Answer, verdict: &Verdict) -> Option<String> {
     let differs = |what: &str| Some(format!("{what}\nnaive: {naive:#?}\nmodel: {verdict:#?}"));
     if !is_same(naive.decision, verdict.decision) {
-        return differs("what becomes of it");
+        return differs("decision");
     }
     let whole = naive.out.is_none() && naive.into.is_none();
     let halves = [
@@ -92,7 +92,7 @@ fn is_by(by: &By, half: &Half, direction: Direction) -> bool {
         (By::Isolation, Reason::Isolation { .. })
         | (By::Exemption, Reason::Exemption { exemption: Exemption::FromOwnNode })
         | (By::Default, Reason::Default)
-        // What is exempt from NetworkPolicies alone, and nothing else spoke.
+        // An exemption from NetworkPolicies alone, and no other policy decided.
         | (
             By::Default,
             Reason::Exemption { exemption: Exemption::ToOwnNode | Exemption::Hairpin },

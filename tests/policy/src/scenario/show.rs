@@ -1,6 +1,6 @@
-//! A world that broke a law, for people to read: an object a line, without what is empty.
+//! `Debug` of a world that broke a law: one object per line, without empty fields.
 
-use super::Made;
+use super::Scenario;
 use std::fmt;
 
 const EMPTY: &[&str] = &[
@@ -14,7 +14,7 @@ const EMPTY: &[&str] = &[
     "name: None",
     "action: None",
     "logging: None",
-    "why: \"made up\"",
+    "why: \"scenario up\"",
     "ingress: []",
     "egress: []",
     "peers: []",
@@ -42,7 +42,7 @@ const SHORTER: &[(&str, &str)] = &[
     ("  ", " "),
 ];
 
-impl fmt::Debug for Made {
+impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for object in &self.objects {
             write!(f, "\n  - {}", shorten(format!("{object:?}")))?;

@@ -1,21 +1,20 @@
-//! What happens to a world.
+//! Changes of a world.
 
 use super::{
-    Made, id, object,
+    Scenario, id, object,
     objects::{service, tier},
     show::shorten,
 };
-use crate::lived::Lived;
+use crate::live::LiveWorld;
 use policy_objects::Object;
 use proptest::{collection::vec, prelude::*, sample::Index};
 use std::fmt;
 
-/// An object comes or changes, or one goes.
 #[derive(Clone)]
 pub enum Event {
-    /// This one comes or changes.
+    /// Adds or replaces an object.
     Insert(Box<Object>),
-    /// The one of this number goes.
+    /// Removes the object at this index.
     Remove(Index),
 }
 
@@ -28,8 +27,8 @@ pub fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 1..10)
 }
 
-/// Services and tiers that come, change and go.
-pub fn turns() -> impl Strategy<Value = Vec<Event>> {
+/// Services and tiers that are added, changed and removed.
+pub fn service_events() -> impl Strategy<Value = Vec<Event>> {
     let object = prop_oneof![2 => service(), 1 => tier()];
     let event = prop_oneof![
         4 => object.prop_map(|object| Event::Insert(Box::new(object))),
@@ -39,23 +38,23 @@ pub fn turns() -> impl Strategy<Value = Vec<Event>> {
 }
 
 impl Event {
-    /// What it is, for people.
-    pub fn told(&self, made: &Made) -> String {
+    /// Describes the event for a failure message.
+    pub fn describe(&self, scenario: &Scenario) -> String {
         match self {
             Self::Insert(_) => format!("{self:?}"),
-            Self::Remove(_) if made.objects.is_empty() => "nothing".to_owned(),
-            Self::Remove(which) => format!("the end of {:?}", id(which.get(&made.objects))),
+            Self::Remove(_) if scenario.objects.is_empty() => "nothing".to_owned(),
+            Self::Remove(which) => format!("the end of {:?}", id(which.get(&scenario.objects))),
         }
     }
 
-    /// It happens.
-    pub fn befall(self, lived: &mut Lived) {
+    /// Applies the event.
+    pub fn apply(self, live: &mut LiveWorld) {
         match self {
-            Self::Insert(object) => drop(lived.insert(*object)),
-            Self::Remove(_) if lived.made.objects.is_empty() => {}
+            Self::Insert(object) => drop(live.insert(*object)),
+            Self::Remove(_) if live.scenario.objects.is_empty() => {}
             Self::Remove(which) => {
-                let gone = id(which.get(&lived.made.objects));
-                lived.remove(&gone);
+                let gone = id(which.get(&live.scenario.objects));
+                live.remove(&gone);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! A world that lives: objects, and the index beside them.
+//! A world that changes by events, with the index that follows it.
 
 use crate::{
     indexed::Indexed,
-    made::{Id, Made, id},
     naive::{Naive, Packet},
+    scenario::{Id, Scenario, id},
 };
 use policy_core::{
     Policy, World, compile,
@@ -12,28 +12,26 @@ use policy_core::{
 use policy_objects::Object;
 use std::collections::BTreeMap;
 
-/// Objects, and the index that hears of each change of them.
-pub struct Lived {
-    /// What there is.
-    pub made: Made,
-    /// The model, which hears of each change as well.
+/// A world, and the model and the index that receive each change of it.
+pub struct LiveWorld {
+    pub scenario: Scenario,
+    /// The model's world.
     pub world: World,
-    /// The index.
     pub index: Index,
-    /// What its deltas have added up to.
+    /// The sum of the index's deltas.
     pub snapshot: Snapshot,
-    /// What each node has been told has added up to, by the node's name.
+    /// The sum of each node's deltas, by node name.
     pub nodes: BTreeMap<&'static str, Snapshot>,
-    /// The policies in their form.
+    /// The compiled policies.
     pub policies: BTreeMap<PolicyId, Policy>,
 }
 
-impl Lived {
-    /// All objects are there at first.
-    pub fn new(made: Made) -> Self {
+impl LiveWorld {
+    /// Starts with all objects loaded.
+    pub fn new(scenario: Scenario) -> Self {
         let mut index = Index::new(1);
         let mut policies = BTreeMap::new();
-        for object in &made.objects {
+        for object in &scenario.objects {
             let policy = compile(object);
             index.load(event(object, policy.as_ref()));
             policies.extend(policy.map(|policy| (policy_id(&policy), policy)));
@@ -41,14 +39,14 @@ impl Lived {
         index.loaded();
         let snapshot = index.snapshot();
         let nodes = NODES.iter().map(|node| (*node, index.snapshot_for(node))).collect();
-        let world = crate::beside::world(&made);
-        Self { made, world, index, snapshot, nodes, policies }
+        let world = crate::compare::world(&scenario);
+        Self { scenario, world, index, snapshot, nodes, policies }
     }
 
-    /// An object is new or has changed: what that changed in the index.
+    /// Adds or replaces an object. Returns the changes of the index.
     pub fn insert(&mut self, object: Object) -> Deltas {
-        self.made.objects.retain(|other| id(other) != id(&object));
-        self.made.objects.push(object.clone());
+        self.scenario.objects.retain(|other| id(other) != id(&object));
+        self.scenario.objects.push(object.clone());
         let policy = compile(&object);
         let deltas = self.index.apply(event(&object, policy.as_ref()));
         self.fold(&deltas);
@@ -60,10 +58,10 @@ impl Lived {
         deltas
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, gone: &Id) {
         let (kind, namespace, name) = gone;
-        self.made.objects.retain(|other| id(other) != *gone);
+        self.scenario.objects.retain(|other| id(other) != *gone);
         let uid = "";
         let deltas = self.index.apply(Event::Gone { kind: *kind, namespace, name, uid });
         self.fold(&deltas);
@@ -81,33 +79,34 @@ impl Lived {
         }
     }
 
-    /// The evaluator that sees all objects.
+    /// The evaluator that reads all objects.
     pub fn naive(&self) -> Naive<'_> {
-        Naive { objects: &self.made.objects, names: &self.made.names }
+        Naive { objects: &self.scenario.objects, names: &self.scenario.names }
     }
 
-    /// The evaluator that knows what is told to all nodes, and no object.
+    /// The evaluator that reads the snapshot of all nodes, and no object.
     pub fn everywhere(&self) -> Indexed<'_> {
-        self.told(&self.snapshot)
+        self.evaluator(&self.snapshot)
     }
 
-    /// The one that knows what one node has been told.
+    /// The evaluator that reads the snapshot of one node.
     pub fn at(&self, node: &str) -> Indexed<'_> {
-        self.told(&self.nodes[node])
+        self.evaluator(&self.nodes[node])
     }
 
-    /// The one that knows this.
-    pub fn told<'a>(&'a self, snapshot: &'a Snapshot) -> Indexed<'a> {
-        Indexed { snapshot, policies: &self.policies, names: &self.made.names }
+    /// The evaluator that reads this snapshot.
+    pub fn evaluator<'a>(&'a self, snapshot: &'a Snapshot) -> Indexed<'a> {
+        Indexed { snapshot, policies: &self.policies, names: &self.scenario.names }
     }
 
-    /// A packet as the node of its sender sees it: one from a pod with its node's network is the node's.
-    pub fn seen(&self, packet: &Packet) -> Packet {
-        self.naive().seen(packet)
+    /// Replaces the sender by its node if it is a pod with host networking: a node cannot distinguish the
+    /// two.
+    pub fn with_host_origin(&self, packet: &Packet) -> Packet {
+        self.naive().with_host_origin(packet)
     }
 }
 
-/// The nodes of worlds that are made up.
+/// Names of the nodes of generated worlds.
 pub const NODES: [&str; 2] = ["n1", "n2"];
 
 fn policy_id(policy: &Policy) -> PolicyId {
@@ -117,7 +116,7 @@ fn policy_id(policy: &Policy) -> PolicyId {
     }
 }
 
-/// What the index hears of an object.
+/// The index's event for an object.
 fn event<'a>(object: &'a Object, policy: Option<&'a Policy>) -> Event<'a> {
     match object {
         Object::Pod(pod) => Event::Pod(pod),

@@ -1,4 +1,4 @@
-//! Pods and what is around them, tiers and groups.
+//! Generators of pods, namespaces, nodes, Services, tiers and groups.
 
 use super::parts::{
     GROUPS, NAMESPACES, POD_ADDRESSES, POD_ADDRESSES_6, SERVICE_ADDRESSES, account, address, block,
@@ -10,7 +10,7 @@ use policy_objects::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-/// The nodes' names and addresses.
+/// Names and addresses of the nodes.
 pub(super) const NODES: &[(&str, &[&str])] =
     &[("n1", &["192.168.0.1", "fd01::1"]), ("n2", &["192.168.0.2"])];
 
@@ -32,7 +32,7 @@ pub(super) fn node() -> impl Strategy<Value = Object> {
 }
 
 pub(super) fn pod() -> impl Strategy<Value = Object> {
-    let who = (one_of(NAMESPACES), one_of(&["p", "q", "r"]), labels("app", &["a", "b", "c"]));
+    let lookup = (one_of(NAMESPACES), one_of(&["p", "q", "r"]), labels("app", &["a", "b", "c"]));
     let age = (0_u8..3, 0_u8..4);
     let place = prop_oneof![
         1 => Just(None),
@@ -47,7 +47,7 @@ pub(super) fn pod() -> impl Strategy<Value = Object> {
         1 => one_address(POD_ADDRESSES_6).prop_map(|one| vec![one]),
     ];
     let account = account().prop_map(|account| account.name);
-    (who, age, place, phase, (addresses, vec(container_port(), 1..=3), account, host_network()))
+    (lookup, age, place, phase, (addresses, vec(container_port(), 1..=3), account, host_network()))
         .prop_map(|((namespace, name, labels), age, place, phase, rest)| {
             let (addresses, ports, service_account, host_network) = rest;
             let mut meta = meta(&namespace, &name);
@@ -56,7 +56,7 @@ pub(super) fn pod() -> impl Strategy<Value = Object> {
             meta.uid = format!("{}-{namespace}-{name}", age.1);
             let node = place.map_or(String::new(), |(name, _)| (*name).to_owned());
             let addresses = match place.filter(|_| host_network) {
-                // One that its Node does not name, which is nevertheless the host's.
+                // An address of the host that its Node does not list.
                 Some(_) if age.1 == 0 => vec![address("10.0.2.7")],
                 Some((_, its)) => its.iter().copied().map(address).collect(),
                 None => addresses,
@@ -94,7 +94,7 @@ pub(super) fn named_service() -> impl Strategy<Value = Named> {
 pub(super) fn service() -> impl Strategy<Value = Object> {
     let addresses = vec(one_address(SERVICE_ADDRESSES), 1..=1);
     let port = ServicePort { name: String::new(), protocol: Protocol::Tcp, port: 80, target: None };
-    // Now and then one that a pod is announced with.
+    // Sometimes an address that an agent announces for a pod.
     let outer_ips = prop_oneof![3 => Just(vec![]), 1 => Just(vec![address("10.0.2.8")])];
     (named_service(), read(option::weighted(0.9, pods())), read(addresses), outer_ips).prop_map(
         move |(named, selector, cluster_ips, outer_ips)| {
@@ -111,7 +111,7 @@ pub(super) fn tier() -> impl Strategy<Value = Object> {
         1 => (Just("platform"), select(vec![200_u8, 240, 253])),
     ];
     place.prop_flat_map(|(name, number)| {
-        // Those that there are without a Tier too.
+        // Tiers that exist without a Tier object too.
         let name = match (name, number) {
             ("platform", 240) => "emergency",
             ("platform", 253) => "baseline",
@@ -128,7 +128,7 @@ pub(super) fn group() -> impl Strategy<Value = Object> {
     (scope, one_of(GROUPS)).prop_flat_map(|(scope, name)| group_of(scope, name))
 }
 
-/// Most of the groups that there are names for: one that is missing denies much, and hides the rest.
+/// Most groups of each name. A policy that refers to a missing group denies much, and hides the other rules.
 pub(super) fn groups() -> impl Strategy<Value = Vec<Object>> {
     let each = ["", "x", "y"].iter().flat_map(|scope| {
         let group =
