@@ -88,6 +88,9 @@ const EDITS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// A test program with few dependencies.
+const SMALL_TEST: &str = "dashboard";
+
 /// Builds the daemon and plugin, and gathers them in a folder.
 ///
 /// # Errors
@@ -98,12 +101,14 @@ pub(crate) fn build() -> Result<PathBuf> {
     let source = dir.join("source");
     say::step("building the next release (its version, protocol and messages differ)");
     copy_source(&source)?;
-    // Compiled crates are shared with this release, so only our own crates are compiled again. The output has another
-    // folder, since the programs have the same names.
+    // Compiled crates are shared with this release, so only our own crates are compiled again. That takes the features
+    // of the whole workspace with its tests, which cargo selects only if a test is among the targets: a small one is.
+    // The output has another folder, since the programs have the same names.
     let out = dir.join("target");
     let status = cargo()
         .current_dir(&source)
-        .args(["build", "--offline", "-p", "ipamd-daemon", "-p", "cni"])
+        .args(["build", "--offline", "--workspace", "--test", SMALL_TEST])
+        .args(["--bin", "ferrule-ipamd", "--bin", "ferrule-cni"])
         .env("CARGO_TARGET_DIR", &out)
         .env("CARGO_BUILD_BUILD_DIR", target_dir())
         .stdout(Stdio::from(std::io::stderr()))

@@ -1,9 +1,9 @@
-//! A lab of two subnets that is gone when the test ends, and hands to work in it.
+//! A lab of two subnets that is removed at the end of the test, and helpers for its nodes and pods.
 
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
 use lab_fabric::{
     DropReason, EniSpec, Fabric, GroupRule, GroupSpec, NicProfile, Node, NodeSpec, Peer, Power,
-    Protocol, Subnet, Vpc, Wanted,
+    Protocol, Subnet, Vpc, DesiredFabric,
     probe::{self, Reason},
 };
 use std::{
@@ -21,7 +21,7 @@ use tests_eventually::eventually;
 pub(crate) struct TestLab {
     pub(crate) dir: PathBuf,
     pub(crate) fabric: Fabric,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: DesiredFabric,
 }
 
 impl Drop for TestLab {
@@ -96,7 +96,7 @@ impl TestLab {
         let v6 = GroupRule { protocol: Protocol::All, peer: v6 };
         let all = || vec![allow(Protocol::All, "0.0.0.0/0"), v6.clone()];
         let open = GroupSpec { ingress: all(), egress: all() };
-        let wanted = Wanted { groups: BTreeMap::from([(group(), open)]), ..Wanted::default() };
+        let wanted = DesiredFabric { groups: BTreeMap::from([(group(), open)]), ..DesiredFabric::default() };
         Self { dir, fabric, wanted }
     }
 
@@ -188,7 +188,7 @@ impl TestLab {
              address add {address}/32 dev eth0\n\
              route add 169.254.1.1 dev eth0 scope link\n\
              route add default via 169.254.1.1 dev eth0\n\
-             neighbour add 169.254.1.1 lladdr 02:ff:00:00:00:01 dev eth0 nud permanent\n"
+             neighbor add 169.254.1.1 lladdr 02:ff:00:00:00:01 dev eth0 nud permanent\n"
         );
         handle.inside_pod(pod, || batch(&script)).unwrap();
     }
@@ -255,4 +255,4 @@ pub(crate) fn links(node: &Node) -> BTreeSet<String> {
 }
 
 /// Long enough for a neighbor to be resolved on a busy machine; only failures wait that long.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
