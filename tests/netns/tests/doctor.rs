@@ -1,6 +1,6 @@
-//! `ferrule doctor`, the real program, on nodes made of namespaces: a good one, and real trouble.
+//! The real `ferrule doctor` on nodes that consist of namespaces: a good node, and nodes with faults.
 //!
-//! Needs root, iproute2 and nft. `FERRULE_CLI` names the program; without it, this workspace's is built.
+//! Needs root, iproute2 and nft. `FERRULE_CLI` names the program; by default the tests build this workspace's.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -38,14 +38,14 @@ fn a_twin_rule_a_strict_filter_and_a_dhcp_route_are_reported_together() {
         ip("route add default via 10.0.0.1 dev eth1 metric 512 proto dhcp onlink");
         let report = node.report(1);
         assert_eq!(
-            told(&report),
+            findings(&report),
             [
                 "fault main-routes eth1",
                 "fault rp-filter eth0",
                 "warning twin-rules pref 1536 from 10.0.0.57 lookup 2",
             ]
         );
-        // What is told to mend it mends it, word for word up to the first comma.
+        // The fix, executed literally up to its first comma, removes the finding.
         for finding in report["findings"].as_array().unwrap() {
             let mend = finding["mend"].as_str().unwrap();
             let first = mend.split(',').next().unwrap();
@@ -57,7 +57,7 @@ fn a_twin_rule_a_strict_filter_and_a_dhcp_route_are_reported_together() {
                 ip(first.strip_prefix("ip ").unwrap());
             }
         }
-        assert_eq!(told(&node.report(0)), Vec::<String>::new());
+        assert_eq!(findings(&node.report(0)), Vec::<String>::new());
     });
 }
 
@@ -71,7 +71,7 @@ fn leftover_rules_foreign_tables_and_other_mtus_are_reported() {
         fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         let report = node.report(1);
         assert_eq!(
-            told(&report),
+            findings(&report),
             [
                 "fault foreign-tables table 30400",
                 "fault forwarding net.ipv4.ip_forward",
@@ -92,19 +92,19 @@ fn drop_chains_and_two_iptables_backends_are_reported() {
             "nft",
             "add chain ip filter FORWARD { type filter hook forward priority 0 ; policy drop ; }",
         );
-        assert_eq!(told(&node.report(1)), ["fault forward-policy ip filter FORWARD"]);
+        assert_eq!(findings(&node.report(1)), ["fault forward-policy ip filter FORWARD"]);
         run("nft", "chain ip filter FORWARD { policy accept ; }");
-        assert_eq!(told(&node.report(0)), Vec::<String>::new());
+        assert_eq!(findings(&node.report(0)), Vec::<String>::new());
         if Command::new("iptables-legacy").arg("-V").output().is_err() {
-            skip("iptables-legacy is not here");
+            skip("iptables-legacy is missing");
             return;
         }
         run("nft", "add rule ip filter FORWARD counter");
         run("iptables-legacy", "-A FORWARD -s 192.0.2.1");
-        assert_eq!(told(&node.report(1)), ["warning iptables-mixed iptables"]);
+        assert_eq!(findings(&node.report(1)), ["warning iptables-mixed iptables"]);
         run("iptables-legacy", "-P FORWARD DROP");
         let both = ["fault forward-policy ip filter FORWARD", "warning iptables-mixed iptables"];
-        assert_eq!(told(&node.report(1)), both);
+        assert_eq!(findings(&node.report(1)), both);
     });
 }
 
@@ -123,7 +123,7 @@ fn daemons_and_files_of_the_node_are_reported() {
         );
         let root = node.folder.path().display().to_string();
         assert_eq!(
-            told(&node.report(1)),
+            findings(&node.report(1)),
             [
                 format!(
                     "fault foreign-daemons {root}/usr/lib/udev/rules.d/99-vpc-policy-routes.rules"
@@ -142,12 +142,12 @@ fn the_hop_limit_of_the_metadata_service_is_measured() {
         let near = serve_imds(1);
         let report: Value =
             serde_json::from_slice(&node.doctor(&["-o", "json", "--imds", &near]).stdout).unwrap();
-        assert_eq!(told(&report), ["notice imds IMDS"]);
-        // A port that nobody listens on.
+        assert_eq!(findings(&report), ["notice imds IMDS"]);
+        // A closed port.
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let output = node.doctor(&["-o", "json", "--imds", &format!("http://{closed}")]);
         assert_eq!(output.status.code(), Some(1));
-        assert_eq!(told(&serde_json::from_slice(&output.stdout).unwrap()), ["fault imds IMDS"]);
+        assert_eq!(findings(&serde_json::from_slice(&output.stdout).unwrap()), ["fault imds IMDS"]);
     });
 }
 
@@ -158,7 +158,7 @@ fn a_check_that_cannot_run_has_its_own_exit_code() {
         let output = node.doctor(&["-o", "json", "--proc", proc.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(2));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(told(&report), Vec::<String>::new());
+        assert_eq!(findings(&report), Vec::<String>::new());
         let unseen: Vec<&str> = report["unseen"]
             .as_array()
             .unwrap()
@@ -198,19 +198,19 @@ fn the_help_lists_the_exit_codes_and_uses_the_name_of_the_kubectl_plugin() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
-/// A node: its namespace ends with the thread it lives on, its folder with the test.
+/// A node. Its namespace is removed with its thread, its folder with the test.
 struct Node {
     folder: tempfile::TempDir,
     imds: String,
 }
 
-/// Runs a test on a good node with two ENIs and a pod on the second, or says that it was skipped.
+/// Runs a test on a good node with two ENIs and a pod on the second one. Without root prints a skip.
 fn on_a_node(test: impl FnOnce(&Node) + Send) {
     if !nix::unistd::geteuid().is_root() {
         skip("needs root");
         return;
     }
-    // Before the thread leaves for a namespace without the way to anywhere.
+    // The build needs the machine's network, so it runs before the thread enters a namespace.
     binary();
     let finished = thread::scope(|scope| {
         scope
@@ -256,7 +256,7 @@ impl Node {
             fs::write(Path::new("/proc/sys/net/ipv4").join(name), value).unwrap();
         }
         let node = Self { folder: tempfile::tempdir().unwrap(), imds: serve_imds(64) };
-        // The machine that runs the tests need not be a node that could have branch ENIs.
+        // The kernel of the machine may lack features that branch ENIs need.
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
         let options =
             ["VETH", "IP_MULTIPLE_TABLES", "NF_CONNTRACK", "NF_NAT", "NF_TABLES", "VLAN_8021Q"];
@@ -265,7 +265,7 @@ impl Node {
         node
     }
 
-    /// A file below the root that the program is given.
+    /// Writes a file below the program's root.
     fn file(&self, path: &str, text: &str) {
         let path = self.folder.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -281,7 +281,7 @@ impl Node {
         command.stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The report as JSON; the exit code must be this.
+    /// Runs the program with this expected exit code and returns the report.
     #[track_caller]
     fn report(&self, code: i32) -> Value {
         let output = self.doctor(&["-o", "json"]);
@@ -296,8 +296,8 @@ impl Node {
     }
 }
 
-/// Every finding as `severity check object`, sorted; each must tell the rest as well.
-fn told(report: &Value) -> Vec<String> {
+/// Returns every finding as `severity check object`, sorted. Fails if a finding lacks cause, reason or fix.
+fn findings(report: &Value) -> Vec<String> {
     let word = |finding: &Value, key: &str| {
         let text = finding[key].as_str().unwrap();
         assert!(!text.is_empty(), "{key} of {finding}");
@@ -320,8 +320,8 @@ fn told(report: &Value) -> Vec<String> {
     lines
 }
 
-/// A metadata service on this namespace's loopback, whose answers go so many hops; its URL. It ends
-/// with the process.
+/// Starts a metadata service on the loopback interface whose answers have this TTL, and returns its URL. It runs until
+/// the process exits.
 fn serve_imds(hops: u32) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -333,7 +333,7 @@ fn serve_imds(hops: u32) -> String {
     url
 }
 
-/// What the service answers to one request. Who asked may be gone before the answer.
+/// Answers one request. The client may close the connection before the answer.
 fn answer(mut stream: TcpStream, hops: u32) {
     stream.set_ttl(hops).unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
@@ -357,7 +357,7 @@ fn answer(mut stream: TcpStream, hops: u32) {
     let _ = stream.write_all(format!("{head}{body}").as_bytes());
 }
 
-/// The program to test: `FERRULE_CLI`, or what cargo builds into the target folder of this test.
+/// Returns the program under test: `FERRULE_CLI`, or a build in the target folder of this test.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -376,7 +376,7 @@ fn binary() -> &'static Path {
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()
             .unwrap();
-        assert!(built.success(), "the program does not build");
+        assert!(built.success(), "cannot build the program");
         profile.join("ferrule")
     })
 }
@@ -392,7 +392,7 @@ fn run(program: &str, words: &str) {
     assert!(output.status.success(), "{program} {words}: {said}");
 }
 
-/// Past the test harness, which keeps what passing tests print to itself.
+/// Writes to standard error directly, because the test harness hides the output of passing tests.
 fn skip(why: &str) {
     let _ = std::io::stderr().write_all(format!("SKIP doctor: {why}\n").as_bytes());
 }

@@ -1,7 +1,7 @@
-//! The real kernel passes the suite that the fake one passes, each case in a fresh namespace.
+//! The contract suite of the fake kernel against the real kernel, each case in a new namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "what was skipped and what ran is said aloud")]
+#![expect(clippy::print_stdout, reason = "skipped and executed cases are listed")]
 
 use config_model::{Mac, PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use nix::{
@@ -23,7 +23,7 @@ use std::{
 use tests_support::kernel_contract::{TestKernel, cases, run};
 use tokio::runtime::Runtime;
 
-/// A node's namespace, and another where the far ends of its links are.
+/// A node's namespace, and another namespace for the peers of its links.
 struct Real {
     runtime: Runtime,
     kernel: LinuxKernel,
@@ -33,12 +33,12 @@ struct Real {
 }
 
 impl Real {
-    /// Leaves the calling thread in the node's namespace.
+    /// Creates both namespaces. The calling thread stays in the node's namespace.
     fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let outside = Netns::current().unwrap();
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        // The kernel's own link-local addresses come when it pleases, between two observations too.
+        // The kernel adds link-local addresses asynchronously, also between two observations.
         std::fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let kernel = {
@@ -64,7 +64,7 @@ impl Real {
 impl TestKernel for Real {
     fn observe(&mut self) -> Observed {
         let seen = self.runtime.block_on(self.kernel.observe()).unwrap();
-        // Both ways of looking must see the same.
+        // Both observers must return the same.
         assert_eq!(self.socket.observe(With::Nothing).unwrap(), seen);
         seen
     }
@@ -101,7 +101,7 @@ impl TestKernel for Real {
     }
 }
 
-/// Runs in a thread of its own, which may change its namespace and is thrown away.
+/// Runs `body` on a new thread, which may change its namespace.
 fn in_own_thread(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     thread::Builder::new().name(name.to_owned()).spawn(body).unwrap().join().is_ok()
 }
@@ -129,7 +129,7 @@ fn the_real_kernel_keeps_the_contract() {
     assert_eq!(failed, []);
 }
 
-/// A pod's namespace and the host's, with everything that ADD builds.
+/// A pod's namespace and the host's, with the objects of an ADD.
 struct Pod {
     net: PodNet,
     host: Socket,
@@ -141,7 +141,7 @@ const HOST_MAC: Mac = Mac([0x0a, 1, 1, 1, 1, 1]);
 const POD_MAC: Mac = Mac([0x0a, 2, 2, 2, 2, 2]);
 
 impl Pod {
-    /// Leaves the calling thread in the host's namespace.
+    /// Creates both namespaces. The calling thread stays in the host's namespace.
     fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let netns = Netns::current().unwrap();
@@ -203,7 +203,7 @@ fn a_pod_is_built_in_place_checked_and_removed() {
         assert_eq!((again.changed, again.already, again.refused), (0, 4, Vec::new()));
         let undone = pod.host.run(&pod.net.undo_batch(Some(host_end))).unwrap();
         assert_eq!((undone.changed, undone.already), (1, 2));
-        assert_eq!(pod.inside.link_named("eth0").unwrap(), None, "both ends go together");
+        assert_eq!(pod.inside.link_named("eth0").unwrap(), None, "the pod's end is left");
     });
     assert!(passed);
 }
@@ -270,10 +270,10 @@ fn a_batch_reports_each_refusal_by_its_operation() {
             other => panic!("{other:?}"),
         };
         assert_eq!(errno, Errno::EEXIST);
-        // Routes and neighbors are put in place, rules and addresses are there already.
+        // Routes and neighbors are replaced; rules and addresses exist already.
         let again = pod.host.run(&pod.net.host_batch(host_end)).unwrap();
         assert_eq!((again.changed, again.already, again.refused.len()), (2, 2, 0));
-        // The first and the last of a batch may fail, and the middle is still done.
+        // The middle operation of a batch is applied although the first and the last one fail.
         let nowhere = LinkRef { index: IfIndex(9999), name: "nowhere".to_owned() };
         let ops = [
             Op::new(Subject::Node, Action::SetUp(nowhere.clone())),
@@ -318,7 +318,7 @@ fn every_kind_of_change_is_noticed() {
             Action::DeleteRule(rule),
             Action::SetIpv4(link, routing_plan::Ipv4Conf::RpFilter, 1),
         ] {
-            // What went before may still be on its way: wait until it is quiet.
+            // Events of earlier changes may still arrive, so wait until there are none.
             while let Ok(true) = real.runtime.block_on(async {
                 tokio::time::timeout(Duration::from_millis(50), monitor.changed()).await
             }) {}
@@ -354,7 +354,7 @@ fn lists_are_whole_while_others_change_them() {
         });
         let mut seen = 0;
         while !disturb.is_finished() {
-            // A list that changed too often is an error, never a part of a list.
+            // A list that changes too often is an error. The observation is never a partial list.
             if let Ok(observed) = real.runtime.block_on(real.kernel.observe()) {
                 let standing = observed.rules.iter().filter(|rule| rule.pref == 1000).count();
                 assert_eq!(standing, 200);
@@ -362,7 +362,7 @@ fn lists_are_whole_while_others_change_them() {
             }
         }
         disturb.join().unwrap();
-        assert!(seen > 0, "not one whole list in two seconds");
+        assert!(seen > 0, "no complete list in two seconds");
     });
     assert!(passed);
 }

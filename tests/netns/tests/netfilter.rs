@@ -1,5 +1,4 @@
-//! Every backend of SNAT and connmark with the kernel's own netfilter, each case in a fresh
-//! namespace.
+//! Every netfilter backend of SNAT and connmark against the real kernel, each case in a new namespace.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +22,7 @@ struct Node {
 }
 
 impl Node {
-    /// Leaves the calling thread in a namespace of its own.
+    /// Moves the calling thread into a new namespace.
     fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -60,7 +59,7 @@ fn desired() -> NatDesired {
     }
 }
 
-/// Runs a command in the namespace of the calling thread and gives what it printed.
+/// Runs a command in the namespace of the calling thread and returns its standard output.
 fn run(command: &str, input: &str) -> String {
     let (program, args) = command.split_once(' ').unwrap_or((command, ""));
     let mut child = Command::new(program)
@@ -75,7 +74,7 @@ fn run(command: &str, input: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Every rule of iptables and every table that is not iptables', as the tools print them.
+/// Returns every iptables rule and every nftables table that iptables does not own, as the tools print them.
 fn dump() -> Vec<String> {
     let saved = ["iptables-legacy-save", "iptables-nft-save"].map(|command| run(command, ""));
     let lines = saved.iter().flat_map(|text| text.lines());
@@ -88,7 +87,7 @@ fn dump() -> Vec<String> {
     dump
 }
 
-/// Rules of a cluster's other programs, in all three.
+/// Adds rules of other programs with all three backends.
 fn others() {
     let rules = "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n\
                  -A KUBE-SERVICES -d 172.20.0.1/32 -p tcp -m tcp --dport 443 -j DNAT \
@@ -117,11 +116,11 @@ fn every_backend_converges_rests_and_removes_all_its_objects() {
         ] {
             node.settle(Some(&NatDesired { snat, node_ports, ..desired() }), backend);
         }
-        assert_eq!(dump(), before, "{backend:?} leaves something, or takes others' away");
+        assert_eq!(dump(), before, "{backend:?} leaves its own objects or removes others");
         node.settle(Some(&desired()), backend);
         assert_ne!(dump(), before, "{backend:?} does nothing");
         node.settle(None, backend);
-        assert_eq!(dump(), before, "{backend:?} leaves something, or takes others' away");
+        assert_eq!(dump(), before, "{backend:?} leaves its own objects or removes others");
     }
 }
 
@@ -181,7 +180,7 @@ fn the_backend_is_what_the_node_uses() {
     assert_eq!(fitting(&node.seen()), Some(Backend::IptablesLegacy));
 }
 
-/// A node may have no `nft`: these ask the kernel.
+/// A node may lack `nft`, so these functions use netlink.
 #[test]
 fn a_table_is_deleted_with_its_contents_and_no_other_table_is() {
     Node::new();
@@ -201,11 +200,14 @@ fn a_table_is_deleted_with_its_contents_and_no_other_table_is() {
         [full("ip", "other"), full("ip6", "ferrule-egress-2"), full("inet", "ferrule-egress")];
     run("nft -f -", &(ours + &others.concat()));
     assert!(has_nft_table(Family::V6, "ferrule-egress").unwrap());
-    assert!(!has_nft_table(Family::V4, "ferrule-egress").unwrap(), "it is another family's");
-    assert!(!has_nft_table(Family::V6, "ferrule").unwrap(), "it only begins like that");
+    assert!(!has_nft_table(Family::V4, "ferrule-egress").unwrap(), "the table has another family");
+    assert!(!has_nft_table(Family::V6, "ferrule").unwrap(), "the name is only a prefix");
     assert!(!delete_nft_table(Family::V4, "ferrule-egress").unwrap());
     assert!(delete_nft_table(Family::V6, "ferrule-egress").unwrap());
-    assert!(!delete_nft_table(Family::V6, "ferrule-egress").unwrap(), "it was deleted");
+    assert!(
+        !delete_nft_table(Family::V6, "ferrule-egress").unwrap(),
+        "the table was deleted before"
+    );
     assert!(!has_nft_table(Family::V6, "ferrule-egress").unwrap());
     let left: Vec<_> = tables().lines().map(str::to_owned).collect();
     assert_eq!(left, ["table ip other", "table ip6 ferrule-egress-2", "table inet ferrule-egress"]);

@@ -1,4 +1,4 @@
-//! ADD: what is built, exactly, and what the runtime is told.
+//! ADD: the kernel objects, and the result for the runtime.
 
 use crate::{
     daemon::{Book, Daemon},
@@ -12,7 +12,7 @@ use std::{
 };
 use tests_eventually::{PATIENCE, eventually};
 
-/// SHA-1 of `default.web-0`, as amazon-vpc-cni names the host veth.
+/// The name of the host veth: the start of SHA-1 over `default.web-0`, as in amazon-vpc-cni.
 pub(crate) const VETH: &str = "eni0d7763386da";
 
 fn key(container: &str) -> PodKey {
@@ -191,7 +191,7 @@ fn a_repeated_add_gives_the_same_answer_and_changes_nothing() {
         let (state, index) = (node.host_state(), node.link(VETH).unwrap()["ifindex"].clone());
         assert_eq!(node.add(&sandbox), first);
         assert_eq!(node.host_state(), state);
-        assert_eq!(node.link(VETH).unwrap()["ifindex"], index, "the link itself stays");
+        assert_eq!(node.link(VETH).unwrap()["ifindex"], index, "the link was recreated");
     });
 }
 
@@ -235,7 +235,7 @@ fn an_add_resumes_after_a_killed_add() {
     on_a_node(|node| {
         let _daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
-        // Killed between making the links and naming them by their alias.
+        // The state after a kill between the creation of the links and the write of their alias.
         node.ip(&format!("link add {VETH} type veth peer name peer0"));
         let name = sandbox.netns.to_str().unwrap();
         node.ip(&format!("link set peer0 netns {name}"));
@@ -251,7 +251,7 @@ fn an_add_resumes_after_a_killed_add() {
 fn an_add_waits_for_a_daemon_that_is_still_starting() {
     on_a_node(|node| {
         let adding = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        // The plugin is at it already, or will be: either way it must succeed.
+        // The ADD must succeed whether the plugin has already dialed the socket or not.
         let _daemon = Daemon::start(node);
         let result = crate::binary::Ended::of(adding).result();
         assert_eq!(result["ips"][0]["address"], "10.0.0.100/32");
@@ -266,7 +266,7 @@ fn an_add_outlives_a_daemon_that_is_killed_and_started_again() {
             Book { mood: crate::daemon::DaemonBehavior::Hanging, ..Book::default() },
         );
         let adding = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        eventually("the reservation is asked for", PATIENCE, || {
+        eventually("the plugin sends a reserve", PATIENCE, || {
             daemon.book(|book| !book.asked.is_empty())
         });
         drop(daemon);
@@ -276,7 +276,7 @@ fn an_add_outlives_a_daemon_that_is_killed_and_started_again() {
     });
 }
 
-/// The default configuration's log goes where amazon-vpc-cni's went.
+/// The default path of the log is the path of amazon-vpc-cni's log.
 #[test]
 fn the_log_is_json_at_the_path_of_amazon_vpc_cni_and_standard_output_has_the_result_only() {
     on_a_node(|node: &Node| {
@@ -302,7 +302,7 @@ fn the_log_is_json_at_the_path_of_amazon_vpc_cni_and_standard_output_has_the_res
     });
 }
 
-/// The kernel lets a link whose peer has its own number wait up to a second for its carrier.
+/// A veth whose peer has the same index gets its carrier up to a second later.
 #[test]
 fn the_two_veth_ends_never_have_the_same_index() {
     on_a_node(|node| {
@@ -310,20 +310,20 @@ fn the_two_veth_ends_never_have_the_same_index() {
         let next = node.show("link").iter().map(|link| link["ifindex"].as_u64().unwrap()).max();
         let next = next.unwrap() + 1;
         let sandbox = node.sandbox("c1", "web-0");
-        // Each link takes a number; these are gone again when the plugin comes.
+        // Each link uses an index. These links are deleted before the plugin runs.
         for number in 2..next {
             node.ip_inside(&sandbox.netns, &format!("link add name l{number} type bridge"));
         }
         for number in 2..next {
             node.ip_inside(&sandbox.netns, &format!("link del l{number}"));
         }
-        // The number that comes to mind is taken.
+        // The explicit index of the plugin's second attempt is in use.
         node.ip(&format!("link add name taken index {} type bridge", next + 2));
         node.add(&sandbox);
 
         let host = node.link(VETH).unwrap()["ifindex"].as_u64().unwrap();
         let pod = node.show_inside(&sandbox.netns, "link show dev eth0").remove(0);
-        assert_eq!(pod["ifindex"], next + 1, "the first try met the trap");
+        assert_eq!(pod["ifindex"], next + 1, "the two ends did not have the same index at first");
         assert_eq!(host, next + 3);
         assert_eq!(node.veths(), [VETH]);
     });

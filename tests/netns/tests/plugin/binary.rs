@@ -1,4 +1,4 @@
-//! Running the plugin as a runtime would.
+//! Calls of the plugin as a runtime sends them.
 
 use crate::node::Node;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use std::{
     sync::OnceLock,
 };
 
-/// One call of the plugin.
+/// The variables and the standard input of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) vars: Vec<(String, String)>,
     pub(crate) stdin: String,
 }
 
-/// How a call ended.
+/// The exit code and the output of a call.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -25,7 +25,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// A pod's sandbox as the runtime speaks of it.
+/// A pod's sandbox, with the values that a runtime passes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
     pub(crate) container: String,
@@ -34,13 +34,13 @@ pub(crate) struct Sandbox {
 }
 
 impl Node {
-    /// The sandbox of a pod in namespace `default`; its network namespace is made.
+    /// Creates the sandbox of a pod in namespace `default`, with its network namespace.
     pub(crate) fn sandbox(&self, container: &str, pod: &str) -> Sandbox {
         let netns = self.netns(container);
         Sandbox { container: container.into(), pod: pod.into(), netns }
     }
 
-    /// The network configuration that the tests use.
+    /// Returns the network configuration of the tests.
     pub(crate) fn conf(&self) -> Value {
         json!({
             "cniVersion": "1.0.0",
@@ -56,7 +56,7 @@ impl Node {
         })
     }
 
-    /// A call with this configuration.
+    /// Returns a call with this configuration.
     pub(crate) fn call_with(&self, verb: &str, sandbox: &Sandbox, conf: &Value) -> Call {
         let Sandbox { container, pod, netns } = sandbox;
         let args = format!(
@@ -79,24 +79,24 @@ impl Node {
         self.call_with(verb, sandbox, &self.conf())
     }
 
-    /// An ADD that must succeed; its result.
+    /// Runs an ADD that must succeed and returns its result.
     pub(crate) fn add(&self, sandbox: &Sandbox) -> Value {
         self.call("ADD", sandbox).run().result()
     }
 
-    /// A DEL as the runtime sends it first: with the namespace and what ADD answered.
+    /// Returns the first DEL of a runtime: with the namespace and the result of the ADD.
     pub(crate) fn first_del(&self, sandbox: &Sandbox, result: &Value) -> Call {
         let mut conf = self.conf();
         conf["prevResult"] = result.clone();
         self.call_with("DEL", sandbox, &conf)
     }
 
-    /// A DEL as the runtime sends it once more: without either.
+    /// Returns a repeated DEL of a runtime: without namespace and result.
     pub(crate) fn late_del(&self, sandbox: &Sandbox) -> Call {
         self.call("DEL", sandbox).var("CNI_NETNS", "")
     }
 
-    /// What the plugin logged.
+    /// Returns the plugin's log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("plugin.log")).unwrap_or_default()
     }
@@ -119,7 +119,7 @@ impl Call {
         self
     }
 
-    /// Starts the plugin with nothing in its environment but what the runtime gives it.
+    /// Starts the plugin with an environment that has the runtime's variables only.
     pub(crate) fn start(&self) -> Child {
         let mut child = Command::new(binary())
             .env_clear()
@@ -129,7 +129,7 @@ impl Call {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A plugin that refuses early may not have read it.
+        // A plugin that refuses its variables does not read its input.
         let _ = child.stdin.take().unwrap().write_all(self.stdin.as_bytes());
         child
     }
@@ -149,20 +149,20 @@ impl Ended {
         }
     }
 
-    /// The result of an ADD that must have succeeded.
+    /// Returns the result of an ADD. Fails if the ADD failed.
     #[track_caller]
     pub(crate) fn result(&self) -> Value {
         assert_eq!(self.code, Some(0), "{self:?}");
         serde_json::from_str(&self.stdout).unwrap()
     }
 
-    /// That a DEL or CHECK succeeded, and said nothing.
+    /// Fails if a DEL or CHECK failed or printed something.
     #[track_caller]
     pub(crate) fn is_silent_success(&self) {
         assert_eq!((self.code, self.stdout.as_str()), (Some(0), ""), "{self:?}");
     }
 
-    /// The error object of a call that must have failed with this code; its message and details.
+    /// Returns message and details of an error. Fails if the call has not failed with this code.
     #[track_caller]
     pub(crate) fn error(&self, code: u32) -> (String, String) {
         assert_eq!(self.code, Some(1), "{self:?}");
@@ -174,7 +174,7 @@ impl Ended {
     }
 }
 
-/// The binary to test: `FERRULE_CNI`, or what cargo builds into the target folder of this test.
+/// Returns the binary under test: `FERRULE_CNI`, or a build in the target folder of this test.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {

@@ -1,7 +1,6 @@
-//! Pods with branch ENIs, strict and standard: what is built, who reaches whom by which way, and what
-//! is left of it.
+//! Pods with branch ENIs, strict and standard: the kernel objects, the paths of their traffic, and the cleanup.
 //!
-//! What makes VLANs is ignored here, since not every kernel has them: `cargo xtask test vm` runs it.
+//! Tests that create VLANs are ignored, because not every kernel has them. `cargo xtask test vm` runs them.
 
 use crate::{
     binary::Sandbox,
@@ -18,12 +17,12 @@ use std::{
     time::Duration,
 };
 
-/// SHA-1 of `default.web-0`, by the names of a strict and of a standard pod.
+/// The names of the host veth of a strict and of a standard pod, with the start of SHA-1 over `default.web-0`.
 const STRICT_VETH: &str = "vlan0d7763386da";
 const STANDARD_VETH: &str = "eni0d7763386da";
 const BRANCH_MAC: &str = "02:00:00:00:00:07";
 
-/// A family's addresses.
+/// The addresses of one family.
 struct Net {
     pod: &'static str,
     gateway: &'static str,
@@ -43,7 +42,7 @@ fn enforcing(veth: &str) -> Enforcing {
     if veth == STRICT_VETH { Enforcing::Strict } else { Enforcing::Standard }
 }
 
-/// A node whose `eth2` is a trunk, and the branch of the pod that comes.
+/// Adds the trunk `eth2` to the node and returns a book with a branch for the next pod.
 fn with_branch(node: &Node, net: &Net, enforcing: Enforcing) -> Book {
     node.ip("link add eth2 type veth peer name eth2-vpc");
     node.ip("link set eth2 up");
@@ -60,7 +59,7 @@ fn with_branch(node: &Node, net: &Net, enforcing: Enforcing) -> Book {
     Book { mood: DaemonBehavior::Branching, branch: Some(branch), ..Book::default() }
 }
 
-/// The VPC: its router knows the branch's subnet on VLAN 7 of the trunk, and the node's on `eth0`.
+/// Creates the VPC's router, with the branch's subnet on VLAN 7 of the trunk and the node's subnet on `eth0`.
 fn vpc(node: &Node, net: &Net) -> PathBuf {
     let vpc = node.netns("vpc");
     for link in ["eth0-vpc", "eth2-vpc"] {
@@ -84,7 +83,7 @@ fn vpc(node: &Node, net: &Net) -> PathBuf {
         inside("addr add 10.0.0.1/24 dev eth0-vpc");
         node.ip("route add default via 10.0.0.1 dev eth0");
     }
-    // A VPC knows where its addresses are and asks nobody.
+    // A VPC sends no neighbor solicitations: it has the MAC of each address.
     inside(&format!("neigh add {} lladdr {BRANCH_MAC} dev branch nud permanent", net.pod));
     forward(node, Some(&vpc));
     forward(node, None);
@@ -103,8 +102,8 @@ fn forward(node: &Node, netns: Option<&Path>) {
     }
 }
 
-/// Where table local is asked on a node with strict pods: the daemon's work.
-fn ask_local_late(node: &Node, family: &str) {
+/// Moves the rule of table local behind those of strict pods, as the daemon does.
+fn move_rule_of_table_local(node: &Node, family: &str) {
     if family == "-6" {
         node.ip("-6 rule add pref 0 from fe80:ec2::1 ipproto 58 lookup local");
     }
@@ -112,7 +111,7 @@ fn ask_local_late(node: &Node, family: &str) {
     node.ip(&format!("{family} rule del pref 0 from all lookup local"));
 }
 
-/// A datagram to `to` and back, told by how the other end saw its source.
+/// Sends a datagram to `to` and back, and returns its source address as the other end saw it.
 fn echo(node: &Node, from: Option<&Path>, at: Option<&Path>, to: IpAddr) -> Option<String> {
     let socket = |netns: Option<&Path>, bound: IpAddr, port| {
         let open = || UdpSocket::bind((bound, port)).unwrap();
@@ -130,27 +129,27 @@ fn echo(node: &Node, from: Option<&Path>, at: Option<&Path>, to: IpAddr) -> Opti
         let seen = scope.spawn(|| {
             let mut buffer = [0; 16];
             let (_, peer) = server.recv_from(&mut buffer).ok()?;
-            // The client asks again while neighbors are being found.
+            // The client repeats the datagram during neighbor discovery.
             server.send_to(b"pong", peer).ok()?;
             Some(peer.ip().to_string())
         });
         for _ in 0..8 {
-            // A way that is not there yet refuses at once.
+            // The send fails at once while there is no route.
             if client.send_to(b"ping", (to, 7007)).is_ok() && client.recv(&mut [0; 16]).is_ok() {
                 return seen.join().unwrap();
             }
         }
-        seen.join().unwrap().map(|peer| format!("{peer}, and no way back"))
+        seen.join().unwrap().map(|peer| format!("{peer}, without a reply"))
     })
 }
 
-/// How many packets the branch's VLAN has carried into the VPC.
+/// Returns the number of packets from the branch's VLAN into the VPC.
 fn carried(node: &Node, vpc: &Path) -> u64 {
     let links = node.show_inside(vpc, "-s link show branch");
     links[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
 }
 
-/// The rules that are of pods with branches, each as `pref what table`.
+/// Returns the rules of branch pods, each as `pref selector table`.
 fn rules(node: &Node, family: &str) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |rule: &Value| {
@@ -166,7 +165,7 @@ fn rules(node: &Node, family: &str) -> Vec<String> {
     rules
 }
 
-/// The routes of the branch's table, each as `destination link`.
+/// Returns the routes of the branch's table, each as `destination link`.
 fn table_of_branch(node: &Node, family: &str) -> Vec<String> {
     let line = |route: &Value| format!("{} {}", route["dst"], route["dev"]).replace('"', "");
     let shown = node.show(&format!("{family} route show table 107"));
@@ -175,7 +174,7 @@ fn table_of_branch(node: &Node, family: &str) -> Vec<String> {
     routes
 }
 
-/// What a DEL must leave of: nothing but links that wait to be reaped.
+/// Returns true if a DEL has left nothing except links of the reap group.
 fn is_clean(node: &Node) -> bool {
     let gone = |name: &str| {
         let waits = |link: Value| link["group"].as_str() == Some("1178948178");
@@ -192,7 +191,7 @@ fn built(net: &Net, veth: &str) {
         let vpc = vpc(node, net);
         let strict = veth == STRICT_VETH;
         if strict {
-            ask_local_late(node, family);
+            move_rule_of_table_local(node, family);
         }
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
@@ -216,10 +215,10 @@ fn built(net: &Net, veth: &str) {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let netns = Some(sandbox.netns.as_path());
         let before = carried(node, &vpc);
-        let told = |seen: Option<String>| seen.unwrap_or_else(|| "nothing came".to_owned());
+        let told = |seen: Option<String>| seen.unwrap_or_else(|| "no datagram".to_owned());
         assert_eq!(told(echo(node, netns, Some(&vpc), ip(net.far))), pod, "pod to far");
         let after = carried(node, &vpc);
-        assert!(after > before, "the branch carries what the pod sends");
+        assert!(after > before, "the pod's packet did not use the branch");
         assert_eq!(
             told(echo(node, Some(&vpc), netns, ip(pod))),
             match family {
@@ -228,7 +227,7 @@ fn built(net: &Net, veth: &str) {
             },
             "far to pod"
         );
-        // The node and its pod: by the branch if strict, else straight.
+        // The node reaches a strict pod through the branch, and a standard pod directly.
         assert_eq!(told(echo(node, None, netns, ip(pod))), net.node, "node to pod");
         node.ip_inside(&vpc, "link set branch down");
         let without = told(echo(node, None, netns, ip(pod)));
@@ -282,7 +281,7 @@ fn a_branch_moves_to_the_next_sandbox_and_late_dels_spare_it() {
             let daemon = Daemon::start_with(node, with_branch(node, &V4, enforcing(veth)));
             let (old, new) = (node.sandbox("old", "web-0"), node.sandbox("new", "web-0"));
             let result = node.add(&old);
-            // A repeated ADD finds what it has made.
+            // A repeated ADD keeps the objects of the first one.
             let index = node.link("vlan.eth.7").unwrap()["ifindex"].clone();
             assert_eq!(node.add(&old)["ips"], result["ips"]);
             assert_eq!(node.link("vlan.eth.7").unwrap()["ifindex"], index);
@@ -297,7 +296,7 @@ fn a_branch_moves_to_the_next_sandbox_and_late_dels_spare_it() {
             if up || veth == STRICT_VETH {
                 assert_eq!((rules(node, "-4"), table_of_branch(node, "-4")), before, "{veth} {up}");
             } else {
-                // Without a daemon nobody knows whose an address is but by its route.
+                // Without a daemon only the route shows the owner of an address.
                 assert_eq!(table_of_branch(node, "-4"), before.1);
             }
             node.first_del(&new, &result).run().is_silent_success();
@@ -326,7 +325,7 @@ fn a_vlan_in_use_by_another_pod_fails_the_add_and_nothing_changes() {
         assert_eq!((node.host_state(), node.show("link").len()), (before, links));
         let keys = daemon
             .book(|book| book.held.keys().map(|key| key.container_id.clone()).collect::<Vec<_>>());
-        assert_eq!(keys, ["c1"], "the branch is given back");
+        assert_eq!(keys, ["c1"], "the reservation of the second pod is left");
     });
 }
 
@@ -382,7 +381,7 @@ fn a_branch_whose_trunk_has_no_link_fails_the_add_and_nothing_changes() {
     });
 }
 
-/// Where the kernel has VLANs, the other tests say what then happens.
+/// The other tests cover kernels with VLANs.
 #[test]
 fn a_kernel_without_vlans_fails_the_add_with_the_reason_and_nothing_changes() {
     on_a_node(|node| {

@@ -7,7 +7,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// SHA-1 of `default.web-0.1`, as amazon-vpc-cni names the second host veth.
+/// The name of the second host veth: the start of SHA-1 over `default.web-0.1`, as in amazon-vpc-cni.
 const SECOND: &str = "enib813f772d20";
 
 fn asking(node: &Node) -> Value {
@@ -67,7 +67,7 @@ fn a_pod_with_the_annotation_gets_an_interface_on_every_card() {
         assert_eq!(names, [VETH, "eth0", SECOND, "mNicIf1"]);
         assert_eq!(result["ips"][1]["address"], "10.0.0.101/32");
         assert_eq!(result["ips"][1]["interface"], 3);
-        assert_eq!(result["routes"].as_array().unwrap().len(), 2, "those of table main");
+        assert_eq!(result["routes"].as_array().unwrap().len(), 2, "routes of table main only");
     });
 }
 
@@ -112,7 +112,7 @@ fn del_removes_all_interfaces_with_and_without_a_daemon_and_late_dels_spare_the_
             if up {
                 assert_eq!((node.pod_rules(), node.pod_routes(), node.veths()), before);
             } else {
-                // Without a daemon nobody knows whose an address is but by its route.
+                // Without a daemon only the route shows the owner of an address.
                 assert_eq!((node.pod_routes(), node.veths()), (before.1, before.2));
             }
             drop(daemon);
@@ -141,7 +141,7 @@ fn a_failed_build_of_several_interfaces_is_rolled_back_as_one() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, two_cards());
         let sandbox = node.sandbox("c1", "web-0");
-        // The second interface's name is taken by somebody else.
+        // A link of another owner has the second interface's name.
         node.ip_inside(&sandbox.netns, "link add name mNicIf1 type bridge");
         let (message, _) = node.call_with("ADD", &sandbox, &asking(node)).run().error(102);
         assert!(message.contains("mNicIf1"), "{message}");

@@ -1,4 +1,4 @@
-//! CHECK: passes on what ADD made, and says what is otherwise.
+//! CHECK: it passes after an ADD, and names each difference.
 
 use crate::{
     add::VETH,
@@ -64,7 +64,7 @@ fn check_names_each_thing_that_is_not_as_add_made_it() {
         }),
         ("has MTU 1400", |node, _| node.ip(&format!("link set {VETH} mtu 1400"))),
         ("not the other end", |node, sandbox| {
-            // Somebody has put another link in the place of the pod's.
+            // Another link has replaced the pod's end.
             node.ip_inside(&sandbox.netns, "link set eth0 name eth7");
             node.ip_inside(&sandbox.netns, "link add eth0 type veth peer name eth8");
         }),
@@ -117,8 +117,8 @@ fn check_looks_at_the_kernel_even_if_the_daemon_does_not_answer() {
     });
 }
 
-/// Only the daemon knows the table. Of a rule that leads to one, nothing is said without it; two that lead
-/// apart cannot both be right.
+/// Only the daemon knows the table. Without it CHECK accepts a rule with any table, but not two rules with different
+/// tables.
 #[test]
 fn without_a_daemon_a_rule_of_the_pod_is_right_whatever_its_table() {
     on_a_node(|node| {
@@ -143,7 +143,7 @@ fn check_is_repeated_after_a_restart_of_the_daemon() {
         let result = node.add(&sandbox);
         first.book(|book| book.mood = DaemonBehavior::Hanging);
         let asking = check(node, &sandbox, &result).start();
-        eventually("CHECK to ask", PATIENCE, || {
+        eventually("CHECK sends an inspect", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "inspect c1"))
         });
         let held = first.book(|book| book.held.clone());

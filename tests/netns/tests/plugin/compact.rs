@@ -1,4 +1,4 @@
-//! Where pods share rules: what ADD builds, what CHECK asks for, what DEL leaves.
+//! Compact rules: ADD, CHECK and DEL with rules that pods share.
 
 use crate::{
     add::VETH,
@@ -9,14 +9,14 @@ use crate::{
 use config_model::RuleLayout;
 use serde_json::Value;
 
-/// The rule that all pods share.
+/// The rule to pods, which all pods share.
 const SHARED: &str = "512 from all 17989";
 
 fn compact() -> Book {
     Book { rules: RuleLayout::Compact, ..Book::on_table_2() }
 }
 
-/// The addresses in the table of the routes to pods.
+/// Returns the addresses in the table of pods.
 fn routed(node: &Node) -> Vec<String> {
     let routes = node.show("route show table 17989");
     routes.iter().filter_map(|route| Some(route["dst"].as_str()?.to_owned())).collect()
@@ -71,7 +71,7 @@ fn check_accepts_a_rule_of_a_prefix_or_mark_instead_of_the_pods_own() {
         node.ip("rule add pref 512 lookup 17989");
         node.ip("route flush table 17989");
         complaint(VETH);
-        // A daemon that does not answer is one finding; without it the host's rules tell the layout.
+        // A missing daemon is one finding. CHECK then derives the layout from the host's rules.
         node.ip(&format!("route add 10.0.0.100 dev {VETH} table 17989"));
         daemon.kill();
         let (message, _) = check(node, &sandbox, &result).run().error(11);
@@ -85,7 +85,7 @@ fn a_del_cleans_up_after_either_layout() {
         let daemon = Daemon::start_with(node, compact());
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        // As while the daemon goes from one to the other.
+        // The state while the daemon switches from one layout to the other.
         node.ip("rule add to 10.0.0.100 lookup main pref 512 protocol 70");
         node.ip(&format!("route add 10.0.0.100 dev {VETH} protocol 70"));
         daemon.book(|book| book.rules = RuleLayout::PerPod);

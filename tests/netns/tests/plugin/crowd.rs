@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent calls.
 
 use crate::{
     binary::Ended,
@@ -28,7 +28,7 @@ fn sixty_adds_at_once_and_then_sixty_dels_at_once_leave_the_node_as_it_was() {
         for line in node.log().lines() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
         }
-        assert_eq!(node.log().lines().count(), PODS, "one line for each verb, none torn");
+        assert_eq!(node.log().lines().count(), PODS, "not one whole line for each call");
 
         let dels: Vec<_> = sandboxes
             .iter()

@@ -1,4 +1,4 @@
-//! A daemon that follows a script, behind the real server on the real socket.
+//! A scripted daemon behind the real server on the real socket.
 
 use crate::node::Node;
 use config_model::{
@@ -28,79 +28,79 @@ use std::{
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
-/// What the daemon does with a request.
+/// The daemon's treatment of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DaemonBehavior {
-    /// As it should.
+    /// Answers like the real daemon.
     #[default]
     Serving,
     /// Never answers.
     Hanging,
-    /// Has no address, for this reason.
+    /// Refuses a reserve with this reason.
     Empty(Reason),
-    /// Answers reservations, but has forgotten them when they are confirmed.
+    /// Answers a reserve, and drops the reservation before its confirm.
     Forgetful,
-    /// Has the book's branch ENI for the pod.
+    /// Answers a reserve with the book's branch ENI.
     Branching,
 }
 
 type Hook = Box<dyn FnMut(&Reserve) + Send>;
 
-/// What the daemon knows and what it was asked.
+/// The daemon's script, assignments and received requests.
 #[derive(Default)]
 pub(crate) struct Book {
     pub(crate) mood: DaemonBehavior,
-    /// The table of the addresses that it gives out.
+    /// The table of the addresses; `None` is table main.
     pub(crate) table: Option<TableId>,
-    /// The branch ENI of whoever comes.
+    /// The branch ENI for the next pod.
     pub(crate) branch: Option<Branch>,
-    /// How it wants rules for pods to be laid out.
+    /// The layout of the rules of pods.
     pub(crate) rules: RuleLayout,
-    /// The addresses to give out next; when there are none, fresh ones.
+    /// The next addresses to assign, the last one first. If empty, the daemon assigns unused addresses.
     pub(crate) next: Vec<Ipv4Addr>,
     pub(crate) held: BTreeMap<PodKey, (Vec<PodAddress>, bool)>,
-    /// Whose a key was when it was reserved.
+    /// The pod of each key, from its reserve.
     pub(crate) names: BTreeMap<PodKey, PodName>,
-    /// Addresses are of IPv6.
+    /// True if the daemon assigns IPv6 addresses.
     pub(crate) ipv6: bool,
-    /// Pods reach the other family.
+    /// True with dual egress.
     pub(crate) egress: bool,
-    /// How many network cards the node has; a pod that asks for it gets an address of each.
+    /// The number of network cards. A pod with the annotation gets an address of each.
     pub(crate) cards: u8,
     pub(crate) asked: Vec<String>,
-    /// Reserves as it should, then goes deaf.
+    /// True if the daemon stops answering at the first confirm.
     pub(crate) hang_on_confirm: bool,
-    /// Runs before a reservation is answered, in the host's namespaces.
+    /// Runs before the answer to a reserve, in the host's namespaces.
     pub(crate) before_reserve: Option<Hook>,
     pub(crate) given: BTreeSet<Ipv4Addr>,
-    /// What it says of itself.
+    /// The answer to a status request.
     pub(crate) status: PoolStatus,
-    /// The sandboxes whose addresses cannot be taken back.
+    /// The container IDs whose addresses the daemon cannot release.
     pub(crate) stuck: BTreeSet<String>,
-    /// The policy agent that callers are told of.
+    /// The policy agent in the answer to a reserve.
     pub(crate) policy: Option<Enforcer>,
-    /// The host ends that ferrule-agent received, one list for each question.
+    /// The host ends that ferrule-agent received, one list for each admit.
     pub(crate) links: Vec<Vec<HostLink>>,
-    /// How long that agent takes to answer for a pod.
+    /// The delay of aws-network-policy-agent's answers.
     pub(crate) agent_takes: Duration,
     /// The `traceparent` of each request.
     pub(crate) traces: Vec<Option<String>>,
 }
 
 impl Book {
-    /// Gives out addresses of the ENI with table 2.
+    /// Returns a book with addresses of the ENI with table 2.
     pub(crate) fn on_table_2() -> Self {
         Self { table: Some(TableId(2)), ..Self::default() }
     }
 
-    /// Tells of a policy agent at the node's `npa.sock`.
+    /// Returns a book with aws-network-policy-agent at the node's `npa.sock`.
     pub(crate) fn with_policy(node: &Node) -> Self {
         let mode = EnforcingMode::Strict;
         let policy = Enforcer::NetworkPolicyAgent { socket: node.path(AGENT), mode };
         Self { policy: Some(policy), ..Self::on_table_2() }
     }
 
-    /// Tells of a ferrule-agent at the node's `agent.sock`.
+    /// Returns a book with ferrule-agent at the node's `agent.sock`.
     pub(crate) fn with_own_policy(node: &Node, mode: EnforcingMode) -> Self {
         let own = Enforcer::FerruleAgent { socket: node.path(OWN_AGENT), mode };
         Self { policy: Some(own), ..Self::on_table_2() }
@@ -117,7 +117,7 @@ pub(crate) struct Daemon {
 struct Scripted(Mutex<Book>);
 
 impl Daemon {
-    /// Serves at the node's socket.
+    /// Starts a daemon at the node's socket.
     pub(crate) fn start(node: &Node) -> Self {
         Self::start_with(node, Book::default())
     }
@@ -133,7 +133,7 @@ impl Daemon {
         Self { book, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// A daemon that speaks no version of the protocol that the plugin speaks.
+    /// Starts a daemon without a common protocol version with the plugin.
     pub(crate) fn start_of_another_version(node: &Node) -> Self {
         let book = Arc::new(Scripted(Mutex::default()));
         let other = OtherVersion(Arc::clone(&book));
@@ -146,12 +146,12 @@ impl Daemon {
         Self { book, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Looks at the book, or changes the script.
+    /// Reads or changes the book.
     pub(crate) fn book<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
         work(&mut self.book.0.lock().unwrap())
     }
 
-    /// Ends it as SIGKILL would: connections break, the socket's file stays.
+    /// Stops the daemon like SIGKILL: connections break, and the socket's file stays.
     pub(crate) fn kill(mut self) {
         self.end();
     }
@@ -170,7 +170,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Listens, then serves on a thread of its own, which is in the node's namespaces as its parent is.
+/// Listens, then serves on a new thread, which inherits the node's namespaces.
 fn on_a_thread<F: Future<Output = ()>>(
     node: &Node,
     socket: &str,
@@ -189,15 +189,15 @@ fn on_a_thread<F: Future<Output = ()>>(
                 _ = stopped => {}
             }
         });
-        // Requests that hang must not keep the thread.
+        // Hanging requests must not block the end of the thread.
         runtime.shutdown_background();
     });
     listening.recv().unwrap();
     (stop, thread)
 }
 
-/// Listens once nobody does any more. A daemon that was just killed may still seem to: its socket
-/// lives on in a child that another test forks, until that child calls exec.
+/// Listens as soon as the socket is free. A child that another test forks keeps the listener of a killed daemon open
+/// until it calls exec.
 async fn listen(path: &Path) -> socket::Incoming {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
@@ -288,14 +288,14 @@ impl server::Ipam for Scripted {
 
     async fn confirm(&self, request: Confirm) -> Result<bool, Unable> {
         let mood = self.ask("confirm", &request.key);
-        let deaf = {
+        let is_hanging = {
             let mut book = self.0.lock().unwrap();
             if book.hang_on_confirm {
                 book.mood = DaemonBehavior::Hanging;
             }
             book.hang_on_confirm
         };
-        if deaf || mood == DaemonBehavior::Hanging {
+        if is_hanging || mood == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let mut book = self.0.lock().unwrap();
@@ -355,7 +355,7 @@ impl server::Ipam for Scripted {
         Ok(self.0.lock().unwrap().status.clone())
     }
 
-    /// Everything that is not confirmed counts as young.
+    /// Spares all reservations without a confirm, as if they were young.
     async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
         let mood = self.0.lock().unwrap().mood;
         if mood == DaemonBehavior::Hanging {
@@ -378,7 +378,7 @@ impl server::Ipam for Scripted {
     }
 }
 
-/// Answers everything as a daemon of the far future would.
+/// Refuses every request like a daemon of a much later release.
 struct OtherVersion(Arc<Scripted>);
 
 fn too_old<T, R>(other: &OtherVersion, request: &Request<R>) -> Result<Response<T>, Status> {
@@ -432,14 +432,14 @@ impl wire::ipam_server::Ipam for OtherVersion {
     }
 }
 
-/// A policy agent that writes into a daemon's book what it is told.
+/// A scripted aws-network-policy-agent. It records its calls in a daemon's book.
 pub(crate) struct Agent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Agent {
-    /// Serves at the node's `npa.sock`; refuses pods for this reason.
+    /// Starts the agent at the node's `npa.sock`. It refuses pods if `refusal` is given.
     pub(crate) fn start(node: &Node, daemon: &Daemon, refusal: Option<&'static str>) -> Self {
         let backend = Backend { book: Arc::clone(&daemon.book), refusal };
         let serve = async |incoming| {
@@ -473,7 +473,7 @@ impl agent::np_backend_server::NpBackend for Backend {
         asked: Request<agent::EnforceNpRequest>,
     ) -> Result<Response<agent::EnforceNpReply>, Status> {
         let asked = asked.into_inner();
-        // The links of the thread's namespace.
+        // The links in the namespace of this thread.
         let links = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let names = links.lines().filter_map(|line| line.split_once(':')).map(|it| it.0.trim());
         let veths: Vec<&str> = names.filter(|name| name.starts_with("eni")).collect();
@@ -503,7 +503,7 @@ impl agent::np_backend_server::NpBackend for Backend {
     }
 }
 
-/// A ferrule-agent that writes into a daemon's book what it is told, and gives one answer to all.
+/// A scripted ferrule-agent. It records its calls in a daemon's book and has one answer for all pods.
 pub(crate) struct OwnAgent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -511,18 +511,18 @@ pub(crate) struct OwnAgent {
 
 struct Answers {
     book: Arc<Scripted>,
-    /// It says once that it ends, as one does that is restarted, before it answers.
+    /// True if the first call gets the status `unavailable`, as during a restart.
     ends: AtomicBool,
     answer: Admitted,
 }
 
 impl OwnAgent {
-    /// Serves at the node's `agent.sock`.
+    /// Starts the agent at the node's `agent.sock`.
     pub(crate) fn start(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
         Self::serve(node, daemon, false, answer)
     }
 
-    /// Serves there, and ends in the first question.
+    /// Starts an agent whose first call fails as during a restart.
     pub(crate) fn restarted(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
         Self::serve(node, daemon, true, answer)
     }
@@ -556,7 +556,7 @@ impl datapath_rpc::Agent for Answers {
         book.asked.push(format!("admit {name} {uid} in {container} {addresses:?} {mode:?}"));
         book.links.push(links);
         match self.ends.swap(false, Ordering::SeqCst) {
-            true => Err(Status::unavailable("the agent ends")),
+            true => Err(Status::unavailable("the agent is stopping")),
             false => Ok(self.answer.clone()),
         }
     }
@@ -574,5 +574,5 @@ impl datapath_rpc::Agent for Answers {
 
 /// ferrule-agent's socket.
 const OWN_AGENT: &str = "agent.sock";
-/// The policy agent's socket.
+/// aws-network-policy-agent's socket.
 const AGENT: &str = "npa.sock";

@@ -1,4 +1,4 @@
-//! DEL: what goes, what stays, and how often it may be said.
+//! DEL: the removed and the spared objects, and repetitions.
 
 use crate::{
     add::VETH,
@@ -9,7 +9,7 @@ use config_model::{PodKey, Tombstone, registry};
 use std::fs;
 use tests_eventually::{PATIENCE, eventually};
 
-/// The tombstones on the node.
+/// Returns the node's tombstones.
 pub(crate) fn tombstones(node: &Node) -> Vec<Tombstone> {
     let Ok(folder) = fs::read_dir(node.path("state").join(registry::TOMBSTONE_DIR)) else {
         return Vec::new();
@@ -48,7 +48,7 @@ fn del_removes_every_rule_from_the_pod_also_earlier_ones() {
         let _daemon = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        // Older amazon-vpc-cni: one rule for each CIDR of the VPC; and a twin of another protocol.
+        // Rules of older releases of amazon-vpc-cni, one for each CIDR of the VPC, and a twin with another protocol.
         node.ip("rule add from 10.0.0.100 to 10.0.0.0/16 lookup 2 pref 1536");
         node.ip("rule add to 10.0.0.100 lookup main pref 512 protocol boot");
         node.first_del(&sandbox, &result).run().is_silent_success();
@@ -118,7 +118,7 @@ fn del_without_a_daemon_cleans_the_kernel_and_leaves_a_tombstone() {
         assert_eq!(tombstone.addresses, ["10.0.0.100".parse::<std::net::Ipv4Addr>().unwrap()]);
         assert_eq!(tombstone.pod.unwrap().to_string(), "default/web-0");
 
-        // The next DELs know less; what the first one knew must not be lost.
+        // Later DELs have fewer fields. The tombstone must keep those of the first one.
         node.late_del(&sandbox).run().is_silent_success();
         node.late_del(&sandbox).without("CNI_ARGS").run().is_silent_success();
         let [tombstone] = tombstones(node).try_into().unwrap();

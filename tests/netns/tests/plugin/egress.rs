@@ -1,5 +1,5 @@
-//! The other family: a second address by which a pod reaches what its own family does not. It is no
-//! part of the result, and nothing of it outlives the pod.
+//! Dual egress: the second address of a pod, for destinations of the other family. It is not part of the result, and
+//! all its objects are removed with the pod.
 
 use crate::{
     add::VETH,
@@ -19,7 +19,7 @@ use tests_eventually::{PATIENCE, eventually};
 
 const HOST_V4: &str = "10.0.0.10";
 const HOST_V6: &str = "2001:db8::10";
-/// What goes with 10.0.0.100.
+/// The second address of the pod with 10.0.0.100.
 const SECOND_V6: &str = "fd66:6572:7275:6c65::a00:64";
 
 fn daemon(node: &Node, ipv6: bool) -> Daemon {
@@ -27,7 +27,7 @@ fn daemon(node: &Node, ipv6: bool) -> Daemon {
     Daemon::start_with(node, Book { ipv6, egress: true, ..Book::on_table_2() })
 }
 
-/// As some runtimes leave a sandbox.
+/// Disables IPv6 in the sandbox, as some runtimes do.
 fn without_ipv6(node: &Node, sandbox: &Sandbox) {
     node.inside(&sandbox.netns, || {
         for link in ["all", "default", "lo"] {
@@ -44,14 +44,14 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The pod's second addresses, as its own namespace shows them.
+/// Returns the second addresses in the pod's namespace.
 fn seconds(node: &Node, sandbox: &Sandbox) -> Vec<String> {
     let shown = node.show_inside(&sandbox.netns, "addr show dev eth0");
     let addresses = shown[0]["addr_info"].as_array().unwrap().clone();
     addresses.iter().map(|a| text(&a["local"]).to_owned()).filter(|a| in_range(a)).collect()
 }
 
-/// The host's routes to such addresses, as `address dev protocol`.
+/// Returns the host's routes to second addresses, as `address dev protocol`.
 fn routes(node: &Node) -> Vec<String> {
     let of = |words: &str| node.show(words);
     let all = of("-4 route show table main").into_iter().chain(of("-6 route show table main"));
@@ -62,7 +62,7 @@ fn routes(node: &Node) -> Vec<String> {
     all.map(|route| line(&route)).collect()
 }
 
-/// What host veths have of IPv4, as `local peer`.
+/// Returns the IPv4 addresses of host veths, as `local peer`.
 fn leases(node: &Node) -> Vec<String> {
     let links = node.show("-4 addr show");
     let of_veths = links.iter().filter(|link| text(&link["ifname"]).starts_with("eni"));
@@ -77,12 +77,12 @@ fn host_state(node: &Node) -> Vec<String> {
     all
 }
 
-/// What the daemon does with the links that a DEL gave up.
+/// Deletes the links of the reap group, as the daemon does.
 fn reap(node: &Node) {
     node.ip(&format!("link delete group {}", registry::GROUP_REAP));
 }
 
-/// Connects both ways: what begins at the host, and what begins in the pod.
+/// Connects from the host to the pod, and from the pod to the host.
 fn meet(node: &Node, sandbox: &Sandbox, pod: &str, host: &str) {
     let pod: IpAddr = pod.parse().unwrap();
     let host: IpAddr = host.parse().unwrap();
@@ -92,7 +92,7 @@ fn meet(node: &Node, sandbox: &Sandbox, pod: &str, host: &str) {
     listener.accept().unwrap();
     let listener = TcpListener::bind(at(host)).unwrap();
     node.inside(&sandbox.netns, || TcpStream::connect(at(host)).unwrap());
-    assert_eq!(listener.accept().unwrap().1.ip(), pod, "the node sees the pod's second address");
+    assert_eq!(listener.accept().unwrap().1.ip(), pod, "another source than the second address");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_pod_without_second_address_from_the_daemon_has_none() {
         let result = node.add(&sandbox);
         assert_eq!((seconds(node, &sandbox), routes(node), leases(node)), (vec![], vec![], vec![]));
         check(node, &sandbox, &result).run().is_silent_success();
-        // A setting that changes makes no pod wrong that was built before.
+        // Pods from before a change of the setting still pass CHECK.
         daemon.book(|book| book.egress = true);
         check(node, &sandbox, &result).run().is_silent_success();
     });
@@ -209,7 +209,7 @@ fn an_address_in_use_is_skipped() {
         let _daemon = daemon(node, true);
         let key = PodKey::new("aws-cni", "c1", "eth0").unwrap();
         let wished: Vec<Ipv4Addr> = egress::candidates(&key).take(3).collect();
-        // By its route, by what its link says while it is down, and by chance.
+        // The first address has a route, the second is on a link that is down, and the third is free.
         node.ip(&format!("route add {} dev eth1", wished[0]));
         node.ip(&format!("addr add 169.254.1.1 peer {} dev eth1 noprefixroute", wished[1]));
         let sandbox = node.sandbox("c1", "web-0");
@@ -283,7 +283,7 @@ fn del_leaves_nothing_with_and_without_daemon_and_namespace() {
             assert_ne!(routes(node), Vec::<String>::new());
             if !there {
                 node.delete_netns("c1");
-                eventually("the link went with its namespace", PATIENCE, || {
+                eventually("the kernel removes the link with its namespace", PATIENCE, || {
                     node.link(VETH).is_none()
                 });
             }

@@ -1,4 +1,4 @@
-//! An ADD that fails in the middle leaves nothing behind, and the daemon hears of it.
+//! ADDs that fail after the reserve. They leave no kernel object and release the reservation.
 
 use crate::{
     binary::Ended,
@@ -9,7 +9,7 @@ use ipamd_rpc::{Reason, Reserve};
 use std::path::PathBuf;
 use tests_eventually::{PATIENCE, eventually};
 
-/// Something that happens between the plugin's question and the daemon's answer.
+/// Returns a book whose daemon runs `work` between a reserve and its answer.
 fn meanwhile(work: impl FnMut(&Reserve) + Send + 'static) -> Book {
     Book { before_reserve: Some(Box::new(work)), ..Book::on_table_2() }
 }
@@ -19,8 +19,8 @@ fn ip(words: &str) {
     assert!(status.success(), "ip {words}");
 }
 
-/// That the reservation was given back.
-fn is_taken_back(daemon: &Daemon) {
+/// Fails if the reservation was not released.
+fn is_released(daemon: &Daemon) {
     daemon.book(|book| {
         assert_eq!(book.asked.last().unwrap(), "release SetupFailed c1", "{:?}", book.asked);
         assert!(book.held.keys().all(|key| key.container_id != "c1"));
@@ -28,7 +28,7 @@ fn is_taken_back(daemon: &Daemon) {
 }
 
 fn no_tombstone(node: &Node) {
-    assert!(!node.path("state").exists(), "the daemon heard it, so no tombstone is due");
+    assert!(!node.path("state").exists(), "a tombstone although the daemon got the release");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn an_add_is_rolled_back_if_the_interface_name_is_taken_during_it() {
         );
         node.call("ADD", &sandbox).run().error(102);
         assert_eq!(node.host_state(), before);
-        is_taken_back(&daemon);
+        is_released(&daemon);
         no_tombstone(node);
     });
 }
@@ -88,8 +88,8 @@ fn an_add_is_rolled_back_if_its_namespace_is_deleted_during_it() {
         );
         let (message, _) = node.call("ADD", &sandbox).run().error(8);
         assert!(message.contains(sandbox.netns.to_str().unwrap()), "{message}");
-        eventually("everything is gone", PATIENCE, || node.host_state() == before);
-        is_taken_back(&daemon);
+        eventually("all objects are removed", PATIENCE, || node.host_state() == before);
+        is_released(&daemon);
         no_tombstone(node);
     });
 }
@@ -107,7 +107,7 @@ fn an_address_that_another_pod_uses_is_refused_and_that_pod_is_untouched() {
             "{message}"
         );
         assert_eq!(node.host_state(), before);
-        is_taken_back(&daemon);
+        is_released(&daemon);
     });
 }
 
@@ -134,7 +134,7 @@ fn an_add_is_rolled_back_if_its_reservation_lapsed() {
         let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
         assert!(message.contains("lapsed"), "{message}");
         assert_eq!(node.host_state(), before);
-        is_taken_back(&daemon);
+        is_released(&daemon);
     });
 }
 
@@ -147,7 +147,7 @@ fn a_host_link_that_is_not_a_veth_is_not_touched() {
         let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(102);
         assert!(message.contains(crate::add::VETH), "{message}");
         assert_eq!(node.host_state(), before);
-        is_taken_back(&daemon);
+        is_released(&daemon);
     });
 }
 
@@ -173,12 +173,14 @@ fn a_stopping_daemon_fails_no_add_before_its_deadline() {
         let mood = DaemonBehavior::Empty(Reason::Stopping);
         let first = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        eventually("the plugin asks again", PATIENCE, || first.book(|book| book.asked.len() > 1));
+        eventually("the plugin repeats its request", PATIENCE, || {
+            first.book(|book| book.asked.len() > 1)
+        });
         first.kill();
         let second = Daemon::start_with(node, Book::on_table_2());
         assert_eq!(Ended::of(add).result()["ips"][0]["address"], "10.0.0.100/32");
         second.kill();
-        // Of one that says so for ever, the reason is told.
+        // The error names the reason if the daemon stays in this state.
         let _third = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
@@ -196,7 +198,9 @@ fn the_last_answer_of_a_stopped_daemon_is_reported_if_none_starts() {
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
         let add = node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).start();
-        eventually("the plugin asks again", PATIENCE, || daemon.book(|book| book.asked.len() > 1));
+        eventually("the plugin repeats its request", PATIENCE, || {
+            daemon.book(|book| book.asked.len() > 1)
+        });
         daemon.kill();
         let (message, _) = Ended::of(add).error(11);
         assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
@@ -209,7 +213,9 @@ fn the_answer_of_the_restarted_daemon_is_reported_instead_of_the_old_one() {
         let mood = DaemonBehavior::Empty(Reason::Stopping);
         let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        eventually("the plugin asks again", PATIENCE, || daemon.book(|book| book.asked.len() > 1));
+        eventually("the plugin repeats its request", PATIENCE, || {
+            daemon.book(|book| book.asked.len() > 1)
+        });
         daemon.kill();
         let _of_another_version = Daemon::start_of_another_version(node);
         let (message, _) = Ended::of(add).error(11);
@@ -222,10 +228,10 @@ fn a_daemon_restart_during_a_confirm_fails_no_add() {
     on_a_node(|node| {
         let first = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
-        eventually("the plugin confirms", PATIENCE, || {
+        eventually("the plugin sends a confirm", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "confirm c1"))
         });
-        // What a checkpoint keeps.
+        // The assignments in a checkpoint.
         let held = first.book(|book| book.held.clone());
         first.kill();
         let second = Daemon::start_with(node, Book { held, ..Book::on_table_2() });

@@ -1,4 +1,4 @@
-//! What another plugin made, and its result in our hands: told, and left as it is.
+//! Results and objects of other plugins. The plugin reports them and does not touch them.
 
 use crate::{
     binary::Sandbox,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const ADDRESS: &str = "10.244.0.9";
 
-/// A pod as `bridge` leaves it, with a rule of somebody's for its address; its result.
+/// Creates a pod like the plugin `bridge`, with a foreign rule for its address. Returns the result.
 fn bridged(node: &Node, sandbox: &Sandbox) -> Value {
     let netns = sandbox.netns.to_str().unwrap();
     for words in [
@@ -38,7 +38,7 @@ fn bridged(node: &Node, sandbox: &Sandbox) -> Value {
     })
 }
 
-/// Links and addresses in the pod, without what the kernel changes in its own time.
+/// Returns links and addresses in the pod, without fields that the kernel changes asynchronously.
 fn inside(node: &Node, sandbox: &Sandbox) -> Vec<String> {
     let links = node.show_inside(&sandbox.netns, "addr");
     let told = |link: &Value| {
@@ -60,7 +60,7 @@ fn no_verb_touches_the_objects_of_a_foreign_plugins_result() {
         };
 
         let daemon = Daemon::start(node);
-        // Both in one conflist: each wants to make the pod's interface.
+        // With both plugins in one conflist, each would create the pod's interface.
         let (message, details) = node.call_with("ADD", &sandbox, &conf).run().error(102);
         assert!(message.contains("eth0") && !details.is_empty(), "{message} {details}");
         unchanged("ADD");
@@ -78,8 +78,8 @@ fn no_verb_touches_the_objects_of_a_foreign_plugins_result() {
     });
 }
 
-/// What another network's plugin answered for this sandbox: links of its own, and an address that a
-/// pod of ours has.
+/// Returns the result of another network's plugin for this sandbox, with its own links and the address of a Ferrule
+/// pod.
 fn claiming(sandbox: &Sandbox) -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -112,7 +112,7 @@ fn a_foreign_result_with_the_address_of_a_ferrule_pod_does_not_affect_that_pod()
         del().is_silent_success();
         assert_eq!(node.host_state(), before);
         daemon.book(|book| assert_eq!(book.held.len(), 1));
-        // Not without the daemon either; what it is told later is of that sandbox alone.
+        // The same without the daemon. The tombstone is for that sandbox only.
         daemon.kill();
         for _ in 0..2 {
             del().is_silent_success();

@@ -1,7 +1,7 @@
-//! GC: what is not in the list goes, and nothing else.
+//! GC: it removes unlisted pods, and nothing else.
 //!
-//! Without a daemon the plugin looks for ADDs among all processes of the machine: the tests in which it
-//! does name their sandboxes as no other test does.
+//! Without a daemon the plugin searches all processes of the machine for ADDs. Tests without a daemon therefore use
+//! container IDs that no other test uses.
 
 use crate::{
     binary::{Call, Ended, Sandbox},
@@ -13,7 +13,7 @@ use config_model::{PodKey, PodName, VethName, registry};
 use serde_json::{Value, json};
 use tests_eventually::{PATIENCE, eventually};
 
-/// As the runtime asks: of no pod, with a list of what stays.
+/// Returns a GC call of a runtime with this list of valid attachments.
 pub(crate) fn gc(node: &Node, valid: &Value) -> Call {
     let mut conf = node.conf();
     conf["cniVersion"] = json!("1.1.0");
@@ -37,7 +37,7 @@ fn key(sandbox: &Sandbox) -> PodKey {
     PodKey::new("aws-cni", &sandbox.container, "eth0").unwrap()
 }
 
-/// What leads to an address and from it.
+/// Returns the rules and routes of an address.
 fn traces_of(node: &Node, address: &str) -> Vec<String> {
     let all = node.pod_rules().into_iter().chain(node.pod_routes());
     all.filter(|line| line.split(' ').any(|word| word == address)).collect()
@@ -64,10 +64,10 @@ fn gc_removes_what_is_not_in_the_list_also_without_its_namespace() {
         let kept_before = traces_of(node, &kept_ip);
         assert_eq!(kept_before.len(), 3, "{kept_before:?}");
         node.delete_netns("c3");
-        eventually("the link went with its namespace", PATIENCE, || {
+        eventually("the kernel removes the link with its namespace", PATIENCE, || {
             node.link(&veth(bare)).is_none()
         });
-        assert_eq!(traces_of(node, &bare_ip).len(), 2, "rules do not go with the link");
+        assert_eq!(traces_of(node, &bare_ip).len(), 2, "the rules are not removed with the link");
 
         gc(node, &valid(&[kept])).run().is_silent_success();
         assert_eq!(traces_of(node, &kept_ip), kept_before);
@@ -77,11 +77,11 @@ fn gc_removes_what_is_not_in_the_list_also_without_its_namespace() {
         }
         daemon.book(|book| assert_eq!(book.held.keys().collect::<Vec<_>>(), [&key(kept)]));
         assert_eq!(tombstones(node), []);
-        // Once more, with nothing to do.
+        // A repeated GC changes nothing.
         let before = node.host_state();
         gc(node, &valid(&[kept])).run().is_silent_success();
         assert_eq!(node.host_state(), before);
-        // A runtime that knows of none sends null.
+        // A runtime without pods sends null.
         gc(node, &Value::Null).run().is_silent_success();
         assert_eq!(traces_of(node, &kept_ip), Vec::<String>::new());
     });
@@ -110,7 +110,7 @@ fn gc_spares_other_networks_foreign_links_and_adds_under_way() {
         node.call_with("ADD", &elsewhere, &other).run().result();
         let adding = node.sandbox("c2", "web-1");
         node.add(&adding);
-        // As long as it has not confirmed, it is under way.
+        // An ADD without a confirm is under way.
         daemon.book(|book| book.held.get_mut(&key(&adding)).unwrap().1 = false);
         node.ip("link add enimine type veth peer name eniyours");
         node.ip("link add enialias type bridge");
@@ -123,7 +123,7 @@ fn gc_spares_other_networks_foreign_links_and_adds_under_way() {
         gc(node, &valid(&[])).run().is_silent_success();
         assert_eq!(node.host_state(), before);
         daemon.book(|book| assert_eq!(book.held.len(), 2));
-        // Without a daemon the other network and what is foreign are spared as well.
+        // Without a daemon the other network and foreign objects are spared as well.
         daemon.kill();
         gc(node, &valid(&[&adding])).run().error(11);
         assert_eq!(node.host_state(), before);
@@ -204,7 +204,7 @@ fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
         let [kept_ip, stale_ip, bare_ip] = [kept, stale, bare].map(|pod| address(&node.add(pod)));
         let kept_before = traces_of(node, &kept_ip);
         node.delete_netns("bare2");
-        eventually("the link went with its namespace", PATIENCE, || {
+        eventually("the kernel removes the link with its namespace", PATIENCE, || {
             node.link(&veth(bare)).is_none()
         });
         daemon.book(|book| book.mood = DaemonBehavior::Hanging);
@@ -213,7 +213,7 @@ fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
             assert!(message.contains("no answer"), "{message}");
             assert_eq!(traces_of(node, &kept_ip), kept_before);
             assert_eq!(traces_of(node, &stale_ip), Vec::<String>::new());
-            // Nothing but the daemon knows whose these are.
+            // Only the daemon has the owner of these rules.
             assert_eq!(traces_of(node, &bare_ip).len(), 2);
         }
         daemon.book(|book| book.mood = DaemonBehavior::Serving);
@@ -228,13 +228,13 @@ fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
 fn gc_reports_a_failed_tombstone_and_leaves_the_pod_of_it() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
-        node.add(&node.sandbox("untold1", "web-0"));
+        node.add(&node.sandbox("unrecorded1", "web-0"));
         daemon.kill();
-        std::fs::write(node.path("state"), "a file, no folder").unwrap();
+        std::fs::write(node.path("state"), "a file instead of a folder").unwrap();
         let before = node.host_state();
         let (message, _) = gc(node, &valid(&[])).run().error(11);
         assert!(
-            message.contains("ipamd.sock") && message.contains("aws-cni/untold1/eth0"),
+            message.contains("ipamd.sock") && message.contains("aws-cni/unrecorded1/eth0"),
             "{message}"
         );
         assert_eq!(node.host_state(), before);
@@ -247,7 +247,7 @@ fn gc_without_a_daemon_spares_an_add_whose_process_runs() {
         let daemon = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
         let sandbox = node.sandbox("adding1", "web-0");
         let adding = node.call("ADD", &sandbox).start();
-        eventually("the ADD waits for its confirmation", PATIENCE, || {
+        eventually("the ADD waits for the answer to its confirm", PATIENCE, || {
             daemon.book(|book| book.asked.iter().any(|asked| asked == "confirm adding1"))
         });
         daemon.kill();
@@ -255,7 +255,7 @@ fn gc_without_a_daemon_spares_an_add_whose_process_runs() {
         gc(node, &valid(&[])).run().error(11);
         assert_eq!(node.host_state(), before);
         assert_eq!(tombstones(node), []);
-        // It finds the daemon that comes next, which has never heard of it.
+        // The ADD reaches the next daemon, which has no reservation for it.
         let _next = Daemon::start_with(node, Book::on_table_2());
         let (message, _) = Ended::of(adding).error(11);
         assert!(message.contains("lapsed"), "{message}");
@@ -318,7 +318,7 @@ fn gc_refuses_a_list_that_it_cannot_read_and_touches_nothing() {
         conf["cniVersion"] = json!("1.1.0");
         let (message, _) = gc(node, &json!([])).stdin(conf.to_string()).run().error(7);
         assert!(message.contains("is missing"), "{message}");
-        // The name that the specification's text had at first.
+        // The name of the field in an earlier text of the specification.
         conf["cni.dev/attachments"] = valid(&[&sandbox]);
         gc(node, &json!([])).stdin(conf.to_string()).run().is_silent_success();
         assert_eq!(node.host_state(), before);

@@ -1,4 +1,4 @@
-//! Pods with an IPv6 address: built at once, without a second's wait for duplicates, and removed.
+//! Pods with an IPv6 address: built without the delay of duplicate address detection, and removed.
 
 use crate::{
     add::VETH,
@@ -40,7 +40,7 @@ fn routes(node: &Node) -> Vec<String> {
 }
 
 fn add(node: &Node, sandbox: &Sandbox) -> Value {
-    // As some runtimes leave a sandbox.
+    // Some runtimes disable IPv6 in a sandbox.
     node.inside(&sandbox.netns, || {
         for link in ["all", "default", "lo"] {
             fs::write(format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6"), "1").unwrap();

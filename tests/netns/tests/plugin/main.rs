@@ -1,8 +1,8 @@
-//! The plugin's real binary against a real kernel, in namespaces of each test's own, and a scripted
-//! daemon behind the real socket.
+//! The plugin's real binary against the real kernel, with new namespaces for each test and a scripted daemon behind the
+//! real socket.
 //!
-//! Needs root and iproute2, an independent witness of what the plugin did. `FERRULE_CNI` names the
-//! binary to test; without it, this workspace's is built.
+//! Needs root and iproute2, which observes the plugin's work independently. `FERRULE_CNI` names the binary; by default
+//! the tests build this workspace's.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! A node of namespaces: the host's network namespace, pods' ones, and the plugin run in them.
+//! A node that consists of namespaces: the host's and the pods' network namespaces.
 
 use serde_json::Value;
 use std::{
@@ -14,13 +14,13 @@ use nix::{
     sched::{CloneFlags, setns, unshare},
 };
 
-/// One test's node. Everything of it (namespaces, mounts, links) ends with the thread it lives on;
-/// the folder is removed when the test is over, however it ends.
+/// The node of one test. Its namespaces, mounts and links are removed with its thread, its folder at the end of the
+/// test.
 pub(crate) struct Node {
     pub(crate) folder: tempfile::TempDir,
 }
 
-/// Runs a test on a node of its own, or says by name that it was skipped.
+/// Runs a test on a new node. Without root prints a skip.
 pub(crate) fn on_a_node(test: impl FnOnce(&Node) + Send) {
     if !nix::unistd::geteuid().is_root() {
         skip("needs root");
@@ -39,19 +39,19 @@ pub(crate) fn on_a_node(test: impl FnOnce(&Node) + Send) {
     }
 }
 
-/// Past the test harness, which keeps what passing tests print to itself.
+/// Writes to standard error directly, because the test harness hides the output of passing tests.
 fn skip(why: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), format!("SKIP plugin: {why}\n").as_bytes());
 }
 
 impl Node {
-    /// Moves the calling thread into namespaces of its own.
+    /// Moves the calling thread into new namespaces.
     fn set_up() -> Self {
         let folder = tempfile::Builder::new().prefix("ferrule-plugin-").tempdir().unwrap();
         unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-        // The plugin's default log must not land on the machine that runs the tests.
+        // The plugin's default log must not be written to the machine that runs the tests.
         mount(Some("tmpfs"), "/var/log", Some("tmpfs"), MsFlags::empty(), none).unwrap();
         let node = Self { folder };
         fs::create_dir(node.path("netns")).unwrap();
@@ -71,7 +71,7 @@ impl Node {
         self.folder.path().join(name)
     }
 
-    /// The path of a pod's network namespace, made if it is not there.
+    /// Returns the path of a network namespace. Creates it if necessary.
     pub(crate) fn netns(&self, name: &str) -> PathBuf {
         let path = self.path("netns").join(name);
         if !path.exists() {
@@ -92,7 +92,7 @@ impl Node {
         fs::remove_file(&path).unwrap();
     }
 
-    /// Runs something within a pod's namespace.
+    /// Runs `work` in a pod's namespace.
     pub(crate) fn inside<T: Send>(&self, netns: &Path, work: impl FnOnce() -> T + Send) -> T {
         let work = || {
             setns(File::open(netns).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
@@ -101,17 +101,17 @@ impl Node {
         thread::scope(|scope| scope.spawn(work).join().unwrap())
     }
 
-    /// `ip WORDS` in the host's namespace; it must succeed.
+    /// Runs `ip WORDS` in the host's namespace. Fails if the command fails.
     pub(crate) fn ip(&self, words: &str) {
         run_ip(words);
     }
 
-    /// `ip -j WORDS` in the host's namespace.
+    /// Runs `ip -j WORDS` in the host's namespace.
     pub(crate) fn show(&self, words: &str) -> Vec<Value> {
         show(words)
     }
 
-    /// `ip -j WORDS` in a pod's namespace.
+    /// Runs `ip -j WORDS` in a pod's namespace.
     pub(crate) fn show_inside(&self, netns: &Path, words: &str) -> Vec<Value> {
         self.inside(netns, || show(words))
     }
@@ -120,8 +120,8 @@ impl Node {
         self.inside(netns, || run_ip(words));
     }
 
-    /// What a plugin may change on the host: links, addresses, routes and rules, as lines that can
-    /// be compared. Counters and link states of the kernel's own timing are left out.
+    /// Returns the host's links, routes and rules as sorted lines, without counters and states that the kernel changes
+    /// asynchronously.
     pub(crate) fn host_state(&self) -> Vec<String> {
         let mut lines: Vec<String> = self
             .show("-d link")
@@ -141,7 +141,7 @@ impl Node {
         lines
     }
 
-    /// The rules of the two pod priorities, as `pref from|to address table`.
+    /// Returns the rules of the two priorities of pods, as `pref from|to address table`.
     pub(crate) fn pod_rules(&self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut rules: Vec<String> = self
@@ -158,7 +158,7 @@ impl Node {
         rules
     }
 
-    /// The host routes to single addresses on host veths, as `address dev`.
+    /// Returns the routes in table main on host veths, as `address dev`.
     pub(crate) fn pod_routes(&self) -> Vec<String> {
         let mut routes: Vec<String> = self
             .show("route show table main")
@@ -172,12 +172,12 @@ impl Node {
         routes
     }
 
-    /// The host link of this name.
+    /// Returns the host's link with this name.
     pub(crate) fn link(&self, name: &str) -> Option<Value> {
         self.show("-d link").into_iter().find(|link| link["ifname"] == name)
     }
 
-    /// The host veths, by name.
+    /// Returns the names of the host veths.
     pub(crate) fn veths(&self) -> Vec<String> {
         let names =
             self.show("link").into_iter().map(|link| link["ifname"].as_str().unwrap().to_owned());
@@ -186,11 +186,11 @@ impl Node {
 }
 
 impl Drop for Node {
-    /// A folder with mount points in it cannot be removed.
+    /// Unmounts the namespaces, because a folder with mount points cannot be removed.
     fn drop(&mut self) {
         let Ok(entries) = fs::read_dir(self.path("netns")) else { return };
         for entry in entries.flatten() {
-            // Best effort: a test may have unmounted it, and the mount namespace ends anyhow.
+            // A test may have unmounted it already, and the mount namespace is removed with the thread.
             let _ = umount2(&entry.path(), MntFlags::MNT_DETACH);
         }
     }
@@ -217,6 +217,6 @@ fn show(words: &str) -> Vec<Value> {
         return Vec::new();
     }
     let list: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    // Old versions of iproute2 leave empty objects for what they filtered out.
+    // Old versions of iproute2 print empty objects for filtered entries.
     list.into_iter().filter(|value| value.as_object().is_some_and(|map| !map.is_empty())).collect()
 }

@@ -1,5 +1,4 @@
-//! ferrule-agent is asked whether a pod may start, when its links are there and before its ADD is confirmed, and
-//! told of its DEL.
+//! Calls to ferrule-agent: Admit between the build of a pod's links and the confirm of its ADD, and Forget at its DEL.
 
 use crate::{
     daemon::{Book, Daemon, DaemonBehavior, OwnAgent},
@@ -12,7 +11,7 @@ fn asked(daemon: &Daemon) -> Vec<String> {
     daemon.book(|book| std::mem::take(&mut book.asked))
 }
 
-/// An ADD that fails with this code and leaves nothing.
+/// Runs an ADD that fails with this code and leaves nothing. Returns its message.
 fn fails(node: &Node, daemon: &Daemon, code: u32) -> String {
     let before = node.host_state();
     let sandbox = node.sandbox("c1", "web-0");
@@ -45,7 +44,7 @@ fn the_agent_gets_admit_between_build_and_confirm_and_forget_at_the_del() {
         assert_eq!(link.host_end, HostEnd::Routed);
         node.first_del(&sandbox, &result).run().is_silent_success();
         assert_eq!(asked(&daemon), ["release PodDeleted c1", "forget default/web-0 uid-c1 in c1"]);
-        // Without it a DEL succeeds all the same.
+        // A DEL without the agent succeeds.
         let sandbox = node.sandbox("c2", "web-1");
         let result = node.add(&sandbox);
         drop(agent);
@@ -59,10 +58,10 @@ fn the_agent_gets_admit_between_build_and_confirm_and_forget_at_the_del() {
 fn a_refusal_of_the_agent_has_code_11_and_leaves_nothing() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
-        let refused = Admitted::Refused("nobody told of it".to_owned());
+        let refused = Admitted::Refused("no entry of the pod".to_owned());
         let _agent = OwnAgent::start(node, &daemon, refused);
         let message = fails(node, &daemon, 11);
-        assert!(message.contains("default/web-0") && message.contains("nobody told of it"));
+        assert!(message.contains("default/web-0") && message.contains("no entry of the pod"));
         let asked = asked(&daemon);
         let [_, admit, forget, _] = asked.as_slice() else { panic!("{asked:?}") };
         assert!(admit.starts_with("admit default/web-0 uid-c1 in c1"), "{admit}");
@@ -120,11 +119,11 @@ fn standard_mode_starts_a_pod_open_and_logs_it() {
             log.contains("starts without its policies: cannot connect to ferrule-agent"),
             "{log}"
         );
-        let open = Admitted::Open("nobody told of it".to_owned());
+        let open = Admitted::Open("no entry of the pod".to_owned());
         let _agent = OwnAgent::start(node, &daemon, open);
         node.add(&node.sandbox("c2", "web-1"));
         let log = node.log();
-        assert!(log.contains("starts without its policies: nobody told of it"), "{log}");
+        assert!(log.contains("starts without its policies: no entry of the pod"), "{log}");
         assert!(
             asked(&daemon)
                 .iter()

@@ -1,5 +1,5 @@
-//! A policy agent is told of a pod when its links are there and before its ADD is confirmed, and of its
-//! DEL. One that does not take note of a pod keeps it from starting, but none from going.
+//! Calls to aws-network-policy-agent: one between the build of a pod's links and the confirm of its ADD, and one at its
+//! DEL. Without an acknowledgment the ADD fails.
 
 use crate::{
     add::VETH,
@@ -22,7 +22,7 @@ fn the_aws_agent_gets_enforce_between_build_and_confirm_and_delete_at_the_del() 
             |count: usize| daemon.book(|book| book.asked.split_off(book.asked.len() - count));
         assert_eq!(last(2), ["release PodDeleted c1", "delete default/web-0"]);
         assert_eq!(node.pod_rules(), Vec::<String>::new());
-        // Who is asked again tells again: the agent may have missed it.
+        // A repeated DEL calls the agent again, because it may have missed the first call.
         node.first_del(&sandbox, &result).run().is_silent_success();
         assert_eq!(last(2), ["release PodDeleted c1", "delete default/web-0"]);
     });
@@ -59,7 +59,7 @@ fn without_the_aws_agent_an_add_fails_and_the_first_del_fails() {
         assert!(message.contains("cannot connect to the policy agent at"), "{message}");
         let (message, _) = node.first_del(&sandbox, &result).run().error(103);
         assert!(message.contains("default/web-0"), "{message}");
-        assert_eq!(node.pod_rules(), Vec::<String>::new(), "the network goes all the same");
+        assert_eq!(node.pod_rules(), Vec::<String>::new(), "the pod's rules are left");
         daemon.book(|book| assert!(book.held.is_empty()));
         node.first_del(&sandbox, &result).run().is_silent_success();
     });
@@ -80,7 +80,7 @@ fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
         assert_eq!(told(), ["release PodDeleted c1"]);
         node.first_del(&new, &result).run().is_silent_success();
         assert_eq!(told(), ["release PodDeleted c2", "delete default/web-0"]);
-        // It may have missed it.
+        // The agent may have missed the call.
         node.late_del(&old).run().is_silent_success();
         assert_eq!(told(), ["release PodDeleted c1", "delete default/web-0"]);
     });
@@ -89,7 +89,7 @@ fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
 #[test]
 fn the_agents_time_does_not_shorten_the_time_of_the_confirm() {
     on_a_node(|node| {
-        // Beyond the ADD's own wait, and beyond what is granted after it to finish.
+        // Longer than the ADD's wait plus the extra time for its end.
         let book = Book { agent_takes: Duration::from_secs(6), ..Book::with_policy(node) };
         let daemon = Daemon::start_with(node, book);
         let _agent = Agent::start(node, &daemon, None);

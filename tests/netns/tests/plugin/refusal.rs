@@ -1,4 +1,4 @@
-//! Bad input and a daemon that does not serve: the right code, in time, and nothing left behind.
+//! Invalid input and a daemon that does not serve. The call fails with the right code in time and leaves nothing.
 
 use crate::{
     binary::{Call, Sandbox},
@@ -8,7 +8,7 @@ use crate::{
 use ipamd_rpc::Reason;
 use serde_json::{Value, json};
 
-/// Runs a call that must fail, on a node that must be as before.
+/// Runs a call that must fail and leave the node unchanged.
 #[track_caller]
 fn refused(node: &Node, call: &Call, code: u32) -> (String, String) {
     let before = node.host_state();
@@ -146,7 +146,7 @@ fn an_add_without_a_daemon_has_code_11_when_its_wait_is_over() {
         let (message, details) = refused(node, &add(), 11);
         assert!(message.contains("ipamd.sock") && details.contains("ferrule-ipamd"), "{message}");
 
-        // A socket's file that nobody listens at any more.
+        // The socket's file exists, but no process listens.
         Daemon::start(node).kill();
         assert!(node.path("ipamd.sock").exists());
         refused(node, &add(), 11);
@@ -164,7 +164,7 @@ fn a_daemon_that_hangs_has_code_11_when_the_wait_is_over() {
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();
 
-        // Stopped altogether: the kernel takes the connection, and nobody ever reads it.
+        // A stopped process: the kernel accepts the connection, and the process does not read it.
         std::fs::remove_file(node.path("ipamd.sock")).unwrap();
         let _deaf = std::os::unix::net::UnixListener::bind(node.path("ipamd.sock")).unwrap();
         refused(node, &add(), 11);

@@ -1,4 +1,4 @@
-//! One pod name, one sandbox after the other: the old one's DEL must not touch the new one.
+//! Two sandboxes of one pod name. The DEL of the old one must not touch the new one.
 
 use crate::{
     add::VETH,
@@ -8,7 +8,7 @@ use crate::{
 };
 use serde_json::Value;
 
-/// The DELs that kubelet and containerd send for one sandbox, in their order.
+/// Sends the DELs of kubelet and containerd for one sandbox, in their order.
 fn four_dels(node: &Node, sandbox: &Sandbox, result: &Value) {
     node.first_del(sandbox, result).run().is_silent_success();
     node.late_del(sandbox).run().is_silent_success();
@@ -16,7 +16,7 @@ fn four_dels(node: &Node, sandbox: &Sandbox, result: &Value) {
     node.late_del(sandbox).run().is_silent_success();
 }
 
-/// What the new sandbox stands on.
+/// Returns the kernel objects of the new sandbox.
 fn belongings(node: &Node, sandbox: &Sandbox, address: &str) -> Vec<String> {
     let mut lines = vec![node.link(VETH).unwrap()["ifindex"].to_string()];
     lines.push(node.link(VETH).unwrap()["group"].to_string());
@@ -106,7 +106,7 @@ fn an_add_of_the_same_sandbox_after_its_del_rebuilds_the_interface() {
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         node.first_del(&sandbox, &result).run().is_silent_success();
-        // Even with the same address the old link is no good: the daemon is about to reap it.
+        // The old link cannot be reused even with the same address, because the daemon will delete it.
         let old = node.link(VETH).unwrap()["ifindex"].clone();
         daemon.book(|book| book.next = vec!["10.0.0.100".parse().unwrap()]);
         node.add(&sandbox);

@@ -1,4 +1,4 @@
-//! A canary put into every input appears in no answer, no log and no tombstone.
+//! A canary in every input. It must not appear in an answer, a log or a tombstone.
 
 use crate::{
     binary::{Call, Ended},
@@ -11,7 +11,7 @@ use std::{fs, path::Path};
 
 const CANARY: &str = "canary-7f3a";
 
-/// A configuration as a runtime sends it, with a secret wherever there is room for one.
+/// Returns a runtime's configuration with a secret in every possible place.
 fn laden(node: &Node) -> Value {
     let mut conf = node.conf();
     conf["runtimeConfig"] = json!({
@@ -41,7 +41,7 @@ fn is_clean(ended: &Ended) {
     assert!(!ended.stderr.contains(CANARY), "{ended:?}");
 }
 
-/// That none of the files below holds the canary.
+/// Fails if a file below the folder contains the canary.
 fn are_clean(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.map(|entry| entry.unwrap().path()) {
@@ -79,11 +79,11 @@ fn a_secret_in_any_input_appears_nowhere() {
         }
         daemon.kill();
         is_clean(&laden_call(node, "DEL", &after).run());
-        assert!(node.path("state").is_dir(), "a tombstone was written");
+        assert!(node.path("state").is_dir(), "no tombstone");
 
         are_clean(node.folder.path());
         are_clean(Path::new("/var/log"));
-        assert!(node.log().lines().count() >= 6, "the log was written: {}", node.log());
+        assert!(node.log().lines().count() >= 6, "too few lines: {}", node.log());
     });
 }
 

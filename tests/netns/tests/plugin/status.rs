@@ -1,4 +1,4 @@
-//! STATUS: 0 if an ADD would succeed, 50 if not, 51 if pods that run are impaired as well.
+//! STATUS: 0 if an ADD would succeed, 50 if not, 51 if running pods are impaired too.
 
 use crate::{
     binary::{Call, Ended},
@@ -8,7 +8,7 @@ use crate::{
 use serde_json::json;
 use tests_eventually::{PATIENCE, eventually};
 
-/// As the runtime asks: of no pod.
+/// Returns a STATUS call of a runtime.
 fn status(node: &Node) -> Call {
     let mut conf = node.conf();
     conf["cniVersion"] = json!("1.1.0");
@@ -35,9 +35,9 @@ fn status_reports_whether_an_add_would_succeed_and_whether_pods_are_impaired() {
             "{message}"
         );
         daemon.book(|book| book.status.unavailable.clear());
-        // An ADD would succeed: one pod's trouble does not make the node unfit for others.
+        // An ADD would succeed: an impaired pod does not affect others.
         status(node).run().is_silent_success();
-        assert!(node.log().contains("eni-1 was detached"), "it is told in the log");
+        assert!(node.log().contains("eni-1 was detached"), "{}", node.log());
         daemon.book(|book| book.status.impaired.clear());
         status(node).run().is_silent_success();
     });
@@ -60,14 +60,14 @@ fn status_without_a_daemon_that_answers_is_50() {
     });
 }
 
-/// A node would be told not ready with each upgrade.
+/// Otherwise each upgrade would make the node not ready.
 #[test]
 fn status_is_repeated_after_a_restart_of_the_daemon() {
     on_a_node(|node| {
         let mood = DaemonBehavior::Hanging;
         let first = Daemon::start_with(node, Book { mood, ..Book::default() });
         let asking = status(node).start();
-        eventually("STATUS to ask", PATIENCE, || {
+        eventually("STATUS sends its request", PATIENCE, || {
             first.book(|book| book.asked.contains(&"status".into()))
         });
         first.kill();

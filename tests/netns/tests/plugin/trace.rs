@@ -1,4 +1,4 @@
-//! The runtime's trace goes on to the daemon, and into the log.
+//! The plugin forwards the runtime's trace to the daemon and logs it.
 
 use crate::{
     daemon::Daemon,
@@ -7,8 +7,8 @@ use crate::{
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// What each of the verbs that ask the daemon told it, with this in the plugin's environment.
-fn told(node: &Node, daemon: &Daemon, traceparent: &str) -> Vec<Option<String>> {
+/// Returns the `traceparent` of each request to the daemon, with this value in the plugin's environment.
+fn received(node: &Node, daemon: &Daemon, traceparent: &str) -> Vec<Option<String>> {
     let sandbox = node.sandbox("c1", "web-0");
     let mut conf = node.conf();
     conf["cniVersion"] = "1.1.0".into();
@@ -25,7 +25,7 @@ fn every_request_is_part_of_the_runtimes_trace_and_the_log_names_it() {
     on_a_node(|node| {
         let daemon = Daemon::start_of_another_version(node);
         let parent = format!("00-{TRACE}-b7ad6b7169203331-01");
-        let traces = told(node, &daemon, &parent);
+        let traces = received(node, &daemon, &parent);
         assert!(
             traces.len() >= 4 && traces.iter().all(|it| it.as_ref() == Some(&parent)),
             "{traces:?}"
@@ -39,7 +39,7 @@ fn every_request_is_part_of_the_runtimes_trace_and_the_log_names_it() {
 fn an_invalid_trace_is_neither_forwarded_nor_logged() {
     on_a_node(|node| {
         let daemon = Daemon::start_of_another_version(node);
-        let traces = told(node, &daemon, "00-CANARY-b7ad6b7169203331-01");
+        let traces = received(node, &daemon, "00-CANARY-b7ad6b7169203331-01");
         assert!(traces.len() >= 4 && traces.iter().all(Option::is_none), "{traces:?}");
         assert!(!node.log().contains("CANARY"), "{}", node.log());
     });
