@@ -84,9 +84,9 @@ pub struct TypeLimits {
     pub ipv4_per_eni: u16,
     /// IPv6 addresses per ENI; 0 if the type has none.
     pub ipv6_per_eni: u16,
-    /// Whether ENIs can have prefixes: Nitro and bare metal.
+    /// ENIs can have prefixes: Nitro and bare metal.
     pub prefixes: bool,
-    /// Whether an ENI can be a trunk.
+    /// An ENI can be a trunk.
     pub trunk: bool,
 }
 

@@ -263,7 +263,7 @@ impl AddressBook {
         self.by_pod.contains_key(pod)
     }
 
-    /// Adds an assignment. Its addresses must be free, or cooling if an older record said so.
+    /// Adds an assignment. Its addresses must be free, or cooling by an older record.
     pub(crate) fn hold(&mut self, key: PodKey, holder: Assignment) {
         for held in holder.what.addresses() {
             self.set_use(held.address, Some(AddressUse::Assigned(key.clone())));

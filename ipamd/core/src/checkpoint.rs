@@ -184,7 +184,7 @@ impl Checkpoint {
         for (block, eni) in &self.leaving {
             records.push(Record::leaving(eni.clone(), vec![*block]));
         }
-        // After the blocks: a leaving block drops the cooling addresses in it, and these addresses began to cool
+        // After the blocks, because a leaving block drops the cooling addresses in it. These addresses started to cool
         // later.
         for (address, cooled) in &self.cooling {
             let CoolingRecord { source, since, until } = cooled.clone();

@@ -14,7 +14,7 @@ use std::{
 pub enum ClusterFact {
     /// The node's `.status.capacity.pods`.
     MaxPods(u32),
-    /// Whether the node takes new pods: no taint `node.kubernetes.io/unschedulable:NoSchedule`.
+    /// The node takes new pods: it has no taint `node.kubernetes.io/unschedulable:NoSchedule`.
     Schedulable(bool),
     EniConfig(EniConfig),
     /// The pods that are bound to this node and need an address of the pool: not on the host network, not finished.
@@ -28,7 +28,7 @@ pub enum ClusterFact {
         /// `None` if the pod or the annotation is gone.
         branch: Option<BranchEni>,
     },
-    /// Whether this daemon is the elected collector of leaked ENIs.
+    /// This daemon is the elected collector of leaked ENIs.
     Collector(bool),
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Cluster {
 }
 
 impl Default for Cluster {
-    /// Nothing waits for the first facts.
+    /// The planner does not wait for the first facts.
     fn default() -> Self {
         Self {
             max_pods: None,

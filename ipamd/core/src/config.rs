@@ -48,7 +48,7 @@ pub struct PoolConfig {
     pub warm_prefix_target: Option<u32>,
     /// `MAX_ENI`: the most ENIs to use. It counts only if it is at least 1 and below the limit.
     pub max_eni: Option<u32>,
-    /// The most pods that the kubelet runs; the pool has no more addresses.
+    /// The largest number of pods that the kubelet runs, and of the pool's addresses.
     /// [`ClusterFact::MaxPods`](crate::ClusterFact::MaxPods) overrides it.
     pub max_pods: u32,
     /// `IP_COOLDOWN_PERIOD`.
@@ -79,7 +79,7 @@ pub struct PoolConfig {
     /// The rates of this node's EC2 calls.
     pub calls: CallLimits,
     /// The node's pod CIDRs at the start; [`Event::NodeCidrs`](crate::Event::NodeCidrs) replaces them. A pod of card 0
-    /// gets an address of them if no ENI has a free one. Those of the other family are ignored.
+    /// gets an address of them if no ENI has a free one. CIDRs of the other family are ignored.
     pub node_cidrs: Vec<IpNet>,
 }
 
@@ -95,7 +95,7 @@ pub struct CallLimits {
 }
 
 impl Default for CallLimits {
-    /// EC2 allows an account bursts of 50 to 100 calls and 5 to 20 calls per second for all its nodes; one node stays
+    /// EC2 allows an account bursts of 50 to 100 calls, and 5 to 20 calls per second for all its nodes. One node stays
     /// well below.
     fn default() -> Self {
         Self { burst: 20, changes_per_second: 2, reads_per_second: 4 }
@@ -140,9 +140,9 @@ pub struct Limits {
     pub ipv4_per_eni: u16,
     /// IPv6 addresses of one ENI. A prefix counts as one.
     pub ipv6_per_eni: u16,
-    /// Whether ENIs can have prefixes: Nitro and bare metal.
+    /// ENIs can have prefixes: Nitro and bare metal.
     pub prefixes: bool,
-    /// Whether an ENI can be a trunk.
+    /// An ENI can be a trunk.
     pub trunk: bool,
     /// The most branch ENIs of the trunk.
     pub branch_enis: u16,

@@ -139,12 +139,12 @@ impl Ctx {
         at <= self.now
     }
 
-    /// Adds a reason why the plan does no more.
+    /// Adds a reason why the plan stops here.
     pub(crate) fn add_blocker(&mut self, why: Blocker) {
         self.blockers.push(why);
     }
 
-    /// The reasons why the current plan does no more.
+    /// The reasons why the current plan stops.
     pub(crate) fn blockers(&self) -> &[Blocker] {
         &self.blockers
     }

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 /// An action. The caller carries out effects in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Append to the checkpoint. The record must be durable, as far as [`Record::outlives_the_boot`] requires it (else
-    /// written), before any later `Reply` or `Cloud` in this list or the next ones. One sync may serve several
+    /// Append to the checkpoint before any later `Reply` or `Cloud` in this list or the next ones. A record that
+    /// [`Record::outlives_the_boot`] must be durable by then, any other one written. One sync may serve several
     /// records.
     Persist(Record),
     /// Answer a request. Each ticket is answered once.
@@ -40,7 +40,7 @@ pub enum Effect {
 pub enum Answer {
     /// The interface gets these addresses.
     Reserved {
-        /// One for each network card in use.
+        /// At least one: an address of each network card in use.
         addresses: Vec<PodAddress>,
     },
     /// The interface gets a branch ENI and no address of the pool.
@@ -53,7 +53,7 @@ pub enum Answer {
     },
     /// The addresses are released.
     Released {
-        /// Whether the interface had an assignment.
+        /// The interface had an assignment.
         known: bool,
         /// The released addresses, without those of a branch ENI.
         addresses: Vec<PodAddress>,

@@ -288,8 +288,8 @@ impl Core {
         Some(help.into_iter().min())
     }
 
-    /// Returns whether no address cools, no ENI is being created or removed, and one of the cards has no ENI whose
-    /// free addresses may become usable.
+    /// Returns whether no address can become free without a release. No address cools, no ENI is being created or
+    /// removed, and one of the cards has no ENI with free addresses.
     fn nothing_is_coming(&self, cards: Cards) -> bool {
         let used_up = |card: &CardIndex| {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();

@@ -1,7 +1,7 @@
 //! Leaked ENIs of the cluster's former nodes. Only the elected collector looks for them.
 //!
-//! An ENI is deleted if two EC2 answers 30 s apart show it unused, with the tags of this cluster and this node group,
-//! created for an instance, and old enough. An ENI whose creation time cannot be read is reported and kept.
+//! An ENI is deleted if two EC2 answers 30 s apart show it unused and old enough. Its tags must name this cluster, this
+//! node group and an instance. An ENI whose creation time cannot be read is reported and kept.
 
 #[cfg(test)]
 mod tests;

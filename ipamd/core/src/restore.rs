@@ -9,7 +9,7 @@ use config_model::{PodKey, Time};
 use std::net::IpAddr;
 
 impl Core {
-    /// Keeps the assignments of this boot. Those of another boot have no sandbox, so their addresses cool.
+    /// Keeps the assignments of this boot. Assignments of another boot have no sandbox, so their addresses cool.
     pub(crate) fn restore(&mut self, restored: Checkpoint, boot_id: &str, now: Time) {
         let same_boot = restored.boot_id.as_deref() == Some(boot_id);
         let held = restored.held.len();

@@ -120,7 +120,7 @@ impl Ctx {
                 continue;
             }
             if witness == Witness::Ec2 {
-                // The planner can go on with the last answer.
+                // The last answer is good enough for the planner.
                 if self.schedule.ec2_seen && self.delay_for_throttling(LONG_CALM).is_some() {
                     continue;
                 }

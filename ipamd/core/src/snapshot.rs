@@ -23,8 +23,8 @@ pub struct Snapshot {
     pub counts: Counts,
     /// The addresses that the targets lack; requests under way count as present.
     pub short: u64,
-    /// Whether pods use all addresses that card 0 may have: of its ENIs and places, or up to the pod limit, or all
-    /// present ones if another program provides them.
+    /// Pods use all addresses that card 0 and the node's pod CIDRs may have. The type's ENIs and the pod limit bound
+    /// them; if another program provides them, only the present ones count.
     pub full: bool,
     /// The delayed steps of the planner.
     pub waiting: Vec<Waiting>,
@@ -48,7 +48,7 @@ pub struct TrunkMissing {
 pub struct WaiterView {
     pub ticket: Ticket,
     pub pod: PodName,
-    /// Whether it waits for a branch ENI instead of an address of the pool.
+    /// The Reserve is for a branch ENI instead of an address of the pool.
     pub branch: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct EniView {
     pub ready: bool,
     /// Pods may use it. Other ENIs only occupy a place, and the daemon does not touch their networking.
     pub managed: bool,
-    /// It is being removed: its host networking is removed too.
+    /// The ENI is being removed, and its host networking too.
     pub leaving: bool,
     /// Two witnesses lack it, but pods still use its addresses.
     pub missing: bool,

@@ -187,8 +187,8 @@ impl Targets {
         if self.mode == Mode::OnePrefix || pool.total < u64::from(self.max_pods) {
             return self.short(card, pool);
         }
-        // The pool is as large as it may be; pods that wait while others' addresses cool are
-        // still served, as long as there are no more of them than the kubelet runs.
+        // The pool has its largest size. Pods that wait while other addresses cool still get new ones, up to the
+        // kubelet's number of pods.
         if pool.pods() > self.max_pods { 0 } else { count(-pool.available()) }
     }
 

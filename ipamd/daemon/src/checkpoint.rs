@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 /// A checkpoint that was read. The file is unchanged until [`Opened::rewrite`].
 #[derive(Debug)]
 pub struct Opened<F: Folder = DiskFolder> {
-    /// It accepts records after [`Opened::rewrite`].
+    /// The journal accepts records after [`Opened::rewrite`].
     pub journal: Journal<Record, F>,
     /// The sum of its records.
     pub checkpoint: Checkpoint,
-    /// Whether there was a file.
+    /// The file existed.
     pub found: bool,
     /// Records around the damage still count.
     pub damage: Option<Damage>,
@@ -51,8 +51,8 @@ impl<F: Folder> Opened<F> {
         Ok(Self { journal, checkpoint: Checkpoint::replay(records), found, damage })
     }
 
-    /// Whether the checkpoint lists every pod. If not, the daemon finds the pods elsewhere before it rewrites the
-    /// file: a crash in between loses nothing.
+    /// The checkpoint lists every pod. If not, the daemon finds the pods elsewhere before it rewrites the file: a crash
+    /// in between loses nothing.
     pub fn is_trusted(&self) -> bool {
         self.found && self.damage.is_none()
     }

@@ -92,7 +92,7 @@ impl Cluster {
         })
     }
 
-    /// Whether pods are annotated with their addresses.
+    /// Pods are annotated with their addresses.
     pub(crate) fn annotates(&self) -> bool {
         self.0.as_ref().is_some_and(|it| it.annotates)
     }

@@ -511,7 +511,7 @@ async fn progressed(state: &mut State) {
     std::future::pending().await
 }
 
-/// Whether `fact` replaces `before`.
+/// Returns whether `fact` replaces `before`.
 fn replaces(fact: &ClusterFact, before: &ClusterFact) -> bool {
     match (fact, before) {
         (ClusterFact::Branch { pod, .. }, ClusterFact::Branch { pod: other, .. }) => pod == other,

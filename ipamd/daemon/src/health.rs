@@ -112,7 +112,7 @@ impl Seen {
     }
 }
 
-/// Readiness with patience: a burst that empties the pool for a moment is not a problem.
+/// Readiness with a delay: a burst that empties the pool for a moment is not a problem.
 #[derive(Debug, Default)]
 struct Readiness {
     ready: bool,

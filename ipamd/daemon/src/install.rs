@@ -114,9 +114,8 @@ pub async fn install(
 
 /// Reverts [`install`], except the programs if `keep_programs` is set.
 ///
-/// # Errors
-/// If a node that amazon-vpc-cni managed has pods; nothing is changed then. Or if the disk refuses; the next run
-/// then continues from there.
+/// # Errors The node has pods of amazon-vpc-cni. Then nothing changes. Or if the disk refuses; the next run then
+/// continues from there.
 pub fn uninstall(
     settings: &Settings,
     brought: &Path,

@@ -4,8 +4,8 @@
 //! (`messages.rs`). Its decisions are durable before they leave the daemon (`checkpoint.rs`). The repair pass
 //! compares the kernel with the desired state again and again (`repair.rs`).
 //!
-//! The daemon makes no decision about addresses, never detaches an ENI when it exits, and does not exit because
-//! EC2, the metadata service or a port is unreachable.
+//! The daemon makes no decision about addresses and detaches no ENI when it exits. It keeps running if EC2, the
+//! metadata service or a port is unavailable.
 //!
 //! Cloud and kernel are seams, so `tests/` run the whole daemon over a real socket without either. Start reading
 //! at [`run`].

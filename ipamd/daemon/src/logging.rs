@@ -14,7 +14,7 @@ const OURS: [&str; 7] = [
     "routing_plan",
 ];
 
-/// Starts the log. If the file cannot be opened, the log goes to stderr and says so.
+/// Starts the log. If the file cannot be opened, the log goes to stderr, with a line about the file.
 pub fn start(to: &LogTo, level: LogLevel) {
     log(level).start(to, "AWS_VPC_K8S_CNI_LOG_FILE");
 }
@@ -43,7 +43,7 @@ mod tests {
     };
     use tracing_subscriber::layer::SubscriberExt as _;
 
-    /// Says what it is asked.
+    /// A daemon that logs each STATUS call and fails all others.
     struct Talker;
 
     fn no<T>() -> Result<T, Unable> {

@@ -30,7 +30,7 @@ pub(crate) struct PassReport {
     pub(crate) primary_link: Option<String>,
     /// The marks that netfilter should set on packets from single addresses.
     pub(crate) marks: Marks,
-    /// Whether pods reach destinations of the other family.
+    /// Pods reach destinations of the other family.
     pub(crate) egress: bool,
     /// Refused operations that all pods need.
     pub(crate) trouble: Vec<String>,
@@ -96,7 +96,7 @@ fn touched(plan: &Plan) -> BTreeSet<Subject> {
     subjects.filter(|subject| !matches!(subject, Subject::Reap)).cloned().collect()
 }
 
-/// Whether all pods need the operation.
+/// Returns whether all pods need the operation.
 fn concerns_all(op: &Op) -> bool {
     matches!(op.subject(), Subject::Node | Subject::Sysctl(_))
 }
@@ -135,6 +135,7 @@ fn kind(action: &Action) -> &'static str {
         Action::AddRule(_) => "add_rule",
         Action::DeleteRule(_) | Action::PurgeRules(_) => "delete_rule",
         Action::SetNeighbor(_) => "set_neighbor",
+        Action::DeleteNeighbor(_) => "delete_neighbor",
         Action::WriteSysctl(..) => "write_sysctl",
     }
 }

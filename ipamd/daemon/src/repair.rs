@@ -153,8 +153,8 @@ const PERIOD: Duration = Duration::from_secs(10);
 const DEBOUNCE: Duration = Duration::from_millis(10);
 /// The shortest time between the starts of two passes.
 const GAP: Duration = Duration::from_millis(40);
-/// The time between the starts of two passes is at least this many times the length of the first, so that a burst
-/// of changes does not keep the node busy.
+/// The time between the starts of two passes is at least this many times the length of the first. A burst of changes
+/// then does not keep the node busy.
 const REST_FACTOR: u32 = 4;
 const GAP_MAX: Duration = Duration::from_secs(1);
 /// After this many passes that repaired the same subject, passes become less frequent.

@@ -36,9 +36,9 @@ pub(crate) struct PodSettings {
     pub(crate) enforcer: Option<Enforcer>,
     /// The longest wait of an ADD for an address.
     pub(crate) add_wait: Span,
-    /// Whether a pod may have an interface on each network card.
+    /// A pod may have an interface on each network card.
     pub(crate) multi_nic: bool,
-    /// How branch ENIs are routed.
+    /// The routing of branch ENIs.
     pub(crate) enforcing: Enforcing,
     pub(crate) family: Family,
     pub(crate) rules: RuleLayout,

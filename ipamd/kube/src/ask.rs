@@ -26,7 +26,7 @@ pub enum EventKind {
 /// The state of the pool, for the node condition `IPPoolHealthy` and the startup taint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolHealth {
-    /// Whether pods get addresses, now or after the changes in progress.
+    /// Pods get addresses, now or after the changes in progress.
     pub healthy: bool,
     /// The reason as one CamelCase word.
     pub reason: String,

@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::sleep};
 
 /// The inputs from which the features follow.
 pub(crate) struct Wanted {
-    /// Whether a trunk ENI was requested.
+    /// A trunk ENI was requested.
     pub(crate) trunk: watch::Receiver<bool>,
     /// The name of the node's ENIConfig; `None` while it is unknown. Without custom networking there is no channel.
     pub(crate) eni_config: Option<watch::Receiver<Option<String>>>,
@@ -77,7 +77,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
 }
 
 impl Wanted {
-    /// Waits for a change; `false` if no more changes will come.
+    /// Waits for a change; `false` if the senders are gone.
     async fn changed(&mut self) -> bool {
         match &mut self.eni_config {
             Some(name) => tokio::select! {

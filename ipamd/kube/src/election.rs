@@ -31,7 +31,7 @@ pub(crate) struct Elector {
     pub(crate) teller: Teller,
 }
 
-/// Whether this daemon leads, and whether the pool knows that.
+/// The election's state: this daemon's leadership, and the pool's last report of it.
 struct Office {
     candidate: Candidate,
     told: bool,
@@ -99,7 +99,7 @@ impl Elector {
         Ok(written.map(|_| office.candidate.holds_since(sent)))
     }
 
-    /// Waits for a future and still watches the clock: the pool learns in time that it no longer leads, even if a
+    /// Waits for a future and still watches the clock. The pool is informed of a lost leadership in time, even if a
     /// request hangs or the machine was suspended.
     async fn meanwhile<T>(
         &self,

@@ -14,8 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-/// No method waits for the API server, except where its comment says so. Clones share the connection, and it ends
-/// with the last one.
+/// No method waits for the API server, unless its comment states it. Clones share the connection, and it ends with the
+/// last one.
 #[derive(Clone, Debug)]
 pub struct Handle {
     pub(crate) inner: Arc<Inner>,

@@ -15,25 +15,25 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// The API server's URL or host, instead of the one in the environment or kubeconfig.
     pub endpoint: Option<String>,
-    /// Whether this node's pods are watched: for pods that will need an address, [`Needs`](crate::Needs), branch ENIs, annotations
+    /// Watch this node's pods: for pods that will need an address, [`Needs`](crate::Needs), branch ENIs, annotations
     /// and the UIDs in events.
     pub pods: bool,
-    /// Whether pods may use branch ENIs (`ENABLE_POD_ENI`): their annotations are read, and the CNINode is watched so
-    /// that a trunk ENI can be requested.
+    /// Pods may use branch ENIs (`ENABLE_POD_ENI`). Their annotations are read, and the CNINode is watched so that a
+    /// trunk ENI can be requested.
     pub branches: bool,
-    /// Whether ENIConfigs are watched, and the keys of the node that name its own.
+    /// The keys of the node that name its ENIConfig; `None` does not watch ENIConfigs.
     pub eni_config: Option<EniConfigKeys>,
-    /// Whether pod addresses are written to annotations (`ANNOTATE_POD_IP`).
+    /// Write pod addresses to annotations (`ANNOTATE_POD_IP`).
     pub annotate_pod_ip: bool,
     /// The key of a taint that is removed from the node as soon as the pool is ready.
     pub startup_taint: Option<String>,
-    /// Whether the node gets the condition `IPPoolHealthy`.
+    /// Write the node condition `IPPoolHealthy`.
     pub condition: bool,
     /// The condition is also written at this interval, so that its age shows that the daemon lives.
     pub condition_beat: Duration,
     /// The shortest time between two writes of the same event about the same pod. Repeats in between are counted.
     pub event_spacing: Duration,
-    /// Whether this daemon takes part in the election of the collector of leaked ENIs.
+    /// The election of the collector of leaked ENIs; `None` if this daemon does not take part.
     pub election: Option<Election>,
 }
 

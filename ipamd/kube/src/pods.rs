@@ -21,7 +21,7 @@ pub(crate) struct Known {
     pub(crate) uid: String,
     pub(crate) needs: Needs,
     pub(crate) ending: bool,
-    /// It is bound to this node, uses an address of the pool and has none yet.
+    /// The pod is bound to this node, uses an address of the pool and has none yet.
     pub(crate) coming: bool,
     /// The annotation `vpc.amazonaws.com/pod-eni`, unparsed.
     pub(crate) branch: Option<String>,

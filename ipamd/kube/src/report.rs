@@ -61,7 +61,7 @@ impl Concern {
         }
     }
 
-    /// Whether it may wait for the node rather than for the API server, which is not a failure.
+    /// Returns whether the task may wait for the node rather than for the API server, which is not a failure.
     pub fn waits_for_the_node(self) -> bool {
         matches!(self, Self::Events | Self::PodIps | Self::Condition | Self::Taint)
     }
@@ -76,9 +76,9 @@ impl fmt::Display for Concern {
 /// The log level of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loudness {
-    /// It works, or works again.
+    /// The task works, or works again.
     Info,
-    /// It fails; other tasks continue.
+    /// The task fails; other tasks continue.
     Warning,
 }
 

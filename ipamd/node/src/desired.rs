@@ -88,8 +88,8 @@ pub fn trunk(book: &Snapshot) -> Option<Mac> {
     book.enis.iter().find(trunk).map(|eni| eni.mac)
 }
 
-/// A branch's address of this family and its subnet's router: the first address of an IPv4 subnet, or the fixed
-/// address that every IPv6 subnet of a VPC has.
+/// A branch's address of this family, and the router of its subnet. The router is the first address of an IPv4 subnet;
+/// for IPv6 it is the same fixed address in every subnet of a VPC.
 pub fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
     let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
     match family {

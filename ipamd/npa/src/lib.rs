@@ -1,5 +1,5 @@
-//! The protocol between a node's network and aws-network-policy-agent, which knows amazon-vpc-cni only: the plugin
-//! reports pods to the agent ([`PolicyAgent`]), and the daemon serves the agent the node's configuration ([`serve`]).
+//! The protocol between amazon-vpc-cni and aws-network-policy-agent, for a node of Ferrule. The plugin reports pods to
+//! the agent ([`PolicyAgent`]), and the daemon serves the node's configuration to the agent ([`serve`]).
 //!
 //! The names of services and the numbers of fields are that project's. Tests run both sides over a real socket:
 //! `tests/`.

@@ -18,7 +18,7 @@ use wire::{
 pub struct NodeConfig {
     /// The default for a pod that no policy selects: `none`, `standard` or `strict`.
     pub mode: String,
-    /// Whether a pod may have an interface on each network card.
+    /// A pod may have an interface on each network card.
     pub multi_nic: bool,
     /// The node's first IPv4 address.
     pub node_ipv4: String,

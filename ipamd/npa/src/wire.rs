@@ -1,4 +1,4 @@
-//! The generated messages of `proto/npa.proto`, also for programs that stand in for the agent in tests.
+//! The generated messages of `proto/npa.proto`, also for the agents of tests.
 
 #![allow(
     missing_docs,

@@ -10,9 +10,7 @@ use tonic::Status;
 pub enum RpcError {
     /// The socket did not exist until the deadline: the daemon has not started yet.
     #[error("the daemon's socket {} does not exist", socket.display())]
-    Missing {
-        socket: PathBuf,
-    },
+    Missing { socket: PathBuf },
     /// The kernel refused connections until the deadline: the daemon is down or overloaded.
     #[error("nobody answers at the daemon's socket {}", socket.display())]
     Refused {
@@ -22,24 +20,13 @@ pub enum RpcError {
     },
     /// The daemon accepted the connection and did not answer in time: it hangs.
     #[error("{attempt}: no answer from the daemon at {} within the deadline", socket.display())]
-    TimedOut {
-        attempt: &'static str,
-        socket: PathBuf,
-    },
+    TimedOut { attempt: &'static str, socket: PathBuf },
     /// The socket's mode or the daemon refused this process.
     #[error("{attempt}: not permitted at the daemon's socket {}: {said}", socket.display())]
-    PermissionDenied {
-        attempt: &'static str,
-        socket: PathBuf,
-        said: String,
-    },
+    PermissionDenied { attempt: &'static str, socket: PathBuf, said: String },
     /// The daemon speaks no version of the protocol that this side speaks.
     #[error("{attempt}: this side speaks protocol version {ours}, the daemon does not: {said}")]
-    VersionMismatch {
-        attempt: &'static str,
-        ours: Versions,
-        said: String,
-    },
+    VersionMismatch { attempt: &'static str, ours: Versions, said: String },
     /// The connection ended before the answer. The daemon may have carried out the call. All calls may be repeated.
     #[error("{attempt}: the connection to the daemon was lost before it answered")]
     Lost {
@@ -49,9 +36,7 @@ pub enum RpcError {
     },
     /// The daemon is at its limit of concurrent requests.
     #[error("{attempt}: the daemon has too many requests at once")]
-    Busy {
-        attempt: &'static str,
-    },
+    Busy { attempt: &'static str },
     /// The answer breaks the protocol.
     #[error("{attempt}: the daemon's answer is not valid")]
     Malformed {

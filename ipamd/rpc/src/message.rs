@@ -2,7 +2,7 @@
 
 pub(crate) mod conversion;
 
-use config_model::{DeviceIndex, EniId, Mac, PodKey, PodName, RuleLayout, Span, TableId};
+use config_model::{DeviceIndex, EniId, HostEndMode, Mac, PodKey, PodName, RuleLayout, Span, TableId};
 use ipnet::Ipv4Net;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -65,7 +65,7 @@ impl Asked {
         created_at
     }
 
-    /// Whether EC2 may still list an ENI with this token.
+    /// Returns whether EC2 may still list an ENI with this token.
     fn may_come(&self, token: &str) -> bool {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ask) = asked.iter_mut().find(|ask| ask.token == token) else { return false };

@@ -33,7 +33,7 @@ async fn each_error_of_ec2_has_its_remedy() {
         assert_eq!((fault.remedy, fault.code.as_str()), (wanted, code), "{fault}");
         assert!(fault.message.contains("as the test says"), "{fault}");
     }
-    // Nothing was asked twice: the budget is the core's.
+    // The adapter repeated no call, because the core has the budget.
     let asked: u64 = world.cloud.calls().values().sum();
     assert_eq!(asked, 12);
 }

@@ -1,4 +1,4 @@
-//! An HTTP server that says whatever a test wants, also what no server should.
+//! An HTTP server whose answers a test chooses, also invalid ones.
 
 use std::{net::SocketAddr, sync::Arc};
 use tokio::{

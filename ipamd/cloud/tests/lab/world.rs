@@ -1,4 +1,4 @@
-//! A cloud with one instance, and an adapter that believes to run on it.
+//! A cloud with one instance, and an adapter on this instance.
 
 use config_model::{CardIndex, DeviceIndex, EniId, InstanceId, SubnetId};
 use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// What an observer was told of a call.
+/// A call as the observer received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reported {
     pub(crate) action: &'static str,
@@ -52,7 +52,7 @@ impl World {
         Self::with("c5.xlarge", Options::default(), |_, _| {}).await
     }
 
-    /// A world in which nothing takes time, unless the spec is changed to say otherwise.
+    /// A world in which nothing takes time, unless the spec is changed.
     pub(crate) async fn with(
         instance_type: &str,
         options: Options,

@@ -202,7 +202,7 @@ impl BlockSet {
         self.enlist(net);
     }
 
-    /// Counts the use of an address of the block as begun or, if not `more`, as over. An address that no pod may get
+    /// Counts one use of an address of the block: as new if `more`, otherwise as ended. An address that no pod may get
     /// does not count.
     pub(super) fn count(&mut self, net: IpNet, address: IpAddr, usage: &AddressUse, more: bool) {
         let offset = offset_in(net, address);

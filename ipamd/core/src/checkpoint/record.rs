@@ -46,7 +46,7 @@ pub enum Record {
     ReservedV6 {
         key: PodKey,
         pod: PodName,
-        /// One for each card in use.
+        /// At least one: an address of each card in use.
         addresses: Vec<HeldAddress>,
         /// The end of the reservation.
         lapses: Time,

@@ -32,7 +32,7 @@ pub(crate) struct EniCreation {
     unsure: bool,
     /// A reply to Attach was lost earlier, so a later failure may mean that it succeeded.
     attach_lost: bool,
-    /// It is to be deleted.
+    /// The ENI must be deleted.
     undo: bool,
     device: Option<DeviceIndex>,
     places_tried: BTreeSet<DeviceIndex>,

@@ -1,5 +1,5 @@
-//! The time of the next plan of each card. A burst of pods is gathered into one plan. Top-ups are no more frequent
-//! than the loop of amazon-vpc-cni.
+//! The time of the next plan of each card. A burst of pods is gathered into one plan. Top-ups are at most as frequent
+//! as the loop of amazon-vpc-cni.
 
 use config_model::{CardIndex, Span, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -85,7 +85,7 @@ impl Pacing {
         self.cards.insert(card, CardPacing { gathering: None, planned: Some(now), ahead });
     }
 
-    /// The forecast span of a plan made now. It is zero unless pods keep arriving and plans follow each other; then it
+    /// The forecast span of a plan made now. It is zero unless pods keep arriving and plans follow each other. It then
     /// doubles up to `most`, so that a long series of pods takes few calls.
     pub(crate) fn ahead(&self, card: CardIndex, most: Span, now: Time) -> Span {
         let Some(pacing) = self.cards.get(&card) else { return Span(0) };

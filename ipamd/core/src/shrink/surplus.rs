@@ -1,13 +1,13 @@
-//! The patience with a card's surplus: addresses that are returned too early must be requested again.
+//! The delay before a card's surplus is returned. Addresses that are returned too early must be requested again.
 
 use config_model::{Span, Time};
 
 /// The least interval between two returns. Only blocks that were surplus for all of it are returned.
 const PATIENCE: Span = Span::seconds(30);
-/// The limit of the doubled patience.
+/// The limit of the doubled interval.
 const LONGEST_PATIENCE: Span = Span::seconds(120);
-/// A request within this multiple of the patience after a return shows that the return was too early. The patience
-/// then doubles; otherwise it halves.
+/// A request within this multiple of the interval after a return shows that the return was too early. The interval then
+/// doubles; otherwise it halves.
 const VERDICT: u64 = 4;
 
 /// The surplus of a card over time.

@@ -1,4 +1,4 @@
-//! What Kubernetes tells.
+//! The facts from Kubernetes.
 
 use crate::world::{World, key, pod, uid};
 use config_model::{Mac, PodName, Span};

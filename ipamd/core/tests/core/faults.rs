@@ -1,4 +1,4 @@
-//! What the cloud may do wrong.
+//! The faults of the cloud.
 
 use crate::world::{Fault, World};
 use config_model::{DeviceIndex, Span};
@@ -143,7 +143,7 @@ fn throttling_slows_down_and_nothing_else() {
     for _ in 0..10 {
         world.cloud.any_faults.extend([Some(Fault::Throttle), None]);
     }
-    // Nobody waits: each time it is left to others for a minute.
+    // No pod waits, so each try leaves the calls to other nodes for a minute.
     world.pass(Span::seconds(1800));
     assert_two_good_enis(&world);
 }
@@ -368,7 +368,7 @@ fn an_eni_that_cannot_be_deleted_has_no_place_any_more() {
     let tickets = world.reserve_all(10..15);
     world.pass(Span::seconds(30));
     assert!(tickets.iter().all(|ticket| world.served(*ticket)));
-    // Nothing more is detached that would lie about.
+    // The daemon detaches no further ENI, because it would be leaked.
     for pod in 10..15 {
         world.release(pod);
     }

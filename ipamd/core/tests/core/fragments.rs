@@ -110,7 +110,7 @@ fn turning_prefixes_on_gives_free_single_addresses_back_and_no_others() {
     world.config.prefixes = true;
     world.restart();
     world.pass(Span::seconds(20));
-    // The released one cools still: it is on nobody's list.
+    // The released one still cools, so it is not returned.
     for block in &held {
         let there = world.cloud.enis.values().any(|eni| eni.seen.blocks.contains(block));
         assert!(there, "{block} went back to EC2");

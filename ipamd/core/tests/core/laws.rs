@@ -1,5 +1,5 @@
-//! Laws, whatever happens in whatever order. The world checks after every event that no address
-//! is held twice, handed out too early, dropped under a pod, and that no limit is passed.
+//! Laws under random events. The world checks after every event that no address is assigned twice, reused too early or
+//! dropped under a pod. It also checks every limit.
 
 use crate::world::{Cloud, Fault, World, pod, uid};
 use config_model::{CardIndex, Mac, Span};
@@ -33,7 +33,7 @@ enum Step {
     SubnetGets(usize),
     PrefixesLost(usize),
     PrefixesBack,
-    /// Of every card.
+    /// A request for an address of every card.
     ReserveAll(u32),
     ReserveBranch(u32),
     Branch(u32, bool),
@@ -42,7 +42,7 @@ enum Step {
     Schedulable(bool),
     /// The node has its pod CIDR, or has none.
     NodeCidr(bool),
-    /// The process comes back with or without prefixes.
+    /// The process restarts with or without prefixes.
     Toggle,
 }
 
@@ -222,7 +222,7 @@ fn tell(world: &mut World, fact: ClusterFact) {
     world.tell(Event::Cluster(fact));
 }
 
-/// Each runs an hour and more of a node's life.
+/// Each case runs an hour and more of a node's life.
 const CASES: u32 = 32;
 
 /// The faults end; attaches that hang are given up in time.
@@ -237,7 +237,7 @@ fn mend(world: &mut World) {
     tell(world, ClusterFact::MaxPods(world.config.max_pods));
 }
 
-/// Whether card 0 has what its targets ask for, if places and pods allow it.
+/// Returns whether card 0 has the addresses of its targets, as far as places and pods allow it.
 fn reached(world: &World) -> bool {
     let config = &world.config;
     let of = |target: Option<u32>| u64::from(target.unwrap_or(0));
@@ -257,7 +257,7 @@ fn reached(world: &World) -> bool {
     targets || total >= u64::from(config.max_pods)
 }
 
-/// Whether every place that card 0 may have is taken, and every ENI's places for blocks.
+/// Returns whether card 0 has all ENIs that it may have, with all blocks.
 fn is_full(world: &World) -> bool {
     let max = world.config.max_eni.map_or(4, |max| max.min(4));
     let enis = world.snapshot().enis.into_iter().filter(|eni| eni.card == CardIndex(0));

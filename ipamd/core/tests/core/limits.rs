@@ -1,4 +1,4 @@
-//! An instance type whose limits EC2 does not tell.
+//! An instance type whose limits EC2 does not report.
 
 use crate::world::{Cloud, World};
 use config_model::Span;
@@ -52,7 +52,7 @@ fn what_the_node_says_of_its_pods_outweighs_what_the_limits_give() {
     world.tell(Event::Cluster(ClusterFact::MaxPods(5)));
     world.tell(Event::LimitsTold { limits: Limits::one_card(4, 10), max_pods: 29 });
     world.pass(Span::seconds(60));
-    // What the first ENI holds is more than five already.
+    // The first ENI already has more than five addresses.
     assert_eq!(world.split(), [9]);
 }
 

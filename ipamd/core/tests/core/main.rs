@@ -1,5 +1,5 @@
-//! The whole core against an honest world: a cloud and a kernel that do what they are told, late,
-//! and a process that may die between any two effects.
+//! The whole core in a model of its environment. Cloud and kernel carry out its effects with a delay, and the process
+//! may die between any two effects.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod cards;

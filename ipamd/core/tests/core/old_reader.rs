@@ -76,7 +76,7 @@ struct OldHeld {
     host_interface: Option<String>,
 }
 
-/// What they add it up to.
+/// The sum of the records as the first readers compute it.
 #[derive(Debug, Default)]
 struct OldCheckpoint {
     held: BTreeMap<PodKey, OldHeld>,
@@ -242,7 +242,7 @@ fn what_the_first_writers_wrote_is_read_and_written_unchanged() {
     ] {
         let record: Record = serde_json::from_str(line).unwrap();
         assert_eq!(serde_json::to_string(&record).unwrap(), line);
-        // Added up and written anew, it is the same again.
+        // Its compacted sum is the same record.
         let compact = Checkpoint::replay([record.clone()]).compact();
         let ends = matches!(record, Record::Settled { .. });
         let made = matches!(record, Record::EniMade { .. });

@@ -64,7 +64,7 @@ fn said(world: &World, topic: Topic) -> Vec<&Notice> {
 #[test]
 fn the_subnet_with_most_free_addresses_is_taken_and_the_next_when_it_refuses() {
     let mut cloud = cloud();
-    // EC2 counts addresses that it cannot give: the subnet refuses all the same.
+    // EC2 counts addresses that it cannot assign: the subnet refuses every request.
     cloud.subnet_refuses.insert("subnet-3".into());
     let mut world = start(discovery(), cloud);
     world.reserve_all(0..5);
@@ -239,7 +239,7 @@ fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() 
     let named = said(&world, Topic::EniConfigInvalid);
     assert!(named[0].cause.contains("InvalidSubnetID.NotFound"), "{named:?}");
     assert_eq!(named[0].object, "a");
-    // The pod is told the same, and not that the subnet is full.
+    // The pod gets the same cause, and not a full subnet.
     let refused = said(&world, Topic::ReserveRefused);
     assert!(refused[0].cause.contains("InvalidSubnetID.NotFound"), "{refused:?}");
     assert!(refused[0].next_step.contains("into ENIConfig a"), "{refused:?}");
@@ -256,7 +256,7 @@ fn an_eni_whose_subnet_imds_has_not_told_yet_has_its_place() {
     world.reserve_all(0..6);
     world.pass(Span::seconds(60));
     assert_eq!(made(&world), ["subnet-3"]);
-    // The next process hears EC2 before IMDS, and EC2 does not tell the subnet's addresses.
+    // The next process gets EC2's answer before IMDS's. EC2's answer has no CIDR of the subnet.
     world.imds_is_down = true;
     world.restart();
     world.reserve_all(10..20);

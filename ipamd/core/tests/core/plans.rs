@@ -8,7 +8,7 @@ fn addresses(warm: u32) -> PoolConfig {
     PoolConfig { warm_ip_target: Some(warm), ..PoolConfig::default() }
 }
 
-/// What was asked for by each call of an action.
+/// Returns the request of each call of an action.
 fn wants(world: &World, action: Action) -> Vec<Want> {
     let of = |call: &CloudCall| {
         let (CloudCall::CreateEni { want, .. } | CloudCall::Assign { want, .. }) = call else {
@@ -28,8 +28,8 @@ fn a_burst_on_an_empty_node_is_one_plan_of_full_calls_side_by_side() {
     let begun = world.now;
     let tickets = world.reserve_all(0..110);
     world.pass(Span::millis(30));
-    // One address is warm; the other 109 and a warm one are asked for at once: 28 on the primary
-    // ENI, the rest on three new ones.
+    // One address is warm. The other 109 and a new warm one are requested at once: 28 on the primary ENI, the rest on
+    // three new ones.
     let calls = &world.cloud.log[before..];
     assert!(calls.iter().all(|(at, _)| *at == begun + Span::millis(20)), "{calls:?}");
     assert_eq!(wants(&world, Action::Assign)[1..], [Want::Addresses(28)]);
@@ -194,7 +194,7 @@ fn a_node_is_full_when_its_pods_use_all_that_it_may_have() {
     world.pass(Span::seconds(10));
     let (usable, short) = (world.core.counts().usable, world.snapshot().short);
     assert_eq!((world.snapshot().full, usable, short), (true, 0, 1));
-    // While addresses rest nobody misses them.
+    // A cooling address is not replaced.
     world.release(5);
     assert!(world.snapshot().full);
 

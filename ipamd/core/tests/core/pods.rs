@@ -1,4 +1,4 @@
-//! What pods are promised.
+//! The guarantees for pods.
 
 use crate::world::{World, key, pod};
 use config_model::Span;
@@ -158,7 +158,7 @@ fn growth_begins_with_the_reserve_that_finds_nothing() {
     world.pass(Span::seconds(5));
     let before = world.cloud.log.len();
     world.reserve_all(0..2);
-    // A moment for the rest of a burst, and no more.
+    // The plan waits only 20 ms for the rest of a burst.
     world.pass(Span::millis(20));
     assert_eq!(world.cloud.log[before].0, world.now);
 }
@@ -251,7 +251,7 @@ fn addresses_are_given_back_in_one_round_only_when_they_are_free_and_rested() {
     world.pass(Span::seconds(29));
     // While the released ones cool they count as used: the pool even keeps two beside them.
     assert_eq!(world.split(), [8]);
-    // What was given back first had been missed: it has more patience.
+    // The first return was too early, so the next one waits longer.
     world.pass(Span::seconds(60));
     assert_eq!(world.split(), [8]);
     world.pass(Span::seconds(30));

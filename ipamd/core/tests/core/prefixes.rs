@@ -38,7 +38,7 @@ fn pods_are_packed_so_that_prefixes_run_empty_and_are_given_back_whole() {
     world.pass(Span::seconds(300));
     assert!(tickets.iter().all(|ticket| world.served(*ticket)));
     assert_eq!(world.prefixes(), 5);
-    // Of each prefix some stay: nothing can go, and the next pods fill what is fullest.
+    // Each prefix keeps some pods, so none can be returned. The next pods fill the fullest one.
     for pod in (0..60).filter(|pod| pod % 2 == 0) {
         world.release(pod);
     }

@@ -1,4 +1,4 @@
-//! What survives the process, and what must not survive the boot.
+//! The state that survives the process, and the state that must not survive the boot.
 
 use crate::world::{World, key};
 use config_model::{Span, Time};
@@ -101,7 +101,7 @@ fn a_crash_at_any_effect_of_growth_and_shrink_leaves_nothing_behind() {
         world.reserve_all(0..5);
         world.pass(Span::seconds(100));
         for pod in 0..5 {
-            // What the crash cut off, the kubelet tries again.
+            // The kubelet repeats an ADD that the crash interrupted.
             if !world.core.inspect(&key(pod)).is_some_and(|view| view.confirmed) {
                 world.reserve(pod);
                 world.pass(Span::seconds(45));
@@ -128,7 +128,7 @@ fn addresses_given_back_just_before_a_crash_are_not_believed_to_be_still_ours() 
     world.pass(Span::seconds(31));
     assert_eq!(world.cloud.count(Action::Unassign), 1);
     world.restart();
-    // EC2 shows all fourteen still; what is handed out must be on the ENI all the same.
+    // EC2 still shows all fourteen. Each assigned address must be on the ENI.
     let tickets = world.reserve_all(0..8);
     world.pass(Span::seconds(45));
     assert!(tickets.iter().all(|ticket| world.served(*ticket)));
@@ -151,7 +151,7 @@ fn times_of_another_boots_clock_mean_nothing() {
 
 #[test]
 fn records_of_a_later_version_are_skipped() {
-    // What a reader makes of a kind that it does not know.
+    // A reader reads a later kind as `Unknown`.
     let records = [Record::Unknown, Record::Boot { format: 9, boot_id: "b".into() }];
     let sum = Checkpoint::replay(records);
     assert_eq!(sum.compact().len(), 1);

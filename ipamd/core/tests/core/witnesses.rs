@@ -1,4 +1,4 @@
-//! Whom the core believes.
+//! Observations of EC2 and IMDS.
 
 use crate::world::World;
 use config_model::Span;
@@ -80,8 +80,8 @@ fn a_free_address_that_is_taken_away_is_dropped_on_two_witnesses_of_ec2() {
     let last = world.cloud.attached()[2].seen.clone();
     world.cloud.take_address(&last.id, last.blocks[3].addr(), world.now);
     let total = world.core.counts().total;
-    // With IMDS silent nobody asks EC2 of his own accord, so nothing is dropped; IMDS back,
-    // its word starts the questions, and EC2's confirms it.
+    // While IMDS does not answer, EC2 gets no question and nothing is dropped. IMDS's next answer starts the questions,
+    // and EC2's confirms it.
     world.pass(Span::seconds(120));
     assert_eq!(world.core.counts().total, total);
     world.imds_is_down = false;
@@ -206,7 +206,7 @@ fn imds_is_not_asked_without_a_pause_for_the_addresses_of_a_subnet() {
     world.cloud.lag.insert(Witness::Imds, Span::seconds(60));
     let foreign = world.cloud.attach_foreign(7, 2, world.now);
     world.cloud.enis.get_mut(&foreign).unwrap().seen.subnet = "subnet-2".into();
-    // Only EC2 shows it as yet, and does not tell its subnet's addresses.
+    // Only EC2 shows it so far, without the CIDR of its subnet.
     let (started, enis) = (world.now, world.cloud.look(Witness::Ec2, world.now));
     world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
     let looks = world.looks[&Witness::Imds];

@@ -16,12 +16,12 @@ use std::{
     net::IpAddr,
 };
 
-/// A cloud answer takes so long.
+/// The time of a cloud answer.
 const ROUND_TRIP: Span = Span::millis(200);
-/// A repair pass comes so soon after the desired state changed, and at least so often.
+/// The delay of a repair pass after a change of the desired state, and the longest time between two passes.
 const PASS_SOON: Span = Span::millis(10);
 const PASS_INTERVAL: Span = Span::seconds(10);
-/// A plugin is done with building so soon.
+/// The time in which a plugin builds an interface.
 const BUILD: Span = Span::millis(20);
 
 pub(crate) struct World {
@@ -36,34 +36,34 @@ pub(crate) struct World {
     unsynced: Vec<Record>,
     pub(crate) boot: u32,
     seed: u64,
-    /// What is on its way to the core.
+    /// Events on their way to the core.
     inbox: BTreeMap<(Time, u64), Event>,
     sequence: u64,
     next_pass: Time,
-    /// Addresses with routes and rules, and whose they are.
+    /// Addresses with routes and rules in the kernel, and their pods.
     pub(crate) kernel: BTreeMap<IpAddr, PodKey>,
-    /// The daemon's repair cannot remove anything while this is set.
+    /// The repair pass cannot remove anything while this is set.
     pub(crate) kernel_stuck: bool,
     pub(crate) answers: BTreeMap<Ticket, Answer>,
     pub(crate) answered_at: BTreeMap<Ticket, Time>,
     asked: BTreeMap<Ticket, PodKey>,
     tickets: u64,
     pub(crate) notices: Vec<Notice>,
-    /// Whom the core wants who enforces policy to forget.
+    /// The pods of `Effect::Forget`.
     pub(crate) forgotten: Vec<(PodKey, PodName)>,
-    /// What pods were told: key → addresses, until they are released or lapse.
+    /// The assigned addresses of each key, until they are released or lapse.
     pub(crate) told: BTreeMap<PodKey, Vec<IpAddr>>,
     released_at: BTreeMap<IpAddr, Time>,
-    /// Addresses that somebody outside took away on purpose.
+    /// Addresses that another program removed.
     pub(crate) stolen: BTreeSet<IpAddr>,
-    /// How many more effects are carried out before the process dies.
+    /// The number of effects before the process dies.
     pub(crate) dies_after: Option<u32>,
     pub(crate) deaths: u32,
-    /// Whether plugins build and confirm what they are given.
+    /// Plugins build and confirm their interfaces.
     pub(crate) plugins_finish: bool,
-    /// When the core asked for a trunk.
+    /// The times of the requests for a trunk.
     pub(crate) trunk_wishes: Vec<Time>,
-    /// How often each witness was asked.
+    /// The number of questions to each witness.
     pub(crate) looks: BTreeMap<Witness, usize>,
     pub(crate) imds_is_down: bool,
     pub ec2_is_down: bool,
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// The process starts in a cloud as it was prepared.
+    /// Starts the process in a prepared cloud.
     pub(crate) fn start(config: PoolConfig, limits: Limits, node: NodeFacts, cloud: Cloud) -> Self {
         let start = Start { boot_id: "boot-1".into(), seed: 1 };
         let now = Time(1_000_000);
@@ -157,7 +157,7 @@ impl World {
         self.core.snapshot(self.now)
     }
 
-    /// Gives the core an event now, and carries out what it wants.
+    /// Passes an event to the core, and carries out its effects.
     pub(crate) fn tell(&mut self, event: Event) {
         let effects = self.core.on_event(event, self.now);
         for effect in effects {
@@ -292,7 +292,7 @@ impl World {
         ticket
     }
 
-    /// A DEL that has not come to the kernel yet.
+    /// A DEL that has not changed the kernel yet.
     pub(crate) fn release_only(&mut self, number: u32) -> Ticket {
         let ticket = self.ticket();
         let cause = ReleaseCause::PodDeleted;
@@ -304,7 +304,7 @@ impl World {
         pods.into_iter().map(|pod| self.reserve(pod)).collect()
     }
 
-    /// Lets time pass; everything happens when it is due.
+    /// Advances the time. Everything occurs when it is due.
     pub(crate) fn pass(&mut self, span: Span) {
         let end = self.now + span;
         let mut idle_ticks = 0;
@@ -330,7 +330,7 @@ impl World {
         }
     }
 
-    /// Observe, then plan and apply, then tell what was seen.
+    /// Observes the kernel, plans and applies, then reports the observation.
     fn repair_pass(&mut self) {
         self.next_pass = self.now + PASS_INTERVAL;
         self.cloud.progress(self.now);
@@ -362,13 +362,13 @@ impl World {
                 });
             }
             if !there && self.deaths == deaths {
-                // A link that is missing is looked for again soon.
+                // The next pass looks for a missing link soon.
                 self.next_pass = self.next_pass.min(self.now + Span::seconds(1));
             }
         }
     }
 
-    /// The process dies and comes back; what was not synced is lost, and so is every answer.
+    /// The process dies and starts again. Records that were not synced and answers are lost.
     pub(crate) fn restart(&mut self) {
         self.unsynced.clear();
         self.inbox.clear();
@@ -383,7 +383,7 @@ impl World {
         self.tell(Event::Tick);
     }
 
-    /// The node reboots: kernel and pods are gone.
+    /// The node reboots, without its kernel state and pods.
     pub(crate) fn reboot(&mut self) {
         self.boot += 1;
         self.kernel.clear();
@@ -423,7 +423,7 @@ impl World {
         blocks.filter(|block| block.prefix_len() < block.max_prefix_len()).count()
     }
 
-    /// The same node after its settings were changed: another process.
+    /// Restarts the process with other settings.
     pub(crate) fn restart_with(&mut self, config: PoolConfig) {
         self.config = config;
         self.restart();

@@ -124,7 +124,7 @@ impl<F: Folder> Ledger<F> {
     }
 }
 
-/// Whether the batch must be on disk before anything that depends on it leaves the daemon.
+/// Returns whether the batch must be on disk before anything that depends on it leaves the daemon.
 fn needs_sync(batch: &[Record]) -> bool {
     batch.iter().any(Record::outlives_the_boot)
 }

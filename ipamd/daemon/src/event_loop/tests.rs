@@ -22,7 +22,7 @@ use std::{
     sync::{Mutex, mpsc as blocking},
 };
 
-/// Nothing is ever asked of it: the pool is large enough.
+/// A cloud without calls: the pool is large enough.
 struct NoCloud;
 
 #[async_trait]
@@ -175,7 +175,7 @@ fn reserve(n: u8) -> Question {
     }
 }
 
-/// A loop that nobody has given an address book yet.
+/// A loop that has no address book yet.
 fn starting() -> (Inbox, tokio::task::JoinHandle<()>) {
     starting_beside(None)
 }
@@ -244,7 +244,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         let inbox = inbox.clone();
         burst.spawn(async move { inbox.ask(reserve(n)).await });
     }
-    // The book has given all away, and the disk nothing: nobody has been answered.
+    // The book has assigned all addresses, and the disk has no record yet, so there is no answer.
     while inbox.view().await.unwrap().snapshot.counts.assigned < u32::from(ADDRESSES) {
         sleep(Duration::from_millis(1)).await;
     }
@@ -268,7 +268,7 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
     assert!(sizes.len() <= 3, "forty requests in {} writes: {sizes:?}", sizes.len());
 }
 
-/// An agent that tells the test whom it is to forget.
+/// An agent that reports the forgotten pods to the test.
 struct Forgetful(mpsc::UnboundedSender<AgentPod>);
 
 impl Agent for Forgetful {
@@ -322,7 +322,8 @@ async fn a_pod_that_never_started_is_reported_to_the_agent_unless_it_has_another
         let answer = inbox.ask(Question::Confirm { key, host_interface }).await.unwrap();
         assert_eq!(answer, Answer::Confirmed { confirmed: true });
     }
-    // Pod 4 comes when pod 2 has lapsed, and lapses seconds later: what is wrongly said of pod 1 comes between.
+    // Pod 4 reserves when pod 2 has lapsed, and lapses seconds later. A wrong report of pod 1 would arrive between
+    // them.
     for pod in [2, 4] {
         if pod == 4 {
             assert!(matches!(inbox.ask(reserve(4)).await.unwrap(), Answer::Reserved { .. }));
@@ -335,7 +336,7 @@ async fn a_pod_that_never_started_is_reported_to_the_agent_unless_it_has_another
     inbox.send(Input::Finish).await.unwrap();
     task.await.unwrap();
     stop.send(()).unwrap();
-    // Until all that was being said has been heard.
+    // Wait until every report has arrived.
     let more = tokio::time::timeout(Duration::from_secs(60), forgotten.recv()).await;
     assert!(more.expect("somebody may still tell the agent").is_none());
     serving.await.unwrap().unwrap();

@@ -47,8 +47,8 @@ pub(super) fn marked(observed: &Observed) -> Vec<Found> {
     found.into_values().collect()
 }
 
-/// The entries of the amazon-vpc-cni checkpoint that the kernel confirms: the host end with the pod's name exists
-/// without our alias and has a route to the address. Other entries belong to deleted pods.
+/// The entries of the amazon-vpc-cni checkpoint that the kernel confirms. Their host end with the pod's name has no
+/// alias of ours, and a route to the address. Other entries belong to deleted pods.
 pub(super) fn borne_out(
     allocations: &[Allocation],
     observed: &Observed,

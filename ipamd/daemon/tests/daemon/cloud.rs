@@ -1,4 +1,4 @@
-//! A cloud in memory that does what it is asked, records it, and refuses where it is told to.
+//! A cloud in memory that carries out and records calls, and refuses them as a test requires.
 
 use async_trait::async_trait;
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, SubnetId, VpcId};
@@ -28,11 +28,11 @@ pub(crate) struct State {
     pub(crate) free: u16,
     /// So many looks still show no secondary address.
     pub(crate) lagging_looks: u32,
-    /// Why nobody tells what the instance type allows, if so.
+    /// The fault of questions about the instance type's limits.
     pub(crate) unknown_type: Option<CloudFault>,
     /// An action that the node's role may not do.
     pub(crate) denied: Option<Action>,
-    /// Whether the metadata service answers.
+    /// The metadata service answers.
     pub(crate) imds: bool,
     pub(crate) calls: Vec<Action>,
     next: u8,

@@ -1,4 +1,4 @@
-//! What survives the daemon, the boot, and the checkpoint.
+//! The state that survives the daemon, the boot and the loss of the checkpoint.
 
 use crate::{
     cloud::FakeCloud,
@@ -40,7 +40,7 @@ fn after_a_reboot_nothing_is_held_and_old_dels_succeed() {
     let pod = key("a");
     node.add(&pod);
     daemon.crash();
-    // The kernel of the new boot knows nothing of the pods of the old one.
+    // The kernel of the new boot has no state of the old pods.
     {
         let mut kernel = node.kernel.0.lock().unwrap();
         kernel.state.links.retain(|_, link| link.alias.is_none());
@@ -114,7 +114,7 @@ fn pods_whose_checkpoint_is_lost_are_found_in_the_kernel() {
 #[test]
 fn pods_that_a_cut_off_checkpoint_lacks_are_found_in_the_kernel() {
     let node = TestNode::new(FakeCloud::new(50));
-    // Nothing, half a header, half of its first record.
+    // The lengths of an empty file, half a header, and half of the first record.
     for length in [0, 7, 40] {
         let daemon = node.start();
         let pod = key(&format!("a{length}"));

@@ -52,7 +52,7 @@ fn run(node: &TestNode, words: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8(stderr).unwrap())
 }
 
-/// Reads what it says up to a line with these words.
+/// Reads the child's output up to a line with these words.
 fn hear(child: &mut Child, words: &str) -> String {
     let stderr = BufReader::new(child.stderr.as_mut().unwrap());
     let mut heard = String::new();
@@ -125,14 +125,14 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
     let said = hear(&mut installer, "ferrule migrate apply");
     assert!(said.contains("10-aws.conflist stays"), "{said}");
     assert_eq!((names(&bin).len(), names(&conf)), (1, vec!["10-aws.conflist".to_owned()]));
-    // The daemon tells of it meanwhile.
+    // The daemon reports it in the meantime.
     let is_told = || {
         let told = fs::read_to_string(node.folder.path().join("network.json")).unwrap_or_default();
         let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
         told["not_taken_over"].is_string()
     };
     assert!(is_told());
-    // Begun is not done.
+    // A takeover that has started is not complete.
     let journal = node.tombstones().parent().unwrap().join(Migration::FILE);
     let begun = Migration::to(Owner::Ferrule);
     fs::write(&journal, serde_json::to_vec(&begun).unwrap()).unwrap();
@@ -155,7 +155,7 @@ fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
         assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
         assert_eq!(names(&bin), ["ferrule-cni"]);
     }
-    // A folder that is not seen, as by a container that does not mount it, is no word of what is in it.
+    // A missing folder, as in a container that does not mount it, is no evidence about its content.
     let state = journal.parent().unwrap();
     fs::rename(state, state.with_extension("away")).unwrap();
     let (code, said) = run(&node, &["uninstall"]);
@@ -172,7 +172,7 @@ fn without_a_ready_daemon_no_network_is_installed_and_the_cause_is_reported() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("ipamd.sock does not exist") && said.contains("--timeout"), "{said}");
     assert_eq!((names(&bin).len(), names(&conf).len()), (1, 0));
-    // An init container asks for no more.
+    // An init container needs only the programs.
     let (code, said) = run(&node, &["install", "--only-programs"]);
     assert_eq!((code, &*said), (Some(0), ""));
     let (code, said) = run(&node, &["install", "--soon"]);
@@ -191,7 +191,7 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
     fs::write(bin.join("ferrule-cni"), "something else").unwrap();
     hear(&mut installer, &format!("write {CONFLIST}"));
     assert_eq!(fs::read(bin.join("ferrule-cni")).unwrap(), fs::read("/bin/true").unwrap());
-    // The daemon's metrics tell of it, for as long as the installer is there.
+    // The daemon's metrics report it while the installer runs.
     let told = node.folder.path().join("network.json");
     let as_told = || -> serde_json::Value {
         let text = fs::read_to_string(&told).unwrap_or_default();

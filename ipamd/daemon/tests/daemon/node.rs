@@ -1,4 +1,4 @@
-//! A node for one test: a state folder, a kernel in memory, and daemons that come and go on it.
+//! A node for one test: a state folder, a kernel in memory, and the daemons that run on it.
 
 use crate::cloud::{FakeCloud, mac};
 use config_model::{PodKey, PodName, Span, registry};
@@ -87,7 +87,7 @@ impl TestNode {
         self
     }
 
-    /// A kubeconfig that leads to nobody.
+    /// Adds a kubeconfig with an address where no server listens.
     #[must_use]
     pub(crate) fn with_a_silent_api_server(mut self) -> Self {
         let path = self.folder.path().join("kubeconfig");
@@ -288,7 +288,7 @@ impl TestNode {
         assert_eq!(applied.refused, []);
     }
 
-    /// Whether the kernel has a rule to this address.
+    /// Returns whether the kernel has a rule to this address.
     pub(crate) fn is_routed(&self, address: Ipv4Addr) -> bool {
         let observed = self.kernel.0.lock().unwrap().observe();
         routing_plan::addresses_in_use(&observed).contains(&address.into())
@@ -296,7 +296,7 @@ impl TestNode {
 }
 
 impl Running {
-    /// As by SIGKILL: nothing is said, nothing is finished.
+    /// Ends the daemon as SIGKILL does, without answers or writes.
     pub(crate) fn crash(self) {
         self.runtime.shutdown_timeout(PATIENCE);
     }

@@ -1,4 +1,4 @@
-//! What the plugin asks, and when the daemon comes and goes.
+//! The plugin's requests, also during starts and stops of the daemon.
 
 use crate::{
     cloud::{ADDRESSES_PER_ENI, FakeCloud},
@@ -83,7 +83,7 @@ fn an_unknown_instance_type_is_reported_until_ec2_knows_it() {
     });
     let daemon = node.start();
     eventually("the daemon to be live", PATIENCE, || node.health(HealthName::Live));
-    // What the node has is served, and given back.
+    // The node serves its addresses and takes them back.
     let served = key("served");
     node.add(&served);
     node.add(&key("another"));

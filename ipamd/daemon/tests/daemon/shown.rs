@@ -1,4 +1,4 @@
-//! What the daemon shows of itself.
+//! Introspection, metrics and the status document.
 
 use crate::{
     cloud::FakeCloud,
@@ -16,7 +16,7 @@ use tests_eventually::{PATIENCE, eventually};
 use tests_support::promtool;
 use view_node::{PodAssignment, Severity, Status, Trouble};
 
-/// The body at a path of introspection; null while nobody answers.
+/// Returns the body at a path of introspection; null while the daemon does not answer.
 fn get(node: &TestNode, path: &str) -> Value {
     let Ok(mut stream) = UnixStream::connect(node.introspection()) else { return Value::Null };
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -77,7 +77,7 @@ fn promtool_finds_no_fault_with_the_metrics() {
     assert!(!complaints.is_empty(), "amazon-vpc-cni's names are not as Prometheus would have them");
 }
 
-/// The document, once it says what is waited for.
+/// Returns the document once it fulfills the condition.
 fn status_with(node: &TestNode, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
     let read = || serde_json::from_value::<Status>(get(node, view_node::STATUS)).ok();
     eventually(what, PATIENCE, || read().is_some_and(|status| wanted(&status)));

@@ -50,7 +50,7 @@ fn running_pods_keep_their_addresses_and_deleted_pods_have_none() {
     assert_ne!(new.ipv4, Some(runs));
     assert!(node.is_routed(runs), "it is defended");
     daemon.terminate();
-    // From here on there is a checkpoint of ours, and the old one counts no more.
+    // From here on there is a checkpoint of ours, and the old one no longer counts.
     let daemon = node.start();
     let Released::Known(released) = node.release(&key("runs")) else { panic!() };
     assert_eq!(released[0].ipv4, Some(runs));
@@ -75,7 +75,7 @@ fn the_daemon_does_not_start_while_an_unknown_pod_runs() {
             phase.contains("identify the running pods") && phase.contains(&runs.to_string())
         });
         assert!(node.is_routed(runs), "a running pod is cut off");
-        // Once it is told, the pod is taken over.
+        // The complete checkpoint names the pod, so the daemon takes it over.
         let whole =
             format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{}]}}"#, entry("runs", runs));
         fs::write(node.folder.path().join("aws-node/ipam.json"), whole).unwrap();

@@ -1,4 +1,4 @@
-//! What the plugin's STATUS and GC are answered.
+//! The answers to the plugin's STATUS and GC.
 
 use crate::{
     cloud::FakeCloud,

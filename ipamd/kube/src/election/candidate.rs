@@ -19,7 +19,7 @@ pub(crate) struct Seen {
 pub(crate) enum Next {
     /// The Lease does not exist: create it.
     Create,
-    /// It has no valid holder: take it.
+    /// The Lease has no valid holder: take it.
     Take,
     /// We hold it: renew it.
     Renew,

@@ -1,4 +1,4 @@
-//! What the node tells, and what is written to it.
+//! The facts of the node object, and the writes to it.
 
 use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{ClusterFact, Concern, EniConfig, EniConfigKeys, PoolHealth};

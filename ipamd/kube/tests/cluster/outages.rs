@@ -71,8 +71,8 @@ async fn an_outage_hides_nothing_that_happened_during_it() {
     adapter.is_good(Concern::Pods).await;
 }
 
-/// The position of the watch is older than what the API server that came back remembers: it answers
-/// 410, and all is listed anew.
+/// The resource version of the watch is older than the history of the restarted API server. The server answers 410, and
+/// the adapter lists all objects again.
 #[tokio::test]
 async fn an_expired_resource_version_leads_to_a_new_list() {
     let mut world = World::alone("restarted").await;

@@ -1,4 +1,4 @@
-//! What this node's pods tell.
+//! The facts of this node's pods.
 
 use crate::world::{Adapter, PATIENCE, World};
 use ipamd_kube::{ClusterFact, Concern};
@@ -123,7 +123,7 @@ async fn an_invalid_branch_annotation_is_reported_and_is_an_event_of_the_pod() {
     .await;
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert_eq!(event.regarding.unwrap().uid, pod.metadata.uid);
-    // The others go on.
+    // Other pods continue.
     world.pod("web", json!({})).await;
     adapter.coming(&["odd", "web"]).await;
 }

@@ -116,8 +116,8 @@ async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
         let report = adapter.report(&wanted, |report| report.next_step == wanted).await;
         let hit = report.concern;
         for concern in CONCERNS {
-            // Without pods nobody knows which pod to annotate, and without the node there are no
-            // taints; ENIConfig has no name then either.
+            // Without pods there is no pod to annotate. Without the node there are no taints and no name of an
+            // ENIConfig.
             let follows: &[Concern] = if hit == Concern::Pods {
                 &[Concern::PodIps]
             } else if hit == Concern::Node {

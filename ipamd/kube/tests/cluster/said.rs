@@ -68,7 +68,7 @@ async fn a_storm_is_bounded() {
         (events(&world).await.len() >= 25).then_some(())
     })
     .await;
-    // What goes beyond the burst comes one by one, seconds apart.
+    // Events beyond the burst are written one by one, seconds apart.
     assert!(events(&world).await.len() < 35);
 }
 

@@ -48,7 +48,7 @@ async fn the_feature_comes_to_those_that_are_there_when_it_is_asked_for() {
     let node = has_features(&world, all.clone()).await;
     assert_eq!(node.data["spec"]["tags"], json!({"team": "a"}));
     assert_eq!(node.data["spec"]["managedBy"], "vpc-resource-controller");
-    // Whoever takes it away gets it again, and what he added stays.
+    // The adapter adds the feature again after another writer removed it, and keeps that writer's additions.
     let change = json!({"spec": {"features": [{"name": "New"}]}});
     let params = PatchParams::default();
     cni_nodes(&world).patch(&world.name, &params, &Patch::Merge(change)).await.unwrap();

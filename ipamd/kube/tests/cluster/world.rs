@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
-use tests_cluster::{Cluster, Identity, Wanted};
+use tests_cluster::{Cluster, Identity, ClusterSpec};
 use tests_eventually::eventually_async;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -27,7 +27,7 @@ static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
 pub(crate) struct World {
     /// Everyone's, or this test's own if it stops the API server.
     pub(crate) cluster: Shared,
-    /// One who may do everything.
+    /// A client with all permissions.
     pub(crate) client: Client,
     /// The node's and the namespace's name.
     pub(crate) name: String,
@@ -54,7 +54,7 @@ impl World {
         let cluster = {
             let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
             shared.upgrade().unwrap_or_else(|| {
-                let cluster = Arc::new(Cluster::start(&Wanted::default()).unwrap());
+                let cluster = Arc::new(Cluster::start(&ClusterSpec::default()).unwrap());
                 *shared = Arc::downgrade(&cluster);
                 cluster
             })
@@ -64,7 +64,7 @@ impl World {
 
     /// With an API server of its own.
     pub(crate) async fn alone(name: &str) -> Self {
-        let cluster = Cluster::start(&Wanted::default()).unwrap();
+        let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
         Self::within(Shared::Own(Box::new(cluster)), name).await
     }
 
@@ -80,7 +80,7 @@ impl World {
         world.make(named("Node")).await;
         world.patch_node_status(json!({"capacity": {"pods": "17"}})).await;
         world.make(named("Namespace")).await;
-        // Nobody runs who would make the default one, and pods need it.
+        // No controller creates the default service account, which pods need.
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "default", "namespace": name},
@@ -89,7 +89,7 @@ impl World {
         world
     }
 
-    /// What the manifests say.
+    /// Installs the manifests.
     async fn install(&self) {
         let crds = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
         for object in crds.into_iter().chain(config_crds::rbac()) {
@@ -187,7 +187,7 @@ impl Adapter {
         Self { handle, facts, reports }
     }
 
-    /// The next fact for which `wanted` says something.
+    /// Returns the next fact for which `wanted` returns a value.
     pub(crate) async fn fact<T>(
         &mut self,
         what: &str,

@@ -1,6 +1,8 @@
 //! Conversion between the messages and the wire. It checks messages that arrive; messages that leave are valid by their
 //! types.
 
+pub(crate) mod host_end;
+
 use super::{
     Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
     Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
@@ -99,6 +101,7 @@ impl Reserve {
             wait_ms: u32::try_from(self.wait.0).unwrap_or(u32::MAX),
             multi_nic: self.multi_nic,
             awaits_agent: true,
+            host_end_modes: host_end::supported(),
         }
     }
 }
@@ -120,13 +123,18 @@ impl TryFrom<wire::ReserveRequest> for Reserve {
 impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
     fn from(outcome: ReserveOutcome) -> Self {
         match outcome {
-            ReserveOutcome::Reserved(held) => Self::Reserved(wire::Reservation {
+            ReserveOutcome::Reserved(held) => {
+                let (host_end_mode, gateway_port) = host_end::to_wire(held.host_end);
+                Self::Reserved(wire::Reservation {
                 addresses: held.addresses.into_iter().map(Into::into).collect(),
                 vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
                 use_external_snat: held.use_external_snat,
                 rules: wire::RuleLayout::from(held.rules).into(),
                 egress: held.egress,
-            }),
+                    host_end_mode,
+                    gateway_port,
+                })
+            }
             ReserveOutcome::ReservedBranch(branch) => Self::Branch(branch.into()),
             ReserveOutcome::Refused(refusal) => Self::Refused(wire::Refusal {
                 reason: wire::refusal::Reason::from(refusal.reason).into(),
@@ -167,6 +175,7 @@ fn reservation(sent: wire::Reservation) -> Result<Reservation, Malformed> {
         use_external_snat: sent.use_external_snat,
         rules,
         egress: sent.egress,
+        host_end: host_end::from_wire(sent.host_end_mode, sent.gateway_port)?,
     })
 }
 
@@ -380,9 +389,10 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed>
         return Ok(None);
     }
     let (confirmed, rules) = (reply.confirmed, reply.rules().into());
+    let host_end = host_end::from_wire(reply.host_end_mode, reply.gateway_port)?;
     let branch = reply.branch.map(TryInto::try_into).transpose()?;
     let addresses = addresses(reply.addresses)?;
-    Ok(Some(Held { addresses, branch, confirmed, rules }))
+    Ok(Some(Held { addresses, branch, confirmed, rules, host_end }))
 }
 
 pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
@@ -528,11 +538,21 @@ pub(crate) mod reply {
 
     pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {
         match held {
-            Some(Held { addresses, branch, confirmed, rules }) => {
+            Some(Held { addresses, branch, confirmed, rules, host_end }) => {
+                let (host_end_mode, gateway_port) = super::host_end::to_wire(host_end);
                 let addresses = addresses.into_iter().map(Into::into).collect();
                 let branch = branch.map(Into::into);
                 let rules = wire::RuleLayout::from(rules).into();
-                wire::InspectReply { version, known: true, confirmed, addresses, branch, rules }
+                wire::InspectReply {
+                    version,
+                    known: true,
+                    confirmed,
+                    addresses,
+                    branch,
+                    rules,
+                    host_end_mode,
+                    gateway_port,
+                }
             }
             None => wire::InspectReply { version, ..Default::default() },
         }

@@ -44,6 +44,11 @@ pub trait Ipam: Send + Sync + 'static {
     /// Returns whether a pod of this name has an assignment.
     fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
 
+    /// The mode of pods' host ends. A plugin that cannot build it gets a refusal.
+    fn host_end(&self) -> HostEndMode {
+        HostEndMode::Routed
+    }
+
     /// The component that enforces policy on pods; `None` where there is none.
     fn enforcer(&self) -> Option<Enforcer> {
         None
@@ -93,6 +98,19 @@ fn refuse_old_plugin(pod: &str, mode: EnforcingMode) -> Option<Refusal> {
                         .to_owned(),
             })
         }
+    }
+}
+
+/// The refusal of a plugin that cannot build the node's mode of host ends: it would build a pod that cannot be reached.
+fn refuse_mode(pod: &str, mode: &HostEndMode) -> Refusal {
+    tracing::warn!(pod, ?mode, "refused: the plugin cannot build this mode of host ends");
+    Refusal {
+        reason: Reason::TryAgain,
+        message: format!(
+            "cannot build pod {pod}: the plugin ferrule-cni on this node is older than the daemon and builds no \
+             bridged host ends"
+        ),
+        next_step: "let ferrule-ipamd install put the plugin of the daemon's release in place".to_owned(),
     }
 }
 
@@ -165,6 +183,17 @@ impl<I: Ipam> ipam_server::Ipam for Endpoint<I> {
                     ..wire::ReserveReply::default()
                 }));
             }
+        }
+        let mode = self.ipam.host_end();
+        if !conversion::host_end::is_supported(&mode, &request.host_end_modes) {
+            let pod = request.pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+            let refusal = refuse_mode(&pod.unwrap_or_default(), &mode);
+            let outcome = Some(ReserveOutcome::Refused(refusal).into());
+            return Ok(Response::new(wire::ReserveReply {
+                version,
+                outcome,
+                ..wire::ReserveReply::default()
+            }));
         }
         let outcome = self.ipam.reserve(request.try_into()?).instrument(trace).await?;
         let (policy_agent, agent) = conversion::enforcer_to_wire(enforcer);

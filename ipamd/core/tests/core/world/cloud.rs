@@ -1,4 +1,4 @@
-//! A cloud that does what it is told, or fails as it is told.
+//! A cloud that carries out calls, or fails as a test requires.
 
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, Span, SubnetId, Time,
@@ -13,7 +13,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-/// What befalls one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Refused before anything happened.
@@ -24,14 +24,14 @@ pub(crate) enum Fault {
     LoseCall,
     /// Not permitted.
     Deny,
-    /// The ENI holds no more, whatever its type says.
+    /// The ENI is full below the limit of its type.
     Full,
 }
 
 pub(crate) struct CloudEni {
     pub(crate) seen: SeenEni,
     token: String,
-    /// The link appears then; never, if the fault says so.
+    /// The time when the link appears; `None` if the fault prevents it.
     pub(crate) there_at: Option<Time>,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Cloud {
     pub(crate) enis: BTreeMap<EniId, CloudEni>,
     pub(crate) per_eni: u16,
     pub(crate) max_enis: usize,
-    /// Addresses that the subnet still has; taken from the front, returned to the front, so that
-    /// a returned address comes back as soon as it can.
+    /// The free addresses of the subnet. They are taken from the front and returned to the front, so that a returned
+    /// address is reused as soon as possible.
     pub(crate) subnet: VecDeque<Ipv4Addr>,
     /// Whole prefixes that it still has, beside those addresses.
     pub(crate) prefixes: VecDeque<Ipv4Net>,
@@ -59,9 +59,9 @@ pub(crate) struct Cloud {
     pub(crate) forgets_keeping: u32,
     /// Returned addresses that another instance has taken meanwhile would be here.
     pub(crate) log: Vec<(Time, CloudCall)>,
-    /// What befalls the next calls of an action.
+    /// The faults of the next calls of an action.
     pub(crate) faults: BTreeMap<Action, VecDeque<Fault>>,
-    /// What befalls the next calls of any kind; `None` lets one through.
+    /// The faults of the next calls of any kind; `None` is a call without a fault.
     pub(crate) any_faults: VecDeque<Option<Fault>>,
     pub(crate) attach_takes: Span,
     pub(crate) attaches_never_complete: bool,
@@ -279,13 +279,13 @@ impl Cloud {
         self.take_block(id, IpNet::from(address), now);
     }
 
-    /// Somebody else takes an address or a prefix away. Nobody gets it.
+    /// Another program removes an address or a prefix. The subnet does not get it back.
     pub(crate) fn take_block(&mut self, id: &EniId, block: IpNet, now: Time) {
         self.enis.get_mut(id).unwrap().seen.blocks.retain(|b| *b != block);
         self.remember(now);
     }
 
-    /// Somebody else takes a prefix away, and EC2 gives it to who asks next.
+    /// Another program removes a prefix, and EC2 assigns it to the next request.
     pub(crate) fn free_prefix(&mut self, id: &EniId, block: IpNet, now: Time) {
         self.take_block(id, block, now);
         self.give_back(&block);
@@ -315,7 +315,7 @@ impl Cloud {
         attached
     }
 
-    /// What a witness shows: the state of a while ago.
+    /// Returns a witness's observation: the state of a while ago.
     pub(crate) fn look(&mut self, witness: Witness, now: Time) -> Vec<SeenEni> {
         self.progress(now);
         self.remember(now);
@@ -506,7 +506,7 @@ impl Cloud {
         attached.filter(|found| found.card == card).map(|found| found.device).collect()
     }
 
-    /// How many calls of an action there were.
+    /// The number of calls of an action.
     pub(crate) fn count(&self, action: Action) -> usize {
         self.log.iter().filter(|(_, call)| call.action() == action).count()
     }

@@ -1,4 +1,4 @@
-//! What must hold at every moment, whatever the core does.
+//! The laws that the core must keep at every moment.
 
 use super::World;
 use config_model::PodKey;
@@ -14,7 +14,7 @@ impl World {
         assert_eq!(in_kernel, None, "{address} was given to {key} while the kernel had it");
     }
 
-    /// Nothing that a pod holds, that cools or that the kernel has goes back to EC2.
+    /// Law: an address that is assigned, cools or is in the kernel is not returned to EC2.
     pub(super) fn judge_giving_back(&self, call: &CloudCall) {
         let blocks = match call {
             CloudCall::Unassign { blocks, .. } => blocks.clone(),
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// What must hold after every event.
+    /// Checks the laws after an event.
     pub(super) fn check(&mut self) {
         let snapshot = self.snapshot();
         let mut holders: BTreeMap<IpAddr, &PodKey> = BTreeMap::new();
@@ -81,9 +81,9 @@ impl World {
         self.agree_with_the_journal();
     }
 
-    /// The records, replayed, are what the core believes.
+    /// Law: the replayed records are the core's checkpoint.
     fn agree_with_the_journal(&self) {
-        // Longer files are held against it at the next restart.
+        // Longer files are compared at the next restart.
         if self.dies_after.is_none() && self.file.len() < 60 {
             let all = self.file.iter().chain(&self.unsynced).cloned();
             assert_eq!(&Checkpoint::replay(all), self.core.checkpoint());
