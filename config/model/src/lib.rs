@@ -23,7 +23,7 @@ pub use eni::{
     VpcId,
 };
 pub use layout::RuleLayout;
-pub use link::{HostEnd, HostLink};
+pub use link::{HostEnd, HostEndMode, HostLink};
 pub use migration::{Migration, Owner};
 pub use net::{Mac, Mark, ParseError};
 pub use pod::{InvalidKey, PodKey, PodName, VethName};

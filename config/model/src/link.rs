@@ -1,6 +1,6 @@
 //! The host end of a pod's interface.
 
-use crate::{EniId, Mac, Mark, TableId};
+use crate::{EniId, Mac, Mark, TableId, registry};
 use std::{collections::BTreeSet, net::IpAddr};
 
 /// The host end of one interface of a pod: what a datapath attaches to.
@@ -36,4 +36,32 @@ pub enum HostEnd {
         /// The port's name on the bridge.
         port: String,
     },
+}
+
+/// Mode in which the host reaches its pods. The daemon decides it; plugin, planner and repair pass follow it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostEndMode {
+    /// Host routes lead to the host veths.
+    #[default]
+    Routed,
+    /// Host veths are ports of a bridge. Host routes lead to the bridge's gateway port.
+    Bridged {
+        /// The link's name. It is an internal port of the bridge without an address.
+        gateway_port: String,
+    },
+}
+
+impl HostEndMode {
+    /// The mode bridged with the gateway port of a node whose host veths have this prefix.
+    pub fn bridged(veth_prefix: &str) -> Self {
+        Self::Bridged { gateway_port: format!("{veth_prefix}{}", registry::GATEWAY_PORT_SUFFIX) }
+    }
+
+    /// `None` in mode routed.
+    pub fn gateway_port(&self) -> Option<&str> {
+        match self {
+            Self::Routed => None,
+            Self::Bridged { gateway_port } => Some(gateway_port),
+        }
+    }
 }

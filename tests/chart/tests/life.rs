@@ -10,14 +10,14 @@ use kube::{
     Api, ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use lab_kubernetes::{Cluster, Wanted};
+use lab_kubernetes::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
 use tests_chart::Chart;
 
 #[tokio::test]
 async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_the_uninstall() {
     let chart = Chart::of_this_clone().unwrap();
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");

@@ -4,7 +4,7 @@
 
 use http::Request;
 use kube::{Client, Config, config::KubeConfigOptions};
-use lab_kubernetes::{Cluster, Wanted};
+use lab_kubernetes::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
 use tests_chart::Chart;
 use tests_eventually::{PATIENCE, eventually_async};
@@ -174,7 +174,7 @@ fn rows(taints: &[Value]) -> Vec<Row> {
 async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let chart = Chart::of_this_clone().unwrap();
     // The nodes' account is to be held by the policy alone, whatever RBAC lets it do.
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin = cluster.client().await.unwrap();
     let values = json!({
         "crds": { "cniNode": true }, "env": { "ENABLE_POD_ENI": "true", "ANNOTATE_POD_IP": "true" },

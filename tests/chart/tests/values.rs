@@ -9,7 +9,7 @@ mod choices;
 mod monitoring;
 
 use config_settings::Settings;
-use lab_kubernetes::{Cluster, Wanted};
+use lab_kubernetes::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
 use tests_chart::{Chart, Rendered, pairs, server::Server};
 
@@ -43,7 +43,7 @@ fn rows() -> Vec<Vec<usize>> {
 #[tokio::test]
 async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     let chart = Chart::of_this_clone().unwrap();
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
     // Kinds that objects of the chart are of; those of monitoring are others'.
     let everything = json!({ "crds": {

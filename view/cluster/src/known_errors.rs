@@ -72,7 +72,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
         " failed, and rests: ",
         "EC2 refuses a call that the daemon needs; the message has the call and EC2's error",
         "allow the action to the node's role (docs/guide/iam.md), or fix the cause that EC2 names: `ferrule status` \
-         says since when",
+         shows since when",
     ),
     us(
         " waits for its budget",

@@ -44,6 +44,10 @@ pub const BPF_LINKS: &str = "/sys/fs/bpf/ferrule/links";
 /// The OVS bridge that host ends are ports of.
 pub const OVS_BRIDGE: &str = "ferrule-br0";
 
+/// Suffix of the bridge's gateway port after the prefix of host veths. Rules that match all host veths by their prefix
+/// match the port too. Host veths have hex digits after the prefix, so no name is equal.
+pub const GATEWAY_PORT_SUFFIX: &str = "gw0";
+
 /// The tunnel's link.
 pub const TUNNEL_LINK: &str = "ferrule-tun0";
 /// The tunnel's key (VNI, 24 bits), the same on every node ("FER").

@@ -38,7 +38,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "20",
         unit: "calls",
         meaning: "The burst of one EC2 action on this node. EC2 throttles per account: all nodes \
-                  share its buckets of 50 to 100 calls, as the EC2 developer guide states under \
+                  share its buckets of 50 to 100 calls. The EC2 developer guide has them under \
                   \"Request throttling for the Amazon EC2 API\". Throttling halves this budget, \
                   and it recovers slowly.",
         set: |d, v| parse::within(v, 1, 1000, CALLS).map(|calls| d.settings.calls.burst = calls),
