@@ -3,7 +3,7 @@
 //! Members are put into buckets by their keys, and the digest covers the buckets' digests. With cached bucket
 //! digests a change costs one bucket, however large the group is.
 
-use crate::{Digest, digest_of, encode, proto};
+use crate::{Digest, encode, proto};
 use policy_core::index::{GroupId, MemberKey};
 use prost::Message as _;
 use proto::change;
@@ -62,11 +62,15 @@ pub(crate) fn of_whole(group: &proto::AddressGroup) -> Option<Digest> {
     }
     let (id, holds) = (group.id.clone(), group.holds.clone());
     let without = proto::AddressGroup { id, members: Vec::new(), holds };
-    let without = digest_of(&change::Of::AddressGroup(without).into());
+    let without = of_change(&change::Of::AddressGroup(without).into());
     let digest = |members: Vec<proto::Member>| {
-        (!members.is_empty()).then(|| digest_of(&of_members(&group.id, members)))
+        (!members.is_empty()).then(|| of_change(&of_members(&group.id, members)))
     };
     Some(digest_of_many(without, buckets.into_iter().map(digest)))
+}
+
+fn of_change(change: &proto::Change) -> Digest {
+    Digest::of(&change.encode_to_vec())
 }
 
 const NOBODY: proto::MemberKey =

@@ -11,6 +11,7 @@
 
 mod changed;
 mod decode;
+mod digest;
 pub mod encode;
 mod features;
 pub mod group;
@@ -32,8 +33,9 @@ pub mod proto {
 
 pub use changed::{Changed, Difference};
 pub use decode::DecodeError;
+pub use digest::Digest;
 pub use features::Features;
-pub use object::{Digest, KnownId, ObjectId, ObjectKind, digest_of};
+pub use object::{KnownId, ObjectId, ObjectKind, digest_of};
 pub use part::{EncodedBookmark, Entry, PART_BYTES, Positions, entry, parts};
 pub use shared::SharedMap;
 pub use snapshot::{Fault, NodeSnapshot, Progress};

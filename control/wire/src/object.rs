@@ -1,10 +1,9 @@
 //! The identity of objects that nodes hold, and their digests.
 
-use crate::{DecodeError, proto};
+use crate::{DecodeError, Digest, group, proto};
 use bytes::Bytes;
 use policy_core::index::GroupId;
 use prost::Message as _;
-use sha1::{Digest as _, Sha1};
 use std::{fmt, str};
 
 /// A kind of object by its number in [`proto::ObjectKind`]. A newer peer may name kinds that this crate does not know.
@@ -46,28 +45,14 @@ pub enum KnownId<'a> {
     Node,
 }
 
-/// The first half of SHA-1 over an object's encoding; over the digests of its buckets for a large group
-/// ([`group`](crate::group)).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest(pub [u8; 16]);
-
 /// The digest of an object.
 pub fn digest_of(object: &proto::Change) -> Digest {
-    if let Some(proto::change::Of::AddressGroup(group)) = &object.of
-        && let Some(digest) = crate::group::of_whole(group)
+    if let Some(proto::change::Of::AddressGroup(of)) = &object.of
+        && let Some(digest) = group::of_whole(of)
     {
         return digest;
     }
     Digest::of(&object.encode_to_vec())
-}
-
-impl Digest {
-    /// The digest of an encoding.
-    pub fn of(bytes: &[u8]) -> Self {
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&Sha1::digest(bytes)[..16]);
-        Self(digest)
-    }
 }
 
 impl ObjectId {
@@ -154,11 +139,5 @@ impl fmt::Display for ObjectId {
             Some(KnownId::Node) => f.write_str("the node"),
             None => write!(f, "object {:?} of kind {}", self.key, self.kind.0),
         }
-    }
-}
-
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
