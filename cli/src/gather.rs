@@ -6,7 +6,7 @@ mod kernel;
 mod netfilter;
 
 use crate::args::DoctorArgs;
-use cli_doctor::{LinkView, Observed, Observation, RouteView, Routing, RuleView};
+use cli_doctor::{LinkView, Observation, Observed, RouteView, Routing, RuleView};
 use routing_netlink::{Socket, With};
 use routing_plan::{Family, LinkKind};
 use std::error::Error;

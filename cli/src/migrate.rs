@@ -1,18 +1,18 @@
 //! `ferrule migrate`: observes, plans, applies the first step and observes again.
 
 mod apply;
-mod run_lock;
 mod observe;
+mod run_lock;
 
 use crate::{
     args::{MigrateVerb, Places, Policy, Side},
     output::Output,
 };
-use apply::Applier;
-use run_lock::RunLock;
 use anyhow::{Context as _, Result};
+use apply::Applier;
 use cli_migrate::{Observation, Plan, PolicyChoice, Step, plan};
 use config_model::Owner;
+use run_lock::RunLock;
 use serde_json::json;
 use std::{
     io::{self, Write as _},

@@ -24,7 +24,7 @@ use std::{
     process::{Command, Output},
     time::Duration,
 };
-use tests_cluster::{Cluster, Wanted, free_ports};
+use tests_cluster::{Cluster, ClusterSpec, free_ports};
 use tests_eventually::eventually_async;
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -35,21 +35,24 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_shows_whether_its_nodes_have_it_in_force() {
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
     prepare(&client).await;
     let folder = tempfile::tempdir().unwrap();
     let controller = Controller::start(&cluster, &client).await;
     let mut agents = Vec::new();
     for node in ["n1", "n2"] {
-        agents
-            .push(Node::start(&client, folder.path(), node, controller.at, EnforcingBackend::default()).await);
+        agents.push(
+            Node::start(&client, folder.path(), node, controller.at, EnforcingBackend::default())
+                .await,
+        );
     }
     let question = ["verdict", "--from", "default/web", "--to", "default/api:80"];
     eventually_async("both nodes have it in force", PATIENCE, async || {
         let output = ferrule(&cluster, &question);
         let printed = text(&output.stdout);
-        (output.status.code() == Some(0) && printed.ends_with("\nin force on n1 and n2\n")).then_some(())
+        (output.status.code() == Some(0) && printed.ends_with("\nin force on n1 and n2\n"))
+            .then_some(())
     })
     .await;
     all_is_in_force(&cluster, folder.path()).await;
@@ -72,7 +75,8 @@ async fn an_answer_shows_whether_its_nodes_have_it_in_force() {
     .await;
     idle.stop().await;
     fs::remove_dir_all(folder.path().join("n2")).unwrap();
-    let agent = Node::start(&client, folder.path(), "n2", controller.at, EnforcingBackend::default()).await;
+    let agent =
+        Node::start(&client, folder.path(), "n2", controller.at, EnforcingBackend::default()).await;
     // The agent's last report counts after its stop, so this waits for the report.
     eventually_async("both nodes have it in force again", PATIENCE, async || {
         let printed = text(&ferrule(&cluster, &question).stdout);

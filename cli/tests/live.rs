@@ -22,7 +22,7 @@ use std::{
     path::Path,
     process::{Command, Output},
 };
-use tests_cluster::{Cluster, Identity, Wanted};
+use tests_cluster::{Cluster, ClusterSpec, Identity};
 
 /// The API server does not require service accounts for pods, because no controller creates them.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
@@ -32,7 +32,8 @@ const MANY: usize = 1_100;
 
 #[tokio::test]
 async fn a_cluster_is_answered_for_as_its_objects_in_files() {
-    let wanted = Wanted { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..Wanted::default() };
+    let wanted =
+        ClusterSpec { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..ClusterSpec::default() };
     let cluster = Cluster::start(&wanted).unwrap();
     let client = cluster.client().await.unwrap();
     for definition in config_crds::policy_crds() {
@@ -64,7 +65,10 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
     let status = live.ask(&["status"], &[]);
     assert_eq!(status.status.code(), Some(2));
     let printed = text(&status.stderr);
-    assert!(printed.starts_with("ferrule: cannot find a Ferrule controller in cluster"), "{printed}");
+    assert!(
+        printed.starts_with("ferrule: cannot find a Ferrule controller in cluster"),
+        "{printed}"
+    );
     what_would_change(&live, folder.path());
     a_missing_right_to_list_is_reported(&cluster, questions[0]);
     a_question_without_a_cluster_is_an_error(folder.path(), questions[0]);
@@ -88,7 +92,8 @@ fn what_would_change(live: &Ferrule<'_>, folder: &Path) {
     });
     let file = folder.join("closed.json");
     fs::write(&file, closed.to_string()).unwrap();
-    let output = live.ask(&["diff", "-f", file.to_str().unwrap(), "--port", "8080"], &["-o", "json"]);
+    let output =
+        live.ask(&["diff", "-f", file.to_str().unwrap(), "--port", "8080"], &["-o", "json"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let output: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output["pairs"].as_array().unwrap().len(), 1, "{output}");

@@ -362,7 +362,10 @@ fn versions_without_conversion_are_reported_with_the_replacement() {
     let output = ferrule(folder.path(), &["policy", "convert"]);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("NOT CONVERTED: ") && !stderr.contains("of an old version"), "{stderr}");
+    assert!(
+        stderr.contains("NOT CONVERTED: ") && !stderr.contains("of an old version"),
+        "{stderr}"
+    );
     let next = "write it as NetworkPolicy of networking.k8s.io/v1";
     assert!(stderr.contains(next), "{stderr}");
     let lint = ferrule(folder.path(), &["policy", "lint"]);

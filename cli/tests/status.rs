@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
-use tests_cluster::{Cluster, Identity, Wanted};
+use tests_cluster::{Cluster, ClusterSpec, Identity};
 
 /// The API server does not require service accounts for pods, because no controller creates them.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
@@ -23,7 +23,8 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 #[tokio::test]
 async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
-    let wanted = Wanted { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..Wanted::default() };
+    let wanted =
+        ClusterSpec { api_server_args: vec![NO_ACCOUNTS.to_owned()], ..ClusterSpec::default() };
     let cluster = Cluster::start(&wanted).unwrap();
     let client = cluster.client().await.unwrap();
     for role in config_crds::viewer_rbac() {
@@ -53,12 +54,19 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     assert!(line("f1").contains("a fargate node has a network of its own"), "{printed}");
     assert!(line("n1").ends_with("unreachable"), "{printed}");
     assert!(line("n2").ends_with("missing"), "{printed}");
-    assert!(printed.contains("TROUBLE  n1: ferrule-ipamd: cannot forward port 61679: "), "{printed}");
+    assert!(
+        printed.contains("TROUBLE  n1: ferrule-ipamd: cannot forward port 61679: "),
+        "{printed}"
+    );
     assert!(printed.contains("kubectl -n kube-system describe daemonset ferrule"), "{printed}");
     let output = status(&viewer, &["--node", "f1"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let output = status(&viewer, &["--node", "no-such-node"]);
-    assert!(text(&output.stderr).contains("there is no node no-such-node"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("there is no node no-such-node"),
+        "{}",
+        text(&output.stderr)
+    );
     let output = status(&viewer, &["-o", "json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["nodes"][1]["troubles"][0]["kind"], "unreachable", "{document}");
@@ -74,9 +82,14 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
 fn an_archive_lists_the_missing_parts(viewer: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("b.tar.gz");
-    let output = ferrule("bundle", viewer, &["--node", "no-such-node", "-o", file.to_str().unwrap()]);
+    let output =
+        ferrule("bundle", viewer, &["--node", "no-such-node", "-o", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
-    assert!(text(&output.stderr).contains("there is no node no-such-node"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("there is no node no-such-node"),
+        "{}",
+        text(&output.stderr)
+    );
     assert!(!file.exists(), "an archive without a node exists");
     let output = ferrule("bundle", viewer, &["-o", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -291,7 +304,10 @@ fn a_cluster_behind_a_proxy_is_asked_through_it() {
     });
     let output = command.output().unwrap();
     let printed = text(&output.stderr);
-    assert!(!printed.contains("cannot find a cluster") && !printed.contains("feature"), "{printed}");
+    assert!(
+        !printed.contains("cannot find a cluster") && !printed.contains("feature"),
+        "{printed}"
+    );
     assert_eq!(output.status.code(), Some(2));
     // Without a client the thread would wait forever.
     drop(TcpStream::connect(address));

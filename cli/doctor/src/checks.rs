@@ -11,7 +11,7 @@ mod sysctls;
 #[cfg(test)]
 mod tests;
 
-use crate::{Check, Finding, Observed, Observation, Report, Severity, Unchecked};
+use crate::{Check, Finding, Observation, Observed, Report, Severity, Unchecked};
 use std::{collections::BTreeSet, fmt};
 
 impl Check {

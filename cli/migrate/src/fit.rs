@@ -104,8 +104,8 @@ impl Fit {
         let Allocation { key, pod, address } = allocation;
         let object = pod.as_ref().map_or_else(|| key.to_string(), ToString::to_string);
         let mut refuse = |cause: String| {
-            let next = "delete the pod, which its owner recreates, or fix its rules and routes"
-                .to_owned();
+            let next =
+                "delete the pod, which its owner recreates, or fix its rules and routes".to_owned();
             self.refusals.push(Refusal { object: object.clone(), cause, next });
         };
         if kernel.leading_to(*address) != [link.index] {

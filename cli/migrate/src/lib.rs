@@ -20,8 +20,8 @@ mod tests;
 
 pub use conflist::{ASIDE, Network, OURS as OUR_CONFLIST, is_read};
 pub use observation::{
-    Calls, Eni, File, Assignment, Kernel, LinkView, Observed, Observation, Ferrule, Policy, Program,
-    RouteView, RuleView, VpcCni,
+    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
+    Program, RouteView, RuleView, VpcCni,
 };
 pub use plan::{Plan, PolicyChoice, Step, Wait, plan};
 pub use refusal::Refusal;

@@ -5,12 +5,11 @@ mod rollback;
 mod takeover;
 
 use crate::{
-    Observed, Network, OUR_CONFLIST, Observation, Program,
+    Network, OUR_CONFLIST, Observation, Observed, Program,
     refusal::{Refusal, UNSEEN},
 };
 use config_model::{Migration, Owner, PodKey};
 use std::{collections::BTreeSet, fmt};
-
 
 /// The treatment of a policy agent that runs beside amazon-vpc-cni.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,7 +187,9 @@ impl fmt::Display for Wait {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Note(Migration { done: true, .. }) => f.write_str("record the end of the migration"),
+            Self::Note(Migration { done: true, .. }) => {
+                f.write_str("record the end of the migration")
+            }
             Self::Note(Migration { handed_over: true, .. }) => {
                 f.write_str("record that amazon-vpc-cni may start")
             }
@@ -212,7 +213,10 @@ impl fmt::Display for Step {
                 write!(f, "rewrite the runtime's cached result {name} for aws-cni's DEL")
             }
             Self::DropTwin { rule } => {
-                write!(f, "delete Ferrule's rule `{rule}`: amazon-vpc-cni's agent created the same rule")
+                write!(
+                    f,
+                    "delete Ferrule's rule `{rule}`: amazon-vpc-cni's agent created the same rule"
+                )
             }
             Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
             Self::Detach { programs } => {

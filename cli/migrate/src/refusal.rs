@@ -12,4 +12,5 @@ pub struct Refusal {
 }
 
 /// The next step if the node could not be observed.
-pub(crate) const UNSEEN: &str = "fix the cause and run this as root in the node's network namespace";
+pub(crate) const UNSEEN: &str =
+    "fix the cause and run this as root in the node's network namespace";

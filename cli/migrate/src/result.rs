@@ -13,7 +13,11 @@ pub(crate) fn file_name(held: &Assignment) -> String {
 ///
 /// Its DEL reads each interface's route table from the MAC of the pod's end. It reads the number of interfaces from a last
 /// interface that does not exist. Without these it removes no rule if its agent does not answer.
-pub(crate) fn vpc_cni(kept: &[u8], held: &Assignment, prefix: &str) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn vpc_cni(
+    kept: &[u8],
+    held: &Assignment,
+    prefix: &str,
+) -> Result<Option<Vec<u8>>, String> {
     let mut kept: Value =
         serde_json::from_slice(kept).map_err(|error| format!("it is not JSON: {error}"))?;
     if kept["kind"] != "cniCacheV1" {

@@ -1,6 +1,6 @@
 //! amazon-vpc-cni's checkpoint (`vpc-cni-ipam/1`): parsed before a takeover, written for a rollback.
 
-use crate::{File, Assignment, Refusal, refusal::UNSEEN};
+use crate::{Assignment, File, Refusal, refusal::UNSEEN};
 use config_model::{CardIndex, PodKey, PodName, registry};
 use serde::{Deserialize, Serialize};
 use std::{

@@ -1,7 +1,7 @@
 //! The instance metadata service: its answers, and the hops that they can travel.
 
 use super::chain;
-use cli_doctor::{Imds, Observed, Metadata};
+use cli_doctor::{Imds, Metadata, Observed};
 use cli_migrate::Eni;
 use config_model::{CardIndex, DeviceIndex, Mac};
 use http_body_util::{BodyExt as _, Empty};

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
 use config_model::{Migration, Tombstone, registry};
 use install_disk::Folders;
-use install_plan::{Conflist, Op, FolderKind, Plan};
+use install_plan::{Conflist, FolderKind, Op, Plan};
 use nix::fcntl::{Flock, FlockArg};
 use routing_netlink::{Socket, With, delete_nft_table};
 use routing_plan::{Action, Family, Op as KernelOp, Subject};

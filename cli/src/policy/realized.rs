@@ -306,7 +306,8 @@ mod tests {
         let printed = Realized::Nodes(nodes.to_vec()).to_string();
         assert_eq!(printed, "in force on n1\nNOT IN FORCE on n2: x; y\nUNKNOWN on n3: z\n");
         let many = |realized| (10..25).map(move |n| on(&format!("n{n}"), realized, &["x"]));
-        let printed = Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
+        let printed =
+            Realized::Nodes(many(Some(true)).chain(many(Some(false))).collect()).to_string();
         assert!(printed.starts_with("in force on n10 and n11 and "), "{printed}");
         assert!(printed.contains("n19 and 5 more\nNOT IN FORCE on n10: x\n"), "{printed}");
         assert!(printed.ends_with("\n5 more nodes: see -o json\n"), "{printed}");

@@ -91,8 +91,10 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        let mut interrupted = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+        let mut terminated =
+            signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut interrupted =
+            signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
         let stop = async {
             tokio::select! {
                 _ = terminated.recv() => {}

@@ -12,7 +12,7 @@ use crate::{
     metrics::Metrics,
     replica_clients::ReplicaClients,
     socket::Socket,
-    store::{self, DiskFolder, FileDamage, Restored, OpenError, Store},
+    store::{self, DiskFolder, FileDamage, OpenError, Restored, Store},
 };
 use anyhow::{Context as _, Result};
 use config_model::causes;
@@ -163,7 +163,9 @@ fn restore(
     let opened = DiskFolder::open(&agent.state_dir).and_then(store::open);
     let (journal, found) = match opened {
         Ok(opened) => opened,
-        Err(error @ OpenError::InUse { .. }) => return Err(error).context("cannot open the agent's state"),
+        Err(error @ OpenError::InUse { .. }) => {
+            return Err(error).context("cannot open the agent's state");
+        }
         Err(error) => {
             let why = error.to_string();
             tracing::error!(

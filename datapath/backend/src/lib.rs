@@ -62,14 +62,10 @@ pub enum BackendError {
     },
     /// The backend's state cannot be read.
     #[error("cannot read the state of the backend: {cause}")]
-    Unreadable {
-        cause: String,
-    },
+    Unreadable { cause: String },
     /// Part of the state could not be removed.
     #[error("cannot remove the state of the backend: {cause}; call again")]
-    NotRemoved {
-        cause: String,
-    },
+    NotRemoved { cause: String },
 }
 
 /// A backend that does not enforce: for nodes on which policy is computed and reported only. Pods start as if their

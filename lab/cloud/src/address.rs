@@ -116,21 +116,21 @@ impl Cloud {
             let message = format!("Address {taken} is in use.");
             return Err(Ec2Error::new("InvalidIPAddress.InUse", message));
         }
-        let Some(ledger) = self.ledgers.get_mut(subnet) else {
+        let Some(pool) = self.pools.get_mut(subnet) else {
             return Err(Ec2Error::no_such_subnet(subnet));
         };
-        let mut prefixes = ledger
+        let mut prefixes = pool
             .take_prefixes(wanted.prefix_count, &mut self.rng)
             .map_err(|_| Ec2Error::no_blocks_for_creation())?;
-        named.iter().for_each(|address| ledger.take(*address, Some(eni)));
-        wanted.prefixes.iter().for_each(|prefix| ledger.take_prefix(*prefix));
+        named.iter().for_each(|address| pool.take(*address, Some(eni)));
+        wanted.prefixes.iter().for_each(|prefix| pool.take_prefix(*prefix));
         prefixes.extend(&wanted.prefixes);
         let drawn = wanted.secondary_count + usize::from(wanted.primary.is_none());
-        let mut drawn = match ledger.take_some(drawn, Some(eni), &mut self.rng) {
+        let mut drawn = match pool.take_some(drawn, Some(eni), &mut self.rng) {
             Ok(drawn) => drawn,
             Err(refused) => {
-                named.iter().for_each(|address| ledger.release(*address));
-                prefixes.iter().for_each(|prefix| ledger.release_prefix(*prefix));
+                named.iter().for_each(|address| pool.release(*address));
+                prefixes.iter().for_each(|prefix| pool.release_prefix(*prefix));
                 return Err(refused);
             }
         };
@@ -146,9 +146,9 @@ impl Cloud {
         addresses: &[Ipv4Addr],
         prefixes: &[Ipv4Net],
     ) -> Result<(), Ec2Error> {
-        let ledger = self.ledgers.get(subnet).ok_or_else(|| Ec2Error::no_such_subnet(subnet))?;
-        addresses.iter().try_for_each(|address| ledger.check(*address))?;
-        prefixes.iter().try_for_each(|prefix| ledger.check_prefix(*prefix))?;
+        let pool = self.pools.get(subnet).ok_or_else(|| Ec2Error::no_such_subnet(subnet))?;
+        addresses.iter().try_for_each(|address| pool.check(*address))?;
+        prefixes.iter().try_for_each(|prefix| pool.check_prefix(*prefix))?;
         let distinct = addresses.iter().collect::<BTreeSet<_>>().len()
             + prefixes.iter().collect::<BTreeSet<_>>().len();
         if distinct < addresses.len() + prefixes.len() {
@@ -180,17 +180,16 @@ impl Cloud {
         }
         self.check_named(&eni.subnet_id, &wanted.secondary, &wanted.prefixes)?;
         self.make_room(&eni, &wanted.secondary, request.allow_reassignment)?;
-        let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) else {
+        let Some(pool) = self.pools.get_mut(&eni.subnet_id) else {
             return Err(Ec2Error::no_such_subnet(&eni.subnet_id));
         };
-        let mut addresses =
-            ledger.take_some(wanted.secondary_count, Some(&eni.id), &mut self.rng)?;
-        let mut prefixes = ledger.take_prefixes(wanted.prefix_count, &mut self.rng)?;
+        let mut addresses = pool.take_some(wanted.secondary_count, Some(&eni.id), &mut self.rng)?;
+        let mut prefixes = pool.take_prefixes(wanted.prefix_count, &mut self.rng)?;
         for address in &wanted.secondary {
-            ledger.take(*address, Some(&eni.id));
+            pool.take(*address, Some(&eni.id));
         }
         for prefix in &wanted.prefixes {
-            ledger.take_prefix(*prefix);
+            pool.take_prefix(*prefix);
         }
         addresses.extend(&wanted.secondary);
         prefixes.extend(&wanted.prefixes);
@@ -222,7 +221,7 @@ impl Cloud {
             .filter(|address| self.is_held(&eni.subnet_id, *address))
             .collect();
         let movable = |address: &Ipv4Addr| {
-            let holder = self.ledgers.get(&eni.subnet_id).and_then(|l| l.holder(*address));
+            let holder = self.pools.get(&eni.subnet_id).and_then(|l| l.holder(*address));
             let holder = holder.and_then(|id| self.state.enis.get(id));
             holder.is_some_and(|holder| {
                 holder.id != eni.id && holder.secondary_addresses().any(|a| a == *address)
@@ -238,12 +237,12 @@ impl Cloud {
             return Err(Ec2Error::invalid_value(message));
         }
         for address in held {
-            let holder = self.ledgers.get(&eni.subnet_id).and_then(|l| l.holder(address)).cloned();
+            let holder = self.pools.get(&eni.subnet_id).and_then(|l| l.holder(address)).cloned();
             if let Some(holder) = holder {
                 self.edit_eni(&holder, |e| e.private_addresses.retain(|a| a.address != address));
             }
-            if let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) {
-                ledger.release(address);
+            if let Some(pool) = self.pools.get_mut(&eni.subnet_id) {
+                pool.release(address);
             }
         }
         Ok(())
@@ -273,9 +272,9 @@ impl Cloud {
                 format!("Some of the specified addresses are not assigned to interface {}", eni.id);
             return Err(Ec2Error::invalid_value(message));
         }
-        if let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) {
-            addresses.iter().for_each(|address| ledger.release(*address));
-            prefixes.iter().for_each(|prefix| ledger.release_prefix(*prefix));
+        if let Some(pool) = self.pools.get_mut(&eni.subnet_id) {
+            addresses.iter().for_each(|address| pool.release(*address));
+            prefixes.iter().for_each(|prefix| pool.release_prefix(*prefix));
         }
         self.edit_eni(&eni.id, |eni| {
             eni.private_addresses.retain(|a| !addresses.contains(&a.address));

@@ -63,13 +63,13 @@ pub enum ControllerEvent {
 pub struct ResourceController {
     nodes: BTreeMap<InstanceId, Node>,
     /// The pods that a cluster reported.
-    heard: BTreeMap<PodName, cluster::ClusterPod>,
+    bound: BTreeMap<PodName, cluster::ClusterPod>,
 }
 
 impl ResourceController {
     /// A node's CNINode has the feature `SecurityGroupsForPods`.
-    pub fn want_trunk(&mut self, instance: &InstanceId, wish: TrunkRequest) {
-        self.nodes.entry(instance.clone()).or_default().wish = Some(wish);
+    pub fn request_trunk(&mut self, instance: &InstanceId, request: TrunkRequest) {
+        self.nodes.entry(instance.clone()).or_default().trunk_request = Some(request);
     }
 
     /// A pod that a SecurityGroupPolicy selects was bound to a node. Without groups it gets those of

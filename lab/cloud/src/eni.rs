@@ -99,8 +99,8 @@ impl Cloud {
         let (addresses, ipv4_prefixes) = match ipv4 {
             Ok(ipv4) => ipv4,
             Err(refused) => {
-                if let Some(ledger) = self.ledgers6.get_mut(&subnet.id) {
-                    ledger.release(&ipv6_addresses, &ipv6_prefixes);
+                if let Some(pool) = self.pools6.get_mut(&subnet.id) {
+                    pool.release(&ipv6_addresses, &ipv6_prefixes);
                 }
                 return Err(refused);
             }
@@ -173,16 +173,16 @@ impl Cloud {
         if let Some(public) = eni.public_ip {
             self.public.remove(&public);
         }
-        if let Some(ledger) = self.ledgers.get_mut(&eni.subnet_id) {
+        if let Some(pool) = self.pools.get_mut(&eni.subnet_id) {
             for address in &eni.private_addresses {
-                ledger.release(address.address);
+                pool.release(address.address);
             }
             for prefix in &eni.ipv4_prefixes {
-                ledger.release_prefix(*prefix);
+                pool.release_prefix(*prefix);
             }
         }
-        if let Some(ledger) = self.ledgers6.get_mut(&eni.subnet_id) {
-            ledger.release(&eni.ipv6_addresses, &eni.ipv6_prefixes);
+        if let Some(pool) = self.pools6.get_mut(&eni.subnet_id) {
+            pool.release(&eni.ipv6_addresses, &eni.ipv6_prefixes);
         }
         self.count_free(&eni.subnet_id);
     }
@@ -280,7 +280,7 @@ impl Cloud {
 
     /// Shows in a subnet how many addresses it has left.
     pub(crate) fn count_free(&mut self, id: &SubnetId) {
-        let free = self.ledgers.get(id).map_or(0, crate::subnet::AddressPool::free);
+        let free = self.pools.get(id).map_or(0, crate::subnet::AddressPool::free);
         self.edit(|state, stamp| {
             state.subnets.change(stamp, id, |subnet| subnet.available_ip_address_count = free)
         });
@@ -288,7 +288,7 @@ impl Cloud {
 
     /// True if an address of a subnet is in use.
     pub(crate) fn is_held(&self, subnet: &SubnetId, address: Ipv4Addr) -> bool {
-        self.ledgers.get(subnet).is_some_and(|ledger| ledger.is_held(address))
+        self.pools.get(subnet).is_some_and(|pool| pool.is_held(address))
     }
 }
 

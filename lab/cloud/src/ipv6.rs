@@ -1,8 +1,8 @@
 //! IPv6 addresses and /80 prefixes: which are given out, and the calls that give them.
 
-mod ledger;
+mod pool;
 
-pub(crate) use ledger::AddressPool6;
+pub(crate) use pool::AddressPool6;
 
 use crate::{
     AssignIpv6Addresses, AssignedIpv6Addresses, Cloud, CreateNetworkInterface, Ec2Error,
@@ -99,8 +99,8 @@ impl Cloud {
         if wanted.places() > MOST_UNATTACHED {
             return Err(Ec2Error::too_many_addresses());
         }
-        let ledger = self.ledgers6.get_mut(subnet).ok_or_else(|| no_ipv6(subnet))?;
-        ledger.take(wanted, &mut self.rng)
+        let pool = self.pools6.get_mut(subnet).ok_or_else(|| no_ipv6(subnet))?;
+        pool.take(wanted, &mut self.rng)
     }
 
     /// Maximum number of IPv6 addresses and prefixes of an ENI on this instance.
@@ -124,9 +124,8 @@ impl Cloud {
         if places6_of(&eni).saturating_add(wanted.places()) > self.ipv6_limit(instance) {
             return Err(Ec2Error::too_many_addresses());
         }
-        let ledger =
-            self.ledgers6.get_mut(&eni.subnet_id).ok_or_else(|| no_ipv6(&eni.subnet_id))?;
-        let (addresses, prefixes) = ledger.take(&wanted, &mut self.rng)?;
+        let pool = self.pools6.get_mut(&eni.subnet_id).ok_or_else(|| no_ipv6(&eni.subnet_id))?;
+        let (addresses, prefixes) = pool.take(&wanted, &mut self.rng)?;
         self.edit_eni(&eni.id, |eni| {
             eni.ipv6_addresses.extend(&addresses);
             eni.ipv6_prefixes.extend(&prefixes);
@@ -154,8 +153,8 @@ impl Cloud {
                 format!("Some of the specified addresses are not assigned to interface {}", eni.id);
             return Err(Ec2Error::invalid_value(message));
         }
-        if let Some(ledger) = self.ledgers6.get_mut(&eni.subnet_id) {
-            ledger.release(addresses, prefixes);
+        if let Some(pool) = self.pools6.get_mut(&eni.subnet_id) {
+            pool.release(addresses, prefixes);
         }
         self.edit_eni(&eni.id, |eni| {
             eni.ipv6_addresses.retain(|address| !addresses.contains(address));

@@ -1,4 +1,4 @@
-//! The operator's hands: what happens outside of the API that the daemon uses.
+//! Operations outside the API of the daemon: VPC blocks, subnets, security groups, permissions, forced detachment.
 
 use crate::{
     Cloud, InstanceState, InstanceType, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec,
@@ -155,7 +155,7 @@ impl Cloud {
         }
         self.check_ipv6_of_subnet(&spec)?;
         let id = SubnetId::new(self.rng.id("subnet"));
-        let ledger = AddressPool::new(cidr);
+        let pool = AddressPool::new(cidr);
         let mut tags = spec.tags;
         tags.insert("Name".to_owned(), spec.name.clone());
         let subnet = Subnet {
@@ -168,13 +168,13 @@ impl Cloud {
             assign_ipv6_address_on_creation: spec.assign_ipv6_address_on_creation,
             availability_zone_id: zone_id(&spec.availability_zone),
             availability_zone: spec.availability_zone,
-            available_ip_address_count: ledger.free(),
+            available_ip_address_count: pool.free(),
             map_public_ip_on_launch: spec.map_public_ip_on_launch,
             tags,
         };
-        self.ledgers.insert(id.clone(), ledger);
+        self.pools.insert(id.clone(), pool);
         if let Some(cidr) = spec.ipv6_cidr {
-            self.ledgers6.insert(id.clone(), AddressPool6::new(cidr));
+            self.pools6.insert(id.clone(), AddressPool6::new(cidr));
         }
         self.edit(|state, stamp| state.subnets.insert(stamp, id.clone(), subnet));
         Ok(id)

@@ -85,8 +85,8 @@ impl Cloud {
             owner_id: self.spec.account.clone(),
             description: request.description.clone(),
         };
-        if let Some(ledger) = self.ledgers.get_mut(&subnet_id) {
-            ledger.reserve(cidr, kind);
+        if let Some(pool) = self.pools.get_mut(&subnet_id) {
+            pool.reserve(cidr, kind);
         }
         self.reservations.insert(reservation.id.clone(), reservation.clone());
         Ok(Response::CreateSubnetCidrReservation(reservation))
@@ -117,8 +117,8 @@ impl Cloud {
             let message = format!("The subnet CIDR reservation '{id}' does not exist");
             return Err(Ec2Error::new("InvalidSubnetCidrReservationID.NotFound", message));
         };
-        if let Some(ledger) = self.ledgers.get_mut(&reservation.subnet_id) {
-            ledger.unreserve(reservation.cidr);
+        if let Some(pool) = self.pools.get_mut(&reservation.subnet_id) {
+            pool.unreserve(reservation.cidr);
         }
         Ok(Response::DeleteSubnetCidrReservation(reservation))
     }

@@ -35,7 +35,7 @@ impl AddressPool {
         let cidr = cidr.trunc();
         let size = size_of(cidr);
         let blocks = usize::try_from(size / PREFIX_SIZE).unwrap_or(1);
-        let mut ledger = Self {
+        let mut pool = Self {
             cidr,
             gone: vec![0; blocks],
             fenced: vec![0; blocks],
@@ -44,9 +44,9 @@ impl AddressPool {
             free: size,
         };
         for offset in (0..RESERVED - 1).chain([size - 1]) {
-            ledger.mark(ledger.first() + offset);
+            pool.mark(pool.first() + offset);
         }
-        ledger
+        pool
     }
 
     fn first(&self) -> u32 {
@@ -285,85 +285,82 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail")]
     use super::*;
 
-    fn ledger(cidr: &str) -> (AddressPool, EniId, Rng) {
+    fn pool(cidr: &str) -> (AddressPool, EniId, Rng) {
         (AddressPool::new(cidr.parse().unwrap()), EniId::new("eni-1"), Rng::new(1))
     }
 
     #[test]
     fn a_subnet_gives_all_but_five_addresses_each_once() {
-        let (mut ledger, eni, mut rng) = ledger("10.0.0.16/28");
-        assert_eq!(ledger.free(), 11);
-        let mut given = ledger.take_some(11, Some(&eni), &mut rng).unwrap();
+        let (mut pool, eni, mut rng) = pool("10.0.0.16/28");
+        assert_eq!(pool.free(), 11);
+        let mut given = pool.take_some(11, Some(&eni), &mut rng).unwrap();
         given.sort();
         let all: Vec<Ipv4Addr> = (20..31).map(|last| Ipv4Addr::new(10, 0, 0, last)).collect();
-        assert_eq!((given, ledger.free()), (all, 0));
-        let refused = ledger.take_some(1, Some(&eni), &mut rng).unwrap_err();
+        assert_eq!((given, pool.free()), (all, 0));
+        let refused = pool.take_some(1, Some(&eni), &mut rng).unwrap_err();
         assert_eq!(refused.code, "InsufficientFreeAddressesInSubnet");
-        ledger.release(Ipv4Addr::new(10, 0, 0, 25));
-        assert_eq!(
-            ledger.take_some(1, Some(&eni), &mut rng).unwrap(),
-            [Ipv4Addr::new(10, 0, 0, 25)]
-        );
+        pool.release(Ipv4Addr::new(10, 0, 0, 25));
+        assert_eq!(pool.take_some(1, Some(&eni), &mut rng).unwrap(), [Ipv4Addr::new(10, 0, 0, 25)]);
     }
 
     #[test]
     fn one_address_breaks_a_prefix() {
-        let (mut ledger, eni, mut rng) = ledger("10.0.0.0/26");
+        let (mut pool, eni, mut rng) = pool("10.0.0.0/26");
         // Of four blocks the first and the last hold EC2's own addresses.
-        ledger.take("10.0.0.20".parse().unwrap(), Some(&eni));
-        let given = ledger.take_prefixes(1, &mut rng).unwrap();
+        pool.take("10.0.0.20".parse().unwrap(), Some(&eni));
+        let given = pool.take_prefixes(1, &mut rng).unwrap();
         assert_eq!(given, ["10.0.0.32/28".parse::<Ipv4Net>().unwrap()]);
-        assert_eq!(ledger.free(), 64 - 5 - 1 - 16);
-        let refused = ledger.take_prefixes(1, &mut rng).unwrap_err();
+        assert_eq!(pool.free(), 64 - 5 - 1 - 16);
+        let refused = pool.take_prefixes(1, &mut rng).unwrap_err();
         assert_eq!(refused.code, "InsufficientCidrBlocks");
-        ledger.release_prefix(given[0]);
-        assert_eq!(ledger.free(), 64 - 5 - 1);
+        pool.release_prefix(given[0]);
+        assert_eq!(pool.free(), 64 - 5 - 1);
     }
 
     #[test]
     fn a_fragmented_subnet_has_single_addresses_and_no_prefix() {
-        let (mut ledger, eni, mut rng) = ledger("10.0.0.0/24");
-        assert_eq!(ledger.free_prefixes(), 14);
-        let taken = ledger.fragment(&mut rng);
-        assert_eq!((taken.len(), ledger.free_prefixes(), ledger.free()), (14, 0, 256 - 5 - 14));
-        assert_eq!(ledger.operators().len(), 14);
-        assert!(ledger.take_prefixes(1, &mut rng).is_err());
-        assert_eq!(ledger.take_some(40, Some(&eni), &mut rng).unwrap().len(), 40);
+        let (mut pool, eni, mut rng) = pool("10.0.0.0/24");
+        assert_eq!(pool.free_prefixes(), 14);
+        let taken = pool.fragment(&mut rng);
+        assert_eq!((taken.len(), pool.free_prefixes(), pool.free()), (14, 0, 256 - 5 - 14));
+        assert_eq!(pool.operators().len(), 14);
+        assert!(pool.take_prefixes(1, &mut rng).is_err());
+        assert_eq!(pool.take_some(40, Some(&eni), &mut rng).unwrap().len(), 40);
         // Whole again where the subnet has no other assignment.
-        let (mut other, _, mut rng) = self::ledger("10.0.0.0/24");
+        let (mut other, _, mut rng) = self::pool("10.0.0.0/24");
         other.fragment(&mut rng).into_iter().for_each(|address| other.release(address));
         assert_eq!((other.free_prefixes(), other.free()), (14, 251));
     }
 
     #[test]
     fn reserved_blocks_are_given_as_prefixes_first_and_never_as_single_addresses() {
-        let (mut ledger, eni, mut rng) = ledger("10.0.0.0/26");
+        let (mut pool, eni, mut rng) = pool("10.0.0.0/26");
         let reserved: Ipv4Net = "10.0.0.32/28".parse().unwrap();
-        ledger.reserve(reserved, ReservationKind::Prefix);
-        let singles = ledger.take_some(64 - 5 - 16, Some(&eni), &mut rng).unwrap();
+        pool.reserve(reserved, ReservationKind::Prefix);
+        let singles = pool.take_some(64 - 5 - 16, Some(&eni), &mut rng).unwrap();
         assert!(singles.iter().all(|address| !reserved.contains(address)));
-        assert!(ledger.take_some(1, Some(&eni), &mut rng).is_err());
-        singles.into_iter().for_each(|address| ledger.release(address));
-        assert_eq!(ledger.take_prefixes(1, &mut rng).unwrap(), [reserved]);
-        ledger.unreserve(reserved);
-        ledger.release_prefix(reserved);
-        ledger.reserve(reserved, ReservationKind::Explicit);
+        assert!(pool.take_some(1, Some(&eni), &mut rng).is_err());
+        singles.into_iter().for_each(|address| pool.release(address));
+        assert_eq!(pool.take_prefixes(1, &mut rng).unwrap(), [reserved]);
+        pool.unreserve(reserved);
+        pool.release_prefix(reserved);
+        pool.reserve(reserved, ReservationKind::Explicit);
         let other: Ipv4Net = "10.0.0.16/28".parse().unwrap();
-        assert_eq!(ledger.take_prefixes(1, &mut rng).unwrap(), [other]);
-        assert!(ledger.take_prefixes(1, &mut rng).is_err());
-        assert_eq!(ledger.check_prefix(reserved), Ok(()));
+        assert_eq!(pool.take_prefixes(1, &mut rng).unwrap(), [other]);
+        assert!(pool.take_prefixes(1, &mut rng).is_err());
+        assert_eq!(pool.check_prefix(reserved), Ok(()));
     }
 
     #[test]
     fn a_random_address_is_found_wherever_it_is() {
-        let (mut ledger, eni, mut rng) = ledger("10.0.0.0/22");
-        let mut all = ledger.take_some(1024 - 5, Some(&eni), &mut rng).unwrap();
+        let (mut pool, eni, mut rng) = pool("10.0.0.0/22");
+        let mut all = pool.take_some(1024 - 5, Some(&eni), &mut rng).unwrap();
         all.sort();
         all.dedup();
-        assert_eq!((all.len(), ledger.free()), (1019, 0));
+        assert_eq!((all.len(), pool.free()), (1019, 0));
         for last in [all[0], all[500], all[1018]] {
-            ledger.release(last);
-            assert_eq!(ledger.take_some(1, Some(&eni), &mut rng).unwrap(), [last]);
+            pool.release(last);
+            assert_eq!(pool.take_some(1, Some(&eni), &mut rng).unwrap(), [last]);
         }
     }
 }

@@ -83,7 +83,7 @@ pub enum FabricError {
     #[error("the wanted state is inconsistent: {0}")]
     Inconsistent(String),
     /// No such node, or it does not run.
-    #[error("there is no node {0}, or it does not run")]
+    #[error("cannot find node {0}, or it is not running")]
     NoNode(String),
     #[error("node {node} has no pod namespace {pod}")]
     NoPod {

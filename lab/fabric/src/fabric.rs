@@ -1,8 +1,8 @@
 //! One lab's network, and the loop that makes it what is wanted.
 
 use crate::{
-    Counters, EniSpec, FabricError, InternetHost, NicProfile, Node, NodeSpec, Power, Removed, Vpc,
-    Wanted,
+    Counters, DesiredFabric, EniSpec, FabricError, InternetHost, NicProfile, Node, NodeSpec, Power,
+    Removed, Vpc,
     counters::{Ruleset, RulesetV6},
     internet,
     namespace::{self, Kind, NamespaceSet},
@@ -31,7 +31,7 @@ pub struct Fabric {
     /// Links whose late rename is under way, by node and ENI's MAC.
     renaming: Arc<Mutex<BTreeSet<(String, String)>>>,
     /// Changes of calls of [`Fabric::apply`] that failed afterwards.
-    untold: Applied,
+    unreported: Applied,
 }
 
 /// Changes of one [`Fabric::apply`]; all empty if there was no difference.
@@ -91,7 +91,7 @@ impl Fabric {
     }
 
     fn at(state: State, vpc: Vpc) -> Self {
-        Self { state, vpc, renaming: Arc::default(), untold: Applied::default() }
+        Self { state, vpc, renaming: Arc::default(), unreported: Applied::default() }
     }
 
     /// Removes everything that the directory records, kills the processes in the lab's namespaces, and deletes the
@@ -201,19 +201,23 @@ impl Fabric {
     /// # Errors
     /// The first step that failed; the next call observes again and continues. The call that succeeds also reports
     /// the changes before that step.
-    pub fn apply(&mut self, wanted: &Wanted) -> Result<Applied, FabricError> {
+    pub fn apply(&mut self, wanted: &DesiredFabric) -> Result<Applied, FabricError> {
         wanted.check(&self.vpc)?;
-        let mut applied = std::mem::take(&mut self.untold);
+        let mut applied = std::mem::take(&mut self.unreported);
         match self.step_by_step(wanted, &mut applied) {
             Ok(()) => Ok(applied),
             Err(err) => {
-                self.untold = applied;
+                self.unreported = applied;
                 Err(err)
             }
         }
     }
 
-    fn step_by_step(&self, wanted: &Wanted, applied: &mut Applied) -> Result<(), FabricError> {
+    fn step_by_step(
+        &self,
+        wanted: &DesiredFabric,
+        applied: &mut Applied,
+    ) -> Result<(), FabricError> {
         let gone = self.gone(wanted)?;
         // A node that goes down takes its links with it, at once and not when the kernel finds time.
         let down: BTreeSet<&str> = gone.iter().map(|(node, _)| node.name()).collect();
@@ -242,7 +246,7 @@ impl Fabric {
     }
 
     /// The nodes that run and are not to, or not in this boot.
-    fn gone(&self, wanted: &Wanted) -> Result<Vec<(Node, StopKind)>, FabricError> {
+    fn gone(&self, wanted: &DesiredFabric) -> Result<Vec<(Node, StopKind)>, FabricError> {
         let mut gone = Vec::new();
         for node in self.nodes()? {
             let ending = match wanted.nodes.get(node.name()) {
@@ -259,7 +263,7 @@ impl Fabric {
         Ok(gone)
     }
 
-    fn boot(&self, wanted: &Wanted, applied: &mut Applied) -> Result<(), FabricError> {
+    fn boot(&self, wanted: &DesiredFabric, applied: &mut Applied) -> Result<(), FabricError> {
         for (name, spec) in &wanted.nodes {
             let node = self.handle(name, spec.clone());
             if spec.power == Power::On && !node.is_up() {
@@ -275,7 +279,7 @@ impl Fabric {
     /// Ports, routes and rules; the packet filter knows an ENI before its first packet.
     fn plug(
         &self,
-        wanted: &Wanted,
+        wanted: &DesiredFabric,
         seen: &router::ObservedLinks,
         applied: &mut Applied,
     ) -> Result<(), FabricError> {
@@ -308,7 +312,7 @@ impl Fabric {
     /// Creates the link and configures it as the profile of the node's system requires.
     fn attach(
         &self,
-        wanted: &Wanted,
+        wanted: &DesiredFabric,
         id: &EniId,
         eni: &EniSpec,
         index: u32,
@@ -328,7 +332,7 @@ impl Fabric {
     /// Renames what still bears its first name: a little later, on a thread of its own, as udev does.
     fn rename_late(
         &self,
-        wanted: &Wanted,
+        wanted: &DesiredFabric,
         enis: &BTreeMap<&EniId, &EniSpec>,
     ) -> Result<(), FabricError> {
         for (name, spec) in wanted.nodes.iter().filter(|(_, spec)| {

@@ -3,7 +3,7 @@
 //! A [`Fabric`] is one lab's network. It has a namespace for the VPC's router and mapping service, and one for a
 //! host on the internet. Each node has a network, mount and UTS namespace.
 //!
-//! The desired state is a [`Wanted`], derived from the cloud model. [`Fabric::apply`] observes the existing state,
+//! The desired state is a [`DesiredFabric`], derived from the cloud model. [`Fabric::apply`] observes the existing state,
 //! plans the difference and applies it. Everything is in the lab's own state directory, so that [`Fabric::remove`]
 //! can clean up after a killed process.
 //!
@@ -16,6 +16,7 @@
 //! Tested as root against the real kernel in `tests/`.
 
 mod counters;
+mod desired;
 pub mod enter;
 mod error;
 mod fabric;
@@ -31,15 +32,15 @@ mod rules;
 mod state;
 mod table;
 mod tool;
-mod wanted;
 
 pub use counters::{Counters, DropReason, EniCounters, Packets};
+pub use desired::{
+    DesiredFabric, EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol,
+    Subnet, Vpc,
+};
 pub use error::FabricError;
 pub use fabric::{Applied, Fabric};
 pub use internet::{INTERNET_HOST, INTERNET_HOST_V6, InternetHost, public_address_of};
 pub use node::{Node, OWN_FOLDERS};
 pub use remove::Removed;
 pub use tool::tools_are_there;
-pub use wanted::{
-    EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
-};

@@ -109,9 +109,9 @@ impl fmt::Display for Reason {
                 f.write_str("the packet is larger than the sender's interface or route allows")
             }
             Self::FragmentationNeeded { from, mtu } => {
-                write!(f, "{from} says that the packet must be fragmented to {mtu} bytes")
+                write!(f, "{from} requires fragments of at most {mtu} bytes")
             }
-            Self::Unreachable { from } => write!(f, "{from} says unreachable"),
+            Self::Unreachable { from } => write!(f, "{from} reports the address as unreachable"),
             Self::Refused { error } => write!(f, "the sender's kernel refused: {error}"),
             Self::Tcp { error } => write!(f, "TCP: {error}"),
         }
@@ -226,7 +226,7 @@ pub fn echo_once(
     while let left = patience.saturating_sub(begun.elapsed())
         && !left.is_zero()
     {
-        for (_, messages) in socket::hear(&[&socket], left)? {
+        for (_, messages) in socket::receive(&[&socket], left)? {
             for message in messages {
                 match message {
                     packet::Message::Reply { from, id: of } if (from, of) == (to, id) => {

@@ -2,7 +2,7 @@
 //!
 //! Observe, plan, apply: [`plan`] is a pure function of the desired state and the output of `ip`.
 
-use crate::{EniSpec, FabricError, NicProfile, Vpc, Wanted, node::write_sysctl, tool};
+use crate::{DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, node::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
 use serde::Deserialize;
 use std::{
@@ -85,7 +85,7 @@ pub(crate) struct ObservedLinks {
     /// The port of each routed address.
     pub(crate) routes: BTreeMap<Ipv4Addr, String>,
     /// Port and MAC of each permanent neighbor.
-    pub(crate) neighbours: BTreeMap<Ipv4Addr, (String, Mac)>,
+    pub(crate) neighbors: BTreeMap<Ipv4Addr, (String, Mac)>,
     /// The mapping of IPv6 addresses and prefixes.
     pub(crate) v6: v6::Mapping,
     /// The highest interface index of a port.
@@ -120,8 +120,8 @@ pub(crate) fn observe() -> Result<ObservedLinks, FabricError> {
         tool::ip_json(&["link", "show", "group", PORT_GROUP], "list the ports")?;
     let routes: Vec<RouteJson> =
         tool::ip_json(&["route", "show", "table", "main"], "list the routes")?;
-    let neighbours: Vec<LinkMac> =
-        tool::ip_json(&["neighbour", "show", "nud", "permanent"], "list the neighbours")?;
+    let neighbors: Vec<LinkMac> =
+        tool::ip_json(&["neighbor", "show", "nud", "permanent"], "list the neighbors")?;
     let top_index = links.iter().map(|link| link.ifindex).max().unwrap_or(INTERNET_INDEX);
     let ports = links.into_iter().map(|link| {
         let is_up = link.flags.iter().any(|flag| flag == "UP");
@@ -131,14 +131,14 @@ pub(crate) fn observe() -> Result<ObservedLinks, FabricError> {
         Some((route.dst.parse().ok()?, route.dev.filter(|dev| dev != INTERNET_PORT)?))
     });
     let v6 = v6::observe()?;
-    let neighbours = neighbours.into_iter().filter_map(|neighbour| {
-        let mac = neighbour.lladdr?.parse().ok()?;
-        Some((neighbour.dst.parse().ok()?, (neighbour.dev, mac)))
+    let neighbors = neighbors.into_iter().filter_map(|neighbor| {
+        let mac = neighbor.lladdr?.parse().ok()?;
+        Some((neighbor.dst.parse().ok()?, (neighbor.dev, mac)))
     });
     Ok(ObservedLinks {
         ports: ports.collect(),
         routes: routes.collect(),
-        neighbours: neighbours.collect(),
+        neighbors: neighbors.collect(),
         v6,
         top_index,
     })
@@ -205,10 +205,10 @@ fn plan_mapping(
             let _ = writeln!(plan.mapping, "route replace {address}/32 dev {port}");
             changed.insert(*address);
         }
-        if is_fresh || seen.neighbours.get(address) != Some(&((*port).clone(), *mac)) {
+        if is_fresh || seen.neighbors.get(address) != Some(&((*port).clone(), *mac)) {
             let _ = writeln!(
                 plan.mapping,
-                "neighbour replace {address} lladdr {mac} dev {port} nud permanent"
+                "neighbor replace {address} lladdr {mac} dev {port} nud permanent"
             );
             changed.insert(*address);
         }
@@ -219,10 +219,10 @@ fn plan_mapping(
         }
         changed.insert(*address);
     }
-    for (address, (port, _)) in &seen.neighbours {
+    for (address, (port, _)) in &seen.neighbors {
         let moved = wanted.get(address).is_none_or(|(now, _)| *now != port);
         if moved && kept(port) {
-            let _ = writeln!(plan.mapping, "neighbour del {address} dev {port}");
+            let _ = writeln!(plan.mapping, "neighbor del {address} dev {port}");
             changed.insert(*address);
         }
     }
@@ -300,7 +300,10 @@ pub(crate) fn configuration(eni: &EniSpec, profile: NicProfile, vpc: &Vpc) -> Op
 }
 
 /// The ENIs that have a port: attached to a node that runs.
-pub(crate) fn plugged(wanted: &Wanted, runs: impl Fn(&str) -> bool) -> BTreeMap<&EniId, &EniSpec> {
+pub(crate) fn plugged(
+    wanted: &DesiredFabric,
+    runs: impl Fn(&str) -> bool,
+) -> BTreeMap<&EniId, &EniSpec> {
     wanted.enis.iter().filter(|(_, eni)| runs(&eni.node)).collect()
 }
 

@@ -5,7 +5,7 @@
 //! therefore causes no transaction.
 
 use crate::{
-    EniSpec, FabricError, GroupRule, Peer, Protocol, Vpc, Wanted,
+    DesiredFabric, EniSpec, FabricError, GroupRule, Peer, Protocol, Vpc,
     counters::{DropReason, Ruleset},
     router::{INTERNET_PORT, own_addresses, port_name},
     table::{HOMELESS, SOURCES, SPOOFED, TABLE},
@@ -22,7 +22,7 @@ pub(crate) mod v6;
 
 /// The transaction that makes the ruleset what is wanted; `None` when it is.
 pub(crate) fn transaction(
-    wanted: &Wanted,
+    wanted: &DesiredFabric,
     enis: &BTreeMap<&EniId, &EniSpec>,
     vpc: &Vpc,
     seen: &Ruleset,
@@ -114,7 +114,7 @@ fn frame() -> String {
 }
 
 /// The part that each transaction renders again.
-fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
+fn body(wanted: &DesiredFabric, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
     let mut out = String::new();
     for (chain, rule) in static_rules() {
         let _ = writeln!(out, "add rule ip {TABLE} {chain} {rule}");
@@ -178,7 +178,7 @@ fn static_rules() -> Vec<(&'static str, String)> {
 }
 
 /// A chain per distinct set of groups and direction; it returns what a rule allows and drops the rest.
-fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) {
+fn groups(out: &mut String, wanted: &DesiredFabric, enis: &BTreeMap<&EniId, &EniSpec>) {
     let referenced = wanted.groups.values().flat_map(|g| g.ingress.iter().chain(&g.egress));
     let peers: BTreeSet<&SecurityGroupId> = referenced
         .filter_map(|rule| match &rule.peer {

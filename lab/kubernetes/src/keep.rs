@@ -1,7 +1,7 @@
 //! Clusters that outlive the command that started them.
 
 use crate::{
-    Cluster, Wanted,
+    Cluster, ClusterSpec,
     component::Component,
     launch::Launch,
     started::{API_SERVER, ETCD, wait_until_ready},
@@ -19,7 +19,7 @@ use std::{
 ///
 /// # Errors
 /// As [`Cluster::start`]; [`down`] ends what was started before.
-pub fn up(folder: &Path, wanted: &Wanted) -> Result<Cluster> {
+pub fn up(folder: &Path, wanted: &ClusterSpec) -> Result<Cluster> {
     Cluster::start_to_stay(folder, wanted)
 }
 

@@ -8,7 +8,7 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! let cluster = lab_kubernetes::Cluster::start(&lab_kubernetes::Wanted::default())?;
+//! let cluster = lab_kubernetes::Cluster::start(&lab_kubernetes::ClusterSpec::default())?;
 //! println!("KUBECONFIG={}", cluster.kubeconfig().display());
 //! # Ok(())
 //! # }
@@ -26,7 +26,7 @@ mod started;
 pub use access::{Access, Identity};
 pub use lab_programs::{KUBERNETES_VERSION as VERSION, Program, image};
 pub use ports::free_ports;
-pub use started::{Cluster, InLab, Part, Wanted, client};
+pub use started::{Cluster, ClusterSpec, InLab, Part, client};
 
 /// Address of the name server's Service, for pods.
 pub const CLUSTER_DNS: &str = "172.20.0.10";

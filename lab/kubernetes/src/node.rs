@@ -81,7 +81,7 @@ impl<'a> Machine<'a> {
             .with_context(|| format!("start the machine of {}", config.name))?;
         let parent = i32::try_from(child.id()).context("a process id")?;
         let init = wait_for(PATIENCE, || first_child(parent))
-            .with_context(|| format!("{} does not begin; see {}", config.name, log.display()))?;
+            .with_context(|| format!("{} does not start; see {}", config.name, log.display()))?;
         let began = start_time(init).context("the machine has ended")?;
         let note = self.note();
         make_parent(&note)?;

@@ -43,7 +43,7 @@ fn candidates() -> Result<Range<u16>> {
     let lowest = text.split_whitespace().next().and_then(|lowest| lowest.parse().ok());
     let lowest: u16 = lowest.with_context(|| format!("{KERNELS_OWN}: {text:?}"))?;
     if lowest < LOWEST + ENOUGH {
-        bail!("{KERNELS_OWN} leaves no ports to programs: it begins at {lowest}");
+        bail!("cannot choose ports: the range in {KERNELS_OWN} starts at {lowest}");
     }
     Ok(LOWEST..lowest.min(NODE_PORTS))
 }

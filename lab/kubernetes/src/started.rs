@@ -30,29 +30,29 @@ pub enum Part {
 
 /// Components to start beside etcd and the API server, and their settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Further parts.
+pub struct ClusterSpec {
+    /// Components in addition to etcd and the API server.
     pub parts: Vec<Part>,
-    /// More arguments of the API server.
+    /// Additional arguments of the API server.
     pub api_server_args: Vec<String>,
-    /// More addresses that its certificate names: where something forwards to it.
+    /// Additional addresses in the API server's certificate, for proxies.
     pub also_at: Vec<Ipv4Addr>,
-    /// Where it stands, if nodes are to join it.
+    /// Its addresses in a lab; `None` if no nodes join.
     pub lab: Option<InLab>,
 }
 
-/// A control plane's place beside a lab.
+/// Addresses of a control plane beside a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InLab {
-    /// The address of loopback at which it listens, at the port that nodes know.
+    /// The loopback address on which the API server listens, at the port that nodes use.
     pub at: Ipv4Addr,
-    /// The address at which nodes and pods find it.
+    /// The address of the API server for nodes and pods.
     pub advertised: Ipv4Addr,
-    /// The socket of a proxy that takes its connections to nodes into the VPC.
-    pub way_in: PathBuf,
+    /// The socket of a proxy for its connections to nodes.
+    pub api_proxy: PathBuf,
 }
 
-/// A running cluster. Dropping it ends it and removes its files.
+/// A running cluster. Drop stops it and removes its files.
 pub struct Cluster {
     program: Program,
     access: Access,
@@ -60,7 +60,7 @@ pub struct Cluster {
     at: Ipv4Addr,
     port: u16,
     etcd_port: u16,
-    wanted: Wanted,
+    wanted: ClusterSpec,
     /// In the order of their start.
     running: Vec<Component>,
     kubeconfig: PathBuf,
@@ -74,7 +74,7 @@ impl Cluster {
     /// # Errors
     /// When the program cannot be built, or a component ends or does not get ready within a minute;
     /// with the end of its log.
-    pub fn start(wanted: &Wanted) -> Result<Self> {
+    pub fn start(wanted: &ClusterSpec) -> Result<Self> {
         let temporary =
             TempDir::with_prefix("ferrule-cluster-").context("make a folder for the cluster")?;
         let folder = temporary.path().to_owned();
@@ -82,13 +82,13 @@ impl Cluster {
     }
 
     /// Starts one that keeps its files in `folder` and outlives this process.
-    pub(crate) fn start_to_stay(folder: &Path, wanted: &Wanted) -> Result<Self> {
+    pub(crate) fn start_to_stay(folder: &Path, wanted: &ClusterSpec) -> Result<Self> {
         Self::start_in(folder, wanted, true, None)
     }
 
     fn start_in(
         folder: &Path,
-        wanted: &Wanted,
+        wanted: &ClusterSpec,
         outlives: bool,
         temporary: Option<TempDir>,
     ) -> Result<Self> {
@@ -277,7 +277,7 @@ impl Cluster {
                 "name": "cluster",
                 "connection": {
                     "proxyProtocol": "HTTPConnect",
-                    "transport": {"uds": {"udsName": lab.way_in}},
+                    "transport": {"uds": {"udsName": lab.api_proxy}},
                 },
             }],
         });

@@ -12,7 +12,7 @@ use std::{
 
 /// Builds it so that `place` is there whole or not at all; for this machine's architecture, or for that one.
 pub(crate) fn at(place: &Path, recipe: &Recipe, other: Option<&str>) -> Result<()> {
-    let folder = place.parent().context("the program lies in no folder")?;
+    let folder = place.parent().context("cannot find the folder of the program")?;
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     let began = Instant::now();
     let (what, version) = (recipe.what, recipe.version);

@@ -59,9 +59,9 @@ mod tests {
         let mut node = TcpStream::connect(at).await.unwrap();
         node.write_all(b"question").await.unwrap();
         let (mut there, _) = machine.accept().await.unwrap();
-        let mut heard = [0; 8];
-        there.read_exact(&mut heard).await.unwrap();
-        assert_eq!(&heard, b"question");
+        let mut received = [0; 8];
+        there.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"question");
         there.write_all(b"answer").await.unwrap();
         drop(there);
         let mut answer = String::new();

@@ -1,11 +1,11 @@
 //! A lab: the model of the cloud, the network that follows it, and the nodes and pods in it.
 
-mod amazon;
 mod branches;
 mod cache;
 mod check;
 mod cloud;
 mod cluster;
+mod desired;
 mod error;
 mod faults;
 mod follow;
@@ -16,15 +16,15 @@ mod pods;
 mod provision;
 mod supervisor;
 mod view;
-mod wanted;
+mod vpc_cni;
 
 pub(crate) use branches::{control, control_in};
 pub use cluster::Cluster;
 pub(crate) use cluster::{API_SERVER_PORT, ClusterAccess};
+pub(crate) use desired::vpc;
 pub(crate) use error::LabError;
 pub(crate) use follow::follow;
 pub(crate) use provision::{DAEMON_LOG, PLUGIN_LOG};
-pub(crate) use wanted::vpc;
 
 use crate::live::LiveCloud;
 use branches::Branches;

@@ -7,6 +7,7 @@
 //!
 //! The crate must never touch the machine's own network: everything of a lab is in namespaces of its own.
 
+mod api_proxy;
 pub mod cli;
 pub mod control;
 mod ec2;
@@ -18,7 +19,6 @@ mod live;
 mod loopback;
 mod resource_controller;
 mod serve;
-mod way_in;
 
 pub use lab::Cluster;
 pub use live::{LiveCloud, ReplyLoss, Source};

@@ -244,12 +244,12 @@ mod tests {
         let eni = live.truth().instances[0].enis[0].clone();
         let source = Source { instance, hop_limit: 1 };
         assert_eq!(live.source(eni.primary), Some(source.clone()));
-        let wish = AssignPrivateIpAddresses {
+        let request = AssignPrivateIpAddresses {
             network_interface_id: Some(eni.id),
             secondary_private_ip_address_count: Some(1),
             ..AssignPrivateIpAddresses::default()
         };
-        live.with(|cloud, now| cloud.call(now, &Caller::Administrator, wish)).unwrap();
+        live.with(|cloud, now| cloud.call(now, &Caller::Administrator, request)).unwrap();
         let secondary = live.truth().instances[0].enis[0].secondary[0];
         assert_eq!(live.source(secondary), Some(source));
         assert_eq!(live.source(Ipv4Addr::new(10, 0, 0, 1)), None);

@@ -1,13 +1,12 @@
 //! The lab's server from its first namespace to its last.
 
 use crate::{
-    control, ec2, forward, http, imds,
+    api_proxy, control, ec2, forward, http, imds,
     lab::{
         API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, control_in, follow,
         vpc,
     },
     live::LiveCloud,
-    way_in,
 };
 use lab_cloud::CloudSpec;
 use lab_fabric::{Fabric, FabricError, InternetHost, process};
@@ -68,7 +67,7 @@ impl Layout {
     }
 
     /// Socket of the API server's proxy to nodes.
-    pub fn way_in(&self) -> PathBuf {
+    pub fn api_proxy(&self) -> PathBuf {
         self.dir.join("vpc.sock")
     }
 
@@ -134,10 +133,10 @@ async fn run(
     }
     if let (Some(listener), Some(cluster)) = (started.api_server, spec.cluster.clone()) {
         tasks.spawn(forward::serve(listener, cluster.api_server));
-        let (fabric, from) = started.way_in;
-        let socket = owners_socket(&layout.way_in())?;
+        let (fabric, from) = started.api_proxy;
+        let socket = owners_socket(&layout.api_proxy())?;
         if let Some(from) = from {
-            tasks.spawn(way_in::serve(socket, fabric, from));
+            tasks.spawn(api_proxy::serve(socket, fabric, from));
         }
     }
     let socket = owners_socket(&layout.socket())?;
@@ -162,7 +161,7 @@ struct Started {
     imds: TcpListener,
     api_server: Option<TcpListener>,
     /// And the address from which it leads.
-    way_in: (Fabric, Option<Ipv4Addr>),
+    api_proxy: (Fabric, Option<Ipv4Addr>),
     controller: Option<crate::resource_controller::Cluster>,
     _internet: InternetHost,
 }
@@ -187,10 +186,10 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
             .transpose()?;
         let internet = fabric.serve_internet()?;
         let looking = Fabric::open(&state_dir)?;
-        let way_in = Fabric::open(&state_dir)?;
-        Ok((fabric, looking, way_in, ec2, imds, forwarded, internet))
+        let api_proxy = Fabric::open(&state_dir)?;
+        Ok((fabric, looking, api_proxy, ec2, imds, forwarded, internet))
     };
-    let (fabric, looking, way_in, ec2, imds, forwarded, internet) =
+    let (fabric, looking, api_proxy, ec2, imds, forwarded, internet) =
         crate::lab::blocking(made).await?;
     let bin_dir = spec.bin_dir.clone();
     let cluster = match (api_server, &spec.cluster) {
@@ -206,7 +205,7 @@ async fn start(spec: &ServeSpec, layout: &Layout, cloud: &LiveCloud) -> Result<S
         ec2,
         imds,
         api_server: forwarded,
-        way_in: (way_in, api_server),
+        api_proxy: (api_proxy, api_server),
         controller,
         _internet: internet,
     })

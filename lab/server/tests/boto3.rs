@@ -43,7 +43,7 @@ async fn plays(script: &str, (cloud, instance): (LiveCloud, config_model::Instan
         .output()
         .await
         .unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     println!("{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -110,10 +110,14 @@ fn has_boto3(python: &Path) -> bool {
 
 fn run(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|err| format!("{command:?}: {err}"))?;
-    if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said(&output))) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(format!("{command:?}: {}", output_text(&output)))
+    }
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     format!("{}\n{}\n{}", output.status, text(&output.stdout), text(&output.stderr))
 }

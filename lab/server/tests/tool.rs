@@ -340,10 +340,10 @@ fn nodes_reach_an_api_server_of_this_machine() {
     let answering = std::thread::spawn(move || {
         use std::io::{Read as _, Write as _};
         let (mut stream, _) = server.accept().unwrap();
-        let mut heard = [0; 5];
-        stream.read_exact(&mut heard).unwrap();
+        let mut received = [0; 5];
+        stream.read_exact(&mut received).unwrap();
         stream.write_all(b"pong").unwrap();
-        heard
+        received
     });
     let ping = "exec 3<>/dev/tcp/10.0.0.2/443; printf hello >&3; timeout 5 cat <&3";
     assert_eq!(lab.on_node("node2", ping), "pong");

@@ -4,5 +4,5 @@
 //! `cargo xtask cluster`, keeps one running for people.
 
 pub use lab_kubernetes::{
-    Access, Cluster, Identity, Part, Program, VERSION, Wanted, client, free_ports, keep,
+    Access, Cluster, Identity, Part, Program, VERSION, ClusterSpec, client, free_ports, keep,
 };

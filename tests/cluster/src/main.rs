@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use tests_cluster::{Part, Program, VERSION, Wanted, keep};
+use tests_cluster::{Part, Program, VERSION, ClusterSpec, keep};
 
 #[derive(Parser)]
 #[command(
@@ -82,7 +82,7 @@ fn main() -> Result<()> {
                 .with_context(|| format!("make {}", cli.dir.display()))?;
             let all = vec![Part::ControllerManager, Part::Scheduler];
             let parts = if api_only { Vec::new() } else { all };
-            let wanted = Wanted { parts, ..Wanted::default() };
+            let wanted = ClusterSpec { parts, ..ClusterSpec::default() };
             if let Err(error) = keep::up(&cli.dir, &wanted).map(drop) {
                 keep::down(&cli.dir);
                 return Err(error);

@@ -5,7 +5,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, api::PostParams};
 use std::{collections::BTreeMap, fs};
-use tests_cluster::{Cluster, Identity, VERSION, Wanted};
+use tests_cluster::{Cluster, Identity, VERSION, ClusterSpec};
 
 fn config_map(name: &str) -> ConfigMap {
     let mut map = ConfigMap::default();
@@ -25,7 +25,7 @@ fn processes() -> Vec<String> {
 
 #[tokio::test]
 async fn it_serves_keeps_what_it_was_told_over_a_restart_and_goes_wholly() {
-    let mut cluster = Cluster::start(&Wanted::default()).unwrap();
+    let mut cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let folder = cluster.kubeconfig().parent().unwrap().parent().unwrap().to_owned();
     let runs = || processes().iter().any(|line| line.contains(folder.to_str().unwrap()));
     assert!(runs());
@@ -47,7 +47,7 @@ async fn it_serves_keeps_what_it_was_told_over_a_restart_and_goes_wholly() {
 
 #[tokio::test]
 async fn a_user_has_no_rights_but_those_that_rbac_gives() {
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin: Api<Namespace> = Api::all(cluster.client().await.unwrap());
     admin.get("default").await.unwrap();
     let path = cluster.kubeconfig_of("nobody", &Identity::user("nobody")).unwrap();

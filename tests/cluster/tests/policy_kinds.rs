@@ -15,7 +15,7 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
 };
 use serde_json::{Value, json};
-use tests_cluster::{Cluster, Wanted};
+use tests_cluster::{Cluster, ClusterSpec};
 use tests_eventually::{PATIENCE, eventually_async};
 
 /// An object's kind and spec, and what the API server says: nothing, or a refusal with these words in it.
@@ -39,7 +39,7 @@ pub(crate) fn refused(what: &'static str, kind: Kind, spec: Value, why: &'static
 
 #[tokio::test]
 async fn an_api_server_takes_the_definitions_and_of_objects_what_their_owners_take() {
-    let cluster = Cluster::start(&Wanted::default()).unwrap();
+    let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in config_crds::policy_crds() {

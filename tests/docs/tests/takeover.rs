@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
-use tests_cluster::{Cluster, Part, Wanted};
+use tests_cluster::{Cluster, Part, ClusterSpec};
 use tests_docs::{page::Page, root};
 use tests_eventually::{PATIENCE, eventually_async};
 
@@ -23,7 +23,7 @@ const SPACE: &str = "kube-system";
 #[tokio::test]
 async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
     let parts = vec![Part::ControllerManager, Part::Scheduler];
-    let cluster = Cluster::start(&Wanted { parts, ..Wanted::default() }).unwrap();
+    let cluster = Cluster::start(&ClusterSpec { parts, ..ClusterSpec::default() }).unwrap();
     let client = cluster.client().await.unwrap();
     let nodes: Api<Node> = Api::all(client.clone());
     for name in ["one", "two", "three"] {

@@ -1,7 +1,7 @@
 //! The node's ENIs: their links, their MTUs and their routes in table main.
 
 use super::Check;
-use crate::{Finding, LinkView, Observed, Observation, Routing, Severity};
+use crate::{Finding, LinkView, Observation, Observed, Routing, Severity};
 use config_model::TableId;
 
 /// Returns the links of ENIs: those that the metadata service lists. Without its answer, hardware links and the links

@@ -1,7 +1,7 @@
 //! Features of the kernel.
 
 use super::Check;
-use crate::{Feature, Finding, Observed, Observation, Severity};
+use crate::{Feature, Finding, Observation, Observed, Severity};
 
 pub(super) fn features(seen: &Observation) -> Observed<Vec<Finding>> {
     let state = |option: &str| seen.features.get(option).copied().unwrap_or(Feature::Unknown);

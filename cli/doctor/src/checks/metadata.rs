@@ -1,7 +1,7 @@
 //! The instance metadata service.
 
 use super::Check;
-use crate::{Finding, Observed, Observation, Severity};
+use crate::{Finding, Observation, Observed, Severity};
 
 pub(super) fn imds(seen: &Observation) -> Observed<Vec<Finding>> {
     let metadata = match &seen.imds {

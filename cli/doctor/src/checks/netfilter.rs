@@ -1,7 +1,7 @@
 //! nftables and iptables.
 
 use super::Check;
-use crate::{Chain, Finding, Observed, Observation, Severity};
+use crate::{Chain, Finding, Observation, Observed, Severity};
 
 pub(super) fn forward_policy(seen: &Observation) -> Observed<Vec<Finding>> {
     let nft = seen.nft.as_ref().map_err(String::clone)?;

@@ -1,7 +1,7 @@
 //! Policy routing rules: foreign, duplicate and leftover ones.
 
 use super::Check;
-use crate::{Finding, Observed, Observation, RouteView, Routing, RuleView, Severity};
+use crate::{Finding, Observation, Observed, RouteView, Routing, RuleView, Severity};
 use config_model::{TableId, registry};
 use ipnet::IpNet;
 use std::collections::BTreeSet;

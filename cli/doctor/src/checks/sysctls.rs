@@ -4,7 +4,7 @@ use super::{
     Check,
     enis::{enis, primary},
 };
-use crate::{Finding, Observed, Observation, Severity};
+use crate::{Finding, Observation, Observed, Severity};
 
 pub(super) fn rp_filter(seen: &Observation) -> Observed<Vec<Finding>> {
     let routing = seen.routing.as_ref().map_err(String::clone)?;

@@ -37,7 +37,8 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
         let held = draft.seen("ferrule-ipamd's checkpoint", &seen.ferrule.assignments);
         let calls = draft.seen("the list of processes", &seen.calls).copied();
         let tombstones = draft.seen("the tombstones", &seen.ferrule.tombstones);
-        let (Some(kernel), Some(held), Some(calls), Some(tombstones)) = (kernel, held, calls, tombstones)
+        let (Some(kernel), Some(held), Some(calls), Some(tombstones)) =
+            (kernel, held, calls, tombstones)
         else {
             return;
         };
@@ -127,7 +128,12 @@ fn drop_twins(kernel: &Kernel, draft: &mut Draft) {
     }
 }
 
-fn refuse_other_layouts(held: &[Assignment], running: &[Assignment], kernel: &Kernel, draft: &mut Draft) {
+fn refuse_other_layouts(
+    held: &[Assignment],
+    running: &[Assignment],
+    kernel: &Kernel,
+    draft: &mut Draft,
+) {
     for one in held.iter().filter(|one| one.confirmed && one.addresses.is_empty()) {
         draft.refuse(
             &one.key.to_string(),

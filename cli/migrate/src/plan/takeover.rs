@@ -54,7 +54,8 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let mut listed = None;
     if switched {
         // The checkpoint was readable before and still exists.
-        listed = seen.vpc_cni.checkpoints.as_ref().ok().and_then(|it| vpc_cni::allocations(it).ok());
+        listed =
+            seen.vpc_cni.checkpoints.as_ref().ok().and_then(|it| vpc_cni::allocations(it).ok());
     } else {
         let checkpoints = draft.seen("amazon-vpc-cni's checkpoint", &seen.vpc_cni.checkpoints);
         match checkpoints.map(|files| vpc_cni::allocations(files)) {
@@ -134,7 +135,9 @@ fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
         draft.refusals.append(&mut fit.refusals);
         return;
     }
-    let Some(held) = draft.seen("ferrule-ipamd's checkpoint", &seen.ferrule.assignments) else { return };
+    let Some(held) = draft.seen("ferrule-ipamd's checkpoint", &seen.ferrule.assignments) else {
+        return;
+    };
     let held: BTreeSet<(&PodKey, IpAddr)> = held
         .iter()
         .flatten()
@@ -154,7 +157,10 @@ fn refuse_misfits(seen: &Observation, fit: &mut Fit, draft: &mut Draft) {
 
 /// Adds tombstones for pods that aws-cni deleted after the import.
 fn add_tombstones(seen: &Observation, fit: &Fit, draft: &mut Draft) {
-    let (Ok(Some(held)), Ok(tombstones)) = (&seen.ferrule.assignments, &seen.ferrule.tombstones) else { return };
+    let (Ok(Some(held)), Ok(tombstones)) = (&seen.ferrule.assignments, &seen.ferrule.tombstones)
+    else {
+        return;
+    };
     let ended = held.iter().filter(|one| fit.ended.contains(&one.key));
     for one in ended.filter(|one| !tombstones.contains(&one.key)) {
         draft.step(Step::AddTombstone { key: one.key.clone() });

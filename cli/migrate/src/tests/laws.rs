@@ -6,10 +6,10 @@ use config_model::{Migration, Owner, TableId, VethName};
 use proptest::prelude::*;
 
 /// Applies at most `most` steps.
-fn go(node: &mut Node, way: Owner, most: usize) -> Vec<String> {
+fn go(node: &mut Node, owner: Owner, most: usize) -> Vec<String> {
     let mut taken = Vec::new();
     for _ in 0..most.min(100) {
-        let plan = node.plan(way);
+        let plan = node.plan(owner);
         assert_eq!(plan.refusals, [], "after {taken:?}");
         let Some(step) = plan.steps.first() else { return taken };
         // There is a configuration at every moment.

@@ -1,8 +1,8 @@
 //! A simulated node: its observation, and the effect of each step.
 
 use crate::{
-    ASIDE, Calls, Eni, File, Assignment, Kernel, LinkView, OUR_CONFLIST, Observation, Ferrule, Plan, Policy,
-    PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, plan, vpc_cni,
+    ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, OUR_CONFLIST, Observation,
+    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -251,7 +251,7 @@ impl Node {
     }
 
     pub(super) fn plan(&self, owner: Owner) -> Plan {
-        plan(&self.see(), way, self.choice)
+        plan(&self.see(), owner, self.choice)
     }
 
     /// Applies a step; for a wait the operator acts.

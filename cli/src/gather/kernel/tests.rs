@@ -42,7 +42,8 @@ fn a_module_is_there_only_if_its_file_is() {
 
 #[test]
 fn without_a_configuration_the_lists_of_modules_decide() {
-    let found = features_of(&[("lib/modules/6.1-x/modules.builtin", "kernel/drivers/net/veth.ko\n")]);
+    let found =
+        features_of(&[("lib/modules/6.1-x/modules.builtin", "kernel/drivers/net/veth.ko\n")]);
     assert_eq!(found["VETH"], Feature::Present);
     assert_eq!(found["NF_TABLES"], Feature::Absent);
     assert_eq!(found["IP_MULTIPLE_TABLES"], Feature::Unknown);

@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{path::PathBuf, sync::Arc, time::Duration};
-use tests_cluster::{Cluster, Identity, Wanted};
+use tests_cluster::{Cluster, Identity, ClusterSpec};
 use tests_eventually::eventually_async;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -44,7 +44,7 @@ impl World {
 
     pub(crate) async fn alone() -> Self {
         let room = ROOM.acquire().await.unwrap();
-        let cluster = Cluster::start(&Wanted::default()).unwrap();
+        let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
         let client = cluster.client().await.unwrap();
         let kubeconfig = cluster.kubeconfig_of("controller", &controller()).unwrap();
         let world = Self { cluster, client, kubeconfig, _room: room };

@@ -106,7 +106,9 @@ fn a_full_disk_is_reported_and_stops_no_other_work() {
         status.disk.is_empty()
     });
     let last = format!("u-{}", pods - 1);
-    eventually("the disk has all pods", PATIENCE, || holds(&node, "policy.log", &last).then_some(()));
+    eventually("the disk has all pods", PATIENCE, || {
+        holds(&node, "policy.log", &last).then_some(())
+    });
     agent.kill();
     let at = [replica.at];
     replica.kill();

@@ -12,7 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
 };
 use std::{env, net::SocketAddr, process::Command};
-use tests_cluster::{Cluster, Program, Wanted};
+use tests_cluster::{Cluster, ClusterSpec, Program};
 use tests_eventually::eventually;
 use tokio::runtime::Runtime;
 
@@ -129,7 +129,7 @@ fn replicas_are_found_left_and_kept_by_the_endpoint_slices() {
     if runs_in_own_network("endpoints::replicas_are_found_left_and_kept_by_the_endpoint_slices") {
         return;
     }
-    let mut cluster = Cluster::start(&Wanted::default()).unwrap();
+    let mut cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let slices = Slices::of(&cluster);
     let authority = Authority::new();
     let [first, second, third] = [1, 2, 3].map(|number| replica(&authority, number));

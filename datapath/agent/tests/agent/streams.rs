@@ -166,7 +166,8 @@ fn reports_go_to_the_recipient_also_from_nodes_that_follow_another_replica() {
     assert_eq!((policy.generation, policy.error.as_str()), (3, ""));
     assert!(other.calls.reports.lock().unwrap()[0].full, "the first report is full");
     followed.policy("q");
-    let second = eventually("what changed was reported", PATIENCE, || report_of(&other, "uid-of-q"));
+    let second =
+        eventually("what changed was reported", PATIENCE, || report_of(&other, "uid-of-q"));
     assert!(!second.full && second.realized.len() == 1, "{second:?}");
     assert!(report_of(&followed, "uid-of-p").is_none(), "it takes no reports");
     // A new recipient receives a full report.

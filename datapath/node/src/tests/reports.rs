@@ -111,7 +111,10 @@ fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
     assert!(scenario.reports(&done()).is_empty(), "no replica accepts reports");
     scenario.bookmark(10, "10.9.9.2:1");
     let report = scenario.one(&done());
-    assert_eq!(realized_of(&report), (true, vec![("policy-1", "", false), ("policy-2", "", false)]));
+    assert_eq!(
+        realized_of(&report),
+        (true, vec![("policy-1", "", false), ("policy-2", "", false)])
+    );
     scenario.send([policy(3, &[0]), vec![removed(&ObjectId::policy("policy-1"))]].concat());
     let failing = Failing::from([("policy-2".to_owned(), "no room".to_owned())]);
     let report = scenario.one(&failing);

@@ -7,7 +7,7 @@ use super::{Node, ResourceController, TrunkRequest};
 use config_model::{InstanceId, PodName, Time};
 use std::collections::BTreeMap;
 
-/// A cluster, as far as it matters to the controller.
+/// The part of a cluster that the controller reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterSnapshot {
     pub nodes: BTreeMap<String, ObservedNode>,
@@ -24,7 +24,7 @@ pub struct ObservedNode {
     /// Distinguishes objects of the same name.
     pub uid: String,
     /// True if it has the label `vpc.amazonaws.com/has-trunk-attached: "true"`.
-    pub labelled: bool,
+    pub labeled: bool,
     /// Its capacity of the resource `vpc.amazonaws.com/pod-eni`, and its allocatable number.
     pub branches: [Option<u16>; 2],
 }
@@ -40,13 +40,13 @@ pub struct ObservedPod {
     pub annotation: Option<String>,
 }
 
-/// Something that the cluster lacks.
+/// A write that the cluster lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterWrite {
     /// The node's CNINode, owned by the node.
-    MakeCniNode { node: String, uid: String },
+    CreateCniNode { node: String, uid: String },
     /// The node's label, and the extended resource in its status.
-    TellTrunk {
+    AnnounceTrunk {
         node: String,
         /// Maximum number of branches.
         branches: u16,
@@ -76,41 +76,41 @@ const CUSTOM_NETWORKING: &str = "CustomNetworking";
 
 impl ResourceController {
     /// Applies the cluster's state of these nodes; other nodes belong to other controllers.
-    pub fn hear(
+    pub fn observe(
         &mut self,
         now: Time,
         instances: &BTreeMap<String, InstanceId>,
         seen: &ClusterSnapshot,
     ) {
         for (name, instance) in instances {
-            if let Some(wish) = seen.cni_nodes.get(name).and_then(|of| wish(of, seen)) {
-                self.want_trunk(instance, wish);
+            if let Some(request) = seen.cni_nodes.get(name).and_then(|of| trunk_request(of, seen)) {
+                self.request_trunk(instance, request);
             }
         }
-        let stays = |pod: &PodName, heard: &ClusterPod| {
+        let stays = |pod: &PodName, known: &ClusterPod| {
             let now = seen.pods.get(pod);
-            now.is_some_and(|now| now.uid == heard.uid && now.node == heard.node)
+            now.is_some_and(|now| now.uid == known.uid && now.node == known.node)
         };
         let (stay, gone) =
-            std::mem::take(&mut self.heard).into_iter().partition(|(pod, heard)| stays(pod, heard));
-        self.heard = stay;
+            std::mem::take(&mut self.bound).into_iter().partition(|(pod, known)| stays(pod, known));
+        self.bound = stay;
         let gone: BTreeMap<PodName, ClusterPod> = gone;
-        for (pod, heard) in gone {
-            self.pod_deleted(now, &heard.instance, &pod);
+        for (pod, known) in gone {
+            self.pod_deleted(now, &known.instance, &pod);
         }
         for (pod, ObservedPod { uid, node, .. }) in &seen.pods {
             let Some(instance) = instances.get(node) else { continue };
-            if !self.heard.contains_key(pod) {
+            if !self.bound.contains_key(pod) {
                 self.pod_bound(instance, pod.clone(), Vec::new());
                 let (uid, node, instance) = (uid.clone(), node.clone(), instance.clone());
-                self.heard.insert(pod.clone(), ClusterPod { uid, node, instance });
+                self.bound.insert(pod.clone(), ClusterPod { uid, node, instance });
             }
         }
     }
 
     /// The pods that the cluster reported, and their nodes.
-    pub fn heard(&self) -> impl Iterator<Item = (&PodName, &str)> {
-        self.heard.iter().map(|(pod, heard)| (pod, heard.node.as_str()))
+    pub fn bound_pods(&self) -> impl Iterator<Item = (&PodName, &str)> {
+        self.bound.iter().map(|(pod, known)| (pod, known.node.as_str()))
     }
 
     /// The writes that the cluster lacks.
@@ -123,29 +123,32 @@ impl ResourceController {
         let unmade = ours().filter(|(name, _)| !seen.cni_nodes.contains_key(*name));
         let make = unmade.map(|(node, of)| {
             let (node, uid) = (node.clone(), of.uid.clone());
-            ClusterWrite::MakeCniNode { node, uid }
+            ClusterWrite::CreateCniNode { node, uid }
         });
-        let tell = ours().filter_map(|(node, of)| {
+        let announce = ours().filter_map(|(node, of)| {
             let branches = self.nodes.get(instances.get(node)?).and_then(Node::announced)?;
-            let told = of.labelled && of.branches == [Some(branches); 2];
-            (!told).then(|| ClusterWrite::TellTrunk { node: node.clone(), branches })
+            let is_announced = of.labeled && of.branches == [Some(branches); 2];
+            (!is_announced).then(|| ClusterWrite::AnnounceTrunk { node: node.clone(), branches })
         });
-        let annotate = self.heard.iter().filter_map(|(pod, heard)| {
-            let annotation = self.branch_of(&heard.instance, pod)?.annotation();
-            let now = seen.pods.get(pod).filter(|now| now.uid == heard.uid)?;
-            let (pod, uid) = (pod.clone(), heard.uid.clone());
+        let annotate = self.bound.iter().filter_map(|(pod, known)| {
+            let annotation = self.branch_of(&known.instance, pod)?.annotation();
+            let now = seen.pods.get(pod).filter(|now| now.uid == known.uid)?;
+            let (pod, uid) = (pod.clone(), known.uid.clone());
             (now.annotation.as_ref() != Some(&annotation)).then_some(ClusterWrite::Annotate {
                 pod,
                 uid,
                 annotation,
             })
         });
-        make.chain(tell).chain(annotate).collect()
+        make.chain(announce).chain(annotate).collect()
     }
 }
 
 /// Where a trunk is wanted; `None` if none is, or while the ENIConfig that is named is not there.
-fn wish(features: &BTreeMap<String, String>, seen: &ClusterSnapshot) -> Option<TrunkRequest> {
+fn trunk_request(
+    features: &BTreeMap<String, String>,
+    seen: &ClusterSnapshot,
+) -> Option<TrunkRequest> {
     features.get(SECURITY_GROUPS)?;
     match features.get(CUSTOM_NETWORKING) {
         Some(config) => seen.eni_configs.get(config).cloned(),

@@ -16,7 +16,7 @@ pub(super) const BRANCH_COOLDOWN: Span = Span::seconds(60);
 /// The controller's state of one node.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    pub(super) wish: Option<TrunkRequest>,
+    pub(super) trunk_request: Option<TrunkRequest>,
     /// The trunk, once EC2 has made it.
     trunk: Option<EniId>,
     /// Number of branches that were announced with it.
@@ -64,7 +64,7 @@ impl Node {
     ///
     /// Returns the trunk that it had, and a branch that was half created.
     pub(super) fn abandon(&mut self, now: Time) -> Vec<EniId> {
-        self.wish = None;
+        self.trunk_request = None;
         self.waiting.clear();
         let branches = std::mem::take(&mut self.branches).into_values().map(|b| (now, b));
         self.cooling.extend(branches);
@@ -81,12 +81,12 @@ impl Node {
         news: &mut Vec<ControllerEvent>,
     ) -> Result<(), Refused> {
         self.collect(now, cloud)?;
-        let Some(wish) = self.wish.clone() else { return Ok(()) };
+        let Some(trunk_request) = self.trunk_request.clone() else { return Ok(()) };
         let enis = cloud.enis_of(now, instance);
         let own = enis.iter().find(|eni| eni.kind == InterfaceKind::Trunk);
         let Some(own) = own else {
             let enis: Vec<&NetworkInterface> = enis.iter().map(AsRef::as_ref).collect();
-            return self.make_trunk(now, instance, &wish, &enis, cloud);
+            return self.make_trunk(now, instance, &trunk_request, &enis, cloud);
         };
         let attached = |eni: &NetworkInterface| {
             eni.attachment.as_ref().is_some_and(|a| a.status == AttachmentStatus::Attached)
@@ -151,7 +151,7 @@ impl Node {
         &mut self,
         now: Time,
         instance: &InstanceId,
-        wish: &TrunkRequest,
+        trunk_request: &TrunkRequest,
         enis: &[&NetworkInterface],
         cloud: &mut Cloud,
     ) -> Result<(), Refused> {
@@ -173,9 +173,13 @@ impl Node {
             Some(trunk) => trunk,
             None => {
                 let groups = primary.groups.iter().map(|group| group.id.clone());
-                let groups =
-                    if wish.groups.is_empty() { groups.collect() } else { wish.groups.clone() };
-                let subnet = wish.subnet.clone().unwrap_or_else(|| primary.subnet_id.clone());
+                let groups = if trunk_request.groups.is_empty() {
+                    groups.collect()
+                } else {
+                    trunk_request.groups.clone()
+                };
+                let subnet =
+                    trunk_request.subnet.clone().unwrap_or_else(|| primary.subnet_id.clone());
                 let tags = vec![Tag::new("node.k8s.amazonaws.com/instance_id", instance.as_str())];
                 let request = CreateNetworkInterface {
                     interface_type: Some(InterfaceKind::Trunk.as_str().to_owned()),

@@ -20,7 +20,7 @@ impl Simulation {
         let mut play =
             Self { world: World::of(spec, kind), controller: ResourceController::default() };
         let node = play.world.node.clone();
-        play.controller.want_trunk(&node, TrunkRequest::default());
+        play.controller.request_trunk(&node, TrunkRequest::default());
         play
     }
 
@@ -209,9 +209,9 @@ fn an_eni_config_sets_the_subnet_of_the_trunk() {
     let mut play = Simulation::new("c5.large");
     let groups = play.groups();
     let subnet = play.world.subnet("tiny");
-    let wish = TrunkRequest { subnet: Some(subnet.clone()), groups };
+    let request = TrunkRequest { subnet: Some(subnet.clone()), groups };
     let node = play.world.node.clone();
-    play.controller.want_trunk(&node, wish);
+    play.controller.request_trunk(&node, request);
     play.bind("web");
     play.pass(3);
     let trunk = play.trunks()[0].clone();
@@ -249,12 +249,12 @@ fn a_started_branch_is_finished_while_pods_change() {
 fn write(seen: &mut ClusterSnapshot, writes: &[ClusterWrite]) {
     for write in writes.iter().cloned() {
         match write {
-            ClusterWrite::MakeCniNode { node, .. } => {
+            ClusterWrite::CreateCniNode { node, .. } => {
                 seen.cni_nodes.insert(node, BTreeMap::new());
             }
-            ClusterWrite::TellTrunk { node, branches } => {
+            ClusterWrite::AnnounceTrunk { node, branches } => {
                 let node = seen.nodes.get_mut(&node).unwrap();
-                (node.labelled, node.branches) = (true, [Some(branches); 2]);
+                (node.labeled, node.branches) = (true, [Some(branches); 2]);
             }
             ClusterWrite::Annotate { pod, uid, annotation } => {
                 let pod = seen.pods.get_mut(&pod).filter(|now| now.uid == uid).unwrap();
@@ -282,15 +282,15 @@ fn missing_writes_are_repeated_and_a_pod_of_the_same_name_gets_its_own_branch() 
 
     // One round: look, work, write.
     let round = |play: &mut Simulation, seen: &mut ClusterSnapshot, seconds| {
-        play.controller.hear(play.world.now, &instances, seen);
+        play.controller.observe(play.world.now, &instances, seen);
         play.pass(seconds);
         let writes = play.controller.writes(&instances, seen);
         write(seen, &writes);
         writes
     };
-    let made = ClusterWrite::MakeCniNode { node: "node1".to_owned(), uid };
+    let made = ClusterWrite::CreateCniNode { node: "node1".to_owned(), uid };
     assert_eq!(round(&mut play, &mut seen, 5), [made]);
-    assert!(play.trunks().is_empty(), "nobody has asked for one");
+    assert!(play.trunks().is_empty(), "no trunk was requested");
 
     let custom = BTreeMap::from([
         ("CustomNetworking".to_owned(), "zone-a".to_owned()),
@@ -308,7 +308,7 @@ fn missing_writes_are_repeated_and_a_pod_of_the_same_name_gets_its_own_branch() 
         uid: uid.to_owned(),
         annotation: branch.annotation(),
     };
-    let told = ClusterWrite::TellTrunk { node: "node1".to_owned(), branches: 9 };
+    let told = ClusterWrite::AnnounceTrunk { node: "node1".to_owned(), branches: 9 };
     assert_eq!(writes, [told, annotated("u1", &first)]);
     let trunk = play.trunks()[0].clone();
     assert_eq!(play.world.find(&trunk).unwrap().subnet_id, tiny);

@@ -3,7 +3,7 @@
 use super::{
     End, Failure, ProbePlan, Reason,
     packet::{Message, Request, fresh_id},
-    socket::{EchoSocket, hear},
+    socket::{EchoSocket, receive},
 };
 use crate::{Fabric, FabricError};
 use std::{
@@ -134,13 +134,13 @@ impl Trial<'_> {
                     self.open.insert((*from, *to), reason);
                 }
             }
-            self.hear(round, ROUND_PATIENCE)?;
+            self.receive(round, ROUND_PATIENCE)?;
         }
-        self.hear(due, patience)
+        self.receive(due, patience)
     }
 
     /// Receives until all of `awaited` have answered, or until `patience` has passed.
-    fn hear(&mut self, awaited: &[Pair], patience: Duration) -> io::Result<()> {
+    fn receive(&mut self, awaited: &[Pair], patience: Duration) -> io::Result<()> {
         let begun = Instant::now();
         let sockets: Vec<&EchoSocket> =
             self.party.members.iter().map(|member| &member.socket).collect();
@@ -149,7 +149,7 @@ impl Trial<'_> {
             if left.is_zero() {
                 break;
             }
-            for (at, messages) in hear(&sockets, left)? {
+            for (at, messages) in receive(&sockets, left)? {
                 messages.into_iter().for_each(|message| self.note(at, message));
             }
         }

@@ -75,22 +75,22 @@ impl EchoSocket {
 
     /// All messages in the socket's queue.
     fn drain(&self, buffer: &mut [u8]) -> io::Result<Vec<Message>> {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while self.sender.is_none() {
             match recvfrom::<SockaddrIn6>(self.hearer.as_raw_fd(), buffer) {
                 Ok((length, from)) => {
                     let from = from.map_or(Ipv6Addr::UNSPECIFIED, |from| from.ip());
-                    heard.extend(parse_v6(from, &buffer[..length.min(buffer.len())]));
+                    received.extend(parse_v6(from, &buffer[..length.min(buffer.len())]));
                 }
-                Err(Errno::EAGAIN) => return Ok(heard),
+                Err(Errno::EAGAIN) => return Ok(received),
                 Err(Errno::EINTR) => {}
                 Err(other) => return Err(other.into()),
             }
         }
         loop {
             match recv(self.hearer.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => heard.extend(parse(&buffer[..length])),
-                Err(Errno::EAGAIN) => return Ok(heard),
+                Ok(length) => received.extend(parse(&buffer[..length])),
+                Err(Errno::EAGAIN) => return Ok(received),
                 Err(Errno::EINTR) => {}
                 Err(other) => return Err(other.into()),
             }
@@ -103,7 +103,7 @@ fn at_v6(address: Ipv6Addr) -> SockaddrIn6 {
 }
 
 /// Waits until one of the sockets has a message. The result has the messages of each socket, at its index.
-pub(super) fn hear(
+pub(super) fn receive(
     sockets: &[&EchoSocket],
     patience: Duration,
 ) -> io::Result<Vec<(usize, Vec<Message>)>> {

@@ -85,7 +85,7 @@ impl<'a> ProbeEvidence<'a> {
     fn misrouted(&self, end: &End) -> Vec<String> {
         let seen = (end.node.clone(), end.address.is_ipv4());
         let Some(routing) = self.nodes.get(&seen) else {
-            return vec![format!("node {} does not run", end.node)];
+            return vec![format!("node {} is not running", end.node)];
         };
         let held =
             self.plan.enis.iter().find(|(_, eni)| eni.node == end.node && eni.holds(end.address));

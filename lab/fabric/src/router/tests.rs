@@ -27,7 +27,7 @@ fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Observed
     for port in &plan.remove {
         seen.ports.remove(port);
         seen.routes.retain(|_, on| on != port);
-        seen.neighbours.retain(|_, (on, _)| on != port);
+        seen.neighbors.retain(|_, (on, _)| on != port);
     }
     for id in &plan.attach {
         seen.ports.insert(port_name(enis[id].mac), port_alias(id, enis[id]));
@@ -42,12 +42,12 @@ fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Observed
             ("route", "del") => {
                 seen.routes.remove(&address).unwrap();
             }
-            ("neighbour", "replace") => {
+            ("neighbor", "replace") => {
                 let mac = words[4].parse().unwrap();
-                seen.neighbours.insert(address, (words[6].to_owned(), mac));
+                seen.neighbors.insert(address, (words[6].to_owned(), mac));
             }
-            ("neighbour", "del") => {
-                seen.neighbours.retain(|at, (port, _)| *at != address || port != words[4])
+            ("neighbor", "del") => {
+                seen.neighbors.retain(|at, (port, _)| *at != address || port != words[4])
             }
             other => panic!("{other:?}"),
         }
@@ -57,7 +57,7 @@ fn carry_out(plan: &Plan, enis: &BTreeMap<&EniId, &EniSpec>, seen: &mut Observed
 #[test]
 fn every_step_between_desired_states_converges_and_rests() {
     let (a, b) = (EniId::new("eni-a"), EniId::new("eni-b"));
-    let wishes = [
+    let states = [
         vec![(&a, eni("n1", 0, 10, &[11, 12]))],
         vec![(&a, eni("n1", 0, 10, &[11])), (&b, eni("n1", 1, 20, &[12]))],
         // The address 11 moves to another ENI, which is attached elsewhere.
@@ -66,15 +66,15 @@ fn every_step_between_desired_states_converges_and_rests() {
         vec![],
     ];
     let mut seen = ObservedLinks::default();
-    for wish in &wishes {
-        let enis: BTreeMap<&EniId, &EniSpec> = wish.iter().map(|(id, eni)| (*id, eni)).collect();
+    for desired in &states {
+        let enis: BTreeMap<&EniId, &EniSpec> = desired.iter().map(|(id, eni)| (*id, eni)).collect();
         let step = plan(&enis, &seen);
         assert_ne!(step, Plan::default());
         carry_out(&step, &enis, &mut seen);
-        assert_eq!(plan(&enis, &seen), Plan::default(), "{wish:?}");
+        assert_eq!(plan(&enis, &seen), Plan::default(), "{desired:?}");
         let addresses: BTreeSet<Ipv4Addr> = enis.values().flat_map(|e| e.addresses()).collect();
         assert_eq!(seen.routes.keys().copied().collect::<BTreeSet<_>>(), addresses);
-        assert_eq!(seen.neighbours.keys().copied().collect::<BTreeSet<_>>(), addresses);
+        assert_eq!(seen.neighbors.keys().copied().collect::<BTreeSet<_>>(), addresses);
     }
 }
 

@@ -70,15 +70,13 @@ struct RouteJson {
 pub(super) fn observe() -> Result<Mapping, FabricError> {
     let routes: Vec<RouteJson> =
         tool::ip_json(&["-6", "route", "show", "table", "main"], "list the IPv6 routes")?;
-    let neighbours: Vec<LinkMac> = tool::ip_json(
-        &["-6", "neighbour", "show", "nud", "permanent"],
-        "list the IPv6 neighbours",
-    )?;
+    let neighbors: Vec<LinkMac> =
+        tool::ip_json(&["-6", "neighbor", "show", "nud", "permanent"], "list the IPv6 neighbors")?;
     let next_hop = NEXT_HOP.to_string();
     let routes = routes.into_iter().filter(|route| route.gateway.as_ref() == Some(&next_hop));
     let routes = routes.filter_map(|route| Some((block(&route.dst)?, route.dev?)));
-    let neighbours = neighbours.into_iter().filter(|neighbour| neighbour.dst == next_hop);
-    let next_hops = neighbours.filter_map(|n| Some((n.dev, n.lladdr?.parse().ok()?)));
+    let neighbors = neighbors.into_iter().filter(|neighbor| neighbor.dst == next_hop);
+    let next_hops = neighbors.filter_map(|n| Some((n.dev, n.lladdr?.parse().ok()?)));
     Ok(Mapping { routes: routes.collect(), next_hops: next_hops.collect() })
 }
 
@@ -105,7 +103,7 @@ pub(super) fn plan(
             let mac = eni.mac;
             let _ = writeln!(
                 plan.mapping,
-                "neighbour replace {NEXT_HOP} lladdr {mac} dev {port} nud permanent"
+                "neighbor replace {NEXT_HOP} lladdr {mac} dev {port} nud permanent"
             );
         }
         for block in blocks {

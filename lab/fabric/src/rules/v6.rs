@@ -5,7 +5,7 @@
 
 use super::{Direction, FINGERPRINT, fnv, port_name};
 use crate::{
-    EniSpec, GroupRule, Peer, Protocol, Vpc, Wanted,
+    DesiredFabric, EniSpec, GroupRule, Peer, Protocol, Vpc,
     counters::{DropReason, RulesetV6},
     table::{SOURCES, SPOOFED, TABLE_V6},
 };
@@ -19,7 +19,7 @@ use std::{
 /// The transaction that makes the ruleset what is wanted; `None` when it is, or when the VPC has no
 /// IPv6.
 pub(crate) fn transaction(
-    wanted: &Wanted,
+    wanted: &DesiredFabric,
     enis: &BTreeMap<&EniId, &EniSpec>,
     vpc: &Vpc,
     seen: &RulesetV6,
@@ -54,7 +54,7 @@ pub(crate) fn transaction(
     Some(out)
 }
 
-fn body(wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
+fn body(wanted: &DesiredFabric, enis: &BTreeMap<&EniId, &EniSpec>, vpc: &Vpc) -> String {
     let mut out = String::new();
     for (kind, name, spec) in SETS {
         let _ = writeln!(out, "add {kind} ip6 {TABLE_V6} {name} {{ {spec} }}");
@@ -114,7 +114,7 @@ fn static_rules() -> Vec<(&'static str, String)> {
 }
 
 /// A chain per distinct set of groups and direction, as for IPv4.
-fn groups(out: &mut String, wanted: &Wanted, enis: &BTreeMap<&EniId, &EniSpec>) {
+fn groups(out: &mut String, wanted: &DesiredFabric, enis: &BTreeMap<&EniId, &EniSpec>) {
     let mut sets: BTreeMap<&SecurityGroupId, usize> = BTreeMap::new();
     for (group, n) in wanted.groups.keys().zip(0..) {
         let members: BTreeSet<Ipv6Net> = enis

@@ -12,10 +12,10 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn contained(lab: &TestLab, script: &str) -> (bool, String) {
     let mut command = lab.node("a").contained_command("sh", [("CANARY", "yes")]);
-    said(command.args(["-c", script]))
+    output_of(command.args(["-c", script]))
 }
 
-fn said(command: &mut Command) -> (bool, String) {
+fn output_of(command: &mut Command) -> (bool, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap().trim().to_owned())
@@ -49,20 +49,20 @@ fn sysctls() {
     assert!(ok, "{text}");
     let read = "cat /proc/sys/net/ipv4/conf/eth0/rp_filter";
     assert_eq!(contained(&lab, read), (true, "2".to_owned()));
-    let node_sees = said(lab.node("a").command("sh").args(["-c", read]));
+    let node_sees = output_of(lab.node("a").command("sh").args(["-c", read]));
     assert_eq!(node_sees, (true, "2".to_owned()));
     let boot_id = contained(&lab, "cat /proc/sys/kernel/random/boot_id").1;
     assert_eq!(boot_id, lab.node("a").boot_id().unwrap());
     // The node itself, unlike its container, may write.
     let write = "echo 0 > /proc/sys/net/ipv4/conf/eth0/rp_filter";
-    assert!(said(lab.node("a").command("sh").args(["-c", write])).0);
+    assert!(output_of(lab.node("a").command("sh").args(["-c", write])).0);
 }
 
 fn keeps_no_namespace() {
     let lab = TestLab::two_nodes();
     lab.node("a").add_pod("web").unwrap();
     let count = "grep -c ' - nsfs ' /proc/self/mountinfo";
-    assert_eq!(said(lab.node("a").command("sh").args(["-c", count])).1, "1");
+    assert_eq!(output_of(lab.node("a").command("sh").args(["-c", count])).1, "1");
     assert_eq!(contained(&lab, count).1, "0");
 }
 

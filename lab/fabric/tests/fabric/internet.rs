@@ -13,7 +13,10 @@ use std::{
 pub(crate) const TESTS: &[Test] = &[
     ("a_primary_address_reaches_the_internet", a_primary_address_reaches_the_internet),
     ("a_secondary_address_does_not_and_is_counted", a_secondary_address_does_not),
-    ("a_full_packet_gets_an_error_with_the_gateways_mtu", a_full_packet_gets_an_error_with_the_gateways_mtu),
+    (
+        "a_full_packet_gets_an_error_with_the_gateways_mtu",
+        a_full_packet_gets_an_error_with_the_gateways_mtu,
+    ),
     ("the_echo_service_lives_on_the_internets_host", the_echo_service),
 ];
 

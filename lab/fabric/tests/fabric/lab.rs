@@ -2,8 +2,8 @@
 
 use config_model::{CardIndex, DeviceIndex, EniId, Mac, SecurityGroupId, SubnetId};
 use lab_fabric::{
-    DropReason, EniSpec, Fabric, GroupRule, GroupSpec, NicProfile, Node, NodeSpec, Peer, Power,
-    Protocol, Subnet, Vpc, DesiredFabric,
+    DesiredFabric, DropReason, EniSpec, Fabric, GroupRule, GroupSpec, NicProfile, Node, NodeSpec,
+    Peer, Power, Protocol, Subnet, Vpc,
     probe::{self, Reason},
 };
 use std::{
@@ -96,7 +96,8 @@ impl TestLab {
         let v6 = GroupRule { protocol: Protocol::All, peer: v6 };
         let all = || vec![allow(Protocol::All, "0.0.0.0/0"), v6.clone()];
         let open = GroupSpec { ingress: all(), egress: all() };
-        let wanted = DesiredFabric { groups: BTreeMap::from([(group(), open)]), ..DesiredFabric::default() };
+        let wanted =
+            DesiredFabric { groups: BTreeMap::from([(group(), open)]), ..DesiredFabric::default() };
         Self { dir, fabric, wanted }
     }
 

@@ -178,7 +178,7 @@ pub enum ClusterVerb {
     /// Print the path of a client program; it is built from its Go module if it is missing.
     Program {
         #[arg(value_enum)]
-        program: UsersProgram,
+        program: ClientProgram,
     },
     /// Start the runtime, kubelet and proxy of a node after its boot or its addition.
     Join {
@@ -227,7 +227,7 @@ pub struct ClusterUp {
 
 /// Client program of a cluster's users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum UsersProgram {
+pub enum ClientProgram {
     /// Has the cluster's version.
     Kubectl,
     Helm,

@@ -45,7 +45,7 @@ pub(super) async fn chosen(
         return Ok(pods);
     }
     if !pods.is_empty() {
-        bail!("name pods, or say --all or --node, not both");
+        bail!("name pods or use --all or --node, not both");
     }
     if let Some(node) = node {
         let nodes: Vec<NodeView> = client.get("/nodes").await?;

@@ -29,7 +29,9 @@ pub(super) fn subnet(text: &str) -> Result<SubnetArg, String> {
                 subnet.zone = Some(char::from(*letter));
             }
             ("zone", _) => return Err(format!("zone {value:?} is not a letter from a to z")),
-            ("Name", _) => return Err("cannot set the tag Name: subnets are named by letters".to_owned()),
+            ("Name", _) => {
+                return Err("cannot set the tag Name: subnets are named by letters".to_owned());
+            }
             _ => subnet.tags.push((key.to_owned(), value.to_owned())),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Cli, Tool,
-    args::{ClusterUp, ClusterVerb, Network, Proxy, UpArgs, UsersProgram, Verb},
+    args::{ClientProgram, ClusterUp, ClusterVerb, Network, Proxy, UpArgs, Verb},
     say, show,
 };
 use crate::{
@@ -17,7 +17,7 @@ use kube::{Api, Client, api::ListParams};
 use lab_cloud::InstanceType;
 use lab_fabric::Fabric;
 use lab_kubernetes::{
-    Access, Identity, InLab, Part, Program, VERSION, Wanted, image, keep,
+    Access, ClusterSpec, Identity, InLab, Part, Program, VERSION, image, keep,
     node::{self, Machine, NodeConfig, ProxyMode},
     objects,
 };
@@ -86,8 +86,8 @@ impl Tool {
             }
             ClusterVerb::Program { program } => {
                 let program = match program {
-                    UsersProgram::Kubectl => spawn_blocking(Program::kubectl).await??,
-                    UsersProgram::Helm => spawn_blocking(Program::helm).await??,
+                    ClientProgram::Kubectl => spawn_blocking(Program::kubectl).await??,
+                    ClientProgram::Helm => spawn_blocking(Program::helm).await??,
                 };
                 self.print(&json!({ "program": program.path() }), |_| {
                     program.path().display().to_string()
@@ -254,10 +254,10 @@ impl Tool {
         let text = serde_json::to_string_pretty(kept).context("write the cluster's facts")?;
         let path = folder.join(KEPT);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-        let wanted = Wanted {
+        let wanted = ClusterSpec {
             parts: vec![Part::ControllerManager, Part::Scheduler],
-            lab: Some(InLab { at, advertised, way_in: self.layout.way_in() }),
-            ..Wanted::default()
+            lab: Some(InLab { at, advertised, api_proxy: self.layout.api_proxy() }),
+            ..ClusterSpec::default()
         };
         let folder = folder.to_owned();
         spawn_blocking(move || {

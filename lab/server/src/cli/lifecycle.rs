@@ -225,8 +225,8 @@ fn remove(layout: &Layout) -> Result<()> {
 }
 
 fn filter() -> tracing_subscriber::EnvFilter {
-    let wish = std::env::var("FERRULE_LAB_LOG").unwrap_or_else(|_| "info".to_owned());
-    tracing_subscriber::EnvFilter::new(wish)
+    let filter = std::env::var("FERRULE_LAB_LOG").unwrap_or_else(|_| "info".to_owned());
+    tracing_subscriber::EnvFilter::new(filter)
 }
 
 /// Folder of the production programs: the argument's, or the one of this program.
@@ -235,7 +235,7 @@ fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
         Some(dir) => dir.clone(),
         None => {
             let exe = std::env::current_exe()?;
-            exe.parent().context("this program lies in no folder")?.to_owned()
+            exe.parent().context("cannot find the folder of this program")?.to_owned()
         }
     };
     let dir = fs::canonicalize(&dir).with_context(|| format!("--bin-dir {}", dir.display()))?;
@@ -243,7 +243,7 @@ fn bin_dir(args: &UpArgs) -> Result<PathBuf> {
         for program in ["ferrule-ipamd", "ferrule-cni"] {
             if !dir.join(program).is_file() {
                 bail!(
-                    "{} is not there; build it, or name its folder by --bin-dir, or say --no-daemon",
+                    "cannot find {}; build it, name its folder with --bin-dir, or use --no-daemon",
                     dir.join(program).display()
                 );
             }

@@ -84,7 +84,7 @@ async fn order_node(
             "stop" => lab.stop_node(&node).await?,
             "start" => lab.start_node(&node).await?,
             "terminate" => lab.terminate_node(&node).await?,
-            "trunk" => return lab.want_trunk(&node),
+            "trunk" => return lab.request_trunk(&node),
             _ => return Err(LabError::BadOrder(order)),
         }
         lab.node_view(&node)

@@ -192,8 +192,8 @@ mod tests {
         let mut params = Params::parse(b"Filter.1.Nmae=x");
         let filter = params.structs("Filter").remove(0);
         assert_eq!(filter.finish(), Err(ParamError::Unknown("Filter.1.Nmae".into())));
-        let params = Params::parse(b"Colour=red");
-        assert_eq!(params.finish(), Err(ParamError::Unknown("Colour".into())));
+        let params = Params::parse(b"Color=red");
+        assert_eq!(params.finish(), Err(ParamError::Unknown("Color".into())));
     }
 
     #[test]

@@ -37,13 +37,13 @@ pub(crate) async fn control(lab: Arc<Lab>) {
 
 /// Runs the controller in a cluster until the task ends.
 pub(crate) async fn control_in(cluster: Cluster, lab: Arc<Lab>) {
-    let mut said = None;
+    let mut logged = None;
     loop {
         let why = lab.control_round(&cluster).await.err().map(|err| config_model::causes(&err));
-        if let Some(why) = why.as_ref().filter(|why| said.as_ref() != Some(*why)) {
-            tracing::warn!(why, "the resource controller tries again");
+        if let Some(why) = why.as_ref().filter(|why| logged.as_ref() != Some(*why)) {
+            tracing::warn!(why, "cannot complete the controller's work; trying again");
         }
-        said = why;
+        logged = why;
         tokio::time::sleep(PERIOD).await;
     }
 }
@@ -52,23 +52,23 @@ impl Lab {
     /// Reads the cluster, runs the controller, and writes the missing objects. A refused write, such as an
     /// annotation for a pod that has just gone, does not stop the other writes.
     async fn control_round(&self, cluster: &Cluster) -> Result<(), ClusterError> {
-        let writes = self.hear(&cluster.look().await?);
+        let writes = self.observe(&cluster.look().await?);
         let mut outcome = Ok(());
         for write in writes {
             let written = cluster.write(&write).await;
             if written.is_ok() {
-                tracing::info!(?write, "the cluster is told");
+                tracing::info!(?write, "wrote to the cluster");
             }
             outcome = outcome.and(written);
         }
         outcome
     }
 
-    fn hear(&self, seen: &ClusterSnapshot) -> Vec<ClusterWrite> {
+    fn observe(&self, seen: &ClusterSnapshot) -> Vec<ClusterWrite> {
         let instances: BTreeMap<String, InstanceId> =
             self.nodes().iter().map(|(name, it)| (name.clone(), it.instance.clone())).collect();
         let now = self.cloud.now();
-        self.branches.with(|known| known.controller.hear(now, &instances, seen));
+        self.branches.with(|known| known.controller.observe(now, &instances, seen));
         self.step_controller();
         self.branches.with(|known| known.controller.writes(&instances, seen))
     }
@@ -84,23 +84,24 @@ impl Lab {
         for news in self.branches.with(step) {
             match news {
                 ControllerEvent::TrunkAttached { instance, trunk, branches } => {
-                    tracing::info!(%instance, %trunk, branches, "the node has its trunk");
+                    tracing::info!(%instance, %trunk, branches, "attached the trunk");
                 }
                 ControllerEvent::Annotated { instance, pod, branch } => {
-                    tracing::info!(%instance, %pod, eni = %branch.eni, vlan = branch.vlan, "branch");
+                    tracing::info!(%instance, %pod, eni = %branch.eni, vlan = branch.vlan, "attached the branch");
                 }
                 ControllerEvent::Refused { instance, pod, why } => {
                     let pod = pod.map(|pod| pod.to_string());
-                    tracing::warn!(%instance, pod, why, "the resource controller tries again");
+                    tracing::warn!(%instance, pod, why, "cannot complete the controller's work; trying again");
                 }
             }
         }
     }
 
     /// As if the node's CNINode had the feature `SecurityGroupsForPods`.
-    pub(crate) fn want_trunk(&self, node: &str) -> Result<NodeView, LabError> {
+    pub(crate) fn request_trunk(&self, node: &str) -> Result<NodeView, LabError> {
         let instance = self.entry(node)?.instance.clone();
-        self.branches.with(|known| known.controller.want_trunk(&instance, TrunkRequest::default()));
+        self.branches
+            .with(|known| known.controller.request_trunk(&instance, TrunkRequest::default()));
         self.node_view(node)
     }
 
@@ -144,13 +145,14 @@ impl Lab {
                     .and_then(|instance| known.controller.branch_of(&instance, pod).cloned())
                     .map(|branch| branch.annotation()),
             };
-            let heard = known.controller.heard().map(|(pod, node)| (pod.clone(), node.to_owned()));
+            let bound =
+                known.controller.bound_pods().map(|(pod, node)| (pod.clone(), node.to_owned()));
             let all: BTreeMap<PodName, String> =
-                known.pods.clone().into_iter().chain(heard).collect();
+                known.pods.clone().into_iter().chain(bound).collect();
             all.iter().map(view).collect()
         })
     }
 }
 
-/// As the real one, it looks more often than anybody waits.
+/// Interval between two rounds.
 const PERIOD: Duration = Duration::from_millis(200);

@@ -14,7 +14,7 @@ pub(super) fn keep(
 ) -> Result<(), LabError> {
     let path = path(call.node, network, call.container_id, ifname)?;
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(LabError::file("make", folder))?;
+        fs::create_dir_all(folder).map_err(LabError::file("create", folder))?;
     }
     let uid = call.uid();
     let args: Vec<[&str; 2]> = vec![

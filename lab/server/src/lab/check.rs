@@ -1,6 +1,6 @@
 //! The traffic check: who is probed.
 
-use super::{Lab, LabError, blocking, wanted::wanted};
+use super::{Lab, LabError, blocking, desired::desired};
 use crate::control::{CheckSpec, CheckView};
 use lab_fabric::{
     Fabric,
@@ -11,9 +11,9 @@ use std::time::Duration;
 impl Lab {
     /// Probes every pod that is up against every other, and against the hosts.
     pub(crate) async fn check(&self, spec: CheckSpec) -> Result<CheckView, LabError> {
-        let wanted = wanted(&self.cloud.truth(), &self.profiles());
+        let desired = desired(&self.cloud.truth(), &self.profiles());
         let without_namespace = self.pods.all().values().filter(|pod| !pod.has_namespace).count();
-        let mut plan = ProbePlan::full(self.probe_pods(), wanted.enis.into_iter().collect());
+        let mut plan = ProbePlan::full(self.probe_pods(), desired.enis.into_iter().collect());
         plan.packet_bytes = spec.packet;
         plan.tcp_pairs = spec.tcp;
         plan.patience = Duration::from_millis(spec.timeout_ms);

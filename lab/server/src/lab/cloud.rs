@@ -1,6 +1,6 @@
-//! The operator's hands on the cloud itself, in the lab's words.
+//! Operations of the command line on the cloud: subnets, ENIs, groups, permissions.
 
-use super::{Lab, LabError, wanted::subnets};
+use super::{Lab, LabError, desired::subnets};
 use crate::control::{
     EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView, SubnetOrder, SubnetSpec,
     SubnetView,

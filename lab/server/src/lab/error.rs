@@ -4,7 +4,7 @@ use lab_cloud::OperateError;
 use lab_fabric::FabricError;
 use std::{io, path::PathBuf};
 
-/// One variant per thing that was attempted.
+/// One variant for each failed operation.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LabError {
     #[error("there is no node {0}")]
@@ -12,14 +12,16 @@ pub(crate) enum LabError {
     #[error("there is a node {0} already")]
     NodeExists(String),
     #[error(
-        "{text:?} is no name for a {what}: 1 to {max} lower-case letters, digits, dashes and dots"
+        "{text:?} is not a valid name for a {what}; use 1 to {max} lower-case letters, digits, dashes and dots"
     )]
     BadName { what: &'static str, text: String, max: usize },
     #[error("the lab has no subnet number {index}; it has {count}, counted from 0")]
     NoSubnet { index: usize, count: usize },
     #[error("the lab has no subnet {name}; there are: {known}")]
     NoSubnetNamed { name: String, known: String },
-    #[error("{cidr} holds an address of the lab's internet; take another block")]
+    #[error(
+        "cannot use {cidr}: it contains an address of the lab's internet; choose another block"
+    )]
     BlockOfTheInternet { cidr: ipnet::Ipv4Net },
     #[error("the lab has 26 subnets already, one for each letter")]
     NoLetterLeft,
@@ -29,7 +31,7 @@ pub(crate) enum LabError {
     NoPod(String),
     #[error("there is a pod {0} already")]
     PodExists(String),
-    #[error("pod {0} is being worked on by another request")]
+    #[error("cannot change pod {0}: another request is in progress")]
     PodBusy(String),
     #[error("node {node} is {state}; see: ferrule-lab node list")]
     NodeNotUp { node: String, state: String },
@@ -40,28 +42,28 @@ pub(crate) enum LabError {
         #[source]
         cause: OperateError,
     },
-    #[error("waited {seconds} s in vain until {what}")]
+    #[error("timeout after {seconds} s: waiting until {what}")]
     Timeout { what: String, seconds: u64 },
     #[error("{0}")]
     BadFault(String),
-    #[error("a node cannot be told to {0}")]
+    #[error("unknown order for a node: {0}")]
     BadOrder(String),
-    #[error("{action} {path}")]
+    #[error("cannot {action} {path}")]
     File {
         action: &'static str,
         path: PathBuf,
         #[source]
         cause: io::Error,
     },
-    #[error("the network configuration {path}: {why}")]
+    #[error("cannot use the network configuration {path}: {why}")]
     BadNetconf { path: PathBuf, why: String },
-    #[error("install on node {node}")]
+    #[error("cannot install on node {node}")]
     Install {
         node: String,
         #[source]
         cause: install_disk::InstallError,
     },
-    #[error("run {program} on node {node}")]
+    #[error("cannot run {program} on node {node}")]
     Spawn {
         program: String,
         node: String,
@@ -70,20 +72,20 @@ pub(crate) enum LabError {
     },
     #[error("{verb} by {plugin} failed: {why}")]
     Plugin { verb: &'static str, plugin: String, why: String, object: Option<serde_json::Value> },
-    #[error("send a signal to process {pid}")]
+    #[error("cannot send a signal to process {pid}")]
     Signal {
         pid: u32,
         #[source]
         cause: io::Error,
     },
     #[error(
-        "node {0} did not begin with amazon-vpc-cni; make another: ferrule-lab node add --cni \
+        "node {0} did not start with amazon-vpc-cni; create another: ferrule-lab node add --cni \
          amazon-vpc-cni --cni-dir DIR"
     )]
-    NotAmazons(String),
-    #[error("the daemon of node {0} does not run")]
+    NotVpcCni(String),
+    #[error("the daemon of node {0} is not running")]
     NoDaemon(String),
-    #[error("EC2 said no")]
+    #[error("EC2 refused the call")]
     Ec2(#[from] lab_cloud::CallError),
     #[error(transparent)]
     Cloud(#[from] OperateError),

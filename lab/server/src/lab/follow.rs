@@ -2,9 +2,9 @@
 
 use super::{
     Lab, LabError, blocking,
-    wanted::{vpc, wanted},
+    desired::{desired, vpc},
 };
-use lab_fabric::{Applied, Fabric, Power, Wanted};
+use lab_fabric::{Applied, DesiredFabric, Fabric, Power};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Applies every change of the truth to the fabric, in order, until the task ends.
@@ -14,8 +14,8 @@ pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
     loop {
         if known != Some(lab.cloud.version()) {
             let truth = lab.cloud.truth();
-            let wanted = wanted(&truth, &lab.profiles());
-            let boots = boots(&wanted);
+            let desired = desired(&truth, &lab.profiles());
+            let boots = boots(&desired);
             // First the daemons of nodes that go down, or they would be restarted on the way.
             for (node, boot) in &powered {
                 if boots.get(node) != Some(boot) {
@@ -26,7 +26,7 @@ pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
             let vpc = vpc(&truth);
             let (outcome, returned) = blocking(move || {
                 let grown = vpc.map_or(Ok(()), |vpc| fabric.grow(&vpc));
-                (grown.and_then(|()| fabric.apply(&wanted)), fabric)
+                (grown.and_then(|()| fabric.apply(&desired)), fabric)
             })
             .await;
             fabric = returned;
@@ -49,8 +49,8 @@ pub(crate) async fn follow(lab: Arc<Lab>, mut fabric: Fabric) {
 }
 
 /// The nodes that are to run, and which boot of them.
-fn boots(wanted: &Wanted) -> BTreeMap<String, u64> {
-    let running = wanted.nodes.iter().filter(|(_, node)| node.power == Power::On);
+fn boots(desired: &DesiredFabric) -> BTreeMap<String, u64> {
+    let running = desired.nodes.iter().filter(|(_, node)| node.power == Power::On);
     running.map(|(name, node)| (name.clone(), node.boot)).collect()
 }
 

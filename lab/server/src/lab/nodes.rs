@@ -1,7 +1,7 @@
 //! Nodes: instances of the cloud that the fabric turns into namespaces.
 
 use super::{
-    Lab, LabError, amazon, blocking, names, provision, supervisor::Supervisor, wanted::subnets,
+    Lab, LabError, blocking, desired::subnets, names, provision, supervisor::Supervisor, vpc_cni,
 };
 use crate::control::{Cni, DaemonOrder, NodeSpec, Profile};
 use config_model::{InstanceId, Time};
@@ -39,7 +39,7 @@ impl NodeEntry {
     }
 
     /// The folder of amazon-vpc-cni's programs while it is in charge.
-    fn amazon(&self) -> Option<&Path> {
+    fn vpc_cni(&self) -> Option<&Path> {
         self.cni_dir.as_deref().filter(|_| self.cni() == Cni::AmazonVpcCni)
     }
 }
@@ -133,7 +133,7 @@ impl Lab {
                 let node = self.fabric.node(name)?;
                 if let Some(cni) = cni {
                     if cni == Cni::AmazonVpcCni && entry.cni_dir.is_none() {
-                        return Err(LabError::NotAmazons(name.to_owned()));
+                        return Err(LabError::NotVpcCni(name.to_owned()));
                     }
                     *entry.cni.lock().unwrap_or_else(PoisonError::into_inner) = cni;
                 }
@@ -182,10 +182,10 @@ impl Lab {
         let bin_dir = self.bin_dir.clone();
         let prepared = node.clone();
         let cluster = self.cluster.clone();
-        let amazon = entry.amazon().map(Path::to_owned);
+        let programs = entry.vpc_cni().map(Path::to_owned);
         blocking(move || {
             provision::prepare(&prepared, &bin_dir, cluster.as_ref())?;
-            amazon.map_or(Ok(()), |programs| amazon::prepare(&prepared, &programs))
+            programs.map_or(Ok(()), |programs| vpc_cni::prepare(&prepared, &programs))
         })
         .await?;
         self.give_conflist(&entry, &node)?;
@@ -200,7 +200,7 @@ impl Lab {
             let env = self.daemon_env(entry, node);
             return provision::make_network(node, &self.bin_dir, &env);
         }
-        if entry.amazon().is_some() {
+        if entry.vpc_cni().is_some() {
             let primary = self
                 .instance(node.name())
                 .and_then(|instance| instance.enis.first().map(|eni| eni.primary));
@@ -213,12 +213,12 @@ impl Lab {
     fn daemon_command(&self, entry: &NodeEntry, node: &Node) -> provision::DaemonCommand {
         let ours = self.daemon_env(entry, node);
         let (node, url) = (node.clone(), self.ec2_url());
-        match entry.amazon() {
+        match entry.vpc_cni() {
             Some(programs) => provision::DaemonCommand {
                 is_deaf: true,
                 node,
-                program: programs.join(amazon::AGENT),
-                env: amazon::env(&url).into_iter().chain(ours).collect(),
+                program: programs.join(vpc_cni::AGENT),
+                env: vpc_cni::env(&url).into_iter().chain(ours).collect(),
             },
             None => provision::DaemonCommand {
                 is_deaf: false,
@@ -264,17 +264,17 @@ impl Lab {
 
 /// Waits for amazon-vpc-cni's agent and writes its conflist, unless it has lost its place meanwhile.
 async fn give_theirs(entry: Arc<NodeEntry>, node: Node, address: Ipv4Addr) {
-    while let Some(programs) = entry.amazon()
+    while let Some(programs) = entry.vpc_cni()
         && node.is_up()
     {
-        if amazon::serves(&node) {
-            let written = amazon::write_conflist(&node, programs, &entry.env(), address);
+        if vpc_cni::serves(&node) {
+            let written = vpc_cni::write_conflist(&node, programs, &entry.env(), address);
             if let Err(err) = written {
                 tracing::error!(node = node.name(), err = err.chain(), "no conflist");
             }
             return;
         }
-        tokio::time::sleep(amazon::LOOK_AGAIN).await;
+        tokio::time::sleep(vpc_cni::LOOK_AGAIN).await;
     }
 }
 

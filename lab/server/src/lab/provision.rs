@@ -137,7 +137,7 @@ fn installing<T>(
 ) -> Result<T, LabError> {
     let (bin, conf) = (on_machine(node, PLUGIN_DIR)?, on_machine(node, CONFIG_DIR)?);
     for folder in [&bin, &conf] {
-        fs::create_dir_all(folder).map_err(LabError::file("make", folder))?;
+        fs::create_dir_all(folder).map_err(LabError::file("create", folder))?;
     }
     let failed = |cause| LabError::Install { node: node.name().to_owned(), cause };
     let folders = Folders::new(bin_dir, &bin, &conf);
@@ -147,14 +147,14 @@ fn installing<T>(
 
 /// Path of a node's file on this machine.
 pub(super) fn on_machine(node: &Node, inside: &str) -> Result<PathBuf, LabError> {
-    let outside = "it lies in no folder of the node's own";
+    let outside = "it is not in a folder of the node";
     node.on_machine(Path::new(inside))
         .ok_or_else(|| LabError::BadNetconf { path: inside.into(), why: outside.to_owned() })
 }
 
 pub(super) fn make_parent(path: &Path) -> Result<(), LabError> {
     let parent = path.parent().unwrap_or(path);
-    fs::create_dir_all(parent).map_err(LabError::file("make", parent))
+    fs::create_dir_all(parent).map_err(LabError::file("create", parent))
 }
 
 /// The daemon's log as the node sees it.

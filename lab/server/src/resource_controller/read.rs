@@ -16,7 +16,7 @@ pub(crate) fn node(node: Node) -> Option<(String, ObservedNode)> {
     let branches = |of: Option<BTreeMap<String, Quantity>>| of?.get(POD_ENI)?.0.parse().ok();
     let seen = ObservedNode {
         uid: node.metadata.uid.unwrap_or_default(),
-        labelled: labels.get(HAS_TRUNK).is_some_and(|value| value == "true"),
+        labeled: labels.get(HAS_TRUNK).is_some_and(|value| value == "true"),
         branches: [branches(status.capacity), branches(status.allocatable)],
     };
     Some((node.metadata.name?, seen))
@@ -30,11 +30,11 @@ pub(crate) fn cni_node(node: CniNode) -> Option<(String, BTreeMap<String, String
 
 pub(crate) fn eni_config(config: EniConfig) -> Option<(String, TrunkRequest)> {
     let groups = config.spec.security_groups.unwrap_or_default();
-    let wish = TrunkRequest {
+    let request = TrunkRequest {
         subnet: Some(SubnetId::new(config.spec.subnet)),
         groups: groups.into_iter().map(SecurityGroupId::new).collect(),
     };
-    Some((config.metadata.name?, wish))
+    Some((config.metadata.name?, request))
 }
 
 /// `None` for pods that want no branch, are not bound, or have ended.
@@ -78,7 +78,8 @@ mod tests {
     fn only_bound_running_pods_that_request_a_branch_are_read() {
         let (limit, bound) = (json!({POD_ENI: "1"}), json!({"nodeName": "node1"}));
         let running = json!({"phase": "Running"});
-        let (name, seen) = read(limit.clone(), running.clone(), bound.clone()).expect("heard of");
+        let (name, seen) = read(limit.clone(), running.clone(), bound.clone())
+            .expect("a pod that requests a branch");
         assert_eq!(name.to_string(), "shop/web");
         let annotation = Some("[]".to_owned());
         assert_eq!(seen, ObservedPod { uid: "u1".into(), node: "node1".into(), annotation });
@@ -96,8 +97,8 @@ mod tests {
             node(serde_json::from_value(object).expect("a node")).expect("a name").1
         };
         let full = json!({"capacity": {POD_ENI: "9"}, "allocatable": {POD_ENI: "9"}});
-        let told = of(json!({HAS_TRUNK: "true"}), full);
-        assert!(told.labelled && told.branches == [Some(9), Some(9)], "{told:?}");
+        let shown = of(json!({HAS_TRUNK: "true"}), full);
+        assert!(shown.labeled && shown.branches == [Some(9), Some(9)], "{shown:?}");
         assert_eq!(of(json!({}), json!({})), ObservedNode::default());
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{from_value, json};
 pub(crate) async fn write(client: &Client, write: &ClusterWrite) -> Result<(), ClusterError> {
     let how = PatchParams::default();
     match write {
-        ClusterWrite::MakeCniNode { node, uid } => {
+        ClusterWrite::CreateCniNode { node, uid } => {
             let attempt = format!("create CNINode {node}");
             let object = json!({
                 "apiVersion": "vpcresources.k8s.aws/v1alpha1", "kind": "CNINode",
@@ -29,7 +29,7 @@ pub(crate) async fn write(client: &Client, write: &ClusterWrite) -> Result<(), C
             };
             ask(attempt, made).await.map(drop)
         }
-        ClusterWrite::TellTrunk { node, branches } => {
+        ClusterWrite::AnnounceTrunk { node, branches } => {
             let nodes = Api::<Node>::all(client.clone());
             let label = Patch::Merge(json!({"metadata": {"labels": {HAS_TRUNK: "true"}}}));
             ask(format!("label node {node}"), nodes.patch(node, &how, &label)).await?;

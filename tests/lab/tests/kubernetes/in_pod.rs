@@ -7,7 +7,7 @@ use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccoun
 use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
-use tests_cluster::Wanted;
+use tests_cluster::ClusterSpec;
 use tests_lab::{Lab, programs, wait_for};
 
 /// The address of the API server for the lab's nodes.
@@ -57,7 +57,7 @@ fn standing(lab: &Lab, concern: &str) -> Result<String> {
 fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
     let name = "a_daemon_in_a_pod_uses_its_service_account_token";
     let Some(bin) = programs(name) else { return Ok(()) };
-    let world = World::of(&Wanted { also_at: vec![AT], ..Wanted::default() })?;
+    let world = World::of(&ClusterSpec { also_at: vec![AT], ..ClusterSpec::default() })?;
     world.make_node("node1", &json!({}))?;
     let server = format!("127.0.0.1:{}", world.cluster.port());
     // There is no kubeconfig. The Service's address and port are in every pod's environment.

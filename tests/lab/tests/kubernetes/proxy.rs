@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use tests_cluster::{Identity, Program, Wanted};
+use tests_cluster::{Identity, Program, ClusterSpec};
 use tests_lab::{Lab, programs, wait_for};
 
 /// The address of the API server for the lab's nodes.
@@ -219,7 +219,7 @@ fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Ru
 fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
     let name = "services_reach_their_endpoints_with_every_netfilter_backend";
     let Some(bin) = programs(name) else { return Ok(()) };
-    let world = World::of(&Wanted { also_at: vec![API_SERVER], ..Wanted::default() })?;
+    let world = World::of(&ClusterSpec { also_at: vec![API_SERVER], ..ClusterSpec::default() })?;
     let folder = TempDir::new()?;
     let lab = world.lab(&bin, "t-proxy", &["--nodes", "0"])?;
     let add = |node: &str, more: &[&str]| -> Result<()> {

@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use tests_cluster::{Cluster, Identity, Wanted};
+use tests_cluster::{Cluster, Identity, ClusterSpec};
 use tests_lab::{Lab, wait_for};
 use tokio::runtime::Runtime;
 
@@ -34,10 +34,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Result<Self> {
-        Self::of(&Wanted::default())
+        Self::of(&ClusterSpec::default())
     }
 
-    pub(crate) fn of(wanted: &Wanted) -> Result<Self> {
+    pub(crate) fn of(wanted: &ClusterSpec) -> Result<Self> {
         let cluster = Cluster::start(wanted)?;
         let daemon = Identity::service_account(NAMESPACE, SERVICE_ACCOUNT);
         let kubeconfig = cluster.kubeconfig_of("daemon", &daemon)?;

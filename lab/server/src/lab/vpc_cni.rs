@@ -1,4 +1,4 @@
-//! amazon-vpc-cni on a node: what its image brings, and what its entrypoint does.
+//! amazon-vpc-cni on a node: the files of its image, and the work of its entrypoint.
 
 use super::{
     LabError,
@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// Its daemon, which has no other name than this.
+/// The file name of its daemon.
 pub(super) const AGENT: &str = "aws-k8s-agent";
 
-/// Puts what image and init container put on a node in its places.
+/// Installs the files that its image and its init container install on a node.
 pub(super) fn prepare(node: &Node, programs: &Path) -> Result<(), LabError> {
     for plugin in ["aws-cni", "egress-cni"] {
         install(&programs.join(plugin), node, &format!("{PLUGIN_DIR}/{plugin}"))?;
@@ -29,9 +29,9 @@ pub(super) fn prepare(node: &Node, programs: &Path) -> Result<(), LabError> {
             install(&from, node, &format!("{PLUGIN_DIR}/{plugin}"))?;
         }
     }
-    make_parent(&on_machine(node, AMAZON_PLUGIN_LOG)?)?;
+    make_parent(&on_machine(node, VPC_CNI_PLUGIN_LOG)?)?;
     make_parent(&on_machine(node, DAEMON_LOG)?)?;
-    // Without a cluster the agent asks its image how many pods the instance type may have.
+    // Without a cluster the agent reads the limit of pods per instance type from its image.
     let limits = programs.join("eni-max-pods.txt");
     let text = fs::read(&limits).map_err(LabError::file("read", &limits))?;
     let written = node.inside(|| {
@@ -44,7 +44,7 @@ pub(super) fn prepare(node: &Node, programs: &Path) -> Result<(), LabError> {
 pub(super) fn env(ec2_url: &str) -> BTreeMap<String, String> {
     let fixed = [
         ("AWS_EC2_ENDPOINT", ec2_url),
-        // Without a cluster there is no node to ask, and the agent of 1.23.1 would end at that.
+        // Without a cluster there is no Node object, and the agent of 1.23.1 would exit.
         ("AWS_MANAGE_ENIS_NON_SCHEDULABLE", "true"),
         ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "true"),
         ("AWS_VPC_ENI_MTU", "9001"),
@@ -100,7 +100,7 @@ fn rendered(template: &str, settings: &BTreeMap<String, String>, address: Ipv4Ad
         ("__VETHPREFIX__", setting("AWS_VPC_K8S_CNI_VETHPREFIX", "eni")),
         ("__MTU__", mtu),
         ("__PODSGENFORCINGMODE__", setting("POD_SECURITY_GROUP_ENFORCING_MODE", "strict")),
-        ("__PLUGINLOGFILE__", AMAZON_PLUGIN_LOG.to_owned()),
+        ("__PLUGINLOGFILE__", VPC_CNI_PLUGIN_LOG.to_owned()),
         ("__PLUGINLOGLEVEL__", setting("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "DEBUG")),
         ("__EGRESSPLUGINLOGFILE__", log.to_owned()),
         ("__EGRESSPLUGINENABLED__", v6.to_string()),
@@ -113,11 +113,11 @@ fn rendered(template: &str, settings: &BTreeMap<String, String>, address: Ipv4Ad
     values.iter().fold(template.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// Its entrypoint looks at the agent's socket without rest; so often is enough.
+/// Interval between two attempts to connect to the agent's socket.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const CONFLIST: &str = "10-aws.conflist";
 const SOCKET: &str = "/run/aws-node/ipamd.sock";
-const AMAZON_PLUGIN_LOG: &str = "/var/log/aws-routed-eni/plugin.log";
+const VPC_CNI_PLUGIN_LOG: &str = "/var/log/aws-routed-eni/plugin.log";
 /// Debian's containernetworking-plugins.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
 

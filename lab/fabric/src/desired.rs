@@ -45,7 +45,7 @@ impl Subnet {
 
 /// The complete desired state. The fabric removes everything that it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct DesiredFabric {
     /// Instances by the lab's name for them. An absent instance is terminated, with its disk.
     pub nodes: BTreeMap<String, NodeSpec>,
     /// ENIs whose attachment is complete. An absent ENI is detached.
@@ -54,7 +54,7 @@ pub struct Wanted {
     pub groups: BTreeMap<SecurityGroupId, GroupSpec>,
 }
 
-impl Wanted {
+impl DesiredFabric {
     /// Rejects states that no kernel can have, before any change.
     pub(crate) fn check(&self, vpc: &Vpc) -> Result<(), FabricError> {
         let refuse = |why: String| Err(FabricError::Inconsistent(why));
@@ -71,7 +71,7 @@ impl Wanted {
                 return refuse(format!("{id} is attached to {:?}, which is no node", eni.node));
             }
             if !vpc.subnets.contains_key(&eni.subnet) {
-                return refuse(format!("{id} lies in {}, which is no subnet", eni.subnet));
+                return refuse(format!("{id} is in {}, which is not a subnet", eni.subnet));
             }
             if let Some(other) = macs.insert(eni.mac, id) {
                 return refuse(format!("{id} and {other} have the MAC {}", eni.mac));
@@ -129,7 +129,7 @@ pub enum NicProfile {
 /// An attached ENI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EniSpec {
-    /// The node it is attached to, a key of [`Wanted::nodes`].
+    /// The node it is attached to, a key of [`DesiredFabric::nodes`].
     pub node: String,
     /// The network card.
     pub card: CardIndex,

@@ -1,9 +1,10 @@
-//! The cloud's truth in the fabric's words.
+//! Conversion of the simulated cloud to the desired fabric.
 
 use crate::control::Profile;
 use lab_cloud::{InstanceState, Rule, SecurityGroup, Truth, TruthEni, TruthInstance, TruthSubnet};
 use lab_fabric::{
-    EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol, Subnet, Vpc, Wanted,
+    DesiredFabric, EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol,
+    Subnet, Vpc,
 };
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -33,17 +34,17 @@ pub(crate) fn vpc(truth: &Truth) -> Option<Vpc> {
 }
 
 /// Desired state of the fabric; instances without a profile are not of this lab.
-pub(super) fn wanted(truth: &Truth, profiles: &BTreeMap<String, Profile>) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(super) fn desired(truth: &Truth, profiles: &BTreeMap<String, Profile>) -> DesiredFabric {
+    let mut desired = DesiredFabric::default();
     for instance in truth.instances.iter().filter(|i| i.state != InstanceState::Terminated) {
         let Some(&profile) = profiles.get(&instance.name) else { continue };
-        wanted.nodes.insert(instance.name.clone(), node(instance, profile));
+        desired.nodes.insert(instance.name.clone(), node(instance, profile));
         let enis = instance.enis.iter().map(|e| (e.id.clone(), eni(&instance.name, e)));
-        wanted.enis.extend(enis);
+        desired.enis.extend(enis);
     }
     let groups = truth.security_groups.iter().map(|(id, of)| (id.clone(), group(of)));
-    wanted.groups = groups.collect();
-    wanted
+    desired.groups = groups.collect();
+    desired
 }
 
 fn node(instance: &TruthInstance, profile: Profile) -> NodeSpec {

@@ -148,44 +148,44 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail")]
     use super::*;
 
-    fn ledger() -> (AddressPool6, Rng) {
+    fn pool() -> (AddressPool6, Rng) {
         (AddressPool6::new("2001:db8:1:2::/64".parse().unwrap()), Rng::new(3))
     }
 
     #[test]
     fn a_prefix_and_an_address_never_overlap() {
-        let (mut ledger, mut rng) = ledger();
+        let (mut pool, mut rng) = pool();
         let address: Ipv6Addr = "2001:db8:1:2:7::9".parse().unwrap();
         let wanted = AddressRequest6 { addresses: vec![address], ..AddressRequest6::default() };
-        ledger.take(&wanted, &mut rng).unwrap();
-        assert_eq!(ledger.take(&wanted, &mut rng).unwrap_err().code, "InvalidIPAddress.InUse");
+        pool.take(&wanted, &mut rng).unwrap();
+        assert_eq!(pool.take(&wanted, &mut rng).unwrap_err().code, "InvalidIPAddress.InUse");
         let around: Ipv6Net = "2001:db8:1:2:7::/80".parse().unwrap();
         let prefix = AddressRequest6 { prefixes: vec![around], ..AddressRequest6::default() };
-        assert_eq!(ledger.take(&prefix, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
-        ledger.release(&[address], &[]);
-        assert_eq!(ledger.take(&prefix, &mut rng).unwrap(), (vec![], vec![around]));
-        assert_eq!(ledger.take(&wanted, &mut rng).unwrap_err().code, "InvalidIPAddress.InUse");
+        assert_eq!(pool.take(&prefix, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
+        pool.release(&[address], &[]);
+        assert_eq!(pool.take(&prefix, &mut rng).unwrap(), (vec![], vec![around]));
+        assert_eq!(pool.take(&wanted, &mut rng).unwrap_err().code, "InvalidIPAddress.InUse");
     }
 
     #[test]
     fn the_first_and_the_last_prefix_hold_ec2s_own_addresses() {
-        let (mut ledger, mut rng) = ledger();
+        let (mut pool, mut rng) = pool();
         let all = AddressRequest6 { prefix_count: 65_534, ..AddressRequest6::default() };
-        let (_, prefixes) = ledger.take(&all, &mut rng).unwrap();
+        let (_, prefixes) = pool.take(&all, &mut rng).unwrap();
         let distinct: BTreeSet<Ipv6Net> = prefixes.iter().copied().collect();
         assert_eq!(distinct.len(), 65_534);
         assert!(!distinct.contains(&"2001:db8:1:2::/80".parse().unwrap()));
         assert!(!distinct.contains(&"2001:db8:1:2:ffff::/80".parse().unwrap()));
         let one = AddressRequest6 { prefix_count: 1, ..AddressRequest6::default() };
-        assert_eq!(ledger.take(&one, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
-        ledger.release(&[], &prefixes[..1]);
-        assert_eq!(ledger.take(&one, &mut rng).unwrap().1, prefixes[..1]);
+        assert_eq!(pool.take(&one, &mut rng).unwrap_err().code, "InsufficientCidrBlocks");
+        pool.release(&[], &prefixes[..1]);
+        assert_eq!(pool.take(&one, &mut rng).unwrap().1, prefixes[..1]);
     }
 
     #[test]
     fn addresses_are_drawn_from_the_whole_subnet() {
-        let (mut ledger, mut rng) = ledger();
-        let (addresses, _) = ledger
+        let (mut pool, mut rng) = pool();
+        let (addresses, _) = pool
             .take(&AddressRequest6 { count: 50, ..AddressRequest6::default() }, &mut rng)
             .unwrap();
         let cidr: Ipv6Net = "2001:db8:1:2::/64".parse().unwrap();

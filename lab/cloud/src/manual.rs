@@ -1,5 +1,4 @@
-//! The operator's hands on subnets and roles of the network: who else lives there, what is changed
-//! behind the daemon's back.
+//! Changes by the operator without a daemon: addresses of other workloads in subnets, tags, and permissions of roles.
 
 use crate::{Cloud, OperateError};
 use config_model::{EniId, SecurityGroupId, SubnetId, Time};
@@ -18,7 +17,7 @@ impl Cloud {
     ) -> Result<Vec<Ipv4Addr>, OperateError> {
         self.advance(now);
         let missing = || OperateError::NoSubnet(subnet.clone());
-        let taken = self.ledgers.get_mut(subnet).ok_or_else(missing)?.fragment(&mut self.rng);
+        let taken = self.pools.get_mut(subnet).ok_or_else(missing)?.fragment(&mut self.rng);
         self.count_free(subnet);
         Ok(taken)
     }
@@ -35,8 +34,8 @@ impl Cloud {
     ) -> Result<Vec<Ipv4Addr>, OperateError> {
         self.advance(now);
         let missing = || OperateError::NoSubnet(subnet.clone());
-        let ledger = self.ledgers.get_mut(subnet).ok_or_else(missing)?;
-        let taken = ledger
+        let pool = self.pools.get_mut(subnet).ok_or_else(missing)?;
+        let taken = pool
             .take_some(count, None, &mut self.rng)
             .map_err(|_| OperateError::SubnetFull(subnet.clone()))?;
         self.count_free(subnet);
@@ -56,22 +55,22 @@ impl Cloud {
     ) -> Result<Vec<Ipv4Addr>, OperateError> {
         self.advance(now);
         let missing = || OperateError::NoSubnet(subnet.clone());
-        let ledger = self.ledgers.get_mut(subnet).ok_or_else(missing)?;
-        let mut freed = ledger.operators();
+        let pool = self.pools.get_mut(subnet).ok_or_else(missing)?;
+        let mut freed = pool.operators();
         freed.truncate(count.unwrap_or(usize::MAX));
-        freed.iter().for_each(|address| ledger.release(*address));
+        freed.iter().for_each(|address| pool.release(*address));
         self.count_free(subnet);
         Ok(freed)
     }
 
     /// The addresses of a subnet that the operator took.
     pub fn taken_addresses(&self, subnet: &SubnetId) -> Vec<Ipv4Addr> {
-        self.ledgers.get(subnet).map(|ledger| ledger.operators()).unwrap_or_default()
+        self.pools.get(subnet).map(|pool| pool.operators()).unwrap_or_default()
     }
 
     /// Number of /28 prefixes that a subnet can still give.
     pub fn free_prefixes(&self, subnet: &SubnetId) -> usize {
-        self.ledgers.get(subnet).map_or(0, |ledger| ledger.free_prefixes())
+        self.pools.get(subnet).map_or(0, |pool| pool.free_prefixes())
     }
 
     /// Replaces the tags of a subnet, apart from its name.
