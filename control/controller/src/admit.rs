@@ -1,9 +1,10 @@
-//! Who may follow, announce and report: agents' pods, each for its own node.
+//! Authentication of agents. An agent's pod may follow, announce and report for its own node only.
 
 mod ask;
 mod claims;
 mod judge;
 mod review_cache;
+mod token_hash;
 mod token_queue;
 
 use crate::{
@@ -23,10 +24,9 @@ use review_cache::ReviewCache;
 use std::{net::IpAddr, sync::Arc, time::Instant};
 use tonic::Status;
 
-/// Lets agents in.
 pub(crate) struct Gate {
-    office: Arc<SharedHub>,
-    desk: Arc<ReportCollector>,
+    hub: Arc<SharedHub>,
+    reports: Arc<ReportCollector>,
     reviews: ReviewCache<ApiServer>,
     agents: Arc<Agents>,
     metrics: Arc<Metrics>,
@@ -35,8 +35,8 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) fn new(
-        office: Arc<SharedHub>,
-        desk: Arc<ReportCollector>,
+        hub: Arc<SharedHub>,
+        reports: Arc<ReportCollector>,
         client: Client,
         audience: String,
         agents: Arc<Agents>,
@@ -45,18 +45,18 @@ impl Gate {
         let account: Account = agents.account.clone();
         let api = ApiServer { client, audience, agents: account.clone(), metrics: metrics.clone() };
         let reviews = ReviewCache::new(api, account);
-        Self { office, desk, reviews, agents, metrics, refused: LogLimiter::default() }
+        Self { hub, reports, reviews, agents, metrics, refused: LogLimiter::default() }
     }
 
     async fn caller(&self, token: &str) -> Result<Caller, Refusal> {
         let reviewed = self.reviews.of(token, &self.agents).await?;
-        // Each time anew: a pod may have gone since its token was shown.
+        // The review is cached, the pod is not: it may have been removed since its token was reviewed.
         let node = judge::node(&reviewed.bound, &self.agents)?;
         let Bound { pod, uid, .. } = reviewed.bound;
         Ok(Caller { node, pod, uid, until: reviewed.until })
     }
 
-    /// What somebody is told who is not let in, or not any longer.
+    /// Logs and counts a refusal. Returns the status for the client.
     fn refused(&self, refusal: &Refusal) -> Status {
         let why = refusal.to_string();
         self.refuse(refusal.reason(), &why);
@@ -65,15 +65,15 @@ impl Gate {
             Refusal::Account(_) | Refusal::Unbound | Refusal::Node { .. } => {
                 Status::permission_denied(why)
             }
-            // The watch may be a moment behind.
-            Refusal::Pod(_) | Refusal::Unasked(_) => Status::unavailable(why),
+            // The watch of pods may be a moment behind, so the client retries.
+            Refusal::Pod(_) | Refusal::Unreviewed(_) => Status::unavailable(why),
         }
     }
 
     fn refuse(&self, reason: &'static str, why: &str) {
         self.metrics.refused(reason);
-        if let Some(unsaid) = self.refused.now() {
-            tracing::warn!(reason, why, unsaid, "a caller is refused");
+        if let Some(suppressed) = self.refused.now() {
+            tracing::warn!(reason, why, suppressed, "client refused");
         }
     }
 }
@@ -91,22 +91,22 @@ impl Gatekeeper for Gate {
 
     fn stuck(&self, node: &str) {
         self.metrics.stuck();
-        if let Some(unsaid) = self.refused.now() {
-            let why = "it took nothing, or held nothing, for long: what it lacks it is told when it comes back";
-            tracing::warn!(node, why, unsaid, "a node's stream is ended");
+        if let Some(suppressed) = self.refused.now() {
+            let why = "no ack or no read in time; the node receives the missing changes when it reconnects";
+            tracing::warn!(node, why, suppressed, "stream closed");
         }
     }
 
     async fn announce(&self, caller: &Caller, request: AnnounceRequest) -> Result<(), Status> {
-        let announce = said(request).inspect_err(|status| self.refuse("odd", status.message()))?;
-        let now_ms = self.office.now_ms();
-        let taken = self.office.with(|hub| hub.announce(&caller.node, &announce, now_ms));
+        let announce = read(request).inspect_err(|status| self.refuse("odd", status.message()))?;
+        let now_ms = self.hub.now_ms();
+        let taken = self.hub.with(|hub| hub.announce(&caller.node, &announce, now_ms));
         taken.map_err(|refused| {
             let why = refused.to_string();
             self.metrics.refused_announcement(refused.reason());
-            if let Some(unsaid) = self.refused.now() {
+            if let Some(suppressed) = self.refused.now() {
                 let (reason, node) = (refused.reason(), &caller.node);
-                tracing::warn!(reason, node, why, unsaid, "an announcement is refused");
+                tracing::warn!(reason, node, why, suppressed, "announcement refused");
             }
             if refused.is_retryable() {
                 Status::unavailable(why)
@@ -117,13 +117,13 @@ impl Gatekeeper for Gate {
     }
 
     async fn report(&self, caller: &Caller, request: ReportRequest) -> Result<(), Status> {
-        if self.desk.report(&caller.node, request) {
+        if self.reports.report(&caller.node, request) {
             return Ok(());
         }
-        // It held the Lease a moment ago, or the node has an old bookmark.
+        // This replica has lost the Lease, or the node has an old bookmark.
         self.metrics.refused("report");
         Err(Status::failed_precondition(
-            "this replica takes no reports: the newest bookmark says who does",
+            "this replica does not collect reports; use the address in the newest bookmark",
         ))
     }
 
@@ -136,8 +136,8 @@ impl Gatekeeper for Gate {
     }
 }
 
-/// What an agent says, read.
-fn said(request: AnnounceRequest) -> Result<Announce, Status> {
+/// Decodes an announcement.
+fn read(request: AnnounceRequest) -> Result<Announce, Status> {
     let AnnounceRequest { uid, namespace, name, addresses } = request;
     let address = |bytes: &Vec<u8>| match bytes.len() {
         4 => <[u8; 4]>::try_from(bytes.as_slice()).ok().map(IpAddr::from),
@@ -161,10 +161,10 @@ mod tests {
             name: "p".to_owned(),
             addresses: addresses.iter().map(|bytes| bytes.to_vec()).collect(),
         };
-        let read = said(request(&[&[10, 0, 0, 1], &[0xfd; 16]])).map(|said| said.addresses.len());
-        assert_eq!(read.ok(), Some(2));
+        let count = read(request(&[&[10, 0, 0, 1], &[0xfd; 16]])).map(|read| read.addresses.len());
+        assert_eq!(count.ok(), Some(2));
         for odd in [&[][..], &[1, 2, 3], &[0; 17]] {
-            assert!(said(request(&[&[10, 0, 0, 1], odd])).is_err(), "{odd:?}");
+            assert!(read(request(&[&[10, 0, 0, 1], odd])).is_err(), "{odd:?}");
         }
     }
 }

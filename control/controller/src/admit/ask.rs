@@ -1,4 +1,4 @@
-//! Tokens shown to the API server.
+//! Token reviews by the API server.
 
 use super::{
     claims::Claims,
@@ -14,24 +14,26 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long the API server may take.
+/// Timeout of a review.
 const ANSWER: Duration = Duration::from_secs(8);
 
-/// A token that the API server took.
+/// A token that the API server accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Reviewed {
     pub(crate) bound: Bound,
-    /// When it ends.
+    /// Expiry of the token.
     pub(crate) until: Option<Instant>,
 }
 
-/// Whoever knows whose a token is.
+/// The owner of a token, or the refusal.
+pub(crate) type Answer = Result<Reviewed, Refusal>;
+
+/// A reviewer of tokens: the API server, or a fake in tests.
 pub(crate) trait Ask: Send + Sync + 'static {
-    /// Whose it is.
-    fn ask(&self, token: &str) -> impl Future<Output = Result<Reviewed, Refusal>> + Send;
+    /// Returns the owner of a token.
+    fn ask(&self, token: &str) -> impl Future<Output = Answer> + Send;
 }
 
-/// The API server.
 pub(crate) struct ApiServer {
     pub(crate) client: Client,
     pub(crate) audience: String,
@@ -40,7 +42,7 @@ pub(crate) struct ApiServer {
 }
 
 impl Ask for ApiServer {
-    async fn ask(&self, token: &str) -> Result<Reviewed, Refusal> {
+    async fn ask(&self, token: &str) -> Answer {
         let audiences = Some(vec![self.audience.clone()]);
         let spec = TokenReviewSpec { token: token.to_owned(), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -53,7 +55,7 @@ impl Ask for ApiServer {
         let review = answer.map_err(|fault| {
             self.metrics.reviewed("error");
             let Fault { cause, next_step, .. } = fault;
-            Refusal::Unasked(if next_step.is_empty() {
+            Refusal::Unreviewed(if next_step.is_empty() {
                 cause
             } else {
                 format!("{cause}; {next_step}")

@@ -1,13 +1,13 @@
-//! Whose tokens are, as the API server says, and its answers for a while.
+//! Token reviews and a cache of their answers.
 
 use super::{
-    ask::{Ask, Reviewed},
+    ask::{Answer, Ask},
     claims::Claims,
     judge::Refusal,
+    token_hash::{TokenHash, hash},
     token_queue::{Place, TokenQueue},
 };
 use crate::agents::{Account, Agents};
-use rustls::crypto::ring::default_provider;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,23 +15,18 @@ use std::{
 };
 use tokio::sync::{Semaphore, watch};
 
-/// How long an answer holds.
+/// Lifetime of a cached acceptance.
 const HOLDS: Duration = Duration::from_secs(60);
-/// How long a refusal holds: what was too early may be right soon.
+/// Lifetime of a cached refusal. It is short, as a token can arrive before its pod.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
-/// How many answers are kept.
+/// Maximum number of cached answers.
 const KEPT: usize = 16_384;
-/// How many tokens are shown at once.
+/// Maximum number of concurrent reviews.
 const AT_ONCE: usize = 32;
-/// How long a token may be: no API server makes one as large.
+/// Maximum length of a token in bytes. No API server issues a larger one.
 const LONGEST: usize = 16 << 10;
 
-/// What a token is known by.
-pub(crate) type Key = [u8; 32];
-/// What it comes to.
-pub(crate) type Answer = Result<Reviewed, Refusal>;
-
-/// The answers, and the reviews under way.
+/// The cached answers, and the pending reviews.
 pub(crate) struct ReviewCache<A>(Arc<Shared<A>>);
 
 struct Shared<A> {
@@ -42,12 +37,12 @@ struct Shared<A> {
     room: Semaphore,
 }
 
-/// By the hashes of tokens.
+/// Answers and reviews by the hashes of tokens.
 #[derive(Default)]
 struct Known {
-    kept: BTreeMap<Key, Kept>,
-    /// One of each token. `TokenQueue` bounds how many there are for each agent's pod.
-    under_way: BTreeMap<Key, watch::Receiver<Option<Answer>>>,
+    kept: BTreeMap<TokenHash, Kept>,
+    /// Pending reviews, one for each token. `TokenQueue` bounds their number for each agent's pod.
+    under_way: BTreeMap<TokenHash, watch::Receiver<Option<Answer>>>,
 }
 
 struct Kept {
@@ -61,31 +56,30 @@ impl<A: Ask> ReviewCache<A> {
         Self(Arc::new(Shared { api, agents, known, turns, room: Semaphore::new(AT_ONCE) }))
     }
 
-    /// Whose the token is. The API server is asked of those alone that say they are an agent's pod's, and of each
-    /// pod's one after another: others, in whatever number, keep nobody waiting.
+    /// Returns the owner of a token. The API server reviews only tokens that name an agent's pod, and those of one pod
+    /// one after another. Other tokens delay no client.
     ///
-    /// A review goes on when whoever asked has given up: it keeps its place, and the answer is there for who
-    /// comes again.
+    /// A review continues if its client gives up: it keeps its place, and the client finds the answer when it returns.
     pub(crate) async fn of(&self, token: &str, agents: &Agents) -> Answer {
         if token.len() > LONGEST {
-            return Err(Refusal::Token("it is too long".to_owned()));
+            return Err(Refusal::Token("the token is too long".to_owned()));
         }
         let key = hash(token)?;
         if let Some(answer) = self.0.known().kept(&key) {
             return answer;
         }
-        let no_token = || Refusal::Token("it is no service account's".to_owned());
+        let no_token = || Refusal::Token("it is no token of a service account".to_owned());
         let claims = Claims::of(token).ok_or_else(no_token)?;
         let uid = claims.agent(&self.0.agents, agents)?;
         let mut review = self.review(key, token, &uid)?;
         let answer = review.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
-        answer.unwrap_or_else(|| Err(Refusal::Unasked("its review broke off".to_owned())))
+        answer.unwrap_or_else(|| Err(Refusal::Unreviewed("the review was aborted".to_owned())))
     }
 
-    /// The review of a token: the one that is under way or over, or a new one.
+    /// Returns the pending or finished review of a token, or starts one.
     fn review(
         &self,
-        key: Key,
+        key: TokenHash,
         token: &str,
         uid: &str,
     ) -> Result<watch::Receiver<Option<Answer>>, Refusal> {
@@ -93,7 +87,7 @@ impl<A: Ask> ReviewCache<A> {
         if let Some(answer) = known.kept(&key) {
             return Ok(watch::channel(Some(answer)).1);
         }
-        // One whose end nobody tells has broken off.
+        // A review without a sender was aborted.
         let goes_on = |review: &&watch::Receiver<_>| review.has_changed().is_ok();
         if let Some(review) = known.under_way.get(&key).filter(goes_on) {
             return Ok(review.clone());
@@ -116,10 +110,10 @@ impl<A: Ask> Shared<A> {
     async fn look(&self, token: &str, place: Place) -> Answer {
         let turn = place.turn().await;
         let Ok(_room) = self.room.acquire().await else {
-            return Err(Refusal::Unasked("this replica ends".to_owned()));
+            return Err(Refusal::Unreviewed("this replica stops".to_owned()));
         };
         let answer = self.api.ask(token).await;
-        if !matches!(answer, Ok(_) | Err(Refusal::Unasked(_))) {
+        if !matches!(answer, Ok(_) | Err(Refusal::Unreviewed(_))) {
             turn.refused();
         }
         answer
@@ -133,7 +127,7 @@ impl<A> Shared<A> {
 }
 
 impl Known {
-    fn kept(&mut self, key: &Key) -> Option<Answer> {
+    fn kept(&mut self, key: &TokenHash) -> Option<Answer> {
         let kept = self.kept.get(key)?;
         let now = Instant::now();
         let has_ended =
@@ -145,17 +139,17 @@ impl Known {
         Some(kept.answer.clone())
     }
 
-    /// The review of a token is over.
-    fn over(&mut self, key: Key, answer: &Answer) {
+    /// Records the answer of a finished review.
+    fn over(&mut self, key: TokenHash, answer: &Answer) {
         self.under_way.remove(&key);
-        if matches!(answer, Err(Refusal::Unasked(_))) {
+        if matches!(answer, Err(Refusal::Unreviewed(_))) {
             return;
         }
         let now = Instant::now();
         if self.kept.len() >= KEPT {
             self.kept.retain(|_, kept| kept.until > now);
         }
-        // Full of what holds: the API server is asked again.
+        // A full cache stores nothing: the API server reviews the token again.
         if self.kept.len() < KEPT {
             let holds = if answer.is_ok() { HOLDS } else { REFUSAL_HOLDS };
             self.kept.insert(key, Kept { until: now + holds, answer: answer.clone() });
@@ -163,22 +157,11 @@ impl Known {
     }
 }
 
-/// SHA-256, of the provider that TLS has anyway: tokens are not kept in memory.
-fn hash(token: &str) -> Result<[u8; 32], Refusal> {
-    let provider = default_provider();
-    let suites = provider.cipher_suites.iter();
-    let hashes = suites.filter_map(|suite| suite.tls13().map(|suite| suite.common.hash_provider));
-    let mut found = hashes.filter(|hash| hash.output_len() == 32);
-    let hash = found.next().map(|hash| hash.hash(token.as_bytes()));
-    let bytes = hash.and_then(|hash| <[u8; 32]>::try_from(hash.as_ref()).ok());
-    bytes.ok_or_else(|| Refusal::Unasked("no SHA-256 is there".to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        admit::{judge::Bound, token_queue::WAIT},
+        admit::{ask::Reviewed, judge::Bound, token_queue::WAIT},
         agents::Agent,
     };
     use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -189,7 +172,7 @@ mod tests {
 
     const FORGED: &str = "forged";
 
-    /// It answers as often as it is let, and what is forged never.
+    /// Answers as often as it has permits, and never for forged tokens.
     struct Slow {
         asked: Mutex<BTreeMap<String, usize>>,
         lets: Semaphore,
@@ -208,7 +191,7 @@ mod tests {
                 return pending().await;
             }
             self.lets.acquire().await.expect("not closed").forget();
-            // As it says, which nobody proves here.
+            // The claims are accepted without a check.
             let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1).expect("claims"));
             let claims: Value = serde_json::from_slice(&claims.expect("base64")).expect("JSON");
             let uid = claims["kubernetes.io"]["pod"]["uid"].as_str().expect("a UID").to_owned();
@@ -223,7 +206,7 @@ mod tests {
         (ReviewCache::new(slow, account.clone()), Agents::new(account))
     }
 
-    /// A token of the agent's pod of this number, which is known.
+    /// Returns a token of the agent's pod of this number, after the pod was recorded.
     fn token(agents: &Agents, number: usize, signature: &str) -> String {
         let (name, uid) = (format!("agent-{number}"), format!("u{number}"));
         let agent = || Agent { uid: uid.clone(), node: format!("n{number}") };
@@ -236,10 +219,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gives_up_and_comes_again_finds_the_answer() {
+    async fn a_client_that_gives_up_and_returns_finds_the_answer() {
         let (reviews, agents) = reviews(0);
         let tokens: Vec<_> = (0..AT_ONCE * 3).map(|number| token(&agents, number, "s")).collect();
-        // Nobody waits any longer than until the first of all has begun to be looked at.
+        // Each call gives up at once.
         let call = |token: &String| reviews.of(token, &agents).now_or_never();
         let slow = &reviews.0.api;
         while slow.asked().len() < AT_ONCE {
@@ -254,12 +237,12 @@ mod tests {
             left.retain(|token| call(token).is_none_or(|answer| answer.is_err()));
             sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(slow.asked(), [1; AT_ONCE * 3], "each is shown once");
+        assert_eq!(slow.asked(), [1; AT_ONCE * 3], "each is reviewed once");
         assert!(reviews.0.known().under_way.is_empty());
     }
 
     #[tokio::test]
-    async fn as_many_are_shown_at_once_at_most() {
+    async fn concurrent_reviews_are_bounded() {
         let (reviews, agents) = reviews(0);
         let tokens: Vec<_> = (0..AT_ONCE * 2).map(|number| token(&agents, number, "s")).collect();
         let all = join_all(tokens.iter().map(|token| reviews.of(token, &agents)));
@@ -278,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_shown_once_for_all_who_call_with_it() {
+    async fn all_calls_with_a_token_share_one_review() {
         let (reviews, agents) = reviews(1);
         let token = token(&agents, 1, "s");
         let calls = (0..AT_ONCE * 2).map(|_| reviews.of(&token, &agents));
@@ -287,37 +270,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn forged_tokens_do_not_keep_the_one_waiting_that_was_taken_last() {
+    async fn forged_tokens_do_not_delay_the_last_accepted_token() {
         let (reviews, agents) = reviews(3);
         let good = token(&agents, 1, "s");
-        reviews.of(&good, &agents).await.expect("it is taken");
+        reviews.of(&good, &agents).await.expect("it is accepted");
         let mut turned_away = 0;
         for number in 0..AT_ONCE {
             let forged = token(&agents, 1, &format!("{FORGED}{number}"));
             let answer = reviews.of(&forged, &agents).now_or_never();
-            turned_away += usize::from(matches!(answer, Some(Err(Refusal::Unasked(_)))));
+            turned_away += usize::from(matches!(answer, Some(Err(Refusal::Unreviewed(_)))));
         }
-        assert_eq!(turned_away, AT_ONCE - WAIT, "so many of one pod wait");
-        // The answer is not remembered any longer: it has to be looked at again.
+        assert_eq!(turned_away, AT_ONCE - WAIT, "the queue of a pod is bounded");
+        // Without the cached answer the token is reviewed again.
         reviews.0.known().kept.clear();
-        reviews.of(&good, &agents).await.expect("it is taken again");
+        reviews.of(&good, &agents).await.expect("it is accepted again");
         let next = token(&agents, 1, "next");
         let refused = reviews.of(&next, &agents).await;
-        assert!(matches!(refused, Err(Refusal::Unasked(_))), "{refused:?}");
+        assert!(matches!(refused, Err(Refusal::Unreviewed(_))), "{refused:?}");
         let other = token(&agents, 2, "s");
-        reviews.of(&other, &agents).await.expect("another pod's is taken");
+        reviews.of(&other, &agents).await.expect("another pod's token is accepted");
         let asked = reviews.0.api.asked.lock().expect("no panic").clone();
         assert_eq!(
             asked.values().sum::<usize>(),
             4,
-            "of those forged the first is shown: {asked:?}"
+            "only the first forged token is reviewed: {asked:?}"
         );
         assert_eq!(asked.get(&good), Some(&2));
-    }
-
-    #[test]
-    fn tokens_that_differ_have_different_hashes() {
-        assert_ne!(hash("a"), hash("b"));
-        assert_eq!(hash("a"), hash("a"));
     }
 }

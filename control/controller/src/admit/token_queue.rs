@@ -1,10 +1,9 @@
-//! One after another of the tokens that say that they are the same pod's. The one that was taken last waits for none
-//! of them: who makes tokens up delays nobody but a pod that comes with a new one.
+//! Queues of token reviews, one for each pod named in the tokens.
+//!
+//! Tokens with the same pod are reviewed one after another. The token that was accepted last skips the queue. So forged
+//! tokens delay only a pod that comes with a new token.
 
-use super::{
-    judge::Refusal,
-    review_cache::{Answer, Key},
-};
+use super::{ask::Answer, judge::Refusal, token_hash::TokenHash};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,38 +14,38 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// How long after a token was refused that said it is a pod's the next such token is looked at.
+/// Pause of a pod's queue after a refused token.
 const PAUSE: Duration = Duration::from_secs(1);
-/// As many tokens of one pod wait, besides the one that was taken last. An agent has one, and for a while the next.
+/// Maximum length of a pod's queue. An agent has one token, and for a while the next one.
 pub(crate) const WAIT: usize = 8;
-/// As many pods' tokens that were taken last are known.
+/// Maximum number of remembered accepted tokens, one for each pod.
 const KNOWN: usize = 16_384;
 
-/// The queues, by the pods' UIDs: as many as there are agents' pods.
+/// The queues by the UIDs of pods. Only UIDs of agents' pods get a queue.
 #[derive(Debug, Default)]
 pub(crate) struct TokenQueue(Mutex<Queues>);
 
 #[derive(Debug, Default)]
 struct Queues {
-    /// When the next of each may begin.
+    /// By UID: the earliest start of the next review.
     all: BTreeMap<String, Arc<Queue<Instant>>>,
-    /// The token that was taken last of each, and when it ends.
-    taken: BTreeMap<String, (Key, Option<StdInstant>)>,
-    /// When those that nobody needs any more were forgotten last.
+    /// By UID: the token that was accepted last, and its expiry.
+    taken: BTreeMap<String, (TokenHash, Option<StdInstant>)>,
+    /// Time of the last cleanup.
     tidied: Option<Instant>,
 }
 
-/// A place among those that wait, or of its own.
+/// A place in a queue; `None` if the token skips the queue.
 #[derive(Debug)]
 pub(crate) struct Place(Option<Arc<Queue<Instant>>>);
 
-/// It is this one's turn, until this is dropped.
+/// The head of a queue until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn(Option<OwnedMutexGuard<Instant>>);
 
 impl TokenQueue {
-    /// A place for a token that says it is this pod's.
-    pub(crate) fn place(&self, uid: &str, key: &Key) -> Result<Place, Refusal> {
+    /// Returns a place for a token that names this pod.
+    pub(crate) fn place(&self, uid: &str, key: &TokenHash) -> Result<Place, Refusal> {
         let (mut queues, now) = (self.queues(), Instant::now());
         queues.tidy(now);
         if queues.taken.get(uid).is_some_and(|(taken, _)| taken == key) {
@@ -55,13 +54,15 @@ impl TokenQueue {
         let queue = queues.all.entry(uid.to_owned());
         let queue = queue.or_insert_with(|| Arc::new(Queue::new(now)));
         if Arc::strong_count(queue) > WAIT {
-            return Err(Refusal::Unasked("too many tokens are shown for its pod".to_owned()));
+            return Err(Refusal::Unreviewed(
+                "too many tokens of its pod wait for a review".to_owned(),
+            ));
         }
         Ok(Place(Some(queue.clone())))
     }
 
-    /// What a token came to that said that it is this pod's.
-    pub(crate) fn over(&self, uid: &str, key: &Key, answer: &Answer) {
+    /// Records the answer for a token that names this pod.
+    pub(crate) fn over(&self, uid: &str, key: &TokenHash, answer: &Answer) {
         let taken = &mut self.queues().taken;
         match answer {
             Ok(of) if of.bound.uid == uid => {
@@ -73,8 +74,8 @@ impl TokenQueue {
                     taken.insert(uid.to_owned(), (*key, of.until));
                 }
             }
-            // Nobody knows better than before.
-            Ok(_) | Err(Refusal::Unasked(_)) => {}
+            // The answer says nothing about the remembered token.
+            Ok(_) | Err(Refusal::Unreviewed(_)) => {}
             Err(_) => {
                 if taken.get(uid).is_some_and(|(taken, _)| taken == key) {
                     taken.remove(uid);
@@ -89,7 +90,7 @@ impl TokenQueue {
 }
 
 impl Queues {
-    /// Forgets those for which nobody waits, and that would make nobody wait.
+    /// Drops queues that are empty and not paused.
     fn tidy(&mut self, now: Instant) {
         if self.tidied.is_some_and(|tidied| now < tidied + PAUSE) {
             return;
@@ -102,7 +103,7 @@ impl Queues {
 }
 
 impl Place {
-    /// Waits for its turn.
+    /// Waits for the head of the queue and for the end of a pause.
     pub(crate) async fn turn(self) -> Turn {
         let Some(queue) = self.0 else { return Turn(None) };
         let turn = queue.lock_owned().await;
@@ -114,7 +115,7 @@ impl Place {
 }
 
 impl Turn {
-    /// The token was no good: the next waits.
+    /// Starts a pause, as the token was refused.
     pub(crate) fn refused(self) {
         if let Some(mut after) = self.0 {
             *after = Instant::now() + PAUSE;
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tokens_of_one_pod_wait_for_each_other_and_for_a_pause_and_others_do_not() {
+    async fn tokens_of_one_pod_wait_for_each_other_and_for_a_pause_and_other_tokens_do_not() {
         let turns = TokenQueue::default();
         let first = turn(&turns, "u1").await;
         assert!(turn(&turns, "u1").now_or_never().is_none(), "it waits");
@@ -142,15 +143,19 @@ mod tests {
         first.refused();
         drop(turn(&turns, "u1").await);
         assert!(begun.elapsed() >= PAUSE);
-        // What was good lets the next begin at once.
+        // After an accepted token the next review starts at once.
         drop(turn(&turns, "u1").now_or_never().expect("its turn"));
         turns.queues().tidied = None;
         drop(turn(&turns, "u3").now_or_never().expect("its turn"));
-        assert_eq!(turns.queues().all.keys().collect::<Vec<_>>(), ["u3"], "others are forgotten");
+        assert_eq!(
+            turns.queues().all.keys().collect::<Vec<_>>(),
+            ["u3"],
+            "the empty queue is dropped"
+        );
     }
 
     #[tokio::test]
-    async fn as_many_wait_at_most() {
+    async fn the_queue_of_a_pod_is_bounded() {
         let turns = TokenQueue::default();
         let held = turn(&turns, "u1").await;
         let waiting: Vec<_> =
@@ -163,25 +168,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_token_that_was_taken_last_waits_for_no_other() {
+    async fn the_last_accepted_token_skips_the_queue() {
         let (turns, old, new) = (TokenQueue::default(), [1; 32], [2; 32]);
         let bound = |uid: &str| Bound { pod: "p".into(), uid: uid.into(), node: "n".into() };
         let taken = |uid: &str| Ok(Reviewed { bound: bound(uid), until: None });
-        let waits =
-            |key: &Key| turns.place("u1", key).expect("a place").turn().now_or_never().is_none();
+        let waits = |key: &TokenHash| {
+            turns.place("u1", key).expect("a place").turn().now_or_never().is_none()
+        };
         let held = turn(&turns, "u1").await;
         assert!(waits(&old) && waits(&new));
-        // What is another's, or not known, gives it no place of its own.
+        // An answer for another pod, or none, does not let the token skip the queue.
         turns.over("u1", &old, &taken("u2"));
-        turns.over("u1", &old, &Err(Refusal::Unasked(String::new())));
+        turns.over("u1", &old, &Err(Refusal::Unreviewed(String::new())));
         assert!(waits(&old));
         turns.over("u1", &old, &taken("u1"));
         assert!(!waits(&old) && waits(&new));
         turns.over("u1", &new, &taken("u1"));
         assert!(waits(&old) && !waits(&new));
-        // That another is refused does not take it away; that this one is does.
+        // A refusal of another token changes nothing. A refusal of this one removes the privilege.
         turns.over("u1", &old, &Err(Refusal::Unbound));
-        turns.over("u1", &new, &Err(Refusal::Unasked(String::new())));
+        turns.over("u1", &new, &Err(Refusal::Unreviewed(String::new())));
         assert!(!waits(&new));
         turns.over("u1", &new, &Err(Refusal::Unbound));
         assert!(waits(&new));
