@@ -78,7 +78,7 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
             }
         }
     }
-    cluster.heard = ask_all(api, target, &cluster.pods).await?;
+    cluster.answers = ask_all(api, target, &cluster.pods).await?;
     Ok(cluster)
 }
 
@@ -166,18 +166,18 @@ async fn ask_all(
         asking.spawn(async move {
             let _turn = turns.acquire_owned().await;
             let at = PodPort { namespace: &namespace, pod: &name, port };
-            let heard = ask(&client, &at, within).await;
-            (name, heard)
+            let answer = ask(&client, &at, within).await;
+            (name, answer)
         });
     }
     let mut progress = Progress::new();
-    let mut heard = BTreeMap::new();
+    let mut answer = BTreeMap::new();
     while let Some(asked) = asking.join_next().await {
         let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
-        heard.insert(name, answer);
-        progress.show(&format!("called {} of {} daemons", heard.len(), pods.len()));
+        answer.insert(name, answer);
+        progress.show(&format!("called {} of {} daemons", answer.len(), pods.len()));
     }
-    Ok(heard)
+    Ok(answer)
 }
 
 async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswer {

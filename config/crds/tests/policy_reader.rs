@@ -349,7 +349,7 @@ fn what_is_understood_is_understood_without_a_word_and_each_field_counts() {
 }
 
 #[test]
-fn what_is_not_supported_is_said_by_the_name_of_its_field() {
+fn unsupported_fields_are_reported_by_name() {
     let definitions = policy_crds();
     for kind in kinds() {
         let definition = definition(&definitions, &kind);
@@ -357,11 +357,11 @@ fn what_is_not_supported_is_said_by_the_name_of_its_field() {
             let notes = read(definition, spec).notes;
             let (place, field) = path.rsplit_once('.').unwrap();
             let rule = place.split("[]").next().unwrap();
-            let said = notes.iter().any(|note| {
+            let is_reported = notes.iter().any(|note| {
                 let whole = format!("{} {}", note.field, note.text);
                 note.severity == Severity::Error && whole.starts_with(rule) && whole.contains(field)
             });
-            assert!(said, "{}: {path} is not said: {notes:?}", kind.name);
+            assert!(is_reported, "{}: {path} is not reported: {notes:?}", kind.name);
         }
     }
 }

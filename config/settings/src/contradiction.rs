@@ -11,7 +11,7 @@ pub(crate) fn refuse(draft: &Draft, given: &BTreeMap<String, String>) -> Result<
     let given = Environment(given);
     families(draft, &given)?;
     prefixes(draft, &given)?;
-    what_imds_does_not_tell(draft, &given)?;
+    imds_only_mode(draft, &given)?;
     kubernetes(draft, &given)?;
     enforcing_mode(&draft.modes, &given)?;
     policy_agent(draft, &given)?;
@@ -81,7 +81,7 @@ fn prefixes(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
 }
 
 /// The metadata service knows neither tags nor types of ENIs.
-fn what_imds_does_not_tell(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
+fn imds_only_mode(draft: &Draft, given: &Environment<'_>) -> Result<(), Refusal> {
     let Draft { modes, settings, .. } = draft;
     if !settings.imds_only {
         return Ok(());

@@ -129,10 +129,10 @@ pub fn answered(
     wanted: Vec<(Column, Try)>,
     outcomes: Vec<Outcome>,
 ) -> Result<Vec<(Column, Try, Outcome)>, String> {
-    let (asked, said) = (wanted.len(), outcomes.len());
-    if asked != said {
+    let (requested, answered) = (wanted.len(), outcomes.len());
+    if requested != answered {
         return Err(format!(
-            "the probe answered {said} of {asked} tests; use an image of this tool's version"
+            "the probe answered {answered} of {requested} tests; use an image of this tool's version"
         ));
     }
     Ok(wanted.into_iter().zip(outcomes).map(|((column, what), it)| (column, what, it)).collect())

@@ -183,15 +183,18 @@ fn of_trouble(by: &str, trouble: &Trouble) -> Finding {
 
 /// Returns each warning once: the kubelet writes one for every failed sandbox, and they differ only in the sandbox ID.
 fn of_events(events: &[Event]) -> Vec<Finding> {
-    let mut told: Vec<(String, &Event, u32)> = Vec::new();
+    let mut grouped: Vec<(String, &Event, u32)> = Vec::new();
     for event in events.iter().filter(|event| event.kind == "Warning") {
         let (same, times) = (without_sandbox(&event.message), event.count.unwrap_or(1).max(1));
-        match told.iter_mut().find(|(before, of, _)| *before == same && of.reason == event.reason) {
+        match grouped
+            .iter_mut()
+            .find(|(before, of, _)| *before == same && of.reason == event.reason)
+        {
             Some((_, latest, count)) => (*latest, *count) = (event, count.saturating_add(times)),
-            None => told.push((same, event, times)),
+            None => grouped.push((same, event, times)),
         }
     }
-    told.into_iter().map(|(_, event, times)| of_event(event, times)).collect()
+    grouped.into_iter().map(|(_, event, times)| of_event(event, times)).collect()
 }
 
 fn without_sandbox(message: &str) -> String {
@@ -215,8 +218,8 @@ fn of_event(event: &Event, times: u32) -> Finding {
 /// Compares the addresses in the pod's status with the daemon's assignments.
 fn differs(about: &PodData) -> Option<Finding> {
     let pod = &about.pod;
-    let told: Vec<&str> = pod.status.pod_ips.iter().map(|it| it.ip.as_str()).collect();
-    let said = match &about.daemon {
+    let shown: Vec<&str> = pod.status.pod_ips.iter().map(|it| it.ip.as_str()).collect();
+    let actual = match &about.daemon {
         // The daemon knows its assignments only after it has started to serve.
         Some(Ok(status))
             if status.phase == SERVES
@@ -225,7 +228,7 @@ fn differs(about: &PodData) -> Option<Finding> {
         {
             let held = about.held.iter().filter_map(|held| held.address.as_deref());
             let held: Vec<&str> = held.collect();
-            match held.iter().any(|address| told.contains(address)) {
+            match held.iter().any(|address| shown.contains(address)) {
                 true => return None,
                 false if held.is_empty() => "the daemon has no address for it".to_owned(),
                 false => format!("the daemon has {} for it", held.join(", ")),
@@ -235,7 +238,7 @@ fn differs(about: &PodData) -> Option<Finding> {
     };
     Some(Finding {
         by: "ferrule".to_owned(),
-        said: format!("the pod's status shows {}, but {said}", told.join(", ")),
+        said: format!("the pod's status shows {}, but {actual}", shown.join(", ")),
         cause: Some("another network plugin started it, or its sandbox was recreated".to_owned()),
         next_step: Some("delete the pod to recreate it".to_owned()),
     })

@@ -25,7 +25,7 @@ pub fn of_pod(pod: &Pod) -> Vec<Trouble> {
         found.push(trouble("unscheduled", &pod.metadata.name, &condition.message, next));
     }
     if pod.status.phase == "Failed" {
-        let cause = said(&pod.status.reason, &pod.status.message);
+        let cause = reason_text(&pod.status.reason, &pod.status.message);
         let next = format!("fix the cause, then run kubectl delete pod {shown}");
         found.push(trouble("failed", &pod.metadata.name, &cause, next));
     }
@@ -43,7 +43,7 @@ fn of_container(status: &ContainerStatus, pod: &Pod, shown: &str) -> Option<Trou
         let next = format!("kubectl logs {shown} -c {name} --previous");
         return again.then(|| trouble("restarts", &container(name), &cause, next));
     };
-    let cause = said(&waiting.reason, &waiting.message);
+    let cause = reason_text(&waiting.reason, &waiting.message);
     match waiting.reason.as_str() {
         "ImagePullBackOff"
         | "ErrImagePull"
@@ -78,15 +78,15 @@ fn wanted_image<'a>(pod: &'a Pod, container: &str) -> Option<&'a str> {
 fn ending(status: &ContainerStatus) -> String {
     let Some(ended) = &status.last_state.terminated else { return String::new() };
     let code = ended.exit_code.map(|code| format!(" with exit code {code}")).unwrap_or_default();
-    let said = said(&ended.reason, &ended.message);
-    format!(", last{code} ({said})")
+    let reason = reason_text(&ended.reason, &ended.message);
+    format!(", last{code} ({reason})")
 }
 
 fn container(name: &str) -> String {
     format!("container {name}")
 }
 
-fn said(reason: &str, message: &str) -> String {
+fn reason_text(reason: &str, message: &str) -> String {
     match (reason, message.trim()) {
         (reason, "") => reason.to_owned(),
         ("", message) => message.to_owned(),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn told(status: Value) -> Vec<Trouble> {
+    fn troubles(status: Value) -> Vec<Trouble> {
         let pod = json!({
             "metadata": { "namespace": "kube-system", "name": "ferrule-x" },
             "spec": { "containers": [{ "name": "ipamd", "image": "repo/ferrule:9" }] },
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_failed_image_pull_is_reported_with_name_and_registry_error() {
         let message = "Back-off pulling image \"repo/ferrule:9\": not found";
-        let found = told(json!({ "phase": "Pending", "containerStatuses": [{
+        let found = troubles(json!({ "phase": "Pending", "containerStatuses": [{
             "name": "ipamd", "image": "repo/ferrule:9",
             "state": { "waiting": { "reason": "ImagePullBackOff", "message": message } },
         }] }));
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_crashed_container_is_reported_with_its_end_and_the_next_step() {
-        let found = told(json!({ "containerStatuses": [{
+        let found = troubles(json!({ "containerStatuses": [{
             "name": "ipamd", "restartCount": 4,
             "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 5m0s" } },
             "lastState": { "terminated": { "reason": "Error", "exitCode": 2 } },
@@ -150,7 +150,10 @@ mod tests {
         let starting = json!({ "containerStatuses": [{
             "name": "ipamd", "state": { "waiting": { "reason": "PodInitializing" } },
         }] });
-        assert_eq!(told(starting), []);
-        assert_eq!(told(json!({ "containerStatuses": [{ "name": "ipamd", "ready": true }] })), []);
+        assert_eq!(troubles(starting), []);
+        assert_eq!(
+            troubles(json!({ "containerStatuses": [{ "name": "ipamd", "ready": true }] })),
+            []
+        );
     }
 }

@@ -3,7 +3,7 @@
 mod text;
 
 use serde_json::{Value, json};
-use text::is_telling;
+use text::is_secret_name;
 
 pub use text::redact_text;
 
@@ -32,7 +32,7 @@ fn walk(value: &mut Value) {
                 fields.remove("images");
             }
             for (name, value) in fields.iter_mut() {
-                if value.is_string() && is_telling(name) {
+                if value.is_string() && is_secret_name(name) {
                     *value = json!(REDACTED);
                 }
             }
@@ -54,8 +54,8 @@ fn walk(value: &mut Value) {
 fn variable(variable: &mut Value) {
     let name = variable["name"].as_str().unwrap_or_default();
     let known = KNOWN.contains(&name) || KNOWN_PREFIXES.iter().any(|it| name.starts_with(it));
-    let telling = ["SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL"];
-    let harmless = known && !telling.iter().any(|word| name.contains(word));
+    let secret_words = ["SECRET", "TOKEN", "PASSWORD", "KEY", "CREDENTIAL"];
+    let harmless = known && !secret_words.iter().any(|word| name.contains(word));
     if !harmless && variable.get("value").is_some() {
         variable["value"] = json!(REDACTED);
     }

@@ -24,7 +24,7 @@ pub struct Cluster {
     pub daemon_sets: Option<Vec<DaemonSet>>,
     pub pods: Vec<Pod>,
     /// The answers of the daemons by pod name.
-    pub heard: BTreeMap<String, DaemonAnswer>,
+    pub answers: BTreeMap<String, DaemonAnswer>,
     /// The controller's replicas.
     pub controllers: Vec<Pod>,
     /// The Lease of the controller replica that writes status.

@@ -15,7 +15,7 @@ const KIND: usize = 63 + 1 + 253;
 /// Limit of failing policies per node whose reason is kept.
 const REASONS: usize = 1_000;
 /// The reason of the others.
-const NO_REASON: &str = "it says of too many why to keep it";
+const NO_REASON: &str = "no reason is kept: the node reports too many";
 /// Limit of a reason in bytes.
 const REASON: usize = 1024;
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use control_wire::proto::{Reached, Realized as Said};
 
-    fn said(uid: &str, error: &str, gone: bool) -> Said {
+    fn state_of(uid: &str, error: &str, gone: bool) -> Said {
         Said { uid: uid.to_owned(), generation: 1, error: error.to_owned(), gone }
     }
 
@@ -131,16 +131,17 @@ mod tests {
     #[test]
     fn changes_accumulate_and_a_full_report_replaces_all() {
         let mut reports = Reports::default();
-        let first = vec![said("a", "", false), said("b", "no room", false)];
+        let first = vec![state_of("a", "", false), state_of("b", "no room", false)];
         reports.take("n", &report(true, first, &[("Pod", 7)]), 1_000);
         let seen = reports.realized("n", 4_500).unwrap_or_default();
         assert_eq!((seen.seconds_ago, seen.policies, seen.failing.len()), (3, 1, 1));
         assert_eq!(seen.failing[0].error, "no room");
-        let then = vec![said("b", "", false), said("a", "", true), said("c", "", false)];
+        let then =
+            vec![state_of("b", "", false), state_of("a", "", true), state_of("c", "", false)];
         reports.take("n", &report(false, then, &[("Pod", 9)]), 5_000);
         let seen = reports.realized("n", 5_000).unwrap_or_default();
         assert_eq!((seen.policies, seen.failing, seen.reached["Pod"]), (2, vec![], 9));
-        reports.take("n", &report(true, vec![said("d", "", false)], &[]), 6_000);
+        reports.take("n", &report(true, vec![state_of("d", "", false)], &[]), 6_000);
         let seen = reports.realized("n", 6_000).unwrap_or_default();
         assert_eq!((seen.policies, seen.reached.len()), (1, 0));
         reports.forget("n");
@@ -151,7 +152,7 @@ mod tests {
     fn a_node_without_a_backend_is_known_by_its_last_report() {
         let mut reports = Reports::default();
         for unenforced in [true, false, true] {
-            let report = report(true, vec![said("a", "", false)], &[("Pod", 7)]);
+            let report = report(true, vec![state_of("a", "", false)], &[("Pod", 7)]);
             reports.take("n", &ReportRequest { unenforced, ..report }, 0);
             let seen = reports.realized("n", 0).unwrap_or_default();
             assert_eq!((seen.unenforced, seen.policies), (unenforced, 1));
@@ -164,7 +165,7 @@ mod tests {
         let kinds: Vec<String> = (0..200).map(|n| format!("kind-{n:03}")).collect();
         let kinds: Vec<(&str, u64)> = kinds.iter().map(|kind| (kind.as_str(), 1)).collect();
         let long = "ä".repeat(REASON);
-        reports.take("n", &report(true, vec![said("a", &long, false)], &kinds), 0);
+        reports.take("n", &report(true, vec![state_of("a", &long, false)], &kinds), 0);
         reports.take("n", &report(false, vec![], &[("Pod", 1)]), 0);
         let seen = reports.realized("n", 0).unwrap_or_default();
         assert_eq!((seen.reached.len(), seen.failing[0].error.len()), (KINDS, REASON));

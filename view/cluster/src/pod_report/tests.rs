@@ -32,8 +32,8 @@ fn the_report_of_a_running_pod_has_all_its_parts() {
     about.held = vec![held(2)];
     about.daemon = Some(Ok(Status::default()));
     about.policies = Some(Ok(vec!["NetworkPolicy shop/web".to_owned()]));
-    let told = PodReport::of(&about);
-    assert!(told.is_good());
+    let report = PodReport::of(&about);
+    assert!(report.is_good());
     let wanted = "\
 shop/web: Running on n1
   address   10.0.0.7
@@ -46,7 +46,7 @@ shop/web: Running on n1
   since     2026-01-01T00:00:00Z
   policy    NetworkPolicy shop/web
 ";
-    assert_eq!(told.to_string(), wanted);
+    assert_eq!(report.to_string(), wanted);
     about.held = vec![held(MAIN)];
     assert_eq!(PodReport::of(&about).interfaces[0].rules.len(), 1, "main needs no rule");
     about.daemon = Some(Ok(Status { rules: COMPACT.to_owned(), ..Status::default() }));
@@ -73,11 +73,14 @@ fn the_report_of_a_waiting_pod_has_the_reasons_of_daemon_and_kubelet() {
             ..Event::default()
         },
     ];
-    let told = PodReport::of(&about).to_string();
-    assert!(told.contains("WHY       ferrule-ipamd: the ADD has waited for 9 s: r"), "{told}");
-    assert!(told.contains("event FailedCreatePodSandBox, 4 times: plugin failed"), "{told}");
-    assert!(told.contains("cause: the subnet of the node's ENIs is full"), "{told}");
-    assert!(told.contains("WHY       node n1: ec2:A: no\n            next: allow ec2:A"), "{told}");
+    let report = PodReport::of(&about).to_string();
+    assert!(report.contains("WHY       ferrule-ipamd: the ADD has waited for 9 s: r"), "{report}");
+    assert!(report.contains("event FailedCreatePodSandBox, 4 times: plugin failed"), "{report}");
+    assert!(report.contains("cause: the subnet of the node's ENIs is full"), "{report}");
+    assert!(
+        report.contains("WHY       node n1: ec2:A: no\n            next: allow ec2:A"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -94,8 +97,8 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
     };
     let mut about = about("Pending", json!([]));
     about.events = vec![event('a', "", 1), event('b', "", 1), event('c', COMBINED, 5)];
-    let told = PodReport::of(&about);
-    let [only] = told.findings.as_slice() else { panic!("{told}") };
+    let report = PodReport::of(&about);
+    let [only] = report.findings.as_slice() else { panic!("{report}") };
     assert_eq!(only.by, "event FailedCreatePodSandBox, 7 times");
     assert!(only.said.contains("\"ccc"), "{only:?}");
 }
@@ -104,8 +107,8 @@ fn sandboxes_that_fail_for_one_reason_are_one_finding() {
 fn an_address_that_the_daemon_does_not_hold_is_reported() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     about.daemon = Some(Ok(Status { phase: "running".to_owned(), ..Status::default() }));
-    let told = PodReport::of(&about);
-    assert!(told.findings[0].said.contains("the daemon has no address for it"), "{told}");
+    let report = PodReport::of(&about);
+    assert!(report.findings[0].said.contains("the daemon has no address for it"), "{report}");
     about.held = vec![held(2)];
     assert!(PodReport::of(&about).findings[0].said.contains("has 10.0.0.7 for it"));
     about.pod.spec.host_network = true;
@@ -117,8 +120,8 @@ fn a_starting_daemon_has_no_assignments_yet() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.9" }]));
     for phase in ["starting: waits for the takeover", "stopping"] {
         about.daemon = Some(Ok(Status { phase: phase.to_owned(), ..Status::default() }));
-        let told = PodReport::of(&about);
-        assert!(told.is_good(), "{told}");
+        let report = PodReport::of(&about);
+        assert!(report.is_good(), "{report}");
     }
 }
 
@@ -134,9 +137,9 @@ fn events_before_readiness_are_shown_and_are_no_problem() {
     assert!(!PodReport::of(&about).is_good());
     let ready = json!({ "type": "Ready", "status": "True" });
     about.pod.status.conditions.push(serde_json::from_value(ready).unwrap());
-    let told = PodReport::of(&about);
-    assert!(told.is_good(), "{told}");
-    let text = told.to_string();
+    let report = PodReport::of(&about);
+    assert!(report.is_good(), "{report}");
+    let text = report.to_string();
     assert!(text.contains("before    event FailedCreatePodSandBox: subnet subnet-1"), "{text}");
 }
 
@@ -144,9 +147,9 @@ fn events_before_readiness_are_shown_and_are_no_problem() {
 fn a_waiting_pod_without_readable_events_is_a_problem() {
     let mut about = about("Pending", json!([]));
     about.events_unknown = Some("may not list events".to_owned());
-    let told = PodReport::of(&about);
-    assert!(!told.is_good());
-    assert!(told.to_string().contains("events    unknown: may not list events"), "{told}");
+    let report = PodReport::of(&about);
+    assert!(!report.is_good());
+    assert!(report.to_string().contains("events    unknown: may not list events"), "{report}");
     about.pod.status.phase = "Running".to_owned();
     assert!(PodReport::of(&about).is_good());
 }
@@ -166,7 +169,7 @@ fn the_report_of_an_ended_pod_has_no_problem_of_its_node() {
 fn a_pod_on_a_node_with_its_own_network_is_good() {
     let mut about = about("Running", json!([{ "ip": "10.0.0.7" }]));
     about.excluded = Some("a fargate node has a network of its own".to_owned());
-    let told = PodReport::of(&about);
-    assert!(told.is_good());
-    assert!(told.to_string().contains("network   not Ferrule's: a fargate node"), "{told}");
+    let report = PodReport::of(&about);
+    assert!(report.is_good());
+    assert!(report.to_string().contains("network   not Ferrule's: a fargate node"), "{report}");
 }

@@ -4,26 +4,26 @@ use super::REDACTED;
 
 /// Removes everything that looks like a credential.
 pub fn redact_text(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
+    let mut redacted = String::with_capacity(text.len());
     let (mut rest, mut before) = (text, None);
     while let Some(letter) = rest.chars().next() {
         let (kept, hidden) = credential(rest, before).unwrap_or((letter.len_utf8(), 0));
         let (keep, after) = rest.split_at_checked(kept).unwrap_or((rest, ""));
         let (hide, after) = after.split_at_checked(hidden).unwrap_or((after, ""));
-        told.push_str(keep);
+        redacted.push_str(keep);
         if !hide.is_empty() {
-            told.push_str(REDACTED);
+            redacted.push_str(REDACTED);
         }
         before = hide.chars().last().or_else(|| keep.chars().last());
         rest = after;
     }
-    told
+    redacted
 }
 
 /// Returns true if a key of this name has a secret value.
-pub(super) fn is_telling(name: &str) -> bool {
+pub(super) fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    TELLING.iter().any(|word| name.ends_with(word))
+    SECRET_NAMES.iter().any(|word| name.ends_with(word))
 }
 
 /// Returns offset and length if a credential starts here.
@@ -66,7 +66,7 @@ fn named(text: &str) -> Option<(usize, usize)> {
     let after = match scheme {
         Some(after) => after.trim_start_matches(' '),
         None => {
-            let after = TELLING.iter().find_map(|word| is(word))?;
+            let after = SECRET_NAMES.iter().find_map(|word| is(word))?;
             let after = after.trim_start_matches(QUOTES).trim_start();
             after.strip_prefix([':', '='])?.trim_start_matches([' ', '\t'])
         }
@@ -94,7 +94,7 @@ fn in_token(letter: char) -> bool {
 const PREFIXES: [&str; 5] = ["AKIA", "ASIA", "IQoJ", "FwoG", "eyJ"];
 const SCHEMES: [&str; 2] = ["bearer ", "basic "];
 /// Longer names come before their prefixes.
-const TELLING: [&str; 9] = [
+const SECRET_NAMES: [&str; 9] = [
     "secret_access_key",
     "secret-access-key",
     "secretaccesskey",

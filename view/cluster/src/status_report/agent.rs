@@ -93,8 +93,8 @@ pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
         AgentState::Good | AgentState::Behind | AgentState::New | AgentState::Unknown => {}
     }
     if known.is_some_and(|it| it.reported_seconds_ago.is_some() && !it.enforces) {
-        let told = trouble("no_backend", OBJECT, NO_BACKEND, "");
-        found.push(Trouble { severity: Severity::Notice, ..told });
+        let notice = trouble("no_backend", OBJECT, NO_BACKEND, "");
+        found.push(Trouble { severity: Severity::Notice, ..notice });
     }
     found
 }

@@ -50,12 +50,12 @@ fn with_pod(line: &mut NodeLine, node: &Node, pod: &Pod, cluster: &Cluster) {
     if pod.introspection_is_off() {
         let cause = format!("{INTROSPECTION_OFF} is set, so the daemon's introspection is off");
         let next = "unset it to see the daemon's state";
-        let told = trouble("unreachable", "ferrule-ipamd", &cause, next);
-        line.troubles.push(Trouble { severity: Severity::Notice, ..told });
+        let notice = trouble("unreachable", "ferrule-ipamd", &cause, next);
+        line.troubles.push(Trouble { severity: Severity::Notice, ..notice });
         last_words(line, node);
         return;
     }
-    match cluster.heard.get(&pod.metadata.name) {
+    match cluster.answers.get(&pod.metadata.name) {
         Some(DaemonAnswer::Status(status)) => {
             let status = status.as_ref().clone();
             line.version = Some(status.version).filter(|version| !version.is_empty());
@@ -82,16 +82,16 @@ fn silent(line: &mut NodeLine, node: &Node, why: &str, cluster: &Cluster) {
     // The cause is in the pod's status.
     let known = !line.troubles.is_empty();
     let severity = if known { Severity::Notice } else { Severity::Trouble };
-    let told = Trouble { severity, ..trouble("unreachable", "ferrule-ipamd", why, &next) };
-    line.troubles.push(told);
+    let unreachable = Trouble { severity, ..trouble("unreachable", "ferrule-ipamd", why, &next) };
+    line.troubles.push(unreachable);
     last_words(line, node);
 }
 
 /// Adds the daemon's last condition on the node, if the daemon does not answer.
 fn last_words(line: &mut NodeLine, node: &Node) {
-    if let Some(said) = node.condition("IPPoolHealthy").filter(|it| it.status == "False") {
-        let cause = format!("{}: {}", said.reason, said.message);
-        let since = said.last_transition_time.clone();
+    if let Some(condition) = node.condition("IPPoolHealthy").filter(|it| it.status == "False") {
+        let cause = format!("{}: {}", condition.reason, condition.message);
+        let since = condition.last_transition_time.clone();
         let next = "fix the cause in the message";
         line.troubles.push(Trouble { since, ..trouble("pool", "IPPoolHealthy", &cause, next) });
     }
@@ -104,8 +104,8 @@ fn missing(cluster: &Cluster) -> Trouble {
         let next = format!(
             "request the role ferrule-viewer, which allows reading DaemonSets in {namespace}"
         );
-        let told = trouble("missing", "DaemonSet ferrule", cause, &next);
-        return Trouble { severity: Severity::Notice, ..told };
+        let notice = trouble("missing", "DaemonSet ferrule", cause, &next);
+        return Trouble { severity: Severity::Notice, ..notice };
     };
     match sets.first().map(|set| set.metadata.name.as_str()) {
         Some(name) => trouble(
@@ -132,17 +132,17 @@ pub(super) fn cluster(cluster: &Cluster) -> Vec<Trouble> {
         found.extend(cluster.lease.as_ref().and_then(lease));
     }
     let versions: std::collections::BTreeSet<&str> =
-        cluster.heard.values().filter_map(version).collect();
+        cluster.answers.values().filter_map(version).collect();
     if versions.len() > 1 {
         let all = versions.into_iter().collect::<Vec<_>>().join(", ");
-        let told = trouble("versions", "ferrule-ipamd", &format!("nodes run {all}"), ROLLING);
-        found.push(Trouble { severity: Severity::Notice, ..told });
+        let notice = trouble("versions", "ferrule-ipamd", &format!("nodes run {all}"), ROLLING);
+        found.push(Trouble { severity: Severity::Notice, ..notice });
     }
     found
 }
 
-fn version(heard: &DaemonAnswer) -> Option<&str> {
-    match heard {
+fn version(answer: &DaemonAnswer) -> Option<&str> {
+    match answer {
         DaemonAnswer::Status(status) => Some(status.version.as_str()),
         DaemonAnswer::Failed(_) => None,
     }

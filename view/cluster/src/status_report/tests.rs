@@ -55,8 +55,8 @@ fn denied() -> Value {
 #[test]
 fn a_node_is_a_line_with_its_problems_and_next_steps_below() {
     let mut cluster = cluster(&["n2", "n1"]);
-    cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
-    cluster.heard.insert("ferrule-n2".to_owned(), status(denied()));
+    cluster.answers.insert("ferrule-n1".to_owned(), status(json!([])));
+    cluster.answers.insert("ferrule-n2".to_owned(), status(denied()));
     let status_report = StatusReport::of(&cluster);
     assert!(!status_report.is_good());
     let text = status_report.text(Width::Narrow);
@@ -87,7 +87,7 @@ fn the_same_problem_of_many_nodes_is_shown_once() {
     let names = ["n1", "n2", "n3", "n4", "n5", "n6", "n7"];
     let mut cluster = cluster(&names);
     for name in names {
-        cluster.heard.insert(format!("ferrule-{name}"), status(denied()));
+        cluster.answers.insert(format!("ferrule-{name}"), status(denied()));
     }
     let text = StatusReport::of(&cluster).text(Width::Narrow);
     assert_eq!(text.matches("TROUBLE").count(), 1, "{text}");
@@ -98,7 +98,7 @@ fn the_same_problem_of_many_nodes_is_shown_once() {
 fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
     let mut cluster = cluster(&["n1"]);
     let why = DaemonAnswer::Failed("no answer within 10 s".to_owned());
-    cluster.heard.insert("ferrule-n1".to_owned(), why);
+    cluster.answers.insert("ferrule-n1".to_owned(), why);
     let pool = json!({ "type": "IPPoolHealthy", "status": "False", "reason": "starting",
         "message": "waits for EC2" });
     cluster.nodes[0].status.conditions.push(serde_json::from_value(pool).unwrap());
@@ -109,7 +109,7 @@ fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
     assert!(text.contains("IPPoolHealthy: starting: waits for EC2"), "{text}");
     assert!(!status_report.is_good());
     let forbidden = "may not create pods/portforward".to_owned();
-    cluster.heard.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
+    cluster.answers.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
     let text = StatusReport::of(&cluster).text(Width::Narrow);
     assert!(text.contains("next: request the role ferrule-viewer"), "{text}");
 }
@@ -133,11 +133,11 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     cluster.nodes = vec![node("not-yet", json!({}))];
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
-    let told = status_report.text(Width::Narrow);
-    assert!(told.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{told}");
+    let text = status_report.text(Width::Narrow);
+    assert!(text.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{text}");
     cluster.daemon_sets = Some(Vec::new());
-    let told = StatusReport::of(&cluster).text(Width::Narrow);
-    assert!(told.contains("install the chart, or set --namespace"), "{told}");
+    let text = StatusReport::of(&cluster).text(Width::Narrow);
+    assert!(text.contains("install the chart, or set --namespace"), "{text}");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
         json!({ "name": "ipamd", "env": [{ "name": "DISABLE_INTROSPECTION", "value": "True" }] });
     cluster.pods[0].spec.containers.push(serde_json::from_value(env).unwrap());
     let why = DaemonAnswer::Failed("cannot forward port".to_owned());
-    cluster.heard.insert("ferrule-n1".to_owned(), why);
+    cluster.answers.insert("ferrule-n1".to_owned(), why);
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
     let text = status_report.text(Width::Narrow);
@@ -194,7 +194,7 @@ fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
 fn a_node_without_kubelet_status_is_a_problem() {
     let mut cluster = cluster(&["n1"]);
     cluster.nodes[0].status.conditions.clear();
-    cluster.heard.insert("ferrule-n1".to_owned(), status(json!([])));
+    cluster.answers.insert("ferrule-n1".to_owned(), status(json!([])));
     let status_report = StatusReport::of(&cluster);
     assert_eq!(status_report.nodes[0].troubles[0].kind, "node_not_ready");
     assert!(!status_report.is_good());
@@ -204,7 +204,7 @@ fn a_node_without_kubelet_status_is_a_problem() {
 fn with_policy_the_table_has_the_agent_of_each_node() {
     let mut cluster = cluster(&["n1", "n2", "n3", "n4", "n5"]);
     for name in ["n1", "n2", "n3", "n4", "n5"] {
-        cluster.heard.insert(format!("ferrule-{name}"), status(json!([])));
+        cluster.answers.insert(format!("ferrule-{name}"), status(json!([])));
     }
     let heads = |cluster: &Cluster| {
         let text = StatusReport::of(cluster).text(Width::Narrow);
@@ -214,9 +214,9 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
     for pod in &mut cluster.pods {
         pod.spec.containers.push(serde_json::from_value(json!({ "name": "agent" })).unwrap());
     }
-    let told = |cluster: &Cluster| StatusReport::of(cluster).text(Width::Narrow);
-    assert!(heads(&cluster).contains("   EC2   AGENT     VERSION"), "{}", told(&cluster));
-    assert!(StatusReport::of(&cluster).is_good(), "nobody could be asked");
+    let text_of = |cluster: &Cluster| StatusReport::of(cluster).text(Width::Narrow);
+    assert!(heads(&cluster).contains("   EC2   AGENT     VERSION"), "{}", text_of(&cluster));
+    assert!(StatusReport::of(&cluster).is_good(), "the query had no target");
 
     let good = Agent {
         reported_seconds_ago: Some(9),
@@ -233,7 +233,7 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
     let mut known: BTreeMap<String, Agent> =
         known.into_iter().map(|(name, agent)| (name.to_owned(), agent)).collect();
     cluster.agents = Some(known.clone());
-    let text = told(&cluster);
+    let text = text_of(&cluster);
     let of = |text: &str, name: &str| -> String {
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
         line.split("25%").nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -250,14 +250,15 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
     known.insert("n5".to_owned(), behind);
     cluster.agents = Some(known);
     // An agent's problem does not explain why the daemon beside it does not answer.
-    let said =
-        cluster.heard.insert("ferrule-n5".to_owned(), DaemonAnswer::Failed("no answer".to_owned()));
+    let answer = cluster
+        .answers
+        .insert("ferrule-n5".to_owned(), DaemonAnswer::Failed("no answer".to_owned()));
     let silent = StatusReport::of(&cluster);
     let kinds: Vec<_> =
         silent.nodes[4].troubles.iter().map(|it| (&*it.kind, it.severity)).collect();
     assert_eq!(kinds, [("unreachable", Severity::Trouble), ("no_backend", Severity::Notice)]);
-    cluster.heard.insert("ferrule-n5".to_owned(), said.unwrap());
-    let text = told(&cluster);
+    cluster.answers.insert("ferrule-n5".to_owned(), answer.unwrap());
+    let text = text_of(&cluster);
     assert_eq!(of(&text, "n5"), "behind 3 0.1.0 good");
     assert!(text.contains("notice   n5: ferrule-agent: it has no backend"), "{text}");
     let line = json!(StatusReport::of(&cluster).nodes[4].agent);

@@ -28,7 +28,7 @@ impl StatusReport {
         }
         for severity in [Severity::Notice, Severity::Trouble] {
             for (trouble, nodes) in self.grouped(severity) {
-                text.push_str(&told(&trouble, &nodes));
+                text.push_str(&lines_of(&trouble, &nodes));
             }
         }
         text
@@ -148,7 +148,7 @@ fn budget(budgets: &[Budget]) -> String {
     format!("{least}%")
 }
 
-fn told(trouble: &Trouble, nodes: &[&str]) -> String {
+fn lines_of(trouble: &Trouble, nodes: &[&str]) -> String {
     let word = match trouble.severity {
         Severity::Trouble => "TROUBLE",
         Severity::Notice => "notice ",
