@@ -1,22 +1,22 @@
-//! What the API server refused or did not answer, sorted by what can be done next.
+//! Failed requests to the API server, sorted by the next step.
 
 use config_model::causes;
 use serde_json::Value;
 
-/// What can be done next.
+/// Class of a fault, which decides about the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// It was not reached, or had no time: try again.
+    /// The API server was not reached or overloaded; retry.
     Unreachable,
-    /// A right is missing: try again.
+    /// A right is missing; retry.
     Forbidden,
     /// There is no such object or kind.
     NotFound,
-    /// Somebody else was faster: read anew.
+    /// Another client has changed the object; read it again.
     Conflict,
-    /// The position is forgotten: list anew.
+    /// The resource version is too old; list again.
     Expired,
-    /// Anything else: try again.
+    /// Any other fault; retry.
     Other,
 }
 
@@ -24,16 +24,16 @@ pub(crate) enum Sort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) sort: Sort,
-    /// What was asked, and what became of it.
+    /// The failed action with its cause.
     pub(crate) cause: String,
-    /// What a person can do; may be empty.
+    /// An operator's next step; may be empty.
     pub(crate) next_step: String,
 }
 
 const REACH: &str = "check that this replica reaches the API server";
 
 impl Fault {
-    /// What `verb` on `resource` came to.
+    /// Classifies the error of a request.
     pub(crate) fn of(error: &kube::Error, verb: &str, resource: &str) -> Self {
         if let kube::Error::Api(status) = error {
             return Self::of_code(status.code, &status.message, verb, resource);
@@ -50,13 +50,13 @@ impl Fault {
         Self::unreachable(verb, resource, "no answer in time")
     }
 
-    /// What came is not what was asked for.
+    /// An answer that cannot be used.
     pub(crate) fn odd(verb: &str, resource: &str, why: &str) -> Self {
         let cause = format!("cannot {verb} {resource}: {why}");
         Self { sort: Sort::Other, cause, next_step: String::new() }
     }
 
-    /// Of the status that a watch says in the place of an object.
+    /// Reads the status that a watch sends in place of an object.
     pub(crate) fn of_status(status: &Value, resource: &str) -> Self {
         let code = status.get("code").and_then(Value::as_u64);
         let code = code.and_then(|code| u16::try_from(code).ok()).unwrap_or(0);
@@ -89,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_right_names_verb_and_resource() {
+    fn a_missing_permission_names_verb_and_resource() {
         let fault = Fault::of_code(403, "pods is forbidden", "list", "pods");
         assert_eq!(fault.sort, Sort::Forbidden);
         assert_eq!(fault.next_step, "allow the controller's service account to list pods");
     }
 
     #[test]
-    fn a_position_that_is_forgotten_is_known_from_what_the_watch_says() {
+    fn an_expired_resource_version_is_read_from_the_status_of_the_watch() {
         let status = serde_json::json!({"kind": "Status", "code": 410, "message": "too old"});
         assert_eq!(Fault::of_status(&status, "pods").sort, Sort::Expired);
     }

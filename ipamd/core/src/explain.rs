@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_that_a_missing_right_stops_is_told_which_to_allow() {
+    fn a_refusal_names_the_missing_permission() {
         let of = |fault: &str| {
             let (action, until) = (Action::Assign, Time(0));
             Blocker::Paused { action, until, fault: Some(fault.into()) }.next_step()

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_value_that_means_a_full_place_says_try_elsewhere() {
+    fn an_invalid_value_that_means_a_full_subnet_leads_elsewhere() {
         let (code, full) = ("InvalidParameterValue", "There aren't sufficient free Ipv4 addresses");
         let none = "The subnet does not have enough free addresses to satisfy the request.";
         let taken = "Instance 'i-1' already has an interface attached at device index '1'.";
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fragmented_subnet_is_told_from_a_full_one() {
+    fn a_fragmented_subnet_differs_from_a_full_one() {
         let code = |action, message| {
             let code = Some("InvalidParameterValue");
             Ec2ErrorResponse { action, code, message, status: 400, retry_after: None }.fault().code
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_code_only_a_busy_server_is_known_to_have_done_nothing() {
+    fn without_a_code_only_a_busy_server_has_certainly_done_nothing() {
         let by_status = |status| {
             let answered = Ec2ErrorResponse {
                 action: "DeleteNetworkInterface",

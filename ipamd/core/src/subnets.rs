@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_is_asked_for_less_and_less_then_left_alone_then_tried_with_one() {
+    fn requests_to_a_full_subnet_shrink_then_pause_then_try_one() {
         let mut subnets = SubnetSupplies::default();
         let free = Some((Unit::Address, u32::MAX));
         assert_eq!(subnets.refused(&id(), Want::Addresses(9), Time(0)), SubnetRefusal::AskForLess);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_that_still_gives_a_few_is_asked_freely_again_after_the_cooldown() {
+    fn a_subnet_with_a_few_addresses_has_no_limit_after_the_pause() {
         let mut subnets = SubnetSupplies::default();
         subnets.refused(&id(), Want::Addresses(9), Time(0));
         subnets.gave(&id(), Want::Addresses(4));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_that_stays_fragmented_is_tried_ever_less_often() {
+    fn tries_at_a_fragmented_subnet_become_rarer() {
         let (mut subnets, mut now) = (SubnetSupplies::default(), Time(0));
         let mut waits = Vec::new();
         for _ in 0..6 {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_try_is_made_again_and_late_refusals_change_nothing() {
+    fn a_lost_try_is_repeated_and_late_refusals_change_nothing() {
         let mut subnets = SubnetSupplies::default();
         subnets.refused(&id(), Want::Prefixes(1), Time(0));
         assert_eq!(subnets.refused(&id(), Want::Prefixes(4), Time(10)), SubnetRefusal::AskForLess);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn with_no_address_left_nothing_is_asked_for_whatever_the_kind() {
+    fn an_exhausted_subnet_gets_no_request_of_either_kind() {
         let mut subnets = SubnetSupplies::default();
         subnets.refused(&id(), Want::Addresses(1), Time(0));
         for unit in [Unit::Address, Unit::Prefix, Unit::Ipv6Prefix] {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_trunk_is_asked_for_at_once_and_then_each_minute() {
+    fn a_missing_trunk_is_requested_at_once_and_then_each_minute() {
         let mut request = TrunkRequest::default();
         let asked = |request: &mut TrunkRequest, at| request.missing(true, Time(at)).ask;
         assert!(asked(&mut request, 0));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trunk_that_does_not_come_is_reported_once() {
+    fn an_overdue_trunk_is_reported_once() {
         let mut request = TrunkRequest::default();
         let times = [0, 179_999, 180_000, 240_000];
         let told = times.map(|at| request.missing(true, Time(at)).report);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_nobody_is_asked_and_it_is_reported_at_once() {
+    fn a_missing_place_for_the_trunk_is_reported_without_a_request() {
         let mut request = TrunkRequest::default();
         assert_eq!(request.missing(false, Time(0)), TrunkActions { ask: false, report: true });
         assert_eq!(request.missing(true, Time(5000)), TrunkActions { ask: true, report: false });

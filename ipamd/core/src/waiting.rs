@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn first_come_first_served_and_the_impatient_leave_in_between() {
+    fn requests_are_served_in_order_and_expire_at_their_deadline() {
         let mut queue = Queue::default();
         for (number, give_up_at) in [(1, 50), (2, 10), (3, 50)] {
             assert!(queue.push(waiter(number, give_up_at)));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_bounded_and_has_room_again_when_somebody_leaves() {
+    fn the_queue_is_bounded_and_accepts_requests_after_a_removal() {
         let mut queue = Queue::default();
         let bound = u64::try_from(MAX_WAITING).unwrap();
         assert!((0..bound).all(|number| queue.push(waiter(number, 1))));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_leaves_with_all_its_tickets() {
+    fn a_key_is_removed_with_all_its_tickets() {
         let mut queue = Queue::default();
         for number in [7, 8, 2007] {
             queue.push(waiter(number, 1));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_all_cards_or_for_a_branch_is_in_a_line_of_its_own() {
+    fn requests_for_all_cards_and_for_branches_have_their_own_queues() {
         let mut queue = Queue::default();
         queue.push(Waiter { branch: Some("u1".into()), ..waiter(1, 9) });
         queue.push(waiter(2, 9));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_logged_of_a_request_names_its_trace() {
+    fn log_lines_of_a_request_name_its_trace() {
         const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
         let page = Page::default();
         let writer = page.clone();

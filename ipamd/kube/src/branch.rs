@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused_with_the_field_that_is() {
+    fn a_malformed_annotation_is_refused_with_its_field() {
         for (text, named) in [
             ("".to_owned(), "not JSON"),
             ("[]".to_owned(), "empty"),

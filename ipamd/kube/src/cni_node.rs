@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn features_of_others_stay_and_a_value_is_replaced() {
+    fn features_of_other_writers_stay_and_a_value_is_replaced() {
         let feature = |name: &str, value: Option<&str>| Feature {
             name: Some(name.into()),
             value: value.map(str::to_owned),

@@ -96,7 +96,7 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn a_missing_right_names_verb_and_resource() {
+    fn a_missing_permission_names_verb_and_resource() {
         let status = Status::failure("pods is forbidden", "Forbidden").with_code(403);
         let fault = Fault::of_status(&status, "list", "pods");
         assert_eq!(fault.kind, Kind::Forbidden);

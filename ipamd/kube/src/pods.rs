@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_branch_wants_no_address_of_the_pool_where_there_are_branches() {
+    fn a_pod_with_a_branch_needs_no_address_of_the_pool() {
         let limits = json!({"limits": {"vpc.amazonaws.com/pod-eni": "1"}});
         let spec = json!({"spec": {"containers": [{"resources": limits}]}});
         assert!(!known(spec.clone(), true).coming);

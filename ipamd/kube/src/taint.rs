@@ -83,7 +83,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_the_taints_with_the_key_go_wherever_they_stand() {
+    fn only_the_taints_with_the_key_are_removed() {
         let taint = |key: &str, effect: &str| json!({"key": key, "effect": effect});
         let (ours, other) = ("ferrule.io/not-ready", "dedicated");
         let taints = [
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_for_taints_that_have_moved_changes_nothing() {
+    fn a_patch_for_changed_taints_changes_nothing() {
         let seen = [json!({"key": "k", "effect": "NoSchedule"})];
         let patch = removal(&seen, "k").unwrap();
         let now = json!({"spec": {"taints": [{"key": "other", "effect": "NoExecute"}, seen[0]]}});

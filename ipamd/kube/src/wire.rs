@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_container_tells_of_a_branch() {
+    fn only_the_first_container_requests_a_branch() {
         let limits = json!({"limits": {"vpc.amazonaws.com/pod-eni": 1}});
         let second = json!([{"name": "a"}, {"name": "b", "resources": limits}]);
         assert!(!pod(json!({"spec": {"containers": second}})).branch_limit);

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn an_invalid_traceparent_is_refused() {
         for text in [
             "",
             "00",

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_is_that_of_its_tag() {
+    fn the_age_is_the_time_in_the_tag() {
         for text in ["2025-08-20T14:26:40Z", "2025-08-20T16:26:40+02:00"] {
             let found = found(Some(text));
             assert_eq!((found.age, found.created_unreadable), (Some(Span::seconds(600)), false));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_told_from_no_tag() {
+    fn an_invalid_time_differs_from_a_missing_tag() {
         for text in ["", "yesterday", "2025-08-20", "1755700000"] {
             let found = found(Some(text));
             assert_eq!((found.age, found.created_unreadable), (None, true), "{text:?}");

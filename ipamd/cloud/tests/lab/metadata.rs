@@ -113,7 +113,7 @@ async fn looked(stub: &Stub) -> Result<Vec<ipamd_core::SeenEni>, ipamd_core::Clo
 }
 
 #[tokio::test]
-async fn the_primary_eni_is_device_0_whatever_the_service_says() {
+async fn the_primary_eni_is_device_0_whatever_imds_reports() {
     let enis = looked(&two_enis(|_| None).await).await.unwrap();
     let devices: Vec<_> = enis.iter().map(|eni| eni.attachment.as_ref().unwrap().device).collect();
     assert_eq!(devices, [DeviceIndex(0), DeviceIndex(1)]);

@@ -172,7 +172,7 @@ async fn unattached_enis_are_found_by_all_their_tags_with_their_age() {
 }
 
 #[tokio::test]
-async fn a_creation_that_another_process_asked_for_is_found_by_its_token() {
+async fn the_creation_of_another_process_is_found_by_its_token() {
     let world = World::new().await;
     let made = world.create("token", 2).await;
     // Its subnet is another by now, and its time of creation is not known here.

@@ -39,7 +39,7 @@ async fn each_error_of_ec2_has_its_remedy() {
 }
 
 #[tokio::test]
-async fn throttling_says_retry_and_the_next_call_succeeds() {
+async fn throttling_leads_to_a_retry_and_the_next_call_succeeds() {
     let world = World::new().await;
     world.set_fault(Fault::ThrottleEveryNth { action: None, nth: 2 });
     let mut outcomes = Vec::new();
@@ -73,7 +73,7 @@ async fn limits_of_the_instance_differ_from_a_device_index_in_use() {
 }
 
 #[tokio::test]
-async fn a_full_subnet_says_try_elsewhere_to_create_and_to_assign() {
+async fn a_full_subnet_leads_creation_and_assignment_elsewhere() {
     let world = World::with("c5.xlarge", Options::default(), |spec, _| {
         spec.subnets[0].cidr = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 28);
     })
@@ -125,7 +125,7 @@ async fn a_missing_permission_is_reported_by_name() {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_lost_is_unknown_and_the_token_finds_what_was_made() {
+async fn a_lost_reply_is_unknown_and_the_token_finds_the_eni() {
     let world = World::new().await;
     let create = Some(Action::CreateNetworkInterface);
     world.set_fault(Fault::LoseReply { action: create, times: Some(1) });
@@ -156,7 +156,7 @@ async fn an_answer_that_takes_too_long_is_unknown() {
 }
 
 #[tokio::test]
-async fn without_a_role_the_operator_is_told() {
+async fn a_missing_role_is_reported_to_the_operator() {
     let world = World::with("c5.xlarge", Options::default(), |_, launch| launch.role = None).await;
     let fault = world.ec2.execute(world.creation("token", 0)).await.unwrap_err();
     assert_eq!((fault.remedy, fault.code.as_str()), (Remedy::TellOperator, "NoCredentials"));

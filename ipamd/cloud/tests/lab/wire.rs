@@ -28,7 +28,7 @@ async fn deletion(answer: &str) -> CloudFault {
 }
 
 #[tokio::test]
-async fn the_wait_that_is_asked_for_is_handed_on() {
+async fn the_wait_in_the_answer_is_passed_on() {
     let body = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>m</Message>\
                 </Error></Errors><RequestID>1</RequestID></Response>";
     let answer = Stub::answer(503, body).replacen("\r\n", "\r\nretry-after: 7\r\n", 1);
@@ -53,7 +53,7 @@ async fn a_connection_that_breaks_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_nobody_serves_did_nothing() {
+async fn a_refused_connection_means_that_the_call_did_nothing() {
     let world = World::new().await;
     let nobody = Stub::serve(|_, _, _| String::new()).await.url();
     let ec2 = with_ec2_at(&world, nobody).await;
@@ -81,7 +81,7 @@ fn page(eni: &str, next: Option<&str>) -> String {
 }
 
 #[tokio::test]
-async fn a_sweep_reads_every_page() {
+async fn a_search_reads_every_page() {
     let world = World::new().await;
     let asked = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
@@ -103,7 +103,7 @@ async fn a_sweep_reads_every_page() {
 }
 
 #[tokio::test]
-async fn pages_without_an_end_and_enis_without_a_mac_fail_the_sweep() {
+async fn endless_pages_and_enis_without_a_mac_fail_the_search() {
     let world = World::new().await;
     let endless = Stub::serve(|_, _, _| page("eni-1", Some("again"))).await;
     let fault = with_ec2_at(&world, endless.url()).await.look(Witness::Ec2, &"i-1".into()).await;

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_is_taken_and_what_comes_back_is_taken_again() {
+    fn the_lowest_offset_is_taken_first_and_returned_ones_again() {
         let mut room = FreeRanges::of(&(0..=3));
         for offset in 0..4 {
             assert_eq!(room.first(), Some(offset));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_and_putting_twice_changes_nothing() {
+    fn a_second_take_or_put_changes_nothing() {
         let mut room = FreeRanges::of(&(0..=15));
         for _ in 0..2 {
             room.take(5);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runs_of_a_huge_block_are_as_many_as_its_use_makes() {
+    fn a_huge_block_has_as_many_ranges_as_its_use_needs() {
         let mut room = FreeRanges::of(&(0..=(1 << 48) - 1));
         for offset in 0..1000 {
             room.take(offset * 2);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_plain_set_whatever_is_taken_and_put() {
+    fn ranges_agree_with_a_plain_set() {
         let (mut room, mut plain) =
             (FreeRanges::of(&(0..=63)), std::collections::BTreeSet::from_iter(0..64));
         let mut draw = 7_u64;

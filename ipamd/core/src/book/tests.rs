@@ -76,7 +76,7 @@ fn picked(book: &AddressBook) -> Option<IpAddr> {
 }
 
 #[test]
-fn the_fullest_eni_is_used_first_and_of_it_the_lowest_address() {
+fn the_lowest_address_of_the_fullest_eni_is_used_first() {
     let mut book = book();
     assert_eq!(picked(&book), Some(address(0)));
     hold(&mut book, 1, address(12));
@@ -88,7 +88,7 @@ fn the_fullest_eni_is_used_first_and_of_it_the_lowest_address() {
 }
 
 #[test]
-fn nothing_is_picked_of_an_eni_that_is_not_ready_or_missing_or_before_the_kernel_was_seen() {
+fn an_eni_that_is_not_ready_or_missing_gives_no_address_and_none_does_before_an_observation() {
     let mut book = book();
     let not_ready = Readiness::NotReady { since: Time(0), why: None, reported: false };
     book.eni_mut(&"eni-a".into()).unwrap().readiness = not_ready;
@@ -102,7 +102,7 @@ fn nothing_is_picked_of_an_eni_that_is_not_ready_or_missing_or_before_the_kernel
 }
 
 #[test]
-fn an_address_is_free_again_only_when_time_is_over_and_the_kernel_was_seen_without_it() {
+fn an_address_is_free_after_its_cooldown_and_a_clean_observation() {
     let mut book = book();
     hold(&mut book, 1, address(0));
     book.release(&key(1), Time(10), Time(40)).unwrap();
@@ -118,7 +118,7 @@ fn an_address_is_free_again_only_when_time_is_over_and_the_kernel_was_seen_witho
 }
 
 #[test]
-fn dirt_that_comes_back_while_an_address_cools_holds_it() {
+fn a_route_that_returns_during_the_cooldown_holds_the_address() {
     let mut book = book();
     hold(&mut book, 1, address(0));
     book.release(&key(1), Time(10), Time(40)).unwrap();
@@ -128,7 +128,7 @@ fn dirt_that_comes_back_while_an_address_cools_holds_it() {
 }
 
 #[test]
-fn a_free_address_that_the_kernel_has_is_not_given_out() {
+fn a_free_address_in_the_kernel_is_not_assigned() {
     let mut book = book();
     book.kernel_seen(Time(5), BTreeSet::from([address(0)]), Time(6));
     assert_eq!(picked(&book), Some(address(1)));
@@ -149,7 +149,7 @@ fn an_old_observation_does_not_undo_a_newer_one() {
 }
 
 #[test]
-fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
+fn an_assigned_address_stays_assigned_while_its_eni_is_removed_and_added() {
     let mut book = AddressBook::default();
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     hold(&mut book, 1, address(0));
@@ -166,7 +166,7 @@ fn a_held_address_stays_held_while_its_eni_comes_and_goes() {
 }
 
 #[test]
-fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
+fn leaving_blocks_do_not_count_and_are_not_assigned() {
     let mut book = book();
     book.set_block_state(single(address(0)), BlockState::Leaving);
     let eni = book.eni(&"eni-a".into()).unwrap();
@@ -177,7 +177,7 @@ fn blocks_on_their_way_back_do_not_count_and_are_not_given_out() {
 }
 
 #[test]
-fn a_prefix_is_a_block_of_many_addresses_and_the_fuller_one_is_used_first() {
+fn the_fuller_prefix_is_used_first() {
     let mut book = AddressBook::default();
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     book.add_eni(eni("eni-a", 0));
@@ -192,7 +192,7 @@ fn a_prefix_is_a_block_of_many_addresses_and_the_fuller_one_is_used_first() {
 }
 
 #[test]
-fn the_counts_agree_with_the_uses_whatever_happens() {
+fn the_counts_agree_with_the_uses() {
     let mut book = book();
     let mut held = Vec::new();
     for step in 0..200_u32 {
@@ -220,7 +220,7 @@ fn the_counts_agree_with_the_uses_whatever_happens() {
 }
 
 #[test]
-fn of_a_huge_block_pods_get_the_lowest_addresses_and_nothing_else_is_looked_at() {
+fn pods_get_the_lowest_addresses_of_a_huge_block_in_constant_memory() {
     let mut book = AddressBook::of(Unit::Ipv6Prefix);
     book.kernel_seen(Time(0), BTreeSet::new(), Time(0));
     book.add_eni(eni("eni-a", 0));

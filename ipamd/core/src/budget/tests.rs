@@ -64,7 +64,7 @@ fn one_throttled_call_halves_the_rate_and_empties_the_bucket_of_its_action_alone
 }
 
 #[test]
-fn a_wait_that_was_given_up_is_no_wait_of_the_next_call() {
+fn an_abandoned_wait_does_not_count_for_the_next_call() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     budgets.failed(Action::Create, &internal(), Time(0), Time(100));
     let next = budgets.next(Action::Create, Time(100)).unwrap_or_default();
@@ -77,7 +77,7 @@ fn a_wait_that_was_given_up_is_no_wait_of_the_next_call() {
 }
 
 #[test]
-fn no_answer_ends_an_action_for_good() {
+fn no_answer_stops_an_action_forever() {
     for code in ["RequestLimitExceeded", "InternalError"] {
         let mut budgets = Budgets::new(CallLimits::default(), 1);
         let wait = Some(Span(u64::MAX));
@@ -89,7 +89,7 @@ fn no_answer_ends_an_action_for_good() {
 }
 
 #[test]
-fn calls_that_were_under_way_together_teach_one_lesson() {
+fn calls_under_way_together_reduce_the_rate_once() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     for done in 100..110 {
         budgets.failed(Action::Create, &throttled(), Time(50), Time(done));
@@ -139,7 +139,7 @@ fn under_pressure_one_call_in_eight_seconds_remains() {
 }
 
 #[test]
-fn after_a_throttled_call_what_nobody_waits_for_is_put_off() {
+fn after_a_throttled_call_refills_are_delayed() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.storm(CALM, Time(0)), None);
     budgets.failed(Action::Describe, &internal(), Time(0), Time(0));
@@ -160,7 +160,7 @@ fn the_wait_that_ec2_asks_for_is_kept() {
 }
 
 #[test]
-fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that() {
+fn other_faults_pause_longer_each_time_at_the_same_rate_until_a_success() {
     let mut budgets = Budgets::new(CallLimits::default(), 7);
     let mut pauses = Vec::new();
     for _ in 0..12 {
@@ -179,7 +179,7 @@ fn other_faults_pause_ever_longer_without_costing_rate_and_a_success_ends_that()
 }
 
 #[test]
-fn how_long_a_call_was_wanted_is_known_when_it_is_made() {
+fn a_call_reports_the_time_since_its_first_request() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.take(Action::Create, Time(0)), Span(0));
     budgets.failed(Action::Create, &throttled(), Time(0), Time(10));
@@ -189,7 +189,7 @@ fn how_long_a_call_was_wanted_is_known_when_it_is_made() {
 }
 
 #[test]
-fn what_counts_as_throttling() {
+fn throttling_codes_reduce_the_rate() {
     let again = Remedy::RetryAfter { wait: None };
     for (code, remedy, wanted) in [
         ("RequestLimitExceeded", again, true),
@@ -305,7 +305,7 @@ proptest! {
 }
 
 #[test]
-fn nodes_that_were_throttled_together_come_back_apart() {
+fn nodes_that_were_throttled_together_retry_at_different_times() {
     let next = |seed| {
         let mut budgets = Budgets::new(CallLimits::default(), seed);
         budgets.failed(Action::Create, &throttled(), Time(0), Time(0));
@@ -316,7 +316,7 @@ fn nodes_that_were_throttled_together_come_back_apart() {
 }
 
 #[test]
-fn what_ec2_said_is_known_until_a_call_goes_through() {
+fn the_last_fault_of_ec2_is_kept_until_a_call_succeeds() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.fault(Action::Assign), None);
     let refused = fault("UnauthorizedOperation", Remedy::TellOperator);

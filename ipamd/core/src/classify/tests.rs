@@ -52,7 +52,7 @@ fn of(config: &PoolConfig, seen: &SeenEni) -> Class {
 const MINE: (&str, &str) = (TAG_INSTANCE, "i-1");
 
 #[test]
-fn tags_decide_who_manages_an_eni() {
+fn tags_determine_the_manager_of_an_eni() {
     let strict = PoolConfig { manage_untagged: false, ..PoolConfig::default() };
     let lenient = PoolConfig { manage_untagged: true, ..PoolConfig::default() };
     for (tags, managed_if_strict, managed_if_lenient, ours) in [
@@ -75,7 +75,7 @@ fn tags_decide_who_manages_an_eni() {
 }
 
 #[test]
-fn an_eni_that_we_adopt_is_not_taken_for_one_that_we_made_by_the_next_process() {
+fn the_next_process_distinguishes_adopted_enis_from_created_ones() {
     let strict = PoolConfig { manage_untagged: true, ..PoolConfig::default() };
     let mut seen = eni("eni-2", EniKind::Standard, &[]);
     assert!(of(&strict, &seen).untagged);
@@ -113,7 +113,7 @@ fn the_primary_eni_is_always_managed_never_freed_and_idle_under_custom_networkin
 }
 
 #[test]
-fn missing_tags_are_noticed_only_by_who_sees_tags_and_only_on_enis_we_use() {
+fn missing_tags_are_reported_only_for_used_enis_with_visible_tags() {
     let config = PoolConfig::default();
     assert!(of(&config, &eni("eni-2", EniKind::Standard, &[MINE])).untagged);
     assert!(of(&config, &eni("eni-2", EniKind::Standard, &[MINE, ("team", "red")])).untagged);

@@ -126,7 +126,7 @@ mod tests {
     const CARD: CardIndex = CardIndex(0);
 
     #[test]
-    fn a_burst_is_gathered_from_the_first_pod_that_waits() {
+    fn a_burst_is_gathered_from_its_first_waiting_pod() {
         let mut pacing = Pacing::default();
         assert_eq!(pacing.due(CARD, false, Time(990)), Time(1010));
         assert_eq!(pacing.due(CARD, true, Time(1000)), Time(1020));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_ended_without_a_plan_does_not_hurry_the_next() {
+    fn a_wait_without_a_plan_does_not_shorten_the_next() {
         let mut pacing = Pacing::default();
         pacing.due(CARD, true, Time(1000));
         pacing.at_rest(CARD);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_top_up_comes_soon_and_the_others_five_seconds_apart() {
+    fn the_first_top_up_is_soon_and_the_others_are_five_seconds_apart() {
         let mut pacing = Pacing::default();
         assert_eq!(pacing.due(CARD, false, Time(1000)), Time(1020));
         pacing.planned(CARD, Span(0), Time(1020));
@@ -155,7 +155,7 @@ mod tests {
 
     /// One pod per second, and a plan at the end of each forecast.
     #[test]
-    fn plans_that_follow_each_other_look_ever_further_ahead() {
+    fn consecutive_plans_look_further_ahead() {
         let mut pacing = Pacing::default();
         let most = Span::seconds(30);
         let mut looked = Vec::new();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_pods_are_foreseen_too() {
+    fn slowly_arriving_pods_are_forecast_too() {
         let mut pacing = Pacing::default();
         for at in 0..6 {
             pacing.arrived(Time(at * 4000));

@@ -31,7 +31,7 @@ fn with(tag: &str, value: &str) -> Leftover {
 }
 
 #[test]
-fn only_what_is_surely_ours_unused_and_old_is_leaked() {
+fn an_eni_is_leaked_only_if_it_is_ours_unused_and_old() {
     let plain = leftover("eni-1");
     let age = |age| Leftover { age, ..plain.clone() };
     for (found, wanted) in [
@@ -56,7 +56,7 @@ fn only_what_is_surely_ours_unused_and_old_is_leaked() {
 }
 
 #[test]
-fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
+fn a_leak_needs_two_answers_half_a_minute_apart() {
     let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     let leaked = [leftover("eni-1")];
@@ -70,7 +70,7 @@ fn one_answer_is_not_enough_and_the_second_comes_half_a_minute_later() {
 }
 
 #[test]
-fn an_eni_that_was_used_in_between_starts_anew() {
+fn an_eni_that_was_used_between_two_answers_needs_two_new_ones() {
     let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(1000), Time(1200));
@@ -80,7 +80,7 @@ fn an_eni_that_was_used_in_between_starts_anew() {
 }
 
 #[test]
-fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
+fn an_eni_of_unknown_age_is_reported_once_and_kept() {
     let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     let ageless = [Leftover { age: None, created_unreadable: true, ..leftover("eni-1") }];
@@ -93,7 +93,7 @@ fn an_eni_of_unknown_age_is_reported_once_and_never_goes() {
 }
 
 #[test]
-fn who_is_voted_out_forgets_what_it_was_about_to_do() {
+fn a_daemon_that_loses_the_election_drops_its_plans() {
     let mut collector = LeakCollector::default();
     collector.set_elected(true, Span(0), Time(0));
     collector.answered(&[leftover("eni-1")], &ours(), Time(0), Time(1));
@@ -107,7 +107,7 @@ fn who_is_voted_out_forgets_what_it_was_about_to_do() {
 }
 
 #[test]
-fn nobody_collects_without_a_cluster_name_a_node_group_and_leave_to_change_things() {
+fn the_collector_needs_a_cluster_name_a_node_group_and_provisioning() {
     let node = NodeFacts {
         instance_id: "i-1".into(),
         primary_eni: "eni-1".into(),

@@ -43,7 +43,7 @@ const BLUE: &str = "cni.networking.k8s.aws/cluster/blue";
 const GREEN: &str = "cni.networking.k8s.aws/cluster/green";
 
 #[test]
-fn each_row_of_the_tag_table_for_the_nodes_own_subnet_and_for_others() {
+fn the_tag_table_holds_for_the_own_subnet_and_for_others() {
     for (of, own, other) in [
         (&[(TAG_ROLE, "0")][..], false, false),
         (&[(TAG_ROLE, "0"), (BLUE, "")], false, false),
@@ -87,7 +87,7 @@ fn the_subnet_with_most_free_addresses_comes_first_and_the_own_one_among_equals(
 }
 
 #[test]
-fn with_every_subnet_shut_there_is_no_place() {
+fn no_subnet_is_usable_if_all_are_excluded() {
     let shut = subnet("subnet-own", 9, &[(TAG_ROLE, "0")]);
     assert_eq!(offered(&discovery(), vec![shut]), Err(NoPlacement::AllForbidden));
 }
@@ -125,7 +125,7 @@ fn an_eni_config_decides_alone() {
 }
 
 #[test]
-fn only_a_subnet_with_role_zero_is_shut_for_enis_that_are_there_already() {
+fn existing_enis_are_excluded_only_in_a_subnet_with_role_zero() {
     for (of, shut) in [
         (&[(TAG_ROLE, "0")][..], true),
         (&[(TAG_ROLE, "1"), (GREEN, "")], false),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_too_much_all_the_while_goes() {
+    fn only_a_lasting_surplus_is_returned() {
         let mut surplus = CardSurplus::default();
         for (second, count) in [(0, 5), (10, 2), (20, 4), (29, 2)] {
             assert!(surplus.due(count, at(second)).is_some_and(|(_, due)| due > at(second)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn while_more_becomes_too_much_a_round_is_put_off_once() {
+    fn a_growing_surplus_delays_a_round_once() {
         let mut surplus = CardSurplus::default();
         surplus.due(1, at(0));
         assert_eq!(surplus.due(8, at(30)), Some((8, at(60))));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missed_doubles_the_patience_up_to_a_bound() {
+    fn a_request_after_a_return_doubles_the_interval_up_to_a_bound() {
         let mut surplus = CardSurplus::default();
         let (mut now, mut waited) = (0, Vec::new());
         for _ in 0..4 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_missed_brings_the_patience_back() {
+    fn a_return_without_a_later_request_halves_the_interval() {
         let mut surplus = CardSurplus::default();
         for now in [0, 100, 200] {
             surplus.gave(1, at(now));

@@ -33,7 +33,7 @@ fn addresses_that_cool_are_not_available() {
 }
 
 #[test]
-fn reserves_that_wait_and_pods_that_are_announced_are_demand() {
+fn waiting_reserves_and_announced_pods_are_demand() {
     let waiting = Pool { waiting: 3, ..pool(5, 5, 0) };
     assert_eq!(targets(1, 0, 0).ask(FIRST, waiting), 4);
     let expected = Pool { expected: 2, ..waiting };
@@ -41,7 +41,7 @@ fn reserves_that_wait_and_pods_that_are_announced_are_demand() {
 }
 
 #[test]
-fn without_address_targets_whole_enis_are_asked_for_and_kept() {
+fn without_address_targets_whole_enis_are_requested_and_kept() {
     let targets = targets(0, 0, 1);
     assert_eq!([0, 1].map(|held| targets.ask(FIRST, pool(14, held, 0))), [0, 14]);
     assert_eq!(singles_over(&targets, pool(42, 0, 0)), 0);
@@ -58,7 +58,7 @@ fn with_no_warm_eni_the_pool_never_frees_its_last_address() {
 }
 
 #[test]
-fn a_pool_of_max_pods_grows_only_for_those_who_wait_beside_cooling_addresses() {
+fn a_pool_of_max_pods_grows_only_for_pods_that_wait_while_addresses_cool() {
     let targets = targets(5, 0, 0);
     assert_eq!(targets.ask(FIRST, pool(110, 108, 0)), 0);
     let rolling = Pool { waiting: 2, ..pool(110, 100, 10) };
@@ -88,7 +88,7 @@ fn prefix_pool(prefixes: u64, idle: u32, held: u32) -> Pool {
 }
 
 #[test]
-fn a_warm_prefix_is_sixteen_free_addresses_wherever_they_lie() {
+fn a_warm_prefix_is_sixteen_free_addresses_of_any_blocks() {
     let targets = warm_prefixes(1);
     let ask = |prefixes, idle, held| {
         Unit::Prefix.blocks(targets.ask(FIRST, prefix_pool(prefixes, idle, held)))
@@ -98,7 +98,7 @@ fn a_warm_prefix_is_sixteen_free_addresses_wherever_they_lie() {
 }
 
 #[test]
-fn a_prefix_is_not_asked_for_because_a_few_addresses_rest() {
+fn cooling_addresses_cause_no_request_for_a_prefix() {
     let ask =
         |held, cooling| warm_prefixes(1).ask(FIRST, Pool { cooling, ..prefix_pool(5, 0, held) });
     assert_eq!([ask(60, 0), ask(60, 5), ask(60, 12)], [0; 3]);
@@ -109,7 +109,7 @@ fn a_prefix_is_not_asked_for_because_a_few_addresses_rest() {
 }
 
 #[test]
-fn an_eni_is_not_asked_for_because_a_few_addresses_rest() {
+fn cooling_addresses_cause_no_request_for_an_eni() {
     let ask = |held, cooling| targets(0, 0, 1).ask(FIRST, pool(28, held, cooling));
     assert_eq!([ask(14, 0), ask(14, 7), ask(14, 8), ask(15, 0)], [0, 0, 14, 14]);
     // For the same reason none is freed.
@@ -119,7 +119,7 @@ fn an_eni_is_not_asked_for_because_a_few_addresses_rest() {
 }
 
 #[test]
-fn prefixes_go_only_while_the_target_stays() {
+fn prefixes_are_returned_only_above_the_target() {
     let over = |warm, prefixes, idle, held| {
         warm_prefixes(warm).over(FIRST, prefix_pool(prefixes, idle, held)).prefixes
     };
@@ -129,7 +129,7 @@ fn prefixes_go_only_while_the_target_stays() {
 }
 
 #[test]
-fn address_targets_are_rounded_up_to_prefixes_and_never_given_back_below() {
+fn address_targets_are_rounded_up_to_prefixes_and_bound_returns() {
     let config = PoolConfig {
         warm_ip_target: Some(7),
         minimum_ip_target: Some(20),
@@ -145,7 +145,7 @@ fn address_targets_are_rounded_up_to_prefixes_and_never_given_back_below() {
 }
 
 #[test]
-fn blocks_of_the_other_kind_are_replaced_and_then_given_back() {
+fn blocks_of_the_other_kind_are_replaced_and_then_returned() {
     let targets = warm_prefixes(1);
     let singles = Pool { stale: 3, idle_singles: 3, ..pool(3, 0, 0) };
     assert_eq!(targets.ask(FIRST, singles), 16);

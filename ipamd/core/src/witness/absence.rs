@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn imds_alone_is_never_believed() {
+    fn imds_alone_proves_no_absence() {
         let mut absences = Absences::default();
         for minute in 0..100 {
             assert!(!absences.record_absence(&subject(), Witness::Imds, Time(minute * 60_000)));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_nobody_else_imds_is_believed_the_third_time_in_a_row() {
+    fn without_ec2_three_answers_of_imds_prove_an_absence() {
         let mut absences = Absences::new(true);
         let record_absence = |absences: &mut Absences, at| {
             absences.record_absence(&subject(), Witness::Imds, Time(at))
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn imds_and_ec2_together_are_believed() {
+    fn imds_and_ec2_together_prove_an_absence() {
         let mut absences = Absences::default();
         assert!(!absences.record_absence(&subject(), Witness::Imds, Time(0)));
         assert!(absences.record_absence(&subject(), Witness::Ec2, Time(1)));
     }
 
     #[test]
-    fn ec2_is_believed_the_second_time_half_a_minute_later() {
+    fn two_answers_of_ec2_half_a_minute_apart_prove_an_absence() {
         let mut absences = Absences::default();
         assert!(!absences.record_absence(&subject(), Witness::Ec2, Time(0)));
         assert!(!absences.record_absence(&subject(), Witness::Ec2, Time(29_999)));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ec2_has_been_heard_on_is_not_new_until_imds_shows_it() {
+    fn an_absence_that_ec2_answered_is_not_new_until_imds_shows_the_object() {
         let mut absences = Absences::default();
         assert!(!absences.is_new(&subject()));
         absences.record_absence(&subject(), Witness::Imds, Time(0));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn being_seen_ends_a_doubt() {
+    fn a_presence_ends_a_doubt() {
         let mut absences = Absences::default();
         absences.record_absence(&subject(), Witness::Ec2, Time(0));
         absences.record_presence(&subject(), Witness::Ec2);

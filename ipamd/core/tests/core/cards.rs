@@ -59,7 +59,7 @@ fn a_pod_gets_one_address_of_each_card_and_the_same_again() {
 }
 
 #[test]
-fn it_waits_until_every_card_has_one_and_holds_up_nobody_else() {
+fn a_request_waits_until_every_card_has_an_address_and_delays_no_other() {
     let mut world = with(true, 2);
     let served = world.reserve_from(1, Cards::All, false, WAIT);
     assert!(world.served(served));
@@ -85,7 +85,7 @@ fn an_address_of_card_0_is_laid_by_for_who_waits_for_both() {
 }
 
 #[test]
-fn when_a_card_runs_out_nothing_of_the_others_is_held() {
+fn a_request_takes_nothing_while_one_card_has_no_address() {
     let mut world = with(true, 1);
     for pod in 0..3 {
         let ticket = world.reserve_from(pod, Cards::All, false, WAIT);
@@ -103,7 +103,7 @@ fn when_a_card_runs_out_nothing_of_the_others_is_held() {
 }
 
 #[test]
-fn nothing_is_laid_by_for_who_cannot_be_served() {
+fn no_address_is_reserved_for_a_request_that_cannot_be_served() {
     let mut world = with(true, 1);
     for pod in 0..8 {
         let cards = if pod < 3 { Cards::All } else { Cards::First };
@@ -120,7 +120,7 @@ fn nothing_is_laid_by_for_who_cannot_be_served() {
 }
 
 #[test]
-fn an_eni_of_another_card_that_nobody_needs_goes() {
+fn an_unused_eni_of_another_card_is_removed() {
     let mut world = with(true, 2);
     for pod in 0..4 {
         world.reserve_from(pod, Cards::All, false, WAIT);
@@ -136,7 +136,7 @@ fn an_eni_of_another_card_that_nobody_needs_goes() {
 }
 
 #[test]
-fn without_the_mode_other_cards_are_left_alone() {
+fn without_the_mode_other_cards_are_unused() {
     let mut world = with(false, 2);
     assert!(world.cloud.places(CardIndex(1)).is_empty());
     let ticket = world.reserve_from(1, Cards::All, false, WAIT);

@@ -17,7 +17,7 @@ fn world() -> World {
 }
 
 #[test]
-fn an_adopted_eni_is_tagged_once_and_stays_somebody_elses() {
+fn an_adopted_eni_is_tagged_once_and_not_taken_over() {
     let mut world = world();
     let foreign = world.cloud.attach_foreign(7, 4, world.now);
     world.pass(Span::seconds(300));
@@ -32,7 +32,7 @@ fn an_adopted_eni_is_tagged_once_and_stays_somebody_elses() {
 }
 
 #[test]
-fn addresses_come_before_tags() {
+fn addresses_have_priority_over_tags() {
     let mut cloud = Cloud::new(4, 5, 0);
     let primary = cloud.primary();
     let node = World::node(&cloud);
@@ -45,7 +45,7 @@ fn addresses_come_before_tags() {
 }
 
 #[test]
-fn enis_that_are_left_alone_are_not_tagged() {
+fn enis_that_the_node_does_not_use_are_not_tagged() {
     let mut world = world();
     let trunk = world.cloud.attach_other(CardIndex(0), 8, EniKind::Trunk, 0, world.now);
     let efa = world.cloud.attach_other(CardIndex(0), 9, EniKind::EfaOnly, 0, world.now);
@@ -85,7 +85,7 @@ fn an_efa_serves_pods_and_is_never_deleted() {
 }
 
 #[test]
-fn tags_that_may_not_be_written_are_asked_for_once() {
+fn tags_without_permission_are_requested_once() {
     let mut world = world();
     world.cloud.faults.insert(Action::Tag, [Fault::Deny; 100].into());
     world.cloud.attach_foreign(7, 4, world.now);
@@ -136,7 +136,7 @@ fn a_lagging_ec2_does_not_have_groups_set_twice() {
 }
 
 #[test]
-fn that_an_eni_goes_with_the_instance_is_seen_before_it_is_believed() {
+fn delete_on_termination_counts_once_ec2_shows_it() {
     let mut world = World::new(PoolConfig { warm_eni_target: 2, ..PoolConfig::default() }, 4, 5, 4);
     world.cloud.forgets_keeping = 1;
     world.pass(Span::seconds(300));
@@ -155,7 +155,7 @@ fn only_looking(config: PoolConfig) -> World {
 }
 
 #[test]
-fn without_provisioning_what_is_there_serves_and_nothing_is_changed() {
+fn without_provisioning_present_addresses_serve_and_nothing_changes() {
     let config = PoolConfig { provisioning: false, ..PoolConfig::default() };
     let mut world = only_looking(config);
     let tickets = world.reserve_all(0..9);
@@ -172,7 +172,7 @@ fn without_provisioning_what_is_there_serves_and_nothing_is_changed() {
 }
 
 #[test]
-fn with_imds_alone_ec2_is_never_asked_and_only_what_nobody_holds_is_dropped() {
+fn with_imds_only_ec2_gets_no_call_and_only_free_addresses_are_dropped() {
     let config = PoolConfig { imds_only: true, ..PoolConfig::default() };
     let mut world = only_looking(config);
     world.ec2_is_down = true;

@@ -42,7 +42,7 @@ fn pods_that_are_announced_find_their_addresses_ready() {
 }
 
 #[test]
-fn an_announced_pod_is_taken_off_by_its_add_whenever_the_news_comes() {
+fn an_announced_pod_no_longer_counts_after_its_add_in_any_order() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     world.reserve(1);
@@ -62,7 +62,7 @@ fn an_announced_pod_is_taken_off_by_its_add_whenever_the_news_comes() {
 }
 
 #[test]
-fn a_pod_whose_add_came_to_nothing_is_expected_again() {
+fn a_pod_is_expected_again_after_a_failed_add() {
     let mut world = World::new(PoolConfig::default(), 1, 4, 3);
     world.pass(Span::seconds(10));
     coming(&mut world, 0..5);
@@ -95,7 +95,7 @@ fn announced_pods_do_not_grow_the_pool_beyond_max_pods() {
 }
 
 #[test]
-fn the_nodes_own_word_on_max_pods_counts() {
+fn the_node_objects_max_pods_override_the_setting() {
     let config = PoolConfig { warm_eni_target: 3, max_pods: 110, ..PoolConfig::default() };
     let mut world = World::new(config, 4, 10, 9);
     told(&mut world, ClusterFact::MaxPods(15));
@@ -123,7 +123,7 @@ fn announce(world: &mut World, number: u32, branch: Option<BranchEni>) {
 }
 
 #[test]
-fn a_pod_with_a_branch_eni_gets_that_and_no_address_of_the_pool() {
+fn a_pod_with_a_branch_eni_gets_no_address_of_the_pool() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     announce(&mut world, 1, Some(branch(7)));
@@ -139,7 +139,7 @@ fn a_pod_with_a_branch_eni_gets_that_and_no_address_of_the_pool() {
 }
 
 #[test]
-fn without_the_announcement_it_waits_and_holds_up_nobody() {
+fn a_pod_waits_for_its_branch_annotation_and_delays_no_other() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     let waiting = world.reserve_from(1, Cards::First, true, WAIT);
@@ -157,7 +157,7 @@ fn without_the_announcement_it_waits_and_holds_up_nobody() {
 }
 
 #[test]
-fn the_branch_of_an_earlier_pod_of_the_same_name_is_nobody_elses() {
+fn the_branch_of_an_earlier_pod_of_the_same_name_is_not_reused() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     let of_before = "uid-before".to_owned();
@@ -171,7 +171,7 @@ fn the_branch_of_an_earlier_pod_of_the_same_name_is_nobody_elses() {
 }
 
 #[test]
-fn a_vlan_that_another_pod_uses_is_told_until_that_pod_is_gone() {
+fn a_vlan_that_another_pod_uses_is_refused_until_that_pod_is_gone() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     announce(&mut world, 1, Some(branch(7)));
@@ -192,7 +192,7 @@ fn a_vlan_that_another_pod_uses_is_told_until_that_pod_is_gone() {
 }
 
 #[test]
-fn who_waits_in_vain_for_a_branch_is_told_which_annotation_did_not_come() {
+fn the_refusal_of_a_branch_pod_names_the_missing_annotation() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     let late = world.reserve_from(3, Cards::First, true, Span::seconds(5));
@@ -205,7 +205,7 @@ fn who_waits_in_vain_for_a_branch_is_told_which_annotation_did_not_come() {
 }
 
 #[test]
-fn a_branch_is_held_across_a_restart_released_without_cooling_and_gone_with_the_boot() {
+fn a_branch_survives_a_restart_but_no_reboot_and_does_not_cool() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
     for number in [1, 2] {
@@ -262,7 +262,7 @@ fn with_custom_networking_pods_get_addresses_of_other_enis_only() {
 }
 
 #[test]
-fn switched_on_under_pods_custom_networking_leaves_them_where_they_are() {
+fn custom_networking_keeps_the_addresses_of_running_pods() {
     let mut world = World::new(warm(2), 3, 5, 4);
     world.pass(Span::seconds(30));
     world.reserve_all(0..2);

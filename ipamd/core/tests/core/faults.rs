@@ -29,7 +29,7 @@ fn assert_two_good_enis(world: &World) {
 }
 
 #[test]
-fn an_eni_is_made_attached_and_made_to_go_with_the_instance() {
+fn an_eni_is_created_attached_and_deleted_with_the_instance() {
     let mut world = growing(&[]);
     world.pass(Span::seconds(10));
     assert_two_good_enis(&world);
@@ -39,7 +39,7 @@ fn an_eni_is_made_attached_and_made_to_go_with_the_instance() {
 }
 
 #[test]
-fn a_lost_creation_is_asked_for_again_with_the_same_token() {
+fn a_lost_creation_is_repeated_with_the_same_token() {
     for lost in [Fault::LoseReply, Fault::LoseCall] {
         let mut world = growing(&[(Action::Create, &[lost, lost])]);
         world.pass(Span::seconds(30));
@@ -58,7 +58,7 @@ fn a_lost_creation_is_asked_for_again_with_the_same_token() {
 }
 
 #[test]
-fn a_lost_attach_is_looked_up_before_it_is_asked_for_again() {
+fn a_lost_attach_is_looked_up_before_its_repetition() {
     for (lost, attaches) in [(Fault::LoseReply, 1), (Fault::LoseCall, 2)] {
         let mut world = growing(&[(Action::Attach, &[lost])]);
         world.pass(Span::seconds(30));
@@ -77,7 +77,7 @@ fn a_lost_attach_that_stale_answers_hide_ends_with_one_eni() {
 }
 
 #[test]
-fn a_lost_assignment_is_looked_up_before_more_is_asked_for() {
+fn a_lost_assignment_is_looked_up_before_the_next_request() {
     for (lost, assigns) in [(Fault::LoseReply, 1), (Fault::LoseCall, 2)] {
         let config = PoolConfig { warm_ip_target: Some(4), ..PoolConfig::default() };
         let mut world = World::new(config, 4, 10, 0);
@@ -90,7 +90,7 @@ fn a_lost_assignment_is_looked_up_before_more_is_asked_for() {
 }
 
 #[test]
-fn a_lost_return_of_addresses_never_gives_a_pod_what_is_not_ours() {
+fn a_lost_return_of_addresses_gives_no_pod_a_foreign_address() {
     for lost in [Fault::LoseReply, Fault::LoseCall] {
         let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
         let mut world = World::new(config, 2, 15, 14);
@@ -129,7 +129,7 @@ fn a_taken_device_index_leads_to_the_next_one() {
 }
 
 #[test]
-fn an_eni_that_goes_on_leaving_with_the_instance_refused_still_serves() {
+fn an_eni_without_delete_on_termination_still_serves() {
     let mut world = growing(&[(Action::Modify, &[Fault::Deny, Fault::Deny, Fault::Throttle])]);
     world.pass(Span::seconds(10));
     assert_eq!(world.core.counts().usable, 18);
@@ -138,7 +138,7 @@ fn an_eni_that_goes_on_leaving_with_the_instance_refused_still_serves() {
 }
 
 #[test]
-fn throttling_slows_down_and_nothing_else() {
+fn throttling_only_slows_calls_down() {
     let mut world = growing(&[]);
     for _ in 0..10 {
         world.cloud.any_faults.extend([Some(Fault::Throttle), None]);
@@ -149,7 +149,7 @@ fn throttling_slows_down_and_nothing_else() {
 }
 
 #[test]
-fn under_lasting_throttling_calls_grow_rare() {
+fn lasting_throttling_makes_calls_rare() {
     let mut world = growing(&[(Action::Create, &[Fault::Throttle; 1000])]);
     world.pass(Span::seconds(600));
     let calls = world.cloud.count(Action::Create);
@@ -176,7 +176,7 @@ fn an_attach_that_never_completes_is_reported_given_up_and_blocks_no_one() {
 }
 
 #[test]
-fn if_no_attach_ever_completes_they_are_tried_ever_less_often() {
+fn failed_attaches_are_retried_less_and_less_often() {
     let mut world = growing(&[]);
     world.cloud.attaches_never_complete = true;
     world.pass(Span::seconds(4 * 3600));
@@ -189,7 +189,7 @@ fn if_no_attach_ever_completes_they_are_tried_ever_less_often() {
 }
 
 #[test]
-fn a_subnet_that_runs_out_gives_what_it_has_and_is_then_left_alone() {
+fn a_subnet_gives_its_last_addresses_and_then_gets_no_requests() {
     let mut world = growing(&[]);
     world.cloud.subnet.truncate(6);
     world.pass(Span::seconds(60));
@@ -208,7 +208,7 @@ fn a_subnet_that_runs_out_gives_what_it_has_and_is_then_left_alone() {
 }
 
 #[test]
-fn who_waits_for_a_full_subnet_is_served_soon_after_it_has_addresses_again() {
+fn a_waiting_pod_is_served_soon_after_a_full_subnet_has_addresses_again() {
     let config = PoolConfig { subnet_discovery: true, ..PoolConfig::default() };
     let mut world = World::new(config, 4, 10, 9);
     world.cloud.subnet.truncate(6);
@@ -231,7 +231,7 @@ fn who_waits_for_a_full_subnet_is_served_soon_after_it_has_addresses_again() {
 }
 
 #[test]
-fn an_eni_that_holds_less_than_its_type_says_is_looked_at_and_lived_with() {
+fn an_eni_with_fewer_addresses_than_its_type_allows_is_described_and_used() {
     let mut world = growing(&[]);
     world.cloud.per_eni = 9;
     world.limits.ipv4_per_eni = 12;
@@ -312,7 +312,7 @@ fn addresses_that_ec2_refuses_to_take_back_serve_on() {
 }
 
 #[test]
-fn one_enis_limit_does_not_keep_another_from_growing() {
+fn the_limit_of_one_eni_does_not_limit_another() {
     let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
     let mut world = World::new(config, 2, 5, 3);
     world.cloud.attach_foreign(1, 2, world.now);
@@ -329,7 +329,7 @@ fn one_enis_limit_does_not_keep_another_from_growing() {
 }
 
 #[test]
-fn an_eni_that_goes_while_it_is_asked_does_not_shut_its_subnet() {
+fn an_eni_that_is_removed_during_a_call_does_not_exclude_its_subnet() {
     let mut world = World::new(PoolConfig::default(), 3, 5, 4);
     let foreign = world.cloud.attach_foreign(1, 1, world.now);
     world.cloud.subnet.clear();
@@ -353,7 +353,7 @@ fn an_eni_that_goes_while_it_is_asked_does_not_shut_its_subnet() {
 }
 
 #[test]
-fn an_eni_that_cannot_be_deleted_has_no_place_any_more() {
+fn an_eni_that_cannot_be_deleted_no_longer_has_a_place() {
     let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
     let mut world = World::new(config, 2, 4, 0);
     world.cloud.faults.insert(Action::Delete, [Fault::Deny; 500].into());

@@ -33,7 +33,7 @@ fn a_fragmented_subnet_serves_pods_with_single_addresses_at_once() {
 }
 
 #[test]
-fn prefixes_come_back_with_one_try_when_they_are_needed_again() {
+fn prefixes_are_used_again_after_one_successful_try() {
     let mut world = world();
     let kept: Vec<_> = world.cloud.prefixes.drain(..).collect();
     world.reserve_all(0..6);
@@ -99,7 +99,7 @@ fn with_neither_prefixes_nor_addresses_the_subnet_is_exhausted() {
 }
 
 #[test]
-fn turning_prefixes_on_gives_free_single_addresses_back_and_no_others() {
+fn prefix_mode_returns_free_single_addresses_only() {
     let mut world = World::new(PoolConfig::default(), 3, 10, 9);
     world.pass(Span::seconds(5));
     world.reserve_all(0..3);
@@ -124,7 +124,7 @@ fn turning_prefixes_on_gives_free_single_addresses_back_and_no_others() {
 }
 
 #[test]
-fn turning_prefixes_off_gives_free_prefixes_back() {
+fn without_prefix_mode_free_prefixes_are_returned() {
     let mut world = world();
     world.reserve_all(0..20);
     world.pass(Span::seconds(30));

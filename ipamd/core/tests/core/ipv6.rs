@@ -80,7 +80,7 @@ fn a_prefix_that_two_witnesses_lack_is_replaced() {
 }
 
 #[test]
-fn what_an_eni_has_of_the_other_family_is_nobodys_and_asks_no_questions() {
+fn blocks_of_the_other_family_are_ignored_and_cause_no_question() {
     let mut world = world(1);
     let primary = world.cloud.primary();
     let seen = &mut world.cloud.enis.get_mut(&primary).unwrap().seen;

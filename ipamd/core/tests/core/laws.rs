@@ -280,7 +280,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: CASES, ..ProptestConfig::default() })]
 
     #[test]
-    fn once_all_is_quiet_the_pool_is_right_and_rests_and_nothing_is_left_behind(
+    fn without_faults_the_pool_reaches_its_targets_rests_and_leaks_nothing(
         config in modes(config()),
         steps in vec(step(), 1..60),
     ) {
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn every_pod_that_fits_is_served_once_all_is_well(
+    fn without_faults_every_pod_that_fits_is_served(
         config in modes(Just(PoolConfig::default())),
         steps in vec(step(), 1..40),
     ) {

@@ -48,14 +48,14 @@ fn left(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn who_is_not_elected_does_not_even_look() {
+fn a_daemon_without_the_election_does_not_search_for_leaks() {
     let mut world = world();
     world.pass(Span::seconds(3 * 3600));
     assert_eq!((world.cloud.log.len(), left(&world).len()), (0, 4));
 }
 
 #[test]
-fn the_elected_one_deletes_what_two_answers_show_and_reports_what_it_cannot_judge() {
+fn the_collector_deletes_leaks_of_two_answers_and_reports_enis_of_unknown_age() {
     let mut world = world();
     world.tell(Event::Cluster(ClusterFact::Collector(true)));
     world.pass(Span::seconds(300));
@@ -76,7 +76,7 @@ fn the_elected_one_deletes_what_two_answers_show_and_reports_what_it_cannot_judg
 }
 
 #[test]
-fn a_deletion_that_fails_is_tried_again_and_one_that_is_refused_is_given_up() {
+fn a_failed_deletion_is_retried_and_a_refused_one_is_not() {
     for (fault, gone) in [(Fault::Throttle, true), (Fault::LoseReply, true), (Fault::Deny, false)] {
         let mut world = world();
         world.cloud.faults.insert(Action::Delete, [fault].into());
@@ -87,7 +87,7 @@ fn a_deletion_that_fails_is_tried_again_and_one_that_is_refused_is_given_up() {
 }
 
 #[test]
-fn who_is_voted_out_between_two_answers_deletes_nothing() {
+fn a_daemon_that_loses_the_election_between_two_answers_deletes_nothing() {
     let mut world = world();
     world.tell(Event::Cluster(ClusterFact::Collector(true)));
     while world.cloud.count(Action::Describe) == 0 {

@@ -23,7 +23,7 @@ fn world(there: u16, config: PoolConfig) -> World {
 }
 
 #[test]
-fn until_the_limits_are_told_pods_get_what_is_there_and_nothing_is_made() {
+fn without_limits_pods_get_present_addresses_and_nothing_is_created() {
     let mut world = world(3, PoolConfig::default());
     let tickets = world.reserve_all(0..4);
     world.pass(Span::seconds(300));
@@ -47,7 +47,7 @@ fn until_the_limits_are_told_pods_get_what_is_there_and_nothing_is_made() {
 }
 
 #[test]
-fn what_the_node_says_of_its_pods_outweighs_what_the_limits_give() {
+fn max_pods_of_the_node_override_those_of_the_limits() {
     let mut world = world(1, PoolConfig { minimum_ip_target: Some(30), ..PoolConfig::default() });
     world.tell(Event::Cluster(ClusterFact::MaxPods(5)));
     world.tell(Event::LimitsTold { limits: Limits::one_card(4, 10), max_pods: 29 });
@@ -57,7 +57,7 @@ fn what_the_node_says_of_its_pods_outweighs_what_the_limits_give() {
 }
 
 #[test]
-fn a_type_without_prefixes_gives_single_addresses_once_that_is_known() {
+fn a_type_without_prefixes_gives_single_addresses_once_its_limits_are_known() {
     let config = PoolConfig { prefixes: true, ..PoolConfig::default() };
     let mut world = world(1, config);
     world.pass(Span::seconds(60));

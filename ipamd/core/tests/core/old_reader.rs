@@ -218,7 +218,7 @@ fn every_ipv4_pod_is_found_beside_prefixes_cards_and_branches() {
 }
 
 #[test]
-fn an_ipv6_nodes_file_is_read_without_a_fault_though_it_tells_them_nothing() {
+fn the_first_readers_read_the_file_of_an_ipv6_node_as_empty() {
     let config = PoolConfig { family: Family::V6, ..PoolConfig::default() };
     let mut world = World::new(config, 2, 5, 0);
     world.pass(Span::seconds(30));
@@ -230,7 +230,7 @@ fn an_ipv6_nodes_file_is_read_without_a_fault_though_it_tells_them_nothing() {
 }
 
 #[test]
-fn what_the_first_writers_wrote_is_read_and_written_unchanged() {
+fn records_of_the_first_format_are_read_and_written_unchanged() {
     for line in [
         r#"{"r":"boot","format":1,"boot_id":"b"}"#,
         r#"{"r":"reserved","key":{"network":"aws-cni","container_id":"c","ifname":"eth0"},"pod":{"namespace":"default","name":"web"},"address":"10.0.0.7","eni":"eni-1","card":0,"device":1,"lapses":9}"#,

@@ -78,7 +78,7 @@ fn the_subnet_with_most_free_addresses_is_taken_and_the_next_when_it_refuses() {
 }
 
 #[test]
-fn an_excluded_subnet_keeps_its_pods_and_gets_no_new_ones() {
+fn an_excluded_subnet_keeps_its_pods_and_gets_no_others() {
     let mut world = start(discovery(), cloud());
     world.pass(Span::seconds(20));
     world.reserve_all(0..2);
@@ -100,7 +100,7 @@ fn an_excluded_subnet_keeps_its_pods_and_gets_no_new_ones() {
 }
 
 #[test]
-fn after_a_restart_nobody_is_given_of_a_subnet_that_was_shut_meanwhile() {
+fn after_a_restart_an_excluded_subnet_gives_no_addresses() {
     let mut world = start(discovery(), cloud());
     world.reserve_all(0..2);
     world.pass(Span::seconds(60));
@@ -116,7 +116,7 @@ fn after_a_restart_nobody_is_given_of_a_subnet_that_was_shut_meanwhile() {
 }
 
 #[test]
-fn where_ec2_does_not_tell_of_subnets_pods_wait_for_it_a_moment_only() {
+fn pods_wait_only_briefly_for_missing_answers_about_subnets() {
     let mut world = start(discovery(), cloud());
     world.pass(Span::seconds(60));
     let throttled = [crate::world::Fault::Throttle; 50].into();
@@ -128,7 +128,7 @@ fn where_ec2_does_not_tell_of_subnets_pods_wait_for_it_a_moment_only() {
 }
 
 #[test]
-fn without_permission_to_see_subnets_the_nodes_own_is_used() {
+fn without_permission_to_describe_subnets_the_nodes_own_is_used() {
     let mut cloud = cloud();
     cloud.faults.insert(Action::DescribeSubnets, [crate::world::Fault::Deny; 50].into());
     let mut world = start(discovery(), cloud);
@@ -142,7 +142,7 @@ fn without_permission_to_see_subnets_the_nodes_own_is_used() {
 }
 
 #[test]
-fn a_question_about_subnets_that_came_to_nothing_is_asked_again() {
+fn a_failed_question_about_subnets_is_repeated() {
     let mut cloud = cloud();
     tag(&mut cloud, "subnet-1", "0");
     cloud.faults.insert(Action::DescribeSubnets, [crate::world::Fault::Throttle; 3].into());
@@ -157,7 +157,7 @@ fn a_question_about_subnets_that_came_to_nothing_is_asked_again() {
 }
 
 #[test]
-fn with_every_subnet_forbidden_pods_learn_what_to_do() {
+fn with_every_subnet_forbidden_the_refusal_names_the_next_step() {
     let mut cloud = cloud();
     for subnet in ["subnet-1", "subnet-2", "subnet-3"] {
         tag(&mut cloud, subnet, "0");
@@ -172,7 +172,7 @@ fn with_every_subnet_forbidden_pods_learn_what_to_do() {
 }
 
 #[test]
-fn a_subnet_exhausted_under_discovery_leads_to_the_next_for_all_further_enis() {
+fn an_exhausted_subnet_leads_further_enis_to_the_next_one() {
     let mut cloud = cloud();
     cloud.others.get_mut(&SubnetId::from("subnet-3")).unwrap().truncate(6);
     tag(&mut cloud, "subnet-1", "0");
@@ -184,7 +184,7 @@ fn a_subnet_exhausted_under_discovery_leads_to_the_next_for_all_further_enis() {
 }
 
 #[test]
-fn with_custom_networking_pods_live_where_the_eni_config_says() {
+fn with_custom_networking_pods_get_addresses_of_the_eni_configs_subnet() {
     let mut world = start(custom(), cloud());
     world.pass(Span::seconds(20));
     assert!(made(&world).is_empty(), "an ENI was made before its ENIConfig was known");
@@ -202,7 +202,7 @@ fn with_custom_networking_pods_live_where_the_eni_config_says() {
 }
 
 #[test]
-fn an_eni_config_without_groups_means_the_primary_enis() {
+fn an_eni_config_without_groups_uses_those_of_the_primary_eni() {
     let mut world = start(custom(), cloud());
     world.tell(found("subnet-2", &[]));
     world.pass(Span::seconds(20));
@@ -211,7 +211,7 @@ fn an_eni_config_without_groups_means_the_primary_enis() {
 }
 
 #[test]
-fn a_missing_eni_config_is_named_once_and_to_each_pod_that_waits() {
+fn a_missing_eni_config_is_reported_once_and_to_each_waiting_pod() {
     let mut world = start(custom(), cloud());
     let (name, why) = ("zone-a".to_owned(), "there is no such object".to_owned());
     world.tell(Event::Cluster(ClusterFact::EniConfig(EniConfig::Missing { name, why })));
@@ -231,7 +231,7 @@ fn a_missing_eni_config_is_named_once_and_to_each_pod_that_waits() {
 }
 
 #[test]
-fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() {
+fn an_eni_config_with_an_unknown_subnet_is_reported_and_not_tried_in_every_round() {
     let mut world = start(custom(), cloud());
     world.tell(found("subnet-9", &[]));
     world.reserve(0);
@@ -251,7 +251,7 @@ fn an_eni_config_with_an_unknown_subnet_is_named_and_not_tried_in_every_round() 
 }
 
 #[test]
-fn an_eni_whose_subnet_imds_has_not_told_yet_has_its_place() {
+fn an_eni_without_a_known_subnet_cidr_occupies_its_place() {
     let mut world = start(PoolConfig { max_eni: Some(2), ..discovery() }, cloud());
     world.reserve_all(0..6);
     world.pass(Span::seconds(60));
@@ -282,7 +282,7 @@ fn with_custom_networking_a_node_is_full_without_its_primary_eni() {
 }
 
 #[test]
-fn nobody_is_sent_away_before_all_enis_are_known() {
+fn no_pod_is_refused_before_all_enis_are_known() {
     let mut world = start(custom(), cloud());
     world.tell(found("subnet-2", &[]));
     world.reserve_all(0..6);
@@ -300,7 +300,7 @@ fn nobody_is_sent_away_before_all_enis_are_known() {
 }
 
 #[test]
-fn an_eni_of_ours_that_somebody_takes_out_of_our_hands_is_left_alone() {
+fn an_eni_with_foreign_tags_is_no_longer_managed() {
     let mut world = start(PoolConfig::default(), cloud());
     world.reserve(20);
     world.pass(Span::seconds(20));

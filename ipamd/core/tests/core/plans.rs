@@ -21,7 +21,7 @@ fn wants(world: &World, action: Action) -> Vec<Want> {
 }
 
 #[test]
-fn a_burst_on_an_empty_node_is_one_plan_of_full_calls_side_by_side() {
+fn a_burst_on_an_empty_node_is_one_plan_of_full_parallel_calls() {
     let mut world = World::new(addresses(1), 8, 30, 0);
     world.pass(Span::seconds(60));
     let before = world.cloud.log.len();
@@ -59,7 +59,7 @@ fn a_burst_on_an_empty_node_with_prefixes_takes_one_call() {
 }
 
 #[test]
-fn a_burst_that_arrives_while_an_eni_is_made_waits_for_it() {
+fn a_burst_during_a_creation_waits_for_that_eni() {
     let mut world = World::new(addresses(1), 4, 10, 9);
     world.pass(Span::seconds(60));
     world.reserve_all(0..9);
@@ -78,7 +78,7 @@ fn a_burst_that_arrives_while_an_eni_is_made_waits_for_it() {
 }
 
 #[test]
-fn top_ups_that_nobody_waits_for_come_five_seconds_apart() {
+fn top_ups_without_waiting_pods_are_five_seconds_apart() {
     let mut world = World::new(addresses(10), 4, 50, 10);
     world.pass(Span::seconds(60));
     for pod in 0..30 {
@@ -91,7 +91,7 @@ fn top_ups_that_nobody_waits_for_come_five_seconds_apart() {
 }
 
 #[test]
-fn pods_that_keep_coming_cost_no_call_each() {
+fn a_stream_of_pods_needs_fewer_calls_than_pods() {
     let mut world = World::new(addresses(1), 4, 100, 1);
     world.pass(Span::seconds(60));
     let begun = world.cloud.log.len();
@@ -106,7 +106,7 @@ fn pods_that_keep_coming_cost_no_call_each() {
 }
 
 #[test]
-fn under_throttling_the_node_asks_ever_less_and_comes_back() {
+fn throttling_reduces_the_nodes_calls_for_a_while() {
     let config = PoolConfig { warm_eni_target: 2, ..PoolConfig::default() };
     let mut world = World::new(config, 4, 10, 9);
     world.cloud.faults.insert(Action::Create, [Fault::Throttle; 12].into());
@@ -173,7 +173,7 @@ fn on_an_unschedulable_node_the_pool_neither_grows_nor_shrinks() {
 }
 
 #[test]
-fn an_unschedulable_node_whose_enis_are_managed_all_the_same_grows() {
+fn an_unschedulable_node_with_managed_enis_grows() {
     let config = PoolConfig { manage_unschedulable: true, ..addresses(2) };
     let mut world = World::new(config, 4, 10, 0);
     world.tell(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
@@ -182,7 +182,7 @@ fn an_unschedulable_node_whose_enis_are_managed_all_the_same_grows() {
 }
 
 #[test]
-fn a_node_is_full_when_its_pods_use_all_that_it_may_have() {
+fn a_node_is_full_when_its_pods_use_all_possible_addresses() {
     let config = PoolConfig { warm_ip_target: Some(1), ..PoolConfig::default() };
     let mut world = World::new(config.clone(), 2, 4, 0);
     world.pass(Span::seconds(5));
@@ -210,7 +210,7 @@ fn a_node_is_full_when_its_pods_use_all_that_it_may_have() {
 }
 
 #[test]
-fn a_node_that_others_provide_for_is_full_when_its_pods_use_what_there_is() {
+fn a_node_without_provisioning_is_full_when_its_pods_use_all_present_addresses() {
     let given = PoolConfig { provisioning: false, ..PoolConfig::default() };
     for config in [PoolConfig { imds_only: true, ..given.clone() }, given] {
         let mut world = World::new(config, 4, 10, 3);

@@ -36,14 +36,14 @@ fn a_key_that_names_another_pod_is_refused() {
 }
 
 #[test]
-fn a_warm_address_is_given_at_once() {
+fn a_warm_address_is_assigned_at_once() {
     let mut world = small(PoolConfig::default());
     let ticket = world.reserve(1);
     assert_eq!(world.answered_at[&ticket], world.now);
 }
 
 #[test]
-fn pods_are_packed_so_that_other_enis_run_empty_and_are_freed() {
+fn pods_are_packed_so_that_other_enis_become_free() {
     let mut world = World::new(addresses(1), 3, 4, 3);
     world.pass(Span::seconds(5));
     for pod in 0..8 {
@@ -97,7 +97,7 @@ fn a_confirmed_pod_does_not_lapse_and_a_repeated_reserve_extends() {
 }
 
 #[test]
-fn a_reservation_that_lapses_after_a_restart_is_told_all_the_same() {
+fn a_reservation_that_lapses_after_a_restart_is_reported_too() {
     let mut world = small(PoolConfig::default());
     world.plugins_finish = false;
     world.reserve(1);
@@ -109,7 +109,7 @@ fn a_reservation_that_lapses_after_a_restart_is_told_all_the_same() {
 }
 
 #[test]
-fn a_release_is_told_what_the_key_had_and_a_second_one_that_it_had_nothing() {
+fn a_release_returns_the_keys_addresses_and_a_second_one_none() {
     let mut world = small(PoolConfig::default());
     world.reserve(1);
     let address = world.address_of(1).unwrap();
@@ -122,7 +122,7 @@ fn a_release_is_told_what_the_key_had_and_a_second_one_that_it_had_nothing() {
 }
 
 #[test]
-fn an_address_rests_and_waits_for_the_kernel_before_the_next_pod_gets_it() {
+fn an_address_cools_and_leaves_the_kernel_before_its_reuse() {
     let config = PoolConfig { max_eni: Some(1), ..PoolConfig::default() };
     let mut world = small(config);
     world.reserve_all(0..3);
@@ -139,7 +139,7 @@ fn an_address_rests_and_waits_for_the_kernel_before_the_next_pod_gets_it() {
 }
 
 #[test]
-fn a_burst_waits_in_line_and_everybody_is_served() {
+fn a_burst_is_queued_and_served_completely() {
     let mut world = World::new(PoolConfig::default(), 4, 15, 14);
     world.pass(Span::seconds(5));
     let tickets = world.reserve_all(0..56);
@@ -153,7 +153,7 @@ fn a_burst_waits_in_line_and_everybody_is_served() {
 }
 
 #[test]
-fn growth_begins_with_the_reserve_that_finds_nothing() {
+fn growth_starts_with_the_reserve_without_a_free_address() {
     let mut world = World::new(PoolConfig { warm_eni_target: 0, ..PoolConfig::default() }, 3, 4, 1);
     world.pass(Span::seconds(5));
     let before = world.cloud.log.len();
@@ -177,7 +177,7 @@ fn without_room_the_wait_ends_with_exhausted() {
 }
 
 #[test]
-fn a_pod_deleted_in_time_helps_one_that_waits_without_room() {
+fn the_address_of_a_deleted_pod_serves_a_waiting_one() {
     let mut world = small(PoolConfig::default());
     world.reserve_all(0..9);
     world.pass(Span::seconds(30));
@@ -200,7 +200,7 @@ fn while_an_address_cools_the_wait_ends_with_try_again() {
 }
 
 #[test]
-fn who_went_away_is_not_served_and_holds_nobody_up() {
+fn an_abandoned_request_is_not_served_and_delays_no_other() {
     let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
     world.reserve_all(0..3);
     let (gone, next) = (world.reserve(10), world.reserve(11));
@@ -222,7 +222,7 @@ fn a_delete_ends_the_wait_of_its_own_key() {
 }
 
 #[test]
-fn at_the_end_all_who_wait_are_answered_and_nothing_new_begins() {
+fn a_stop_answers_all_waiting_requests_and_starts_no_calls() {
     let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
     let served = world.reserve_all(0..3);
     let waiting = world.reserve_all(3..6);
@@ -237,7 +237,7 @@ fn at_the_end_all_who_wait_are_answered_and_nothing_new_begins() {
 }
 
 #[test]
-fn addresses_are_given_back_in_one_round_only_when_they_are_free_and_rested() {
+fn free_cooled_addresses_are_returned_in_one_round() {
     let mut world = World::new(addresses(2), 3, 15, 14);
     world.pass(Span::seconds(60));
     assert_eq!(world.split(), [2]);
@@ -260,7 +260,7 @@ fn addresses_are_given_back_in_one_round_only_when_they_are_free_and_rested() {
 }
 
 #[test]
-fn a_late_delete_of_another_sandbox_never_touches_the_pods_next_one() {
+fn a_late_delete_of_a_sandbox_does_not_touch_the_next_one() {
     let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
     world.reserve(1);
     let address = world.address_of(1);

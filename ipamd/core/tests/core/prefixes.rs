@@ -32,7 +32,7 @@ fn singles(world: &World) -> usize {
 }
 
 #[test]
-fn pods_are_packed_so_that_prefixes_run_empty_and_are_given_back_whole() {
+fn pods_are_packed_so_that_whole_prefixes_are_returned() {
     let mut world = world(prefixes(1), 14);
     let tickets = world.reserve_all(0..60);
     world.pass(Span::seconds(300));
@@ -57,7 +57,7 @@ fn pods_are_packed_so_that_prefixes_run_empty_and_are_given_back_whole() {
 }
 
 #[test]
-fn nobody_is_given_of_a_prefix_that_was_taken_away_from_under_pods() {
+fn a_prefix_that_ec2_removed_under_pods_gives_no_addresses() {
     let mut world = world(prefixes(1), 14);
     world.reserve_all(0..3);
     world.pass(Span::seconds(120));
@@ -111,7 +111,7 @@ fn a_prefix_that_ec2_gave_to_another_eni_serves_there_once_its_old_pods_are_gone
 }
 
 #[test]
-fn a_burst_asks_for_all_its_prefixes_in_one_call() {
+fn a_burst_requests_all_its_prefixes_in_one_call() {
     let mut world = world(prefixes(1), 14);
     let before = world.cloud.log.len();
     let tickets = world.reserve_all(0..110);
@@ -125,7 +125,7 @@ fn a_burst_asks_for_all_its_prefixes_in_one_call() {
 }
 
 #[test]
-fn switched_on_under_pods_it_replaces_what_is_free_and_what_comes_free() {
+fn prefix_mode_replaces_free_single_addresses_under_running_pods() {
     let mut world = World::new(PoolConfig::default(), 3, 5, 4);
     world.pass(Span::seconds(10));
     world.reserve_all(0..5);
@@ -149,7 +149,7 @@ fn switched_on_under_pods_it_replaces_what_is_free_and_what_comes_free() {
 }
 
 #[test]
-fn switched_on_where_every_place_is_taken_it_makes_room_first() {
+fn prefix_mode_on_a_full_node_first_frees_places() {
     let config = PoolConfig { max_eni: Some(1), ..PoolConfig::default() };
     let mut world = World::new(config, 3, 5, 4);
     world.pass(Span::seconds(10));
@@ -161,7 +161,7 @@ fn switched_on_where_every_place_is_taken_it_makes_room_first() {
 }
 
 #[test]
-fn switched_off_under_pods_it_replaces_what_is_free_and_what_comes_free() {
+fn without_prefix_mode_free_prefixes_are_replaced_under_running_pods() {
     let mut world = world(prefixes(1), 4);
     world.reserve_all(0..20);
     world.pass(Span::seconds(300));
@@ -179,7 +179,7 @@ fn switched_off_under_pods_it_replaces_what_is_free_and_what_comes_free() {
 }
 
 #[test]
-fn an_eni_holds_as_many_blocks_of_either_kind_as_its_type_says() {
+fn an_eni_has_as_many_blocks_of_either_kind_as_its_type_allows() {
     let mut world = World::new(PoolConfig::default(), 1, 5, 4);
     world.pass(Span::seconds(10));
     world.reserve_all(0..3);

@@ -49,7 +49,7 @@ fn after_a_reboot_assignments_cool_instead_of_holding() {
 }
 
 #[test]
-fn a_crash_in_the_middle_of_a_reboots_records_does_not_revive_old_pods() {
+fn a_crash_during_the_records_of_a_reboot_does_not_revive_old_pods() {
     let mut world = world();
     world.boot += 1;
     world.kernel.clear();
@@ -121,7 +121,7 @@ fn a_crash_at_any_effect_of_growth_and_shrink_leaves_nothing_behind() {
 }
 
 #[test]
-fn addresses_given_back_just_before_a_crash_are_not_believed_to_be_still_ours() {
+fn addresses_returned_just_before_a_crash_are_not_assigned_after_it() {
     let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
     let mut world = World::new(config, 2, 15, 14);
     world.cloud.lag.insert(Witness::Ec2, Span::seconds(20));
@@ -135,7 +135,7 @@ fn addresses_given_back_just_before_a_crash_are_not_believed_to_be_still_ours() 
 }
 
 #[test]
-fn times_of_another_boots_clock_mean_nothing() {
+fn times_of_another_boot_are_ignored() {
     let mut world = world();
     world.release(0);
     world.pass(Span::seconds(1));
@@ -158,7 +158,7 @@ fn records_of_a_later_version_are_skipped() {
 }
 
 #[test]
-fn the_checkpoint_does_not_grow_with_pods_that_came_and_went() {
+fn the_checkpoint_does_not_grow_with_deleted_pods() {
     let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
     let mut world = World::new(config, 3, 4, 3);
     world.pass(Span::seconds(5));
@@ -176,7 +176,7 @@ fn the_checkpoint_does_not_grow_with_pods_that_came_and_went() {
 }
 
 #[test]
-fn an_eni_that_was_to_be_freed_and_is_in_use_again_stays() {
+fn an_eni_stays_if_it_is_used_again_before_its_removal() {
     let mut world = world();
     let (eni, address) = (world.eni_of(4), world.address_of(4));
     world.sync();
@@ -189,7 +189,7 @@ fn an_eni_that_was_to_be_freed_and_is_in_use_again_stays() {
 }
 
 #[test]
-fn addresses_of_an_eni_that_stays_after_all_go_on_cooling_through_a_restart() {
+fn addresses_of_an_eni_that_stays_continue_to_cool_after_a_restart() {
     let mut world = world();
     let eni = world.eni_of(4);
     assert_eq!(world.eni_of(3), eni);

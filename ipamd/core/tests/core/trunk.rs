@@ -13,7 +13,7 @@ fn world(primary_addresses: u16, pod_enis: bool) -> World {
 }
 
 #[test]
-fn the_last_place_is_kept_for_the_trunk_until_it_is_there() {
+fn the_last_place_is_reserved_for_the_trunk() {
     let mut world = world(4, true);
     let tickets = world.reserve_all(0..9);
     world.pass(Span::seconds(60));
@@ -25,7 +25,7 @@ fn the_last_place_is_kept_for_the_trunk_until_it_is_there() {
 }
 
 #[test]
-fn the_trunk_is_asked_for_each_minute_while_it_is_missing_and_never_afterwards() {
+fn a_missing_trunk_is_requested_each_minute() {
     let mut world = world(4, true);
     world.pass(Span::seconds(150));
     assert_eq!(world.trunk_wishes.len(), 3);
@@ -45,7 +45,7 @@ fn the_trunk_is_asked_for_each_minute_while_it_is_missing_and_never_afterwards()
 }
 
 #[test]
-fn a_trunk_that_comes_soon_is_seen_soon() {
+fn a_new_trunk_is_observed_soon() {
     let mut world = world(4, true);
     world.pass(Span::seconds(40));
     world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);
@@ -55,7 +55,7 @@ fn a_trunk_that_comes_soon_is_seen_soon() {
 }
 
 #[test]
-fn without_pod_enis_no_place_is_kept_and_nobody_is_asked() {
+fn without_branch_enis_no_place_is_reserved_and_no_trunk_requested() {
     let mut world = world(4, false);
     world.reserve_all(0..12);
     world.pass(Span::seconds(60));

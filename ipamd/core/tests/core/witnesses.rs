@@ -14,7 +14,7 @@ fn world() -> World {
 }
 
 #[test]
-fn a_lagging_imds_drops_nothing_and_gives_out_nothing_that_is_gone() {
+fn a_lagging_imds_neither_drops_nor_revives_addresses() {
     let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
     let mut world = World::new(config, 4, 5, 4);
     world.cloud.lag.insert(Witness::Imds, Span::seconds(30));
@@ -34,7 +34,7 @@ fn a_lagging_imds_drops_nothing_and_gives_out_nothing_that_is_gone() {
 }
 
 #[test]
-fn an_eni_torn_off_without_pods_vanishes_on_two_witnesses_and_is_replaced() {
+fn a_detached_unused_eni_is_dropped_after_two_witnesses_and_replaced() {
     let mut world = world();
     let empty = world.cloud.attached()[2].seen.id.clone();
     world.cloud.tear_off(&empty, world.now);
@@ -44,7 +44,7 @@ fn an_eni_torn_off_without_pods_vanishes_on_two_witnesses_and_is_replaced() {
 }
 
 #[test]
-fn after_hours_of_nothing_new_what_vanishes_is_still_missed_within_minutes() {
+fn a_removed_address_is_detected_within_minutes_after_idle_hours() {
     let mut world = world();
     world.pass(Span::seconds(4 * 3600));
     let empty = world.cloud.attached()[2].seen.id.clone();
@@ -54,7 +54,7 @@ fn after_hours_of_nothing_new_what_vanishes_is_still_missed_within_minutes() {
 }
 
 #[test]
-fn an_eni_torn_off_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
+fn an_eni_detached_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5));
     world.stolen = world.told.values().flatten().copied().collect();
@@ -74,7 +74,7 @@ fn an_eni_torn_off_under_pods_is_reported_once_and_its_pods_keep_their_addresses
 }
 
 #[test]
-fn a_free_address_that_is_taken_away_is_dropped_on_two_witnesses_of_ec2() {
+fn a_removed_free_address_is_dropped_after_two_answers_of_ec2() {
     let mut world = world();
     world.imds_is_down = true;
     let last = world.cloud.attached()[2].seen.clone();
@@ -90,7 +90,7 @@ fn a_free_address_that_is_taken_away_is_dropped_on_two_witnesses_of_ec2() {
 }
 
 #[test]
-fn an_assigned_address_that_is_taken_away_is_reported_and_never_dropped() {
+fn a_removed_assigned_address_is_reported_and_never_dropped() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5).unwrap());
     world.stolen.insert(address);
@@ -101,7 +101,7 @@ fn an_assigned_address_that_is_taken_away_is_reported_and_never_dropped() {
 }
 
 #[test]
-fn an_address_that_was_taken_away_from_a_pod_is_given_to_no_other() {
+fn an_address_that_ec2_removed_under_a_pod_is_not_assigned_again() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5).unwrap());
     world.stolen.insert(address);
@@ -118,7 +118,7 @@ fn an_address_that_was_taken_away_from_a_pod_is_given_to_no_other() {
 }
 
 #[test]
-fn a_foreign_eni_is_taken_in_when_ec2_confirms_it_and_is_never_freed() {
+fn a_foreign_eni_is_adopted_once_ec2_shows_it_and_never_freed() {
     let mut world = world();
     let foreign = world.cloud.attach_foreign(7, 4, world.now);
     world.ec2_is_down = true;
@@ -139,7 +139,7 @@ fn a_foreign_eni_is_taken_in_when_ec2_confirms_it_and_is_never_freed() {
 }
 
 #[test]
-fn in_peace_ec2_is_not_asked_at_all() {
+fn a_stable_node_makes_no_ec2_calls() {
     let mut world = world();
     let calls = world.cloud.log.len();
     world.pass(Span::seconds(7200));
@@ -148,7 +148,7 @@ fn in_peace_ec2_is_not_asked_at_all() {
 }
 
 #[test]
-fn an_ec2_that_does_not_know_the_instance_yet_is_asked_again_before_anything_is_made() {
+fn nothing_is_created_before_ec2_shows_the_instance() {
     let config = PoolConfig { minimum_ip_target: Some(16), ..PoolConfig::default() };
     let mut world = World::new(config, 4, 5, 0);
     world.cloud.lag.insert(Witness::Ec2, Span::seconds(3));
@@ -161,7 +161,7 @@ fn an_ec2_that_does_not_know_the_instance_yet_is_asked_again_before_anything_is_
 }
 
 #[test]
-fn a_block_that_ec2_lacked_once_and_that_is_given_back_is_asked_about_no_more() {
+fn a_returned_block_causes_no_more_questions() {
     let config = PoolConfig { warm_ip_target: Some(2), ..PoolConfig::default() };
     let mut world = World::new(config, 2, 15, 2);
     world.reserve_all(0..6);
@@ -184,7 +184,7 @@ fn a_block_that_ec2_lacked_once_and_that_is_given_back_is_asked_about_no_more() 
 }
 
 #[test]
-fn an_answer_without_the_primary_eni_drops_nothing_however_often_it_comes() {
+fn answers_without_the_primary_eni_drop_nothing() {
     let mut world = world();
     for _ in 0..5 {
         for witness in [Witness::Ec2, Witness::Imds] {
@@ -201,7 +201,7 @@ fn an_answer_without_the_primary_eni_drops_nothing_however_often_it_comes() {
 }
 
 #[test]
-fn imds_is_not_asked_without_a_pause_for_the_addresses_of_a_subnet() {
+fn questions_to_imds_about_a_subnet_have_pauses() {
     let mut world = world();
     world.cloud.lag.insert(Witness::Imds, Span::seconds(60));
     let foreign = world.cloud.attach_foreign(7, 2, world.now);

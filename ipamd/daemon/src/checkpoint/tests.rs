@@ -80,7 +80,7 @@ fn a_damaged_checkpoint_is_not_trusted_though_its_other_records_count() {
 }
 
 #[test]
-fn a_file_that_is_not_trusted_is_unchanged_until_the_rewrite() {
+fn an_untrusted_file_is_unchanged_until_the_rewrite() {
     let torn = ipamd_core::frame::image(&records());
     let torn = std::str::from_utf8(&torn[..torn.len() - 1]).unwrap();
     for content in [None, Some(""), Some("ferrule-i"), Some("rubbish"), Some(torn)] {

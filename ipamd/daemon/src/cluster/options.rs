@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_set_is_watched_and_written() {
+    fn only_enabled_features_watch_and_write() {
         let plain = wanted(&[NODE], in_pod()).unwrap();
         assert!(plain.pods && plain.condition && !plain.branches && !plain.annotate_pod_ip);
         assert!(plain.eni_config.is_none() && plain.election.is_none());

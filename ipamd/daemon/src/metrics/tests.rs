@@ -131,7 +131,7 @@ fn series_of_alerts_exist_before_the_first_event() {
 }
 
 #[test]
-fn a_refusal_is_counted_by_its_reason_and_throttling_is_no_error_of_ours() {
+fn a_refusal_is_counted_by_its_reason_and_throttling_is_not_an_error() {
     let page = lived_page();
     for line in [
         "ferrule_ec2_refusals_total{action=\"AttachNetworkInterface\",reason=\"denied\"} 1",

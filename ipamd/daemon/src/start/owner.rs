@@ -47,7 +47,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_node_is_ours_unless_it_was_given_back_or_the_agent_serves() {
+    fn a_node_is_ours_unless_it_was_rolled_back_or_the_agent_serves() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (settings, _) = Settings::resolve([

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_says_what_it_lacks() {
+    fn an_ipv6_node_reports_its_missing_requirements() {
         let (v6, mut node) = (settings(&IPV6), node());
         let old = Limits { prefixes: false, ..Limits::one_card(3, 10) };
         assert!(misfit(&v6, &node, &old).unwrap().contains("m4.large"));

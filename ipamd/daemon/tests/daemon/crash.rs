@@ -34,7 +34,7 @@ fn answered_requests_are_known_after_a_crash() {
 }
 
 #[test]
-fn after_a_reboot_nothing_is_held_and_old_dels_succeed() {
+fn after_a_reboot_nothing_is_assigned_and_old_dels_succeed() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let pod = key("a");
@@ -55,7 +55,7 @@ fn after_a_reboot_nothing_is_held_and_old_dels_succeed() {
 }
 
 #[test]
-fn a_tombstone_is_a_del_that_is_done_before_the_next_add() {
+fn a_tombstone_is_drained_before_the_next_add() {
     let node = TestNode::new(FakeCloud::new(50));
     let daemon = node.start();
     let (down, up) = (key("down"), key("up"));
@@ -112,7 +112,7 @@ fn pods_whose_checkpoint_is_lost_are_found_in_the_kernel() {
 }
 
 #[test]
-fn pods_that_a_cut_off_checkpoint_lacks_are_found_in_the_kernel() {
+fn pods_missing_from_a_truncated_checkpoint_are_found_in_the_kernel() {
     let node = TestNode::new(FakeCloud::new(50));
     // The lengths of an empty file, half a header, and half of the first record.
     for length in [0, 7, 40] {

@@ -112,7 +112,7 @@ fn the_network_is_installed_when_an_add_would_succeed_and_removed_completely() {
 }
 
 #[test]
-fn a_node_of_amazons_is_left_to_migrate_and_a_taken_one_keeps_its_pods() {
+fn a_node_of_amazon_vpc_cni_is_left_to_migrate_and_a_migrated_one_keeps_its_pods() {
     let node = TestNode::new(FakeCloud::new(50));
     let [_, bin, conf] = folders(&node);
     let daemon = node.start();
@@ -215,7 +215,7 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
 }
 
 #[test]
-fn obstacles_are_named_and_nothing_is_changed() {
+fn obstacles_are_reported_and_nothing_changes() {
     let node = TestNode::new(FakeCloud::new(50));
     let [image, bin, conf] = folders(&node);
     fs::write(image.join("ferrule-cni"), "#!/bin/sh\n").unwrap();

@@ -55,7 +55,7 @@ fn pods_of_a_second_eni_are_served_when_the_first_is_full() {
 }
 
 #[test]
-fn requests_that_come_before_the_cloud_answers_are_served_when_it_does() {
+fn requests_before_the_clouds_first_answer_are_served_after_it() {
     let node = TestNode::new(FakeCloud::new(50));
     node.cloud.state().imds = false;
     let daemon = node.start();

@@ -62,8 +62,8 @@ fn introspection_has_the_formats_of_amazon_vpc_cni_and_no_container_id() {
 
 /// Its complaints are of names that amazon-vpc-cni has made.
 #[test]
-fn promtool_finds_no_fault_with_the_metrics() {
-    if !promtool::is_there("promtool_finds_no_fault_with_the_metrics") {
+fn promtool_accepts_the_metrics() {
+    if !promtool::is_there("promtool_accepts_the_metrics") {
         return;
     }
     let node = TestNode::new(FakeCloud::new(50));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_one_makes_the_lease_and_leads_only_once_it_is_written() {
+    fn the_first_candidate_creates_the_lease_and_leads_once_it_is_written() {
         let mut a = candidate("a");
         assert_eq!(a.look(None, Time(0)), Next::Create);
         assert!(!a.leads(Time(0)));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_renewed_is_left_alone_and_one_that_is_not_is_taken() {
+    fn a_lease_is_taken_only_if_it_is_not_renewed() {
         let mut b = candidate("b");
         for second in 0..10 {
             let now = Time(second * 10_000);
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_given_back_is_taken_at_once() {
+    fn a_released_lease_is_taken_at_once() {
         assert_eq!(candidate("b").look(Some(&lease("", 4)), Time(0)), Next::Take);
     }
 
     #[test]
-    fn who_finds_anothers_name_in_the_lease_leads_no_more() {
+    fn a_leader_steps_down_if_the_lease_names_another() {
         let mut a = candidate("a");
         a.holds_since(Time(0));
         a.look(Some(&lease("b", 7)), Time(1_000));

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_is_written_as_a_burst_and_then_a_trickle_and_loses_no_pod() {
+    fn a_storm_is_written_as_a_burst_and_then_slowly_and_loses_no_pod() {
         let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         for pod in 0..110 {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_failed_is_tried_again_unless_it_never_can_succeed() {
+    fn a_failed_write_is_retried_unless_it_can_never_succeed() {
         let mut ledger = Ledger::new(SPACING);
         let start = Time(1_000_000);
         ledger.take_in(asked(1, "x"), start);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_is_bounded() {
+    fn the_event_series_are_bounded() {
         let mut ledger = Ledger::new(SPACING);
         for pod in 0..SERIES_MAX * 2 {
             ledger.take_in(asked(pod, "x"), Time(1_000_000));

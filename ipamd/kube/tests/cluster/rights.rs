@@ -141,7 +141,7 @@ async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
 }
 
 #[tokio::test]
-async fn an_eni_config_that_may_not_be_read_is_missing_and_says_so() {
+async fn an_eni_config_without_read_permission_is_reported_as_missing() {
     let world = World::new("unread").await;
     let of = |right: &&Right| right.resource == "eniconfigs";
     let right = *CLUSTER_RIGHTS.iter().find(of).unwrap();

@@ -31,7 +31,7 @@ async fn has_features(world: &World, wanted: Value) -> DynamicObject {
 }
 
 #[tokio::test]
-async fn the_feature_comes_to_those_that_are_there_when_it_is_asked_for() {
+async fn the_feature_is_added_to_the_present_ones_on_request() {
     let world = World::new("trunk").await;
     let spec = json!({
         "features": [{"name": "Another", "value": "x"}], "tags": {"team": "a"},

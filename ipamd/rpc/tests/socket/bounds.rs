@@ -15,7 +15,7 @@ use std::{
 const PER_CONNECTION: usize = 64;
 
 #[tokio::test]
-async fn a_message_beyond_the_bound_is_refused_and_the_daemon_goes_on() {
+async fn an_oversized_message_is_refused_and_the_daemon_continues() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let client = daemon.client().await;
@@ -26,7 +26,7 @@ async fn a_message_beyond_the_bound_is_refused_and_the_daemon_goes_on() {
 }
 
 #[tokio::test]
-async fn too_many_reservations_are_told_to_come_again_and_releases_still_pass() {
+async fn excess_reservations_are_refused_as_busy_and_releases_still_pass() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let mut callers = tokio::task::JoinSet::new();
@@ -63,7 +63,7 @@ async fn stranger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_user_is_refused_by_the_mode_and_again_by_the_daemon() {
+async fn another_user_is_refused_by_the_sockets_mode_and_by_the_daemon() {
     if !nix::unistd::Uid::effective().is_root() {
         eprintln!("skipped: only root can run a process as another user");
         return;

@@ -46,7 +46,7 @@ fn collect(valid: &[&str]) -> Collect {
 }
 
 #[tokio::test]
-async fn what_is_not_in_the_list_is_collected_and_the_rest_is_told() {
+async fn unlisted_interfaces_are_collected_and_the_others_reported() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let client = daemon.client().await;
@@ -85,7 +85,7 @@ async fn the_list_of_a_full_node_fits_into_a_message() {
 }
 
 #[tokio::test]
-async fn the_status_tells_what_is_wrong_with_the_pool_and_with_pods() {
+async fn the_status_has_the_faults_of_the_pool_and_of_pods() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let status = daemon.client().await.status(soon()).await.unwrap();
@@ -96,7 +96,7 @@ async fn the_status_tells_what_is_wrong_with_the_pool_and_with_pods() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_an_answer_and_a_failure_an_error_with_the_daemons_words() {
+async fn a_refusal_is_an_answer_and_a_failure_is_an_error_with_the_daemons_message() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let client = daemon.client().await;
@@ -177,7 +177,7 @@ impl ipam_server::Ipam for FromTheFuture {
 }
 
 #[tokio::test]
-async fn answers_that_break_the_protocol_are_told_apart() {
+async fn each_protocol_violation_is_another_error() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("ipamd.sock");
     let incoming = listen(&socket).await.unwrap();
@@ -202,7 +202,7 @@ async fn answers_that_break_the_protocol_are_told_apart() {
 }
 
 #[tokio::test]
-async fn live_and_ready_are_told_apart() {
+async fn live_and_ready_are_different() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let ask = |name| probe(&daemon.socket, name, soon());
@@ -215,7 +215,7 @@ async fn live_and_ready_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_request_under_way_is_answered_before_the_server_ends() {
+async fn a_request_under_way_is_answered_before_the_server_stops() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let client = daemon.client().await;

@@ -20,7 +20,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn the_socket_is_for_its_owner_and_the_directory_for_all_to_see() {
+async fn the_socket_is_private_and_the_directory_is_readable() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("run");
     let daemon = Daemon::start(&directory.join("ipamd.sock")).await;
@@ -79,7 +79,7 @@ async fn a_stale_socket_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_serves_is_not_pushed_aside_even_when_it_hangs() {
+async fn a_serving_daemon_keeps_its_socket_even_if_it_hangs() {
     let home = tempfile::tempdir().unwrap();
     let served = Daemon::start(&home.path().join("ipamd.sock")).await;
     let error = listen(&served.socket).await.unwrap_err();
@@ -93,7 +93,7 @@ async fn a_daemon_that_serves_is_not_pushed_aside_even_when_it_hangs() {
 }
 
 #[tokio::test]
-async fn what_is_no_socket_is_left_alone() {
+async fn a_file_that_is_no_socket_is_kept() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("ipamd.sock");
     fs::write(&file, "somebody's").unwrap();

@@ -19,7 +19,7 @@ async fn a_client_waits_for_a_daemon_that_starts_later() {
 }
 
 #[tokio::test]
-async fn at_the_deadline_the_error_says_what_was_missing() {
+async fn the_error_at_the_deadline_names_the_missing_part() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("ipamd.sock");
     let error = Client::connect(&socket, shortly()).await.unwrap_err();
@@ -47,7 +47,7 @@ async fn a_path_that_cannot_be_a_socket_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_hangs_is_given_up_at_the_deadline() {
+async fn a_call_to_a_hung_daemon_fails_at_the_deadline() {
     let home = tempfile::tempdir().unwrap();
     let socket = home.path().join("ipamd.sock");
     let _hung = UnixListener::bind(&socket).unwrap();
@@ -87,7 +87,7 @@ async fn a_daemon_that_died_between_two_calls_is_a_lost_call() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_is_waited_for_no_longer() {
+async fn a_disconnected_caller_is_no_longer_served() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
     let client = daemon.client().await;

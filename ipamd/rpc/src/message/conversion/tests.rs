@@ -29,6 +29,7 @@ fn reservation() -> Reservation {
         use_external_snat: true,
         rules: RuleLayout::Compact,
         egress: true,
+        host_end: HostEndMode::bridged("eni"),
     }
 }
 
@@ -54,7 +55,7 @@ fn reply(outcome: ReserveOutcome) -> wire::ReserveReply {
 }
 
 #[test]
-fn every_request_survives_the_wire() {
+fn every_request_is_equal_after_a_conversion_to_the_wire_and_back() {
     let reserve = Reserve {
         key: key(),
         pod: pod(),
@@ -76,7 +77,7 @@ fn every_request_survives_the_wire() {
 }
 
 #[test]
-fn every_answer_survives_the_wire() {
+fn every_answer_is_equal_after_a_conversion_to_the_wire_and_back() {
     let reserved = ReserveOutcome::Reserved(reservation());
     assert_eq!(reply(reserved.clone()).try_into(), Ok(reserved));
 
@@ -92,12 +93,19 @@ fn every_answer_survives_the_wire() {
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
         assert_eq!(reply::released(answer.clone(), None, 1).try_into(), Ok(answer));
     }
-    let plain = |rules| Held { addresses: vec![address()], branch: None, confirmed: true, rules };
+    let plain = |rules| Held {
+        addresses: vec![address()],
+        branch: None,
+        confirmed: true,
+        rules,
+        host_end: HostEndMode::bridged("eni"),
+    };
     let of_branch = Held {
         addresses: Vec::new(),
         branch: Some(branch()),
         confirmed: false,
         rules: RuleLayout::PerPod,
+        host_end: HostEndMode::Routed,
     };
     let [per_pod, compact] = [RuleLayout::PerPod, RuleLayout::Compact].map(plain);
     for answer in [Some(per_pod), Some(compact), Some(of_branch), None] {
@@ -106,7 +114,7 @@ fn every_answer_survives_the_wire() {
 }
 
 #[test]
-fn a_wait_beyond_the_wires_range_becomes_the_longest_it_holds() {
+fn a_wait_beyond_the_wires_range_becomes_the_longest_possible() {
     let long = Reserve {
         key: key(),
         pod: pod(),
@@ -118,7 +126,7 @@ fn a_wait_beyond_the_wires_range_becomes_the_longest_it_holds() {
 }
 
 #[test]
-fn a_reason_or_cause_from_a_newer_peer_is_taken_for_the_harmless_one() {
+fn an_unknown_reason_or_cause_becomes_the_harmless_one() {
     let refused = ReserveOutcome::Refused(Refusal {
         reason: Reason::Exhausted,
         message: String::new(),
@@ -139,7 +147,7 @@ fn a_reason_or_cause_from_a_newer_peer_is_taken_for_the_harmless_one() {
 }
 
 #[test]
-fn addresses_that_are_none_are_refused_by_name() {
+fn invalid_addresses_are_refused_by_name() {
     let good = wire::Address::from(address());
     type Break = fn(&mut wire::Address);
     let broken: [(Break, &str); 6] = [
@@ -158,7 +166,7 @@ fn addresses_that_are_none_are_refused_by_name() {
 }
 
 #[test]
-fn requests_without_what_they_need_are_refused_by_name() {
+fn incomplete_requests_are_refused_with_the_missing_field() {
     let reserve = Reserve {
         key: key(),
         pod: pod(),
@@ -194,7 +202,7 @@ fn an_answer_without_an_outcome_or_an_address_is_refused() {
 }
 
 #[test]
-fn a_branch_survives_the_wire_and_a_plugin_never_guesses_what_is_missing() {
+fn a_branch_is_equal_after_the_wire_and_an_incomplete_one_is_refused() {
     let v6 = Branch {
         address: "2001:db8::9".parse().unwrap(),
         gateway: "fe80:ec2::1".parse().unwrap(),

@@ -74,7 +74,7 @@ async fn answered(mode: EnforcingMode, awaits_agent: bool) -> (Result<Outcome, S
 }
 
 #[tokio::test]
-async fn a_plugin_that_would_not_ask_the_agent_gets_nothing_where_that_is_strict() {
+async fn a_strict_node_refuses_a_plugin_without_agent_support() {
     let (outcome, asked) = answered(EnforcingMode::Strict, false).await;
     let Ok(Outcome::Refused(refusal)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(asked, 0);
