@@ -1,4 +1,4 @@
-//! Helm, and what it renders.
+//! Helm and its rendered objects.
 
 use anyhow::{Context as _, Result, bail};
 use lab_kubernetes::Program;
@@ -11,41 +11,41 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The chart of this clone, and the program that renders it.
+/// The chart of this clone, with Helm.
 pub struct Chart {
     helm: PathBuf,
-    /// Helm's own files, and those of values.
+    /// Helm's files, and the files of values.
     folder: TempDir,
 }
 
-/// What was rendered.
+/// The output of a rendering.
 pub struct Rendered {
-    /// As it was written, with comments.
+    /// The text, with comments.
     pub text: String,
-    /// Each object.
     pub objects: Vec<Value>,
 }
 
 impl Chart {
-    /// With the Helm of the cache, which is built if it is not there.
+    /// Uses the Helm of the cache, and builds it if necessary.
     ///
     /// # Errors
-    /// When it cannot be built.
+    /// If Helm cannot be built.
     pub fn of_this_clone() -> Result<Self> {
         let helm = Program::helm()?.path().to_owned();
-        let folder = TempDir::with_prefix("ferrule-chart-").context("make a folder for Helm")?;
+        let folder =
+            TempDir::with_prefix("ferrule-chart-").context("cannot create a folder for Helm")?;
         Ok(Self { helm, folder })
     }
 
-    /// Where it is.
+    /// Returns the chart's folder.
     pub fn path() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/ferrule")
     }
 
-    /// What Helm's linter says in its strictest form.
+    /// Runs `helm lint --strict` and returns its output.
     ///
     /// # Errors
-    /// When it finds something, with what it says.
+    /// If the linter fails, with its output.
     pub fn lint(&self, values: &Value) -> Result<String> {
         let file = self.file(values)?;
         let path = Self::path();
@@ -55,10 +55,10 @@ impl Chart {
         self.run(words.iter().chain(&version).chain(&more).copied())
     }
 
-    /// The chart with these values, definitions of kinds included.
+    /// Renders the chart with these values, including CustomResourceDefinitions.
     ///
     /// # Errors
-    /// When Helm refuses the values, with what it says.
+    /// If Helm refuses the values, with its output.
     pub fn render(&self, values: &Value) -> Result<Rendered> {
         let file = self.file(values)?;
         let path = Self::path();
@@ -67,16 +67,16 @@ impl Chart {
         let version = ["--kube-version", KUBERNETES].map(OsStr::new);
         let more = [OsStr::new("--values"), file.as_os_str(), path.as_os_str()];
         let text = self.run(words.iter().chain(&version).chain(&more).copied())?;
-        let objects =
-            serde_saphyr::from_multiple::<Value>(&text).context("read what is rendered")?;
+        let objects = serde_saphyr::from_multiple::<Value>(&text)
+            .context("cannot parse the rendered text")?;
         let objects = objects.into_iter().filter(|object| !object.is_null()).collect();
         Ok(Rendered { text, objects })
     }
 
-    /// A command of Helm's about the release, in this cluster: `install`, `upgrade`, `rollback`, `uninstall`.
+    /// Runs a Helm command for the release in this cluster: `install`, `upgrade`, `rollback` or `uninstall`.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    /// If the command fails, with its output.
     pub fn command(
         &self,
         kubeconfig: &Path,
@@ -96,15 +96,15 @@ impl Chart {
         self.run(all.into_iter())
     }
 
-    /// Values in a file of their own: JSON is YAML.
+    /// Writes the values to a file. JSON is valid YAML.
     fn file(&self, values: &Value) -> Result<PathBuf> {
         let file = tempfile::Builder::new()
             .suffix(".yaml")
             .tempfile_in(self.folder.path())
-            .context("make a file of values")?;
-        let (_, path) = file.keep().context("keep a file of values")?;
+            .context("cannot create a file of values")?;
+        let (_, path) = file.keep().context("cannot keep a file of values")?;
         fs::write(&path, values.to_string())
-            .with_context(|| format!("write {}", path.display()))?;
+            .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
@@ -115,7 +115,7 @@ impl Chart {
             .env("HELM_CACHE_HOME", home("cache"))
             .env("HELM_CONFIG_HOME", home("config"))
             .env("HELM_DATA_HOME", home("data"));
-        let Output { status, stdout, stderr } = helm.output().context("run helm")?;
+        let Output { status, stdout, stderr } = helm.output().context("cannot run helm")?;
         if !status.success() {
             bail!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         }
@@ -124,15 +124,14 @@ impl Chart {
 }
 
 impl Rendered {
-    /// Those of a kind.
+    /// Returns the objects of a kind.
     pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
         self.objects.iter().filter(move |object| object["kind"] == kind)
     }
 }
 
-/// The release's name, as the documentation has it.
+/// The release's name in the documentation.
 pub(crate) const RELEASE: &str = "ferrule";
-/// Its namespace.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// What Helm is to think of where it asks no server.
+/// The Kubernetes version for Helm commands without a cluster.
 const KUBERNETES: &str = "1.30.0";

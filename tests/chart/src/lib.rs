@@ -1,7 +1,7 @@
-//! The chart `charts/ferrule`, rendered by the real Helm and put before a real API server.
+//! The chart `charts/ferrule`, rendered by the real Helm and applied to a real API server.
 //!
-//! [`Chart`] renders it and installs it, [`pairs`] makes few rows of values in which every pair of choices stands
-//! somewhere, [`server`] asks the API server what it thinks of objects.
+//! [`Chart`] renders and installs it. [`pairs`] covers every pair of choices with few rows of values. [`server`] sends
+//! objects to the API server.
 
 mod chart;
 pub mod pairs;

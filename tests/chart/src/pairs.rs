@@ -1,12 +1,12 @@
-//! Rows in which every two choices of two dimensions stand together somewhere.
+//! Rows of choices that cover every pair of choices of two dimensions.
 
 use std::collections::BTreeSet;
 
-/// Two choices of two dimensions: each by its dimension and its number.
+/// Two choices, each as its dimension and its number.
 type Pair = ((usize, usize), (usize, usize));
 
-/// The rows, for dimensions with so many choices each: for each row, the number of the choice in each dimension. The
-/// first row has all firsts.
+/// Returns rows for dimensions with `sizes` choices each. A row has the number of its choice in each dimension. The
+/// first row has choice 0 of all dimensions.
 pub fn cover(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut open = all(sizes);
     let mut rows = Vec::new();
@@ -20,7 +20,7 @@ pub fn cover(sizes: &[usize]) -> Vec<Vec<usize>> {
     }
 }
 
-/// A row with this pair, and of the others as many as the best choice adds, dimension after dimension.
+/// Returns a row with this pair. In each other dimension it takes the choice that covers most open pairs.
 fn next(sizes: &[usize], (one, other): Pair, open: &BTreeSet<Pair>) -> Vec<usize> {
     let mut chosen: Vec<(usize, usize)> = vec![one, other];
     for (dimension, size) in sizes.iter().enumerate() {
@@ -31,7 +31,7 @@ fn next(sizes: &[usize], (one, other): Pair, open: &BTreeSet<Pair>) -> Vec<usize
             let new = (dimension, choice);
             chosen.iter().filter(|old| open.contains(&pair(**old, new))).count()
         };
-        // The last of equals: firsts have their row already.
+        // Of equal choices the last one: the first row covers choices 0 already.
         let best = (0..*size).max_by_key(|choice| adds(*choice)).unwrap_or(0);
         chosen.push((dimension, best));
     }

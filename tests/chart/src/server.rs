@@ -1,4 +1,4 @@
-//! What an API server says of objects.
+//! Objects of the chart at an API server.
 
 use anyhow::{Context as _, Result};
 use kube::{
@@ -10,27 +10,27 @@ use kube::{
 use serde_json::Value;
 use tests_eventually::{PATIENCE, within_async};
 
-/// An API server, with what it serves.
+/// An API server with its served kinds.
 pub struct Server {
     client: Client,
     served: Discovery,
 }
 
 impl Server {
-    /// Looks at what it serves; a group may be gone again, or not be there yet, while it is asked about.
+    /// Discovers the served kinds. Retries, because a group may appear or disappear during the discovery.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// After a timeout.
     pub async fn look(client: Client) -> Result<Self> {
         let discover = async || Discovery::new(client.clone()).run().await;
         let served = within_async("the discovery of served kinds", PATIENCE, discover).await?;
         Ok(Self { client, served })
     }
 
-    /// Waits until it serves these definitions of kinds, which it was given.
+    /// Waits until the server serves these definitions.
     ///
     /// # Errors
-    /// When one is not served in time.
+    /// After a timeout.
     pub async fn serving(client: Client, definitions: &[&Value]) -> Result<Self> {
         let observe = async || {
             let server = Self::look(client.clone()).await.map_err(|error| format!("{error:#}"))?;
@@ -59,7 +59,7 @@ impl Server {
     /// Applies an object, with strict validation of its fields.
     ///
     /// # Errors
-    /// When its kind is not served, or it is refused, with the server's words.
+    /// If its kind is not served, or the server refuses it, with the server's message.
     pub async fn apply(&self, object: &Value, dry_run: bool) -> Result<()> {
         let name = object["metadata"]["name"].as_str().context("an object without a name")?;
         let what = format!("{} {name}", object["kind"]);
@@ -79,12 +79,13 @@ impl Server {
         };
         api.patch(name, &params, &Patch::Apply(object))
             .await
-            .with_context(|| format!("apply {what}"))?;
+            .with_context(|| format!("cannot apply {what}"))?;
         Ok(())
     }
 
     fn resource(&self, object: &Value) -> Result<(ApiResource, ApiCapabilities)> {
-        let text = |name: &str| object[name].as_str().with_context(|| format!("it has no {name}"));
+        let text =
+            |name: &str| object[name].as_str().with_context(|| format!("the object has no {name}"));
         let (version, kind) = (text("apiVersion")?, text("kind")?);
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let kind = GroupVersionKind::gvk(group, version, kind);

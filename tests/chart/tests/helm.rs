@@ -1,6 +1,6 @@
-//! What Helm says of the chart without a cluster.
+//! The chart's rendered objects and refused values, without a cluster.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use serde_json::{Value, json};
 use std::fs;
@@ -10,7 +10,7 @@ fn chart() -> Chart {
     Chart::of_this_clone().unwrap()
 }
 
-/// Values with all of it: policy, monitoring, definitions.
+/// Returns values that enable policy and monitoring.
 fn whole() -> Value {
     json!({
         "enableNetworkPolicy": true, "policy": { "backend": "none" },
@@ -28,7 +28,7 @@ fn the_strict_linter_reports_nothing() {
     }
 }
 
-/// Who errs is told which value it is, and why it cannot be where there is a reason.
+/// The error names the value, and the reason if there is one.
 #[test]
 fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     let chart = chart();
@@ -65,7 +65,7 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     ];
     for (values, words) in rows {
         let said = match chart.render(&values) {
-            Ok(_) => panic!("{values} is taken"),
+            Ok(_) => panic!("{values} is accepted"),
             Err(error) => format!("{error:#}"),
         };
         for word in words {
@@ -74,7 +74,7 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     }
 }
 
-/// What the templates themselves refuse, since it takes two values to see it.
+/// The templates refuse these values, because the schema cannot compare two values.
 #[test]
 fn a_contradiction_of_two_values_is_refused_by_name() {
     let chart = chart();
@@ -106,7 +106,7 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
     }
 }
 
-/// What the release's own values file of amazon-vpc-cni has, as far as it is of any use here.
+/// Values of amazon-vpc-cni's own values file that the chart uses.
 #[test]
 fn values_of_amazon_vpc_cni_keep_their_meaning() {
     let values = json!({
@@ -151,7 +151,7 @@ fn values_of_amazon_vpc_cni_keep_their_meaning() {
     assert_eq!(env("WARM_IP_TARGET"), text("4"));
     assert_eq!(env("MINIMUM_IP_TARGET"), text("10"));
     assert_eq!(env("AWS_VPC_K8S_CNI_EXTERNALSNAT"), text("false"));
-    assert_eq!(env("DISABLE_TCP_EARLY_DEMUX"), text("true"), "it stood at the init container");
+    assert_eq!(env("DISABLE_TCP_EARLY_DEMUX"), text("true"), "a value of `init.env`");
     assert_eq!(env("AWS_ENDPOINT_URL_EC2"), text("https://ec2.example"));
     assert_eq!(env("VPC_CNI_VERSION"), None);
     assert_eq!(ipamd["livenessProbe"]["timeoutSeconds"], 20);
@@ -192,10 +192,10 @@ fn removal_mode_removes_the_configuration_and_writes_none() {
     assert_eq!(*command, json!(["ferrule-ipamd", "uninstall", "--keep-programs"]));
     let all = pod["containers"].as_array().unwrap();
     let names: Vec<&str> = all.iter().map(|one| one["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["ipamd"], "pods that are still to be deleted need the daemon");
+    assert_eq!(names, ["ipamd"], "DELs of running pods need the daemon");
 }
 
-/// Add-ons of EKS are rendered without a cluster to look at and without hooks.
+/// EKS renders add-ons without access to a cluster and without hooks.
 #[test]
 fn the_form_for_addons_has_neither_hooks_nor_lookups() {
     let templates = fs::read_dir(Chart::path().join("templates")).unwrap();
@@ -210,7 +210,7 @@ fn the_form_for_addons_has_neither_hooks_nor_lookups() {
     }
 }
 
-/// The environment of a container of the DaemonSet, by name.
+/// Returns an environment variable of the daemon's container; `None` if it is not set.
 fn variable(rendered: &Rendered, name: &str) -> Option<String> {
     let daemon = rendered.of_kind("DaemonSet").next().unwrap();
     let all = daemon["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
@@ -218,7 +218,7 @@ fn variable(rendered: &Rendered, name: &str) -> Option<String> {
     Some(one["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// All the defaults that the chart of amazon-vpc-cni 1.23 has, but for those that it refuses by name.
+/// All defaults of amazon-vpc-cni's chart 1.23, except those that this chart refuses by name.
 #[test]
 fn the_defaults_of_amazon_vpc_cni_are_taken() {
     let values = json!({
@@ -256,8 +256,8 @@ fn the_defaults_of_amazon_vpc_cni_are_taken() {
     });
     let rendered = chart().render(&values).unwrap();
     let maps: Vec<&Value> = rendered.of_kind("ConfigMap").collect();
-    assert!(maps.is_empty(), "amazon-vpc-cni's ConfigMap may be there: {maps:?}");
-    assert_eq!(rendered.of_kind("Deployment").count(), 0, "policy is off, as text");
+    assert!(maps.is_empty(), "amazon-vpc-cni's chart may own this ConfigMap: {maps:?}");
+    assert_eq!(rendered.of_kind("Deployment").count(), 0, "\"false\" disables policy");
 }
 
 #[test]
@@ -279,10 +279,10 @@ fn policy_accepts_text_booleans_and_the_mode_of_amazon_vpc_cni() {
     }
     let strict = json!({ "NETWORK_POLICY_ENFORCING_MODE": "strict" });
     let without = json!({ "nodeAgent": { "enabled": false }, "env": strict });
-    assert_eq!(mode(without), (None, None), "as amazon-vpc-cni without its agent");
+    assert_eq!(mode(without), (None, None), "no agent");
     let mut other = json!({ "env": strict });
     other["env"]["FERRULE_POLICY_AGENT"] = json!("true");
-    assert_eq!(mode(other), (None, some("strict")), "it is AWS's agent's");
+    assert_eq!(mode(other), (None, some("strict")), "the mode of aws-network-policy-agent");
 }
 
 #[test]
@@ -316,7 +316,8 @@ fn an_account_may_be_a_number_and_false_is_a_value() {
     let daemon = rendered.of_kind("DaemonSet").next().unwrap();
     let image = daemon["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap();
     assert!(image.starts_with("111122223333.dkr.ecr.eu-west-1.amazonaws.com/ferrule:"), "{image}");
-    assert_eq!(variable(&rendered, "ENABLE_IPv6").as_deref(), Some("false"), "`env` goes before");
+    let ipv6 = variable(&rendered, "ENABLE_IPv6");
+    assert_eq!(ipv6.as_deref(), Some("false"), "`env` has priority over `init.env`");
 }
 
 #[test]
@@ -333,7 +334,7 @@ fn the_control_plane_configmap_is_rendered_on_request() {
     assert_eq!(data(values.clone()), Some(all));
     values["migration"] = json!({ "byLabel": true });
     let less = json!({ "branch-eni-cooldown": "60" });
-    assert_eq!(data(values), Some(less), "amazon-vpc-cni's nodes may have policies still");
+    assert_eq!(data(values), Some(less), "nodes of amazon-vpc-cni may still use policies");
 }
 
 #[test]
@@ -347,13 +348,13 @@ fn runbooks_are_links_if_the_url_of_the_pages_is_set() {
     let mut values = json!({ "prometheusRule": { "create": true } });
     let plain = annotations(values.clone());
     assert_eq!(plain["runbook"], "docs/guide/alerts.md#ferruledaemondown");
-    assert_eq!(plain["runbook_url"], Value::Null, "a path is no address");
+    assert_eq!(plain["runbook_url"], Value::Null, "a path is not a URL");
     values["prometheusRule"]["runbookUrl"] = json!("https://docs.example/guide/alerts.html");
     let linked = annotations(values);
     assert_eq!(linked["runbook_url"], "https://docs.example/guide/alerts.html#ferruledaemondown");
 }
 
-/// What `up` carries, alerts are told apart by.
+/// Alerts on `up` select targets by this label.
 #[test]
 fn targets_have_the_label_that_alerts_select() {
     let rendered = chart().render(&whole()).unwrap();
@@ -371,7 +372,7 @@ fn targets_have_the_label_that_alerts_select() {
             assert_eq!(labels["app.kubernetes.io/component"], component);
         }
         let selector = &object["spec"]["selector"]["matchLabels"];
-        assert_eq!(selector["app.kubernetes.io/component"], Value::Null, "it cannot be changed");
+        assert_eq!(selector["app.kubernetes.io/component"], Value::Null, "selectors are immutable");
     }
 }
 
@@ -393,7 +394,7 @@ fn a_second_release_has_names_of_its_own_and_none_is_too_long() {
     assert!(label.as_str().unwrap().len() <= 63, "{label}");
 }
 
-/// The API server's own certificates stand in kube-system, wherever the release is.
+/// The API server's certificates are in kube-system in every installation.
 #[test]
 fn the_controller_may_read_the_aggregation_client_ca() {
     let rendered = chart().render(&whole()).unwrap();

@@ -1,6 +1,6 @@
-//! A release's life before a real API server: installed, upgraded, rolled back, gone.
+//! The life of a release at a real API server: install, upgrade, rollback, uninstall.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
@@ -60,11 +60,11 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
         names,
         ["eniconfigs.crd.k8s.amazonaws.com", "networkpolicyrealizations.policy.ferrule.io"]
     );
-    // One that leads nowhere would keep namespaces from being deleted.
+    // An APIService without a backend would block the deletion of namespaces.
     let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.view.policy.ferrule.io";
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     assert!(client.request::<Value>(request).await.is_err());
-    // And again, with what has stayed.
+    // A second installation with the definitions of the first one.
     helm("install", &[], Some(&values));
     assert!(!secrets.get("ferrule-controller-tls").await.unwrap().name_any().is_empty());
 }

@@ -1,6 +1,7 @@
-//! An account that all nodes share writes what is its own node's, by the token of a pod there, and nothing else.
+//! The admission policy for the account that all nodes share. A token of a pod can write objects of the pod's node
+//! only.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use http::Request;
 use kube::{Client, Config, config::KubeConfigOptions};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use tests_chart::Chart;
 use tests_eventually::{PATIENCE, eventually_async};
 
-/// What is asked of the API server, and whether it is to be done.
+/// A request, and the expectation of the API server's answer.
 struct Row {
     what: &'static str,
     verb: &'static str,
@@ -18,7 +19,7 @@ struct Row {
     done: bool,
 }
 
-/// Custom resources know no other; by this one lists of other objects are merged by their keys.
+/// The patch type of custom resources. The strategic merge patch of built-in objects merges lists by keys.
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
@@ -63,7 +64,7 @@ fn pod(name: &str, node: &str, account: &str) -> Value {
     })
 }
 
-/// A client of the account by a token of this pod, or by one of no pod.
+/// Returns a client with a token of the account, bound to this pod; `None` is a token without a pod.
 async fn as_account(cluster: &Cluster, admin: &Client, pod: Option<&str>) -> Client {
     let mut request = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
@@ -86,7 +87,7 @@ async fn as_account(cluster: &Cluster, admin: &Client, pod: Option<&str>) -> Cli
     Client::try_from(config).unwrap()
 }
 
-/// With the taints that the node has: the API server gives new nodes one of its own.
+/// Returns all requests. `taints` are those of the node, because the API server adds one to new nodes.
 fn rows(taints: &[Value]) -> Vec<Row> {
     let without = |key: &str| -> Value {
         let left: Vec<&Value> = taints.iter().filter(|taint| taint["key"] != key).collect();
@@ -137,20 +138,20 @@ fn rows(taints: &[Value]) -> Vec<Row> {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let joined = |base: &str, name: &str| -> &'static str { format!("{base}/{name}").leak() };
     vec![
-        row("another's CNINode", "PATCH", joined(nodes, "node-b"), features.clone(), false),
+        row("another node's CNINode", "PATCH", joined(nodes, "node-b"), features.clone(), false),
         row("its own CNINode", "PATCH", joined(nodes, "node-a"), features, true),
         row("another node's condition", "PATCH", other_status, condition.clone(), false),
         row("its own condition", "PATCH", own_status, condition, true),
         row("its own node's capacity", "PATCH", own_status, capacity, false),
-        row("its own node's kubelet's port", "PATCH", own_status, endpoint, false),
-        row("what its own node is", "PATCH", own_status, info, false),
-        row("another's condition, away", "PATCH", own_status, others_condition, false),
+        row("the kubelet's port of its own node", "PATCH", own_status, endpoint, false),
+        row("its own node's nodeInfo", "PATCH", own_status, info, false),
+        row("removal of a foreign condition", "PATCH", own_status, others_condition, false),
         row("its own node's finalizers", "PATCH", own, finalizer, false),
         row("its own node's owners", "PATCH", own, owner, false),
         row("another node's taint", "PATCH", other, ready.clone(), false),
-        row("another's taint of its own node, away", "PATCH", own, others_taint, false),
-        row("its own node's taint, away", "PATCH", own, ready, true),
-        row("its own node's taint, more", "PATCH", own, tainted, false),
+        row("removal of a foreign taint", "PATCH", own, others_taint, false),
+        row("removal of the startup taint", "PATCH", own, ready, true),
+        row("a new taint", "PATCH", own, tainted, false),
         row("its own node's labels", "PATCH", own, label.clone(), false),
         row("its own pod's address", "PATCH", joined(pods, "own"), annotation.clone(), true),
         row("another node's pod's address", "PATCH", joined(pods, "other"), annotation, false),
@@ -163,8 +164,8 @@ fn rows(taints: &[Value]) -> Vec<Row> {
             json!({ "metadata": { "annotations": { "kept": null } } }),
             false,
         ),
-        row("an event of its own", "POST", events, event("node-a", "one"), true),
-        row("an event of another's", "POST", events, event("node-b", "two"), false),
+        row("an event of its own node", "POST", events, event("node-a", "one"), true),
+        row("an event of another node", "POST", events, event("node-b", "two"), false),
         row("the collectors' Lease", "POST", leases, lease("ferrule-leaked-eni-collector-x"), true),
         row("another Lease", "POST", leases, lease("kube-scheduler"), false),
     ]
@@ -173,7 +174,7 @@ fn rows(taints: &[Value]) -> Vec<Row> {
 #[tokio::test]
 async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let chart = Chart::of_this_clone().unwrap();
-    // The nodes' account is to be held by the policy alone, whatever RBAC lets it do.
+    // The admission policy is the only limit here, because RBAC is not enforced.
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin = cluster.client().await.unwrap();
     let values = json!({
@@ -222,6 +223,6 @@ async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let away = json!({ "spec": { "taints": null } });
     let said = ask(&unbound, "PATCH", "/api/v1/nodes/node-a", &away).await.unwrap_err();
     assert!(said.contains("names no node"), "{said}");
-    // Others are none of its business.
+    // The policy does not restrict other accounts.
     must(&admin, "PATCH", "/api/v1/nodes/node-a", &away).await;
 }

@@ -1,7 +1,7 @@
-//! Every two choices of values together, each rendered and put before a real API server, and the environment that comes
-//! of it before the daemon's own reading.
+//! Every pair of choices of values. The chart is rendered, a real API server validates the objects, and the daemon's
+//! settings parser reads the environment.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 #[path = "values/choices.rs"]
 mod choices;
@@ -13,7 +13,7 @@ use lab_kubernetes::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
 use tests_chart::{Chart, Rendered, pairs, server::Server};
 
-/// The values of a row, with a line that tells what they are.
+/// Returns a description of a row and its values.
 fn row(numbers: &[usize]) -> (String, Value) {
     let dimensions = choices::dimensions();
     let (mut values, mut told) = (json!({}), Vec::new());
@@ -45,7 +45,7 @@ async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     let chart = Chart::of_this_clone().unwrap();
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
-    // Kinds that objects of the chart are of; those of monitoring are others'.
+    // All kinds of the chart's objects. The kinds for monitoring belong to the Prometheus operator.
     let everything = json!({ "crds": {
         "cniNode": true, "upstreamPolicies": true, "antreaPolicies": true, "awsPolicies": true,
     }});
@@ -65,7 +65,7 @@ async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
         let rendered = match chart.render(&values) {
             Ok(rendered) => rendered,
             Err(error) => {
-                wrong.push(format!("[{told}] is not rendered: {error:#}"));
+                wrong.push(format!("[{told}] cannot be rendered: {error:#}"));
                 continue;
             }
         };
@@ -81,7 +81,7 @@ async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What holds whatever the values are.
+/// Returns violations of rules that hold for all values.
 fn faults(rendered: &Rendered) -> Vec<String> {
     let mut faults = Vec::new();
     for kind in ["DaemonSet", "Deployment"] {
@@ -117,25 +117,25 @@ fn container_faults(kind: &str, container: &Value) -> Vec<String> {
             faults.push(format!("{kind}, container {name}: {what}"));
         }
     };
-    hold(context["privileged"] != true, "it is privileged");
-    hold(context["allowPrivilegeEscalation"] == false, "it may gain privileges");
-    hold(context["readOnlyRootFilesystem"] == true, "its root can be written");
-    hold(context["capabilities"]["drop"] == json!(["ALL"]), "it keeps capabilities");
+    hold(context["privileged"] != true, "privileged");
+    hold(context["allowPrivilegeEscalation"] == false, "allows privilege escalation");
+    hold(context["readOnlyRootFilesystem"] == true, "a writable root file system");
+    hold(context["capabilities"]["drop"] == json!(["ALL"]), "does not drop all capabilities");
     let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
     let wanted = if *name == "ipamd" { json!(["NET_ADMIN", "NET_RAW"]) } else { json!([]) };
-    hold(json!(added) == wanted, "its capabilities are others");
-    hold(kind != "Deployment" || context["runAsUser"] != 0, "it is root");
+    hold(json!(added) == wanted, "other capabilities");
+    hold(kind != "Deployment" || context["runAsUser"] != 0, "runs as root");
     faults
 }
 
-/// The containers of a node share one environment, and the daemon takes it.
+/// Returns violations of two rules: all containers of a node have the same environment, and the daemon accepts it.
 fn environment_faults(daemon: &Value) -> Vec<String> {
     let pod = &daemon["spec"]["template"]["spec"];
     let mut environments = containers(pod).map(|container| container["env"].clone());
     let first = environments.next().unwrap();
     let mut faults = Vec::new();
     if environments.any(|other| other != first) {
-        faults.push("its containers have different environments".to_owned());
+        faults.push("containers with different environments".to_owned());
     }
     let pairs = first.as_array().into_iter().flatten().map(|variable| {
         let text = |value: &Value| value.as_str().unwrap_or("node-1").to_owned();

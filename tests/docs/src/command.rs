@@ -1,7 +1,7 @@
-//! Command lines of pages, and what a program's own help says of them.
+//! Command lines of pages, compared with the programs' help.
 
-/// The commands of a block of shell, each in its words: variables before it, `sudo`, `env` and comments
-/// are left out; lines that end with a backslash go on; what stands in `$(…)` is a command too.
+/// Returns the commands of a shell block as words, also those in `$(…)`. Variables before a command, `sudo`, `env` and
+/// comments are left out. A backslash at the end of a line joins it to the next.
 pub fn commands(block: &str) -> Vec<Vec<String>> {
     let whole = block.replace("\\\n", " ");
     let mut found = Vec::new();
@@ -11,7 +11,7 @@ pub fn commands(block: &str) -> Vec<Vec<String>> {
     found.into_iter().map(|words| bare(&words)).filter(|words| !words.is_empty()).collect()
 }
 
-/// Words, up to what ends a command; a quoted `$(…)` is one of them, and its command is found as well.
+/// Splits a line into commands and their words. `$(…)` is one word, and its content is another command.
 fn split(line: &str, found: &mut Vec<Vec<String>>) {
     let mut words = vec![String::new()];
     let mut quote = None;
@@ -55,7 +55,7 @@ fn split(line: &str, found: &mut Vec<Vec<String>>) {
     found.push(words);
 }
 
-/// Without what stands before a program's name.
+/// Removes variables, `sudo` and `env` before the program's name, and the name's folder.
 fn bare(words: &[String]) -> Vec<String> {
     let is_variable = |word: &str| {
         word.split_once('=').is_some_and(|(name, _)| {
@@ -74,17 +74,17 @@ fn bare(words: &[String]) -> Vec<String> {
     rest
 }
 
-/// What a program's help tells of itself.
+/// The output of a program's `--help`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Help(String);
 
 impl Help {
-    /// Of a text.
+    /// Wraps a help text.
     pub fn of(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// Whether it has a command of this name, as lists of commands name it.
+    /// Returns true if the list of commands contains this name.
     pub fn has_command(&self, name: &str) -> bool {
         let lines = self.0.lines().skip_while(|line| !line.trim_end().ends_with("ommands:"));
         lines
@@ -93,12 +93,12 @@ impl Help {
             .any(|line| line.split_whitespace().next() == Some(name))
     }
 
-    /// Whether it lists commands at all.
+    /// Returns true if there is a list of commands.
     pub fn lists_commands(&self) -> bool {
         self.0.lines().any(|line| line.trim_end().ends_with("ommands:"))
     }
 
-    /// Whether it has this flag, and if so whether a value follows it as a word of its own.
+    /// Returns true if the flag takes a value as its next word; `None` if there is no such flag.
     pub fn flag(&self, flag: &str) -> Option<bool> {
         let of = |line: &str| -> Option<bool> {
             let mut words = line.split_whitespace().map(|word| word.trim_end_matches(','));
@@ -114,11 +114,10 @@ impl Help {
     }
 }
 
-/// What is wrong with the words after a program's name, by its help: `ask` is given subcommands and
-/// gives what `--help` of them says.
+/// Compares the words after a program's name with its help. `ask` returns the help of a list of subcommands.
 ///
 /// # Errors
-/// With the word that the program does not know.
+/// With the first unknown word.
 pub fn judge(
     words: &[String],
     mut ask: impl FnMut(&[String]) -> Option<Help>,
@@ -129,7 +128,7 @@ pub fn judge(
     let mut words = words.iter();
     let mut operands = false;
     while let Some(word) = words.next() {
-        let Some(help) = levels.last() else { return Err("it says nothing of itself".to_owned()) };
+        let Some(help) = levels.last() else { return Err("the program has no help".to_owned()) };
         if word == "--" {
             return Ok(());
         }

@@ -1,47 +1,43 @@
-//! A page of Markdown, as far as these pages use it.
+//! A parser of the Markdown that the pages use.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
 };
 
-/// A page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Where it is.
     pub path: PathBuf,
-    /// The names of its headings, as links call them.
+    /// The names of the headings in links.
     pub anchors: BTreeSet<String>,
-    /// Where it leads.
     pub links: Vec<Link>,
-    /// Its blocks of code.
+    /// The fenced blocks of code.
     pub blocks: Vec<Block>,
-    /// The lines that are code by their indentation alone, from 1: nobody knows in which language.
+    /// The numbers from 1 of lines that are code by indentation only, without a language.
     pub indented: Vec<usize>,
 }
 
-/// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The line that it is on, from 1.
+    /// The number of its line, from 1.
     pub line: usize,
-    /// Where it leads, as it is written.
+    /// The target as written.
     pub to: String,
 }
 
-/// A block of code.
+/// A fenced block of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The line that begins it, from 1.
+    /// The number of its first line, from 1.
     pub line: usize,
-    /// Its language, or nothing.
+    /// The language; empty if there is none.
     pub language: String,
-    /// What is in it, without the indentation of the block itself.
+    /// The content, without the indentation of the block.
     pub text: String,
 }
 
 impl Page {
-    /// Takes a text apart.
+    /// Parses a text.
     pub fn of(path: PathBuf, text: &str) -> Self {
         let mut page = Self {
             path,
@@ -91,20 +87,20 @@ impl Page {
     }
 }
 
-/// Whether a line begins an item of a list.
+/// Returns true for the first line of a list item.
 fn is_item(line: &str) -> bool {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
     line.starts_with("- ") || (number.len() < line.len() && number.starts_with(". "))
 }
 
-/// The text of a heading.
+/// Returns the text of a heading; `None` for other lines.
 fn heading(line: &str) -> Option<&str> {
     let text = line.trim_start_matches('#');
     let level = line.len() - text.len();
     (1..=6).contains(&level).then_some(text)?.strip_prefix(' ')
 }
 
-/// A heading's name, as GitHub and mdbook make it.
+/// Returns a heading's name in links, by the rules of GitHub and mdbook.
 pub fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     kept.chars()
@@ -113,10 +109,10 @@ pub fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// Where the links of a line lead, but for what stands between backticks.
+/// Returns the targets of the links of a line. Links in backticks do not count.
 fn links(line: &str) -> Vec<String> {
     let mut found = Vec::new();
-    // Every second piece is code.
+    // Every second part is code.
     let told: Vec<&str> = line.split('`').collect();
     let closed = told.len() % 2 == 1;
     let mut text = String::new();

@@ -1,6 +1,6 @@
-//! Every command line of a page is one that its program understands, by that program's own help.
+//! Every command line of a page has only flags and subcommands of its program's help.
 
-#![expect(clippy::print_stdout, reason = "a skip is told on standard output")]
+#![expect(clippy::print_stdout, reason = "a skip is reported on standard output")]
 
 use anyhow::Result;
 use std::{
@@ -13,8 +13,7 @@ use tests_docs::{
     pages,
 };
 
-/// How a program is called here, by its name in pages; `None` for one that is not ours to judge, or is
-/// not there.
+/// Returns the command for a program's name in pages; `None` if the test does not judge it or the program is missing.
 fn caller(name: &str, programs: Option<&PathBuf>) -> Option<Vec<String>> {
     let path = |path: PathBuf| path.is_file().then(|| vec![path.display().to_string()]);
     match name {
@@ -74,10 +73,10 @@ fn every_command_of_the_pages_is_known_to_its_program() -> Result<()> {
     Ok(())
 }
 
-/// What `--help` says, if it is understood.
+/// Runs the command with `--help`; `None` if it fails.
 fn help(words: &[String]) -> Option<Help> {
     let (program, below) = words.split_first()?;
-    // `cluster` of the project's own commands hands its help to another program, built by cargo.
+    // `cargo xtask cluster --help` runs another program, which cargo builds.
     let output =
         Command::new(program).args(below).arg("--help").stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| Help::of(&String::from_utf8_lossy(&output.stdout)))

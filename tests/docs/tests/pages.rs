@@ -1,4 +1,4 @@
-//! Every page is in the book, every link leads somewhere, and every block is what it says it is.
+//! Every page is in the book, every link has a target, and every block matches its language.
 
 use anyhow::{Context as _, Result};
 use std::{
@@ -12,7 +12,7 @@ fn by_path() -> Result<BTreeMap<PathBuf, Page>> {
     told.collect()
 }
 
-/// Where it is, for people.
+/// Returns the path relative to the repository.
 fn name(path: &Path) -> String {
     let root = root().canonicalize().unwrap_or_default();
     path.strip_prefix(root).unwrap_or(path).display().to_string()
@@ -26,14 +26,14 @@ fn every_page_of_the_book_is_in_its_summary_and_no_other() -> Result<()> {
     let told = &all.get(&summary).context("docs/SUMMARY.md")?.links;
     let told: Vec<PathBuf> = told.iter().map(|link| docs.join(&link.to)).collect();
     let once: BTreeSet<&PathBuf> = told.iter().collect();
-    assert_eq!(once.len(), told.len(), "a page is in it twice");
+    assert_eq!(once.len(), told.len(), "docs/SUMMARY.md lists a page twice");
     let there: BTreeSet<&PathBuf> =
         all.keys().filter(|path| path.starts_with(&docs) && **path != summary).collect();
     let names = |of: Vec<&&PathBuf>| of.into_iter().map(|path| name(path)).collect::<Vec<_>>();
     let missing = names(there.difference(&once).collect());
     assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
     let unknown = names(once.difference(&there).collect());
-    assert!(unknown.is_empty(), "in docs/SUMMARY.md, and not there: {unknown:?}");
+    assert!(unknown.is_empty(), "missing pages of docs/SUMMARY.md: {unknown:?}");
     Ok(())
 }
 
@@ -50,12 +50,12 @@ fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
             }
             seen += 1;
             let (file, anchor) = link.to.split_once('#').unwrap_or((&link.to, ""));
-            let folder = path.parent().context("a page in no folder")?;
+            let folder = path.parent().context("a page without a folder")?;
             let to =
                 if file.is_empty() { Ok(path.clone()) } else { folder.join(file).canonicalize() };
             let anchors = to.as_ref().ok().and_then(|to| all.get(to)).map(|page| &page.anchors);
             let known = anchors.is_some_and(|anchors| anchors.contains(anchor));
-            // The book has no folders, and nothing that lies elsewhere.
+            // The book cannot link to folders, or to files outside of it.
             let in_book = |to: &PathBuf| to.starts_with(&docs) && to.is_file();
             let lost = path.starts_with(&docs) && !to.as_ref().is_ok_and(in_book);
             if to.is_err() || lost || !(anchor.is_empty() || known) {
@@ -63,8 +63,8 @@ fn every_link_leads_to_a_file_and_every_anchor_to_a_heading() -> Result<()> {
             }
         }
     }
-    assert!(seen > 50, "only {seen} links were seen");
-    assert!(wrong.is_empty(), "these lead nowhere:\n{}", wrong.join("\n"));
+    assert!(seen > 50, "only {seen} links");
+    assert!(wrong.is_empty(), "links without a target:\n{}", wrong.join("\n"));
     Ok(())
 }
 
@@ -89,7 +89,7 @@ fn every_block_of_json_or_yaml_parses() -> Result<()> {
             }
         }
     }
-    assert!(seen > 3, "only {seen} blocks were seen");
+    assert!(seen > 3, "only {seen} blocks");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
@@ -100,6 +100,6 @@ fn every_block_of_code_has_a_language() -> Result<()> {
     for (path, page) in &by_path()? {
         wrong.extend(page.indented.iter().map(|line| format!("{}:{line}", name(path))));
     }
-    assert!(wrong.is_empty(), "code that is only indented, which no test reads: {wrong:?}");
+    assert!(wrong.is_empty(), "indented code without a language: {wrong:?}");
     Ok(())
 }

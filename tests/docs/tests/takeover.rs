@@ -1,7 +1,7 @@
-//! What docs/guide/eks.md says of amazon-vpc-cni's DaemonSet, before a real API server with the real
-//! controller of DaemonSets: the one patch replaces no pod, and a node's label takes its pod away.
+//! The steps of docs/guide/eks.md for amazon-vpc-cni's DaemonSet, at a real API server with the real DaemonSet
+//! controller. The patch replaces no pod, and a node's label removes the node's pod.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
-use tests_cluster::{Cluster, Part, ClusterSpec};
+use tests_cluster::{Cluster, ClusterSpec, Part};
 use tests_docs::{page::Page, root};
 use tests_eventually::{PATIENCE, eventually_async};
 
@@ -48,10 +48,10 @@ async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
         .await
         .unwrap();
     wait_until_observed(&sets).await;
-    // The same controller replaces the pods of a rolling update that is younger.
+    // The controller works: it replaces the pods of a later rolling update.
     sets.patch(ROLLING, &PatchParams::default(), &Patch::Merge(another_template())).await.unwrap();
     wait_for_pods(&client, ROLLING, |pods| are_other_pods(&rolling, pods)).await;
-    assert_eq!(pods(&client, AWS_NODE).await, first, "the patch has replaced pods");
+    assert_eq!(pods(&client, AWS_NODE).await, first, "the patch replaced pods");
 
     label(&nodes, "two", json!("ferrule")).await;
     let there =
@@ -59,11 +59,11 @@ async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
     for node in ["one", "three"] {
         assert_eq!(there.get(node), first.get(node), "the pod of {node}");
     }
-    // Nobody plays the kubelet, which would end it.
+    // The test deletes the pod, because no kubelet runs.
     let gone = &first["two"].uid;
     end(&client, gone).await;
 
-    // On the way back: with any other value it does not come yet, without the label it does.
+    // In a rollback the pod returns without the label only, not with another value.
     label(&nodes, "two", json!("leaving")).await;
     // A DaemonSet that selects this value shows that the controller acts on the label.
     let mut leaving = daemon_set(LEAVING);
@@ -71,12 +71,12 @@ async fn the_patch_replaces_no_pod_and_a_label_takes_a_node_out() {
         json!({ "ferrule.io/network": "leaving" });
     make(&sets, leaving).await;
     wait_for_pods(&client, LEAVING, |pods| pods.contains_key("two")).await;
-    assert_eq!(pods(&client, AWS_NODE).await.get("two"), None, "a pod came too early");
+    assert_eq!(pods(&client, AWS_NODE).await.get("two"), None, "a pod before the label is removed");
     label(&nodes, "two", Value::Null).await;
     let back = wait_for_pods(&client, AWS_NODE, are_complete).await;
     assert_ne!(back["two"].uid, *gone);
 
-    // The test could fail: with the usual strategy the same change does replace pods.
+    // A check of the test itself: with the strategy RollingUpdate the same change replaces pods.
     let strategy = json!({ "spec": { "updateStrategy": rolling_update("100%") } });
     sets.patch(AWS_NODE, &PatchParams::default(), &Patch::Merge(strategy)).await.unwrap();
     wait_for_pods(&client, AWS_NODE, |pods| {
@@ -104,11 +104,11 @@ fn rolling_update(unavailable: &str) -> Value {
     json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": unavailable } })
 }
 
-/// A pod, as far as it matters whether it is still the same.
+/// The identity and state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     uid: String,
-    /// It was told to end.
+    /// True if the pod has a deletion timestamp.
     goes: bool,
 }
 
@@ -116,7 +116,7 @@ fn none_goes(pods: &Pods) -> bool {
     pods.values().all(|pod| !pod.goes)
 }
 
-/// The pods of the DaemonSet, by their node.
+/// Returns the pods of the DaemonSet, by node.
 async fn pods(client: &Client, set: &str) -> Pods {
     let all: Api<Pod> = Api::namespaced(client.clone(), SPACE);
     let all = all.list(&ListParams::default().labels(&format!("k8s-app={set}"))).await.unwrap();
@@ -129,7 +129,7 @@ async fn pods(client: &Client, set: &str) -> Pods {
 }
 
 async fn wait_for_pods(client: &Client, set: &str, is_so: impl Fn(&Pods) -> bool) -> Pods {
-    eventually_async(&format!("the awaited pods of {set}"), PATIENCE, async || {
+    eventually_async(&format!("the expected pods of {set}"), PATIENCE, async || {
         let seen = pods(client, set).await;
         if is_so(&seen) { Ok(seen) } else { Err(format!("{seen:?}")) }
     })
@@ -150,7 +150,7 @@ async fn label(nodes: &Api<Node>, name: &str, value: Value) {
     nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-/// As a kubelet does when a pod's processes have ended.
+/// Deletes a pod, as the kubelet does after its processes have exited.
 async fn end(client: &Client, uid: &str) {
     let all: Api<Pod> = Api::namespaced(client.clone(), SPACE);
     let found = all.list(&ListParams::default()).await.unwrap().items;
@@ -169,7 +169,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// The block of the page that begins with a `test`.
+/// Returns the patch of the page.
 fn the_patch() -> json_patch::Patch {
     let path = root().join("docs/guide/eks.md");
     let page = Page::of(path.clone(), &std::fs::read_to_string(path).unwrap());
@@ -178,7 +178,7 @@ fn the_patch() -> json_patch::Patch {
     serde_json::from_str(&block.text).unwrap()
 }
 
-/// The fields of amazon-vpc-cni's DaemonSet that decide about its pods' nodes, under this name.
+/// Returns a DaemonSet of this name with the scheduling fields of `aws-node`.
 fn daemon_set(name: &str) -> Value {
     let labels = json!({ "k8s-app": name });
     json!({

@@ -1,4 +1,4 @@
-//! Rules, runbooks and the dashboard of the chart, as tests read them.
+//! Parsed rules, runbooks and dashboard of the chart.
 
 use anyhow::{Context as _, Result};
 use config_metrics::{Kind, find};
@@ -9,41 +9,38 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The rules.
 pub const RULES: &str = "charts/ferrule/rules/ferrule.yaml";
-/// The dashboard.
 pub const DASHBOARD: &str = "charts/ferrule/dashboards/ferrule.json";
-/// The runbooks.
 pub const RUNBOOKS: &str = "docs/guide/alerts.md";
 
-/// A file of the repository.
+/// Returns the path of a file of the repository.
 pub fn at_root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The text of a file of the repository.
+/// Reads a file of the repository.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn text(path: &str) -> Result<String> {
-    fs::read_to_string(at_root(path)).with_context(|| format!("read {path}"))
+    fs::read_to_string(at_root(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// A file of the repository in YAML, which JSON is too.
+/// Parses a YAML or JSON file of the repository.
 ///
 /// # Errors
-/// If it cannot be read, or is no YAML.
+/// If the file cannot be read or parsed.
 pub fn document(path: &str) -> Result<Value> {
-    serde_saphyr::from_str(&text(path)?).with_context(|| format!("{path} is no YAML"))
+    serde_saphyr::from_str(&text(path)?).with_context(|| format!("cannot parse {path}"))
 }
 
-/// The alerting rules of a rules document.
+/// Returns the alerting rules of a rules document.
 pub fn alerts(rules: &Value) -> impl Iterator<Item = &Value> {
     let groups = rules["groups"].as_array().into_iter().flatten();
     groups.flat_map(|group| group["rules"].as_array().into_iter().flatten())
 }
 
-/// The queries of a dashboard's panels and variables.
+/// Returns the queries of a dashboard's panels and variables.
 pub fn queries(dashboard: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(dashboard, &mut found);
@@ -66,8 +63,7 @@ fn collect(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What a query asks that no program exposes: names that the catalogue lacks, and labels that a
-/// metric does not have.
+/// Returns the metric names of a query that the catalog lacks, and labels that a metric does not have.
 pub fn unknown(query: &str) -> BTreeSet<String> {
     let mut unknown = BTreeSet::new();
     for (name, rest) in names(query) {
@@ -90,7 +86,7 @@ pub fn unknown(query: &str) -> BTreeSet<String> {
     unknown
 }
 
-/// The names of our metrics in a query, each with what follows it.
+/// Returns the names of Ferrule's metrics in a query, each with the rest of the query.
 fn names(query: &str) -> Vec<(&str, &str)> {
     let word = |at: char| at.is_ascii_alphanumeric() || at == '_' || at == ':';
     let mut found = Vec::new();
@@ -107,7 +103,7 @@ fn names(query: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The labels that a selector behind a name matches.
+/// Returns the labels in a selector after a name.
 fn labels(after: &str) -> Vec<&str> {
     let Some(inside) = after.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
         return Vec::new();

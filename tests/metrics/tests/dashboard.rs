@@ -1,4 +1,4 @@
-//! The dashboard: queries for metrics that there are, and nothing of one installation.
+//! The dashboard: its queries use existing metrics, and nothing depends on one installation.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn each_panel_queries_existing_metrics() -> Result<()> {
     let queries = queries(&dashboard);
     ensure!(queries.len() > 20, "only {} queries", queries.len());
     for query in queries {
-        ensure!(unknown(&query).is_empty(), "{query} asks for {:?}", unknown(&query));
+        ensure!(unknown(&query).is_empty(), "{query} has unknown {:?}", unknown(&query));
     }
     Ok(())
 }
@@ -21,17 +21,17 @@ fn the_viewer_chooses_the_data_source() -> Result<()> {
     let dashboard = document(DASHBOARD)?;
     let mut ids = BTreeSet::new();
     for panel in dashboard["panels"].as_array().context("no panels")? {
-        ensure!(ids.insert(panel["id"].as_u64()), "two panels have one id: {panel}");
-        ensure!(panel["title"].is_string(), "a panel has no title: {panel}");
+        ensure!(ids.insert(panel["id"].as_u64()), "two panels with one ID: {panel}");
+        ensure!(panel["title"].is_string(), "a panel without a title: {panel}");
         if panel["type"] == "row" {
             continue;
         }
-        ensure!(panel["description"].is_string(), "{} says nothing of itself", panel["title"]);
+        ensure!(panel["description"].is_string(), "{} has no description", panel["title"]);
         let targets = panel["targets"].as_array().into_iter().flatten();
         for source in targets.chain([panel]).map(|it| &it["datasource"]["uid"]) {
             ensure!(source == "${datasource}", "{}: {source}", panel["title"]);
         }
     }
-    ensure!(dashboard["id"] == Value::Null, "an id is one Grafana's");
+    ensure!(dashboard["id"] == Value::Null, "the ID belongs to one Grafana");
     Ok(())
 }

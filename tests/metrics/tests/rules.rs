@@ -1,4 +1,4 @@
-//! Alerts: over metrics that there are, each with its runbook, each fired by promtool.
+//! Alerts: each uses existing metrics, has a runbook, and fires in a promtool case.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 use tests_metrics::{RULES, RUNBOOKS, alerts, at_root, document, text, unknown};
 use tests_support::promtool;
 
-/// What promtool is to be shown: series, and which alerts come of them.
+/// The cases for promtool: series and the expected alerts.
 const CASES: &str = "tests/metrics/rules/ferrule.test.yaml";
 
 fn names(rules: &Value) -> BTreeSet<String> {
@@ -20,7 +20,7 @@ fn each_alert_queries_existing_metrics_and_has_a_summary_a_description_and_a_sev
     for alert in alerts(&rules) {
         let name = alert["alert"].as_str().context("a rule without a name")?;
         let expr = alert["expr"].as_str().context("a rule without an expression")?;
-        ensure!(unknown(expr).is_empty(), "{name} asks for {:?}", unknown(expr));
+        ensure!(unknown(expr).is_empty(), "{name} has unknown {:?}", unknown(expr));
         let severity = alert["labels"]["severity"].as_str();
         ensure!(matches!(severity, Some("critical" | "warning")), "{name}: {severity:?}");
         let told = &alert["annotations"];
@@ -41,15 +41,15 @@ fn each_alert_has_a_runbook_and_each_runbook_an_alert() -> Result<()> {
     let sections: BTreeSet<String> =
         page.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned).collect();
     assert_eq!(sections, names(&document(RULES)?));
-    // Runbooks lead to each other.
+    // Links between runbooks.
     for link in page.split("](#").skip(1).filter_map(|rest| rest.split_once(')')) {
         let there = sections.iter().any(|section| section.to_lowercase() == link.0);
-        ensure!(there, "a runbook leads to #{}", link.0);
+        ensure!(there, "a runbook links to #{}", link.0);
     }
     Ok(())
 }
 
-/// Alerts that fire are to carry the labels that their texts speak of.
+/// Firing alerts must have the labels in their annotations.
 #[test]
 fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {
     let rules = document(RULES)?;
@@ -64,12 +64,12 @@ fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {
                 continue;
             }
             let alert = alerts(&rules).find(|alert| alert["alert"] == name.as_str());
-            let told = alert.context("a case of no alert")?["annotations"].to_string();
+            let told = alert.context("a case without an alert")?["annotations"].to_string();
             for label in told.split("$labels.").skip(1) {
                 let label: String =
                     label.chars().take_while(|at| at.is_ascii_alphanumeric()).collect();
                 let carries = fired.iter().all(|alert| alert["exp_labels"][&label].is_string());
-                ensure!(carries, "{name} speaks of {label}, which it does not carry");
+                ensure!(carries, "{name} lacks the label {label} of its annotations");
             }
             fire.insert(name);
         }
@@ -85,11 +85,11 @@ fn promtool_accepts_the_rules_and_each_case_passes() -> Result<()> {
         return Ok(());
     }
     promtool::run(&["check", "rules", &at_root(RULES).display().to_string()])?;
-    // promtool compares annotations too, with each of their words: they are left out.
+    // Annotations are removed, because promtool would compare their text.
     let mut rules = document(RULES)?;
     for group in rules["groups"].as_array_mut().into_iter().flatten() {
         for rule in group["rules"].as_array_mut().into_iter().flatten() {
-            rule.as_object_mut().context("a rule is no object")?.remove("annotations");
+            rule.as_object_mut().context("a rule is not an object")?.remove("annotations");
         }
     }
     let folder = tempfile::tempdir()?;

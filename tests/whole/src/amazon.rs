@@ -1,5 +1,5 @@
-//! The real amazon-vpc-cni in the cluster: images of its programs, and a DaemonSet that is set as the one of its own
-//! manifest is, but for the policy agent, which is another project's.
+//! The real amazon-vpc-cni in the cluster: an image of its programs, and a DaemonSet with the settings of its own
+//! manifest. The policy agent is left out, because it belongs to another project.
 
 use crate::{
     Installed,
@@ -16,14 +16,14 @@ use std::{
 };
 
 impl Installed {
-    /// Runs amazon-vpc-cni on every node, and waits until the nodes are ready by it.
+    /// Runs amazon-vpc-cni on every node, and waits until the nodes are ready.
     ///
     /// # Errors
-    /// When it cannot be built, or with what the cluster looks like.
+    /// If it cannot be built or does not get ready, with the cluster's state.
     pub fn run_amazon_vpc_cni(&self) -> Result<()> {
-        let folder = tempfile::tempdir().context("make a folder for an image")?;
+        let folder = tempfile::tempdir().context("cannot create a folder for an image")?;
         let archive = image(folder.path(), self.image())?;
-        let archive = archive.to_str().context("a path that is not UTF-8")?;
+        let archive = archive.to_str().context("the path is not UTF-8")?;
         self.lab().run(&["cluster", "load-image", archive])?;
         let definitions = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
         self.cluster().apply(&definitions)?;
@@ -53,18 +53,18 @@ impl Installed {
     }
 }
 
-/// Both of its images in one: its programs in their folders, over the base of our image, which has iptables as
-/// theirs has.
+/// Builds one image from both of its images. The programs are in their folders, and the base is Ferrule's image, which
+/// has iptables too.
 fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
     let tar = |args: &[&str]| said(Command::new("tar").current_dir(folder).args(args));
     let of_ours = |path: &str| -> Result<()> {
-        let ours = ours.to_str().context("a path that is not UTF-8")?;
+        let ours = ours.to_str().context("the path is not UTF-8")?;
         tar(&["-xf", ours, path]).map(drop)
     };
     let json = |path: &str| -> Result<Value> {
         let path = folder.join(path);
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("understand {}", path.display()))
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("cannot parse {}", path.display()))
     };
     of_ours("manifest.json")?;
     let manifest = json("manifest.json")?;
@@ -80,11 +80,11 @@ fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
     copy(Program::plugins()?.path(), &root.join("init"))?;
     let init = "aws-vpc-cni-init";
     fs::rename(root.join("app").join(init), root.join("init").join(init))
-        .context("move the first container's program")?;
+        .context("cannot move the program of the init container")?;
     let programs = root.join("usr/sbin");
-    fs::create_dir_all(&programs).context("make a folder for iptables")?;
+    fs::create_dir_all(&programs).context("cannot create a folder for iptables")?;
     for name in ["iptables", "iptables-save", "iptables-restore"] {
-        symlink("xtables-nft-multi", programs.join(name)).context("name iptables")?;
+        symlink("xtables-nft-multi", programs.join(name)).context("cannot link iptables")?;
     }
     tar(&["--owner=0", "--group=0", "-C", "root", "-cf", "layer.tar", "app", "init", "usr"])?;
     let digest = said(Command::new("sha256sum").current_dir(folder).arg("layer.tar"))?;
@@ -102,24 +102,25 @@ fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
     }]);
     for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
         fs::write(folder.join(name), content.to_string())
-            .with_context(|| format!("write the image's {name}"))?;
+            .with_context(|| format!("cannot write the image's {name}"))?;
     }
     tar(&["-cf", "image.tar", "manifest.json", "config.json", &base, "layer.tar"])?;
     Ok(folder.join("image.tar"))
 }
 
-/// Copies a folder's files.
+/// Copies the files of a folder.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("make {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
-        let path = entry.with_context(|| format!("list {}", from.display()))?.path();
+    fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot list {}", from.display()))? {
+        let path = entry.with_context(|| format!("cannot list {}", from.display()))?.path();
         let name = path.file_name().context("a file without a name")?;
-        fs::copy(&path, to.join(name)).with_context(|| format!("copy {}", path.display()))?;
+        fs::copy(&path, to.join(name))
+            .with_context(|| format!("cannot copy {}", path.display()))?;
     }
     Ok(())
 }
 
-/// Its account and rights, and its DaemonSet.
+/// Returns its ServiceAccount, its RBAC objects and its DaemonSet.
 fn objects(ec2: &str) -> Vec<Value> {
     let reads = json!(["get", "list", "watch"]);
     vec![
@@ -175,7 +176,7 @@ fn daemon_set(ec2: &str) -> Value {
     let mut env: Vec<Value> =
         ENV.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
     env.push(json!({ "name": "VPC_CNI_VERSION", "value": VPC_CNI_VERSION }));
-    // What stands for AWS here.
+    // The lab's EC2 instead of AWS.
     env.push(json!({ "name": "AWS_ENDPOINT_URL_EC2", "value": ec2 }));
     for (name, path) in [("MY_NODE_NAME", "spec.nodeName"), ("MY_POD_NAME", "metadata.name")] {
         env.push(json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } }));
@@ -256,7 +257,7 @@ fn daemon_set(ec2: &str) -> Value {
 
 const NAME: &str = "aws-node";
 const IMAGE: &str = "localhost/amazon-k8s-cni:v1.23.1";
-/// Name, folder of the host, what it is if it is not there, and where its container has it.
+/// Name, path on the host, type for a missing path, and path in the container.
 const VOLUMES: [(&str, &str, &str, &str); 5] = [
     ("cni-bin-dir", "/opt/cni/bin", "", "/host/opt/cni/bin"),
     ("cni-net-dir", "/etc/cni/net.d", "", "/host/etc/cni/net.d"),
@@ -264,7 +265,7 @@ const VOLUMES: [(&str, &str, &str, &str); 5] = [
     ("run-dir", "/var/run/aws-node", "DirectoryOrCreate", "/var/run/aws-node"),
     ("xtables-lock", "/run/xtables.lock", "FileOrCreate", "/run/xtables.lock"),
 ];
-/// As its manifest has it; without a policy agent there is no `NETWORK_POLICY_ENFORCING_MODE`.
+/// The environment of its manifest. `NETWORK_POLICY_ENFORCING_MODE` is left out, because there is no policy agent.
 const ENV: [(&str, &str); 23] = [
     ("ADDITIONAL_ENI_TAGS", "{}"),
     ("AWS_VPC_CNI_NODE_PORT_SUPPORT", "true"),

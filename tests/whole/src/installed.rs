@@ -1,6 +1,6 @@
-//! The cluster, and the hands that an operator has on it.
+//! A cluster with Ferrule's image, and an operator's commands on it.
 
-#![expect(clippy::print_stdout, reason = "a skip is told on standard output")]
+#![expect(clippy::print_stdout, reason = "a skip is reported on standard output")]
 
 use crate::Cluster;
 use anyhow::{Context as _, Result, bail};
@@ -14,7 +14,7 @@ use std::{
 use tests_eventually::within;
 use tests_lab::Lab;
 
-/// What a test is given by its lane.
+/// The programs, image and chart that the lane passes to a test.
 #[derive(Clone, Debug)]
 pub struct Given {
     programs: PathBuf,
@@ -23,7 +23,7 @@ pub struct Given {
 }
 
 impl Given {
-    /// What the lane gave; `None`, and a line that says so, where `test` cannot run.
+    /// Reads the lane's environment. If `test` cannot run, prints a line with the reason and returns `None`.
     pub fn or_skip(test: &str) -> Option<Self> {
         let of = |name: &str| {
             let value = std::env::var_os(name).map(PathBuf::from);
@@ -37,41 +37,38 @@ impl Given {
     }
 }
 
-/// A cluster of the lab with our image on its nodes. It is taken down when this is dropped.
+/// A cluster of the lab with Ferrule's image on its nodes. A drop takes it down.
 pub struct Installed {
     given: Given,
     cluster: Cluster,
     helm: Program,
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The lab in which it is.
+    /// The name of its lab.
     pub lab: String,
-    /// Its name.
     pub name: String,
-    /// Its node.
     pub node: String,
-    /// Its address.
     pub address: String,
-    /// How often containers of it were started again.
+    /// The number of restarts of its containers.
     pub restarts: u64,
 }
 
 impl Installed {
-    /// A cluster of so many nodes, with our image on them and nothing installed.
+    /// Starts a cluster with this number of nodes and Ferrule's image, without an installation.
     ///
     /// # Errors
-    /// With what the lab said.
+    /// With the output of the lab's tool.
     pub fn bare(given: Given, name: &str, nodes: usize) -> Result<Self> {
         Self::bare_with(given, name, nodes, &[])
     }
 
-    /// The same, of a lab that `lab` tells of in the words of `ferrule-lab up`.
+    /// Like [`Installed::bare`], with options of `ferrule-lab up`.
     ///
     /// # Errors
-    /// With what the lab said.
+    /// With the output of the lab's tool.
     pub fn bare_with(given: Given, name: &str, nodes: usize, lab: &[&str]) -> Result<Self> {
         let helm = Program::helm()?;
         let nodes = nodes.to_string();
@@ -83,62 +80,61 @@ impl Installed {
         Ok(installed)
     }
 
-    /// The lab's tool.
+    /// Returns the lab.
     pub fn lab(&self) -> &Lab {
         &self.cluster.lab
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The archive of our image.
+    /// Returns the archive of Ferrule's image.
     pub(crate) fn image(&self) -> &Path {
         &self.given.image
     }
 
-    /// Where EC2 answers.
+    /// Returns the URL of the lab's EC2.
     pub(crate) fn ec2(&self) -> Result<String> {
         let status = self.lab().json(&["status"])?;
-        status["ec2_endpoint"].as_str().map(str::to_owned).context("a lab without EC2")
+        status["ec2_endpoint"].as_str().map(str::to_owned).context("the lab has no EC2 endpoint")
     }
 
-    /// Gives the image to all nodes, or as `args` say.
+    /// Loads the image on all nodes, or on the nodes that `args` select.
     ///
     /// # Errors
-    /// With what the lab said.
+    /// With the output of the lab's tool.
     pub fn load_image(&self, args: &[&str]) -> Result<()> {
         let archive = self.given.image.to_str().context("the image's path is not UTF-8")?;
         self.lab().run(&[&["cluster", "load-image", archive], args].concat()).map(drop)
     }
 
-    /// Installs the chart, or upgrades what is installed, and waits until it runs on every node.
+    /// Installs or upgrades the chart, and waits until it runs on every node.
     ///
     /// # Errors
-    /// With what helm or kubectl said, and what the cluster looks like.
+    /// With the output of helm or kubectl and the cluster's state.
     pub fn install(&self, sets: &[&str]) -> Result<()> {
         self.upgrade(sets)?;
         self.rolled_out()?;
         if POLICY.iter().all(|set| sets.contains(set)) { self.controllers_ready() } else { Ok(()) }
     }
 
-    /// Waits until all replicas of the policy controller serve.
+    /// Waits until all controller replicas are ready.
     ///
     /// # Errors
-    /// With what the cluster looks like when that does not come.
+    /// After a timeout, with the cluster's state.
     pub fn controllers_ready(&self) -> Result<()> {
         self.kubectl(&["-n", SPACE, "rollout", "status", "deployment/ferrule-controller", WAIT])
             .map(drop)
             .with_context(|| self.state())
     }
 
-    /// The same, and waits for nothing.
+    /// Installs or upgrades the chart without waiting.
     ///
     /// # Errors
-    /// With what helm said.
+    /// With the output of helm.
     pub fn upgrade(&self, sets: &[&str]) -> Result<()> {
-        // The SDK's own setting; on EC2 there is none.
+        // A setting of the AWS SDK, which an installation on EC2 does not need.
         let extra = json!([{ "name": "AWS_ENDPOINT_URL_EC2", "value": self.ec2()? }]);
         let chart = self.chart()?;
         let extra = format!("extraEnv={extra}");
@@ -152,10 +148,10 @@ impl Installed {
         self.given.chart.to_str().context("the chart's path is not UTF-8")
     }
 
-    /// Waits until the DaemonSet is on every node as it is told to be, and all nodes are ready.
+    /// Waits until the rollout of the DaemonSet is complete and all nodes are ready.
     ///
     /// # Errors
-    /// With what the cluster looks like when that does not come.
+    /// After a timeout, with the cluster's state.
     pub fn rolled_out(&self) -> Result<()> {
         self.kubectl(&["-n", SPACE, "rollout", "status", "daemonset/ferrule", WAIT])
             .and_then(|_| self.kubectl(&["wait", "--for=condition=Ready", "node", "--all", WAIT]))
@@ -163,10 +159,10 @@ impl Installed {
             .with_context(|| self.state())
     }
 
-    /// Runs helm in our namespace.
+    /// Runs helm in the namespace kube-system and returns its standard output.
     ///
     /// # Errors
-    /// With what it said.
+    /// With the command's output.
     pub fn helm(&self, args: &[&str]) -> Result<String> {
         let mut helm = Command::new(self.helm.path());
         said(
@@ -176,34 +172,34 @@ impl Installed {
         )
     }
 
-    /// Runs kubectl.
+    /// Runs kubectl and returns its standard output.
     ///
     /// # Errors
-    /// With what it said.
+    /// With the command's output.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.cluster.kubectl(args)
     }
 
-    /// Runs the tool `ferrule` with the cluster's kubeconfig; what came of it, also when it failed.
+    /// Runs the tool `ferrule` with the cluster's kubeconfig and returns its output, also after a failure.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn ferrule(&self, args: &[&str]) -> Result<std::process::Output> {
-        self.ferrule_as(self.cluster.kubeconfig(), args).output().context("start ferrule")
+        self.ferrule_as(self.cluster.kubeconfig(), args).output().context("cannot start ferrule")
     }
 
-    /// The same with another kubeconfig, not yet started.
+    /// Returns the command `ferrule` with another kubeconfig, not started.
     pub fn ferrule_as(&self, kubeconfig: &Path, args: &[&str]) -> Command {
         let mut tool = Command::new(self.given.programs.join("ferrule"));
         tool.args(args).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
         tool
     }
 
-    /// A DaemonSet of the lab's probe, which serves on port 8080, echoes lines on 8081 and says who it is;
-    /// its pods once all of them run.
+    /// Creates a DaemonSet of the lab's probe and returns its pods once all run. The probe serves its pod's name on
+    /// port 8080, and echoes lines on port 8081.
     ///
     /// # Errors
-    /// With what the cluster looks like when they do not come.
+    /// After a timeout, with the cluster's state.
     pub fn probes(&self, name: &str) -> Result<Vec<Pod>> {
         let labels = json!({ "app": name });
         self.cluster.apply(&[json!({
@@ -219,10 +215,10 @@ impl Installed {
         self.pods("default", &format!("app={name}"))
     }
 
-    /// A Deployment `load` of so many of the lab's probes, on this node if one is named. It waits for none of them.
+    /// Applies a Deployment `load` with this number of probes, on one node if one is given. It does not wait for them.
     ///
     /// # Errors
-    /// With what kubectl said.
+    /// With the output of kubectl.
     pub fn load(&self, replicas: u32, node: Option<&str>) -> Result<()> {
         let labels = json!({ "app": "load" });
         let mut pod = probe();
@@ -239,20 +235,20 @@ impl Installed {
         })])
     }
 
-    /// Waits until the load runs as it was last asked for.
+    /// Waits until the rollout of the Deployment `load` is complete.
     ///
     /// # Errors
-    /// With what the cluster looks like when that does not come.
+    /// After a timeout, with the cluster's state.
     pub fn loaded(&self) -> Result<()> {
         self.kubectl(&["-n", "default", "rollout", "status", "deployment/load", WAIT])
             .map(drop)
             .with_context(|| self.state())
     }
 
-    /// The pods of these labels, by their nodes' names.
+    /// Returns the pods with these labels, sorted by node.
     ///
     /// # Errors
-    /// With what kubectl said.
+    /// With the output of kubectl.
     pub fn pods(&self, namespace: &str, labels: &str) -> Result<Vec<Pod>> {
         let list = self.cluster.json(&["-n", namespace, "get", "pods", "-l", labels])?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -277,7 +273,7 @@ impl Installed {
         Ok(pods)
     }
 
-    /// What stands in the API about nodes and pods, for whoever reads why a test failed.
+    /// Returns nodes, pods, warnings and logs of the cluster for an error message.
     fn state(&self) -> String {
         let asked = [
             &["get", "nodes,pods", "-A", "-o", "wide"][..],
@@ -289,7 +285,7 @@ impl Installed {
     }
 }
 
-/// What a pod of the lab's probe is.
+/// Returns the spec of a probe pod.
 pub fn probe() -> Value {
     json!({
         "terminationGracePeriodSeconds": 1,
@@ -301,10 +297,10 @@ pub fn probe() -> Value {
     })
 }
 
-/// Looks until `look` is content; its last word when it is not in time.
+/// Repeats `look` until it succeeds.
 ///
 /// # Errors
-/// The last word.
+/// After two minutes, with the last error of `look`.
 pub(crate) fn patiently<T>(look: impl FnMut() -> Result<T>) -> Result<T> {
     Ok(within("the installation", PATIENCE, look)?)
 }
@@ -312,7 +308,7 @@ pub(crate) fn patiently<T>(look: impl FnMut() -> Result<T>) -> Result<T> {
 pub(crate) fn said(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let name = command.get_program().display().to_string();
-    let output = output.with_context(|| format!("start {name}"))?;
+    let output = output.with_context(|| format!("cannot start {name}"))?;
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
@@ -322,11 +318,11 @@ pub(crate) fn said(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// The chart's values with which policy is on.
+/// The chart's values that enable network policy.
 pub const POLICY: &[&str] = &["enableNetworkPolicy=true", "policy.backend=none"];
-/// The labels of the DaemonSet's pods, whatever names the chart is given.
+/// The labels of the DaemonSet's pods. They do not depend on the chart's name overrides.
 pub const NODE_PODS: &str = "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=node";
-/// And those of the policy controller's.
+/// The labels of the controller's pods.
 pub const CONTROLLERS: &str =
     "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=controller";
 pub(crate) const SPACE: &str = "kube-system";

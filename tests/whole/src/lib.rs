@@ -1,6 +1,6 @@
-//! A cluster of the lab as a value that is taken down when it is dropped.
+//! A cluster of the lab. A drop takes it down.
 //!
-//! Everything goes through `ferrule-lab cluster` and `kubectl`, as a person would do it.
+//! It calls `ferrule-lab cluster` and `kubectl`, as an operator would.
 
 mod amazon;
 mod installed;
@@ -23,17 +23,16 @@ use tests_lab::Lab;
 
 /// A running cluster.
 pub struct Cluster {
-    /// Its lab.
     pub lab: Lab,
     kubectl: Program,
     kubeconfig: PathBuf,
 }
 
 impl Cluster {
-    /// Starts one from the programs in `bin_dir`; `args` follow `ferrule-lab cluster up`.
+    /// Starts a cluster from the programs in `bin_dir`; `args` are added to `ferrule-lab cluster up`.
     ///
     /// # Errors
-    /// Carries what the tool said.
+    /// With the tool's output.
     pub fn up(bin_dir: &Path, name: &str, args: &[&str]) -> Result<Self> {
         let kubectl = Program::kubectl()?;
         let lab = Lab::cluster(bin_dir, name, args)?;
@@ -41,33 +40,33 @@ impl Cluster {
         Ok(Self { lab, kubectl, kubeconfig })
     }
 
-    /// The kubeconfig of one who may do everything.
+    /// Returns the kubeconfig of the cluster's administrator.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// `kubectl` as one who may do everything.
+    /// Returns a `kubectl` command of the administrator, not started.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(self.kubectl.path());
         command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).stdin(Stdio::null());
         command
     }
 
-    /// Runs `kubectl` to its end; its standard output.
+    /// Runs `kubectl` and returns its standard output.
     ///
     /// # Errors
-    /// Carries what it said when it failed.
+    /// With the command's output if it fails.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
-        let output = self.command(args).output().context("start kubectl")?;
+        let output = self.command(args).output().context("cannot start kubectl")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "kubectl {}: {said}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The same with `-o json`.
+    /// Runs `kubectl` with `-o json`.
     ///
     /// # Errors
-    /// Carries what it said when it failed.
+    /// With the command's output if it fails.
     pub fn json(&self, args: &[&str]) -> Result<Value> {
         let text = self.kubectl(&[args, &["-o", "json"]].concat())?;
         serde_json::from_str(&text).with_context(|| format!("JSON of kubectl {}", args.join(" ")))
@@ -76,16 +75,16 @@ impl Cluster {
     /// Applies objects.
     ///
     /// # Errors
-    /// Carries what was said when they were not taken.
+    /// With the output of kubectl if an object is refused.
     pub fn apply(&self, objects: &[Value]) -> Result<()> {
         for object in objects {
             let mut command = self.command(&["apply", "-f", "-"]);
             command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-            let mut child = command.spawn().context("start kubectl")?;
+            let mut child = command.spawn().context("cannot start kubectl")?;
             let mut stdin = child.stdin.take().context("kubectl has no standard input")?;
-            stdin.write_all(object.to_string().as_bytes()).context("hand an object over")?;
+            stdin.write_all(object.to_string().as_bytes()).context("cannot write to kubectl")?;
             drop(stdin);
-            let output = child.wait_with_output().context("wait for kubectl")?;
+            let output = child.wait_with_output().context("cannot wait for kubectl")?;
             if !output.status.success() {
                 bail!("{}: {}", object["kind"], String::from_utf8_lossy(&output.stderr));
             }
@@ -93,10 +92,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Runs the program of the image `localhost/probe:1` once more in a pod that runs it.
+    /// Executes the program of the image `localhost/probe:1` in a pod of it.
     ///
     /// # Errors
-    /// Carries what it said when it failed.
+    /// With the command's output if it fails.
     pub fn probe(&self, pod: &str, args: &[&str]) -> Result<String> {
         let text = self.kubectl(&[&["exec", pod, "--", "/probe"], args].concat())?;
         Ok(text.trim().to_owned())

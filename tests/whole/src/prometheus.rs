@@ -1,4 +1,5 @@
-//! Prometheus on a node of the cluster. It reads what our PodMonitors select, as the operator would have it read.
+//! Prometheus on a node of the cluster. It scrapes the targets of the chart's PodMonitors, as with the Prometheus
+//! operator.
 
 use crate::{Installed, installed::SPACE};
 use anyhow::{Context as _, Result, ensure};
@@ -15,28 +16,24 @@ use tests_metrics::{RULES, document};
 /// A port with metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its pod.
     pub pod: String,
-    /// Its container.
     pub container: String,
-    /// Its node.
     pub node: String,
     /// The pod's address.
     pub address: String,
-    /// The port.
     pub port: u16,
 }
 
-/// How long alerts hold before they fire.
+/// The time for which an alert's condition must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// As the rules have it.
+    /// The time in the rules.
     AsWritten,
-    /// Not at all, so that a test need not wait for minutes.
+    /// One second, so that a test does not wait for minutes.
     Briefly,
 }
 
-/// A Prometheus that reads and judges each second. It ends when this is dropped.
+/// A Prometheus that scrapes targets and evaluates rules each second. A drop stops it.
 pub struct Prometheus<'a> {
     cluster: &'a Installed,
     child: Child,
@@ -44,10 +41,10 @@ pub struct Prometheus<'a> {
 }
 
 impl Installed {
-    /// What the PodMonitors of the chart with these values select.
+    /// Returns the targets that the chart's PodMonitors select with these values.
     ///
     /// # Errors
-    /// With what helm or kubectl said.
+    /// With the output of helm or kubectl.
     pub fn targets(&self, sets: &[&str]) -> Result<Vec<Target>> {
         let chart = self.chart()?;
         let mut args = vec!["template", "ferrule", chart, "--show-only", MONITORS];
@@ -97,12 +94,12 @@ fn target(pod: &Value, container: &Value, port: &Value) -> Result<Target> {
 }
 
 impl<'a> Prometheus<'a> {
-    /// Starts it on `node1`; returns when it has read every target, or could not.
+    /// Starts Prometheus on `node1`, and waits until it has scraped every target.
     ///
     /// # Errors
-    /// With what it says when it does not come.
+    /// If it cannot be started, or after a timeout.
     pub fn beside(cluster: &'a Installed, targets: &[Target], hold: Hold) -> Result<Self> {
-        let folder = tempfile::tempdir().context("make a folder for Prometheus")?;
+        let folder = tempfile::tempdir().context("cannot create a folder for Prometheus")?;
         let at = |name: &str| folder.path().join(name);
         let mut rules = document(RULES)?;
         if hold == Hold::Briefly {
@@ -113,7 +110,7 @@ impl<'a> Prometheus<'a> {
                 alert["for"] = json!("1s");
             }
         }
-        fs::write(at("rules.yml"), rules.to_string()).context("write rules")?;
+        fs::write(at("rules.yml"), rules.to_string()).context("cannot write the rules")?;
         let statics: Vec<Value> = targets
             .iter()
             .map(|it| {
@@ -128,7 +125,8 @@ impl<'a> Prometheus<'a> {
             "rule_files": [at("rules.yml")],
             "scrape_configs": [{ "job_name": "ferrule", "static_configs": statics }],
         });
-        fs::write(at("prometheus.yml"), config.to_string()).context("write a configuration")?;
+        fs::write(at("prometheus.yml"), config.to_string())
+            .context("cannot write the configuration")?;
         let child = cluster
             .lab()
             .command(&["node", "exec", NODE, "--", "prometheus"])
@@ -138,18 +136,18 @@ impl<'a> Prometheus<'a> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("start Prometheus")?;
+            .context("cannot start Prometheus")?;
         let prometheus = Self { cluster, child, _folder: folder };
-        wait_for("Prometheus to have read all targets", PATIENCE, || {
+        wait_for("Prometheus to scrape all targets", PATIENCE, || {
             Ok(prometheus.series("up").is_ok_and(|up| up.len() == targets.len()))
         })?;
         Ok(prometheus)
     }
 
-    /// What a query has: each series with its value, where that is a number.
+    /// Returns the series of a query whose value is a number.
     ///
     /// # Errors
-    /// If the query is refused.
+    /// If Prometheus refuses the query.
     pub fn series(&self, query: &str) -> Result<Vec<Value>> {
         let query: String = query.bytes().map(|at| format!("%{at:02X}")).collect();
         let answer = self.get(&format!("/api/v1/query?query={query}"))?;
@@ -158,10 +156,10 @@ impl<'a> Prometheus<'a> {
         Ok(found.iter().filter(is_number).cloned().collect())
     }
 
-    /// All rules, with how they stand.
+    /// Returns all rules with their states.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If Prometheus does not answer.
     pub fn rules(&self) -> Result<Vec<Value>> {
         let answer = self.get("/api/v1/rules")?;
         let groups = answer["data"]["groups"].as_array().context("no groups")?;
@@ -169,10 +167,10 @@ impl<'a> Prometheus<'a> {
         Ok(rules.cloned().collect())
     }
 
-    /// Waits until an alert fires of which this is true; what it tells people.
+    /// Waits until an alert of this name fires whose labels `is_it` accepts. Returns its annotations.
     ///
     /// # Errors
-    /// If it does not, with how all rules stand that are not at rest.
+    /// After a timeout, with all active rules.
     pub fn fires(&self, name: &str, is_it: impl Fn(&Value) -> bool) -> Result<String> {
         let mut told = None;
         let waited = wait_for(&format!("alert {name}"), PATIENCE, || {
@@ -190,17 +188,17 @@ impl<'a> Prometheus<'a> {
             let active: Vec<Value> = active.filter(|rule| rule["state"] != "inactive").collect();
             format!("active: {active:?}")
         })?;
-        told.context("it fires and says nothing")
+        told.context("the alert has no annotations")
     }
 
     fn get(&self, path: &str) -> Result<Value> {
-        // By HTTP/1.0, in which a long answer is not cut into chunks.
+        // HTTP/1.0 responses are not chunked.
         let script = format!(
             "exec 3<>/dev/tcp/127.0.0.1/{PORT}; printf 'GET {} HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3",
             path.replace('%', "%%")
         );
         let text = self.cluster.lab().on_node(NODE, &["bash", "-c", &script])?;
-        let (_, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+        let (_, body) = text.split_once("\r\n\r\n").context("no HTTP response")?;
         let answer: Value = serde_json::from_str(body).context("no JSON")?;
         ensure!(answer["status"] == "success", "{answer}");
         Ok(answer)

@@ -1,7 +1,7 @@
-//! Connections between pods, held from inside their network namespaces by this machine's own
-//! processes: neither the API server nor a kubelet has a hand in them, so that both may go away.
+//! Connections between pods, from processes of this machine in the pods' network namespaces. They do not need the API
+//! server or a kubelet, so both may stop.
 
-#![expect(clippy::print_stdout, reason = "what came of connections is told on standard output")]
+#![expect(clippy::print_stdout, reason = "the counts of connections are printed")]
 
 use crate::{Pod, installed::patiently};
 use anyhow::{Context as _, Result, ensure};
@@ -24,48 +24,48 @@ use std::{
 };
 use tests_eventually::{PATIENCE, within};
 
-/// Long-lived connections from one pod to another. They end when this is dropped.
+/// Long-lived connections from one pod to another. A drop closes them.
 pub struct Traffic {
     from: Pod,
     to: Pod,
     holder: Option<Child>,
 }
 
-/// What came of connections.
+/// The result of long-lived connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// How many were opened.
+    /// The number of opened connections.
     pub connections: u64,
-    /// Lines that were answered.
+    /// The number of lines with an answer.
     pub answered: u64,
-    /// Connections that were refused, cut off, or silent for half a minute.
+    /// The number of connections that were refused, closed, or silent for 30 seconds.
     pub broken: u64,
 }
 
 impl Traffic {
-    /// Opens so many connections, on each of which a line goes to and fro ten times a second.
+    /// Opens connections. Each sends a line ten times a second and expects it back.
     ///
     /// # Errors
-    /// When a program is missing, or the pod's namespace is not found.
+    /// If a program is missing, or the pod's namespace is not found.
     pub fn between(from: &Pod, to: &Pod, connections: u32) -> Result<Self> {
         let address = format!("{}:8081", to.address);
         let holder = inside(from)?
             .args(["hold", &address, &connections.to_string(), "100ms"])
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("hold connections from {}", from.name))?;
+            .with_context(|| format!("cannot open connections from {}", from.name))?;
         Ok(Self { from: from.clone(), to: to.clone(), holder: Some(holder) })
     }
 
-    /// Ends them all.
+    /// Closes all connections and returns their counts.
     ///
     /// # Errors
-    /// When their holder is gone, or does not say what came of them.
+    /// If the process with the connections has exited, or prints no counts.
     pub fn end(mut self) -> Result<Counts> {
         let path = || format!("connections from {} to {}", self.from.name, self.to.name);
-        let mut holder = self.holder.take().context("they have ended before")?;
+        let mut holder = self.holder.take().context("the connections are closed already")?;
         let has_ended = holder.try_wait().with_context(path)?;
-        ensure!(has_ended.is_none(), "the holder of {} has ended: {has_ended:?}", path());
+        ensure!(has_ended.is_none(), "the process of {} has exited: {has_ended:?}", path());
         terminate(&holder)?;
         let output = holder.wait_with_output().with_context(path)?;
         let counts: Value = serde_json::from_slice(&output.stdout).with_context(path)?;
@@ -87,10 +87,10 @@ impl Drop for Traffic {
     }
 }
 
-/// How many were answered, and what the others said.
+/// The number of answered connections, and the errors of the others.
 pub type Answers = (u64, Vec<String>);
 
-/// A stream of new connections, one after the other.
+/// A stream of short connections, one after the other.
 pub struct Newcomers {
     is_over: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -98,7 +98,7 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
-    /// Opens a connection, says a line, hears the answer; then the next.
+    /// Starts the stream. Each connection sends a line and reads the answer.
     pub fn between(from: &Pod, to: &Pod) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicU64::new(0));
@@ -108,7 +108,8 @@ impl Newcomers {
             let mut failed = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 let output = inside(&from)?.args(["tcp", &address]).output();
-                let output = output.with_context(|| format!("connect from {}", from.name))?;
+                let output =
+                    output.with_context(|| format!("cannot connect from {}", from.name))?;
                 if output.status.success() {
                     count.fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -121,14 +122,14 @@ impl Newcomers {
         Self { is_over, answered, opener: Some(opener) }
     }
 
-    /// Ends the stream: how many were answered, and what the others said.
+    /// Stops the stream and returns its answers and errors.
     ///
     /// # Errors
-    /// When none could be tried any more.
+    /// If a connection could not be tried.
     pub fn end(mut self) -> Result<Answers> {
         self.is_over.store(true, Ordering::Relaxed);
-        let opener = self.opener.take().context("they have ended before")?;
-        opener.join().map_err(|_| anyhow::anyhow!("the opener of connections broke off"))?
+        let opener = self.opener.take().context("the stream is stopped already")?;
+        opener.join().map_err(|_| anyhow::anyhow!("the thread of the stream panicked"))?
     }
 }
 
@@ -138,14 +139,15 @@ impl Drop for Newcomers {
     }
 }
 
-/// Fifty connections between two pods, half of them each way, and streams of new ones.
+/// Fifty long-lived connections between two pods, half of them in each direction, and a stream of short ones in each
+/// direction.
 pub struct Flows {
     held: Vec<Traffic>,
     newcomers: Vec<Newcomers>,
 }
 
 impl Flows {
-    /// Opens them.
+    /// Opens the connections and starts the streams.
     ///
     /// # Errors
     /// As [`Traffic::between`].
@@ -158,10 +160,10 @@ impl Flows {
         })
     }
 
-    /// Waits until each stream of new connections has this many answers. Held connections exchange lines meanwhile.
+    /// Waits until each stream of short connections has this number of answers.
     ///
     /// # Errors
-    /// When a stream does not have them in time.
+    /// After a timeout.
     pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
         for newcomers in &self.newcomers {
             within(&format!("{wanted} answered connections"), PATIENCE, || {
@@ -172,27 +174,33 @@ impl Flows {
         Ok(())
     }
 
-    /// Ends them all, and tells what came of them.
+    /// Closes all connections and prints their counts.
     ///
     /// # Errors
-    /// When one was broken or not answered.
+    /// If a connection was broken or not answered.
     pub fn end(self) -> Result<()> {
         for held in self.held {
             let Counts { connections, answered, broken } = held.end()?;
             println!("{connections} connections, {answered} lines answered, {broken} broken");
-            ensure!((connections, broken) == (u64::from(EACH_WAY), 0), "connections were lost");
+            ensure!(
+                (connections, broken) == (u64::from(EACH_WAY), 0),
+                "{broken} of {connections} connections were lost"
+            );
             ensure!(answered > connections, "only {answered} lines were answered");
         }
         for newcomers in self.newcomers {
             let (answered, failed) = newcomers.end()?;
             println!("{answered} new connections, {} failed", failed.len());
-            ensure!(answered > 0 && failed.is_empty(), "{answered} were new; failed: {failed:?}");
+            ensure!(
+                answered > 0 && failed.is_empty(),
+                "{answered} new connections; errors: {failed:?}"
+            );
         }
         Ok(())
     }
 }
 
-/// The probe in a pod's network namespace.
+/// Returns a command that runs the probe in a pod's network namespace.
 fn inside(pod: &Pod) -> Result<Command> {
     let namespace = patiently(|| namespace_of(pod))?;
     let mut command = Command::new("nsenter");
@@ -201,13 +209,13 @@ fn inside(pod: &Pod) -> Result<Command> {
     Ok(command)
 }
 
-/// The namespace in which the pod's address is local: that of one of its processes. Other labs have the same
-/// addresses, and what is entered from here is soon gone: neither is in a cgroup of this lab's nodes.
+/// Returns the namespace of a process with the pod's address. Processes of other labs have the same addresses, and the
+/// test's own processes enter the namespace too. Neither is in a cgroup of this lab's nodes.
 fn namespace_of(pod: &Pod) -> Result<PathBuf> {
     ensure!(!pod.address.is_empty(), "{} has no address yet", pod.name);
     let local = format!("|-- {}\n", pod.address);
     let nodes = format!("/ferrule-lab.{}.", pod.lab);
-    let processes = fs::read_dir("/proc").context("list processes")?;
+    let processes = fs::read_dir("/proc").context("cannot list processes")?;
     let folders = processes.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     let is_of_pod = |folder: &PathBuf| {
         let Ok(comm) = fs::read_to_string(folder.join("comm")) else { return false };
@@ -228,9 +236,9 @@ fn namespace_of(pod: &Pod) -> Result<PathBuf> {
 
 fn terminate(child: &Child) -> Result<()> {
     let id = i32::try_from(child.id()).context("a process id")?;
-    kill(Pid::from_raw(id), Signal::SIGTERM).context("end the holder of connections")
+    kill(Pid::from_raw(id), Signal::SIGTERM).context("cannot stop the process with the connections")
 }
 
-/// Connections each way.
+/// The number of connections in each direction.
 const EACH_WAY: u32 = 25;
 const PACE: Duration = Duration::from_millis(50);

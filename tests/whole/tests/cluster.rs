@@ -1,4 +1,4 @@
-//! A cluster comes up, its pods reach each other and their Services, and it goes without a trace.
+//! The life of a lab's cluster: pods reach each other and Services, parts restart, and the removal leaves no trace.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use tests_whole::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A pod a node, and a Service of them all.
+/// Returns a DaemonSet and a Service of its pods.
 fn web() -> [Value; 2] {
     [
         json!({
@@ -49,7 +49,7 @@ struct Pod {
 fn pods(cluster: &Cluster) -> Result<Vec<Pod>> {
     let all = cluster.json(&["get", "pods", "-l", "app=web"])?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let pods = all["items"].as_array().context("a list of pods")?.iter();
+    let pods = all["items"].as_array().context("no list of pods")?.iter();
     Ok(pods
         .map(|pod| Pod {
             name: text(&pod["metadata"]["name"]),
@@ -59,7 +59,7 @@ fn pods(cluster: &Cluster) -> Result<Vec<Pod>> {
         .collect())
 }
 
-/// Every pod reaches every other by its address; the Service by its name leads to each of them.
+/// Fails unless every pod reaches every other by its address, and the Service's name leads to each pod.
 fn all_answer(cluster: &Cluster) -> Result<()> {
     cluster.kubectl(&["rollout", "status", "daemonset/web", "--timeout=120s"])?;
     let pods = pods(cluster)?;
@@ -72,7 +72,7 @@ fn all_answer(cluster: &Cluster) -> Result<()> {
             ensure!(answer["host"] == *to.name, "{} asked {}: {answer}", from.name, to.name);
         }
         let mut met = BTreeSet::new();
-        wait_for("the Service to lead to every pod", PATIENCE, || {
+        wait_for("an answer of each pod of the Service", PATIENCE, || {
             let answer =
                 cluster.probe(&from.name, &["get", "http://web.default.svc.cluster.local/"])?;
             let answer: Value = serde_json::from_str(&answer)?;
@@ -83,7 +83,7 @@ fn all_answer(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The API server by its Service, as the pod's own account: who it is, and what it may not.
+/// Checks that the API server answers a pod through its Service and refuses a request of the pod's account.
 fn the_api_server_answers(cluster: &Cluster) -> Result<()> {
     let pods = pods(cluster)?;
     let pod = &pods.first().context("no pod")?.name;
@@ -91,7 +91,7 @@ fn the_api_server_answers(cluster: &Cluster) -> Result<()> {
     ensure!(version.contains(lab_kubernetes::VERSION), "{version}");
     let refused = cluster.probe(pod, &["api", "/api/v1/namespaces/default/secrets"]);
     let words =
-        refused.map_or_else(|error| error.to_string(), |text| format!("it was told {text}"));
+        refused.map_or_else(|error| error.to_string(), |text| format!("no refusal: {text}"));
     ensure!(words.contains("system:serviceaccount:default:default"), "{words}");
     Ok(())
 }
@@ -103,12 +103,12 @@ fn services_answer(test: &str, name: &str, proxy: &str) -> Result<()> {
     cluster.apply(&web())?;
     all_answer(&cluster)?;
     the_api_server_answers(&cluster)?;
-    // The API server's own way to kubelets and pods.
+    // The API server's connection to pods.
     let proxied =
         cluster.kubectl(&["get", "--raw", "/api/v1/namespaces/default/services/web/proxy/"])?;
     ensure!(proxied.contains("\"host\":\"web-"), "{proxied}");
     let nodes = cluster.json(&["get", "nodes"])?;
-    for node in nodes["items"].as_array().context("a list of nodes")? {
+    for node in nodes["items"].as_array().context("no list of nodes")? {
         // c5.xlarge: 4 ENIs with 15 addresses.
         ensure!(node["status"]["capacity"]["pods"] == "58", "{}", node["status"]["capacity"]);
         let provider = node["spec"]["providerID"].as_str().unwrap_or_default();
@@ -127,7 +127,7 @@ fn pods_services_and_names_answer_with_nftables() -> Result<()> {
     services_answer("pods_services_and_names_answer_with_nftables", "t-whole-nft", "nftables")
 }
 
-/// What is of the whole machine and could be left behind.
+/// Objects of the machine that a lab could leave.
 #[derive(Debug, PartialEq, Eq)]
 struct Traces {
     sysctls: Vec<String>,
@@ -147,11 +147,12 @@ fn traces(lab: &str) -> Result<Traces> {
         "net/netfilter/nf_conntrack_max",
     ];
     let read = |key: &str| fs::read_to_string(Path::new("/proc/sys").join(key));
-    let mounts = fs::read_to_string("/proc/self/mountinfo").context("list mounts")?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("cannot list mounts")?;
     let mut cgroups = BTreeSet::new();
     let top = Path::new("/sys/fs/cgroup");
-    let roots = fs::read_dir(top).context("list cgroups")?.flatten().map(|root| root.path());
-    // With version 2 the top itself is the tree.
+    let roots = fs::read_dir(top).context("cannot list cgroups")?;
+    let roots = roots.flatten().map(|root| root.path());
+    // In cgroup version 2 the top folder is the tree.
     for root in roots.chain([top.to_owned()]) {
         let inside = fs::read_dir(root).into_iter().flatten().flatten();
         cgroups.extend(inside.map(|entry| entry.path()).filter(|path| {
@@ -168,18 +169,18 @@ fn traces(lab: &str) -> Result<Traces> {
     })
 }
 
-/// Every process of these programs, and whatever shares a process namespace with them, by start time.
+/// Returns the processes of these programs and of their PID namespaces, with their start times.
 fn processes(status: &Value) -> Result<BTreeSet<(i32, String)>> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let own = namespace("self");
-    let listed = status["programs"].as_array().context("a list of programs")?;
+    let listed = status["programs"].as_array().context("no list of programs")?;
     let pids: BTreeSet<i32> =
         listed.iter().filter_map(|of| of["pid"].as_i64()?.try_into().ok()).collect();
-    ensure!(pids.len() == listed.len(), "not all of it runs: {status}");
+    ensure!(pids.len() == listed.len(), "not all programs run: {status}");
     let inner: BTreeSet<_> =
         pids.iter().map(|pid| namespace(&pid.to_string())).filter(|of| *of != own).collect();
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc").context("list processes")? {
+    for entry in fs::read_dir("/proc").context("cannot list processes")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
         if pids.contains(&pid) || inner.contains(&namespace(&pid.to_string())) {
             found.extend(started(pid).map(|began| (pid, began)));
@@ -191,7 +192,7 @@ fn processes(status: &Value) -> Result<BTreeSet<(i32, String)>> {
 fn started(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // One that has ended and that nobody has waited for yet.
+    // A zombie does not count.
     let dead = matches!(*fields.first()?, "Z" | "X");
     (!dead).then(|| fields.get(19).map(|began| (*began).to_owned()))?
 }
@@ -206,7 +207,7 @@ fn a_cluster_is_removed_without_a_trace() -> Result<()> {
     cluster.apply(&web())?;
     cluster.kubectl(&["rollout", "status", "daemonset/web", "--timeout=120s"])?;
     let meanwhile = traces(lab)?;
-    ensure!(meanwhile != before, "nothing of it is seen: {meanwhile:?}");
+    ensure!(meanwhile != before, "a running cluster has no traces: {meanwhile:?}");
     ensure!(meanwhile.sysctls == before.sysctls, "{meanwhile:?}");
     let ran = processes(&cluster.lab.json(&["cluster", "status"])?)?;
     // Runtime, kubelet, proxy, shims, sandboxes and containers of two nodes.
@@ -227,15 +228,13 @@ fn a_cluster_outlives_its_parts() -> Result<()> {
     cluster.apply(&web())?;
     all_answer(&cluster)?;
 
-    // A kubelet is started again by its node.
+    // The node restarts its kubelet.
     let first = kubelet(&cluster)?.context("node1 has no kubelet")?;
     let killed = Command::new("kill").args(["-9", &first.to_string()]).status()?;
-    ensure!(killed.success(), "kill of the kubelet: {killed}");
-    wait_for("another kubelet", PATIENCE, || {
-        Ok(kubelet(&cluster)?.is_some_and(|pid| pid != first))
-    })?;
+    ensure!(killed.success(), "cannot kill the kubelet: {killed}");
+    wait_for("a new kubelet", PATIENCE, || Ok(kubelet(&cluster)?.is_some_and(|pid| pid != first)))?;
 
-    // Pods talk while the control plane is away.
+    // Pods communicate while the control plane is stopped.
     let two = pods(&cluster)?;
     cluster.lab.run(&["cluster", "stop", "kube-apiserver"])?;
     ensure!(cluster.kubectl(&["get", "nodes"]).is_err(), "the API server still answers");
@@ -247,7 +246,7 @@ fn a_cluster_outlives_its_parts() -> Result<()> {
     }
     cluster.lab.run(&["cluster", "start", "kube-apiserver"])?;
 
-    // A node boots: what ran on it is gone, and comes again once it has joined.
+    // A node reboots. Its pods start again once it has joined.
     cluster.lab.run(&["node", "reboot", "node2"])?;
     cluster.lab.run(&["cluster", "join", "node2"])?;
     wait_for("node2 to run its pod again", PATIENCE, || {
@@ -256,10 +255,10 @@ fn a_cluster_outlives_its_parts() -> Result<()> {
     })
 }
 
-/// The process of node1's kubelet.
+/// Returns the process ID of node1's kubelet.
 fn kubelet(cluster: &Cluster) -> Result<Option<i64>> {
     let status = cluster.lab.json(&["cluster", "status"])?;
-    let all = status["programs"].as_array().context("a list of programs")?;
+    let all = status["programs"].as_array().context("no list of programs")?;
     let kubelet = all.iter().find(|of| of["name"] == "kubelet" && of["node"] == "node1");
     Ok(kubelet.context("no kubelet is listed")?["pid"].as_i64())
 }

@@ -1,15 +1,15 @@
-//! The life of an installation: what is done to it, and that pods' connections do not notice.
+//! The life of an installation. No change of it breaks a connection of pods.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test panics and tells what it counted"
+    reason = "a test panics and prints its counts"
 )]
 
 use std::time::Duration;
 use tests_whole::{Flows, Given, Installed};
 
-/// How long the control plane is away. `FERRULE_AWAY_SECONDS` makes it longer.
+/// Returns the time for which the control plane is stopped: `FERRULE_AWAY_SECONDS`, by default 20 seconds.
 fn away() -> Duration {
     let seconds = std::env::var("FERRULE_AWAY_SECONDS").ok();
     Duration::from_secs(seconds.map_or(20, |seconds| seconds.parse().unwrap()))
@@ -31,7 +31,7 @@ fn connections_survive_each_change_of_the_installation() {
     cluster.helm(&["rollback", "ferrule", "1"]).unwrap();
     cluster.rolled_out().unwrap();
 
-    println!("the control plane goes away");
+    println!("stop the control plane");
     for part in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"] {
         cluster.lab().run(&["cluster", "stop", part]).unwrap();
     }
@@ -43,7 +43,7 @@ fn connections_survive_each_change_of_the_installation() {
     let later = cluster.probes("later").unwrap();
     assert_eq!(later.len(), 2, "{later:?}");
 
-    println!("a node joins, is drained, and goes");
+    println!("a node joins, is drained and is terminated");
     let joined = cluster.lab().json(&["node", "add"]).unwrap();
     let joined = joined["name"].as_str().unwrap_or_default().to_owned();
     cluster.lab().run(&["cluster", "join", &joined]).unwrap();
@@ -65,5 +65,5 @@ fn connections_survive_each_change_of_the_installation() {
     flows.end().unwrap();
     let after = cluster.pods("default", "app=steady").unwrap();
     let after: Vec<_> = after.into_iter().filter(|pod| pod.node != joined).collect();
-    assert_eq!(after, pods, "pods were started again or changed");
+    assert_eq!(after, pods, "pods were restarted or changed");
 }

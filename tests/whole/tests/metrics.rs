@@ -1,4 +1,4 @@
-//! Prometheus reads a whole cluster: every target, every query of the dashboard, every rule.
+//! Prometheus scrapes a whole cluster: every target, every query of the dashboard, every rule.
 
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
@@ -12,15 +12,15 @@ use tests_whole::{Given, Hold, Installed, POLICY, Prometheus};
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRING: &str = "ALERTS{alertstate=\"firing\"}";
 
-/// The dashboard's queries, with what Grafana puts in the place of variables.
+/// Returns the dashboard's queries, with values for Grafana's variables.
 fn asked() -> Vec<String> {
     let all = queries(&document(DASHBOARD).unwrap());
-    // The variable for the data source is no query.
+    // The variable for the data source is not a query.
     let all = all.into_iter().filter(|query| query != "prometheus");
     all.map(|query| {
         let query = query.replace("$__rate_interval", "2m");
         let query = query.replace("$namespace", ".*").replace("$pod", ".*");
-        // Grafana's own function: the values of a label of these series.
+        // A function of Grafana that lists the values of a label of these series.
         match query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(',')) {
             Some((series, _)) => series.to_owned(),
             None => query,
@@ -29,18 +29,18 @@ fn asked() -> Vec<String> {
     .collect()
 }
 
-/// So many pods on the nodes.
+/// Scales the load and waits for it.
 fn load(cluster: &Installed, replicas: u32) {
     cluster.load(replicas, None).unwrap();
     cluster.loaded().unwrap();
 }
 
-/// Rules that Prometheus cannot evaluate, and alerts that are about to fire or do.
-fn amiss(prometheus: &Prometheus<'_>) -> Vec<String> {
+/// Returns rules that Prometheus cannot evaluate, and pending and firing alerts.
+fn active_or_failing(prometheus: &Prometheus<'_>) -> Vec<String> {
     let rules = prometheus.rules().unwrap();
     assert!(rules.len() > 30, "only {} rules", rules.len());
-    let amiss = rules.iter().filter(|rule| rule["health"] != "ok" || rule["state"] != "inactive");
-    amiss
+    let found = rules.iter().filter(|rule| rule["health"] != "ok" || rule["state"] != "inactive");
+    found
         .map(|rule| format!("{}: {} {}", rule["name"], rule["lastError"], rule["alerts"]))
         .collect()
 }
@@ -61,7 +61,7 @@ fn prometheus_reads_a_whole_cluster_and_each_query_of_the_dashboard_has_data() {
     for target in &targets {
         let page = cluster.lab().get(&target.node, target.port, "/metrics").unwrap();
         let complaints = promtool::complaints(&page).unwrap();
-        // The names of amazon-vpc-cni's are as they are.
+        // The metrics of amazon-vpc-cni keep their names.
         let ours: Vec<_> = complaints.iter().filter(|it| !it.starts_with("awscni_")).collect();
         assert!(ours.is_empty(), "{target:?}: {ours:?}");
     }
@@ -81,11 +81,11 @@ fn prometheus_reads_a_whole_cluster_and_each_query_of_the_dashboard_has_data() {
         let up = format!("up{{pod=\"{}\",container=\"{}\"}} == 1", target.pod, target.container);
         assert_eq!(prometheus.series(&up).unwrap().len(), 1, "{target:?} is not up");
     }
-    // All that was done so far is a usual day: no alert fires, and none that is about to stays so.
+    // Normal operation: no alert fires, and no alert stays pending.
     let mut said = Vec::new();
-    let waited = wait_for("a usual day without alerts", PATIENCE, || {
+    let waited = wait_for("no pending alert", PATIENCE, || {
         assert_eq!(prometheus.series(FIRING).unwrap(), Vec::<Value>::new(), "an alert fires");
-        said = amiss(&prometheus);
+        said = active_or_failing(&prometheus);
         Ok(said.is_empty())
     });
     assert!(waited.is_ok(), "{said:#?}");

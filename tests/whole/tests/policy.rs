@@ -1,5 +1,5 @@
-//! Policy, installed by the chart: two replicas of the controller, an agent on each node, and what they know of a
-//! policy. Nothing enforces it in this version, and each says so.
+//! Network policy from the chart: two controller replicas and an agent on each node receive a policy. All report that
+//! this version does not enforce it.
 
 #![expect(clippy::unwrap_used, reason = "a test panics")]
 
@@ -10,7 +10,7 @@ use tests_whole::{CONTROLLERS, Given, Installed, POLICY};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The nodes whose agents have reported, as `ferrule policy status` has them, and how many policies each holds.
+/// Returns the nodes whose agents have reported, with the number of policies of each, from `ferrule policy status`.
 fn reported(cluster: &Installed) -> Vec<(String, u64)> {
     let said = cluster.ferrule(&["policy", "status", "-o", "json"]).unwrap();
     let said: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
@@ -22,10 +22,10 @@ fn reported(cluster: &Installed) -> Vec<(String, u64)> {
     held.collect()
 }
 
-/// Both nodes follow a replica, and hold so many policies.
+/// Waits until both nodes follow a replica and have this number of policies.
 fn wait_for_agents(cluster: &Installed, policies: u64) {
     let wanted = NODES.map(|node| (node.to_owned(), policies));
-    wait_for(&format!("two agents that hold {policies} policies"), PATIENCE, || {
+    wait_for(&format!("two agents with {policies} policies"), PATIENCE, || {
         let follow = NODES.iter().all(|node| {
             let page = cluster.lab().get(node, AGENT_METRICS, "/metrics").unwrap_or_default();
             page.contains("\nferrule_agent_following 1\n")
@@ -71,9 +71,9 @@ fn a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written() 
     let told = cluster.ferrule(&["pod", &pod]).unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("policy ") && told.contains("default/closed"), "{told}");
-    // The policy's own state, where `kubectl` finds it.
+    // The policy's status in the Kubernetes API.
     let realization = ["-n", "default", "get", "networkpolicyrealizations", "closed"];
-    wait_for("the policy's state", PATIENCE, || {
+    wait_for("the policy's status", PATIENCE, || {
         let Ok(state) = cluster.cluster().json(&realization) else { return Ok(false) };
         let state = &state["status"];
         Ok(state["desiredNodesRealized"] == 2
@@ -82,7 +82,7 @@ fn a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written() 
     })
     .unwrap();
 
-    // Whoever followed the replica that goes, follows the other; pods start meanwhile.
+    // Agents of the deleted replica follow the other one, and pods start during that.
     let [gone, _] = &replicas[..] else { panic!("{replicas:?}") };
     cluster.kubectl(&["-n", "kube-system", "delete", "pod", &gone.name, "--wait=false"]).unwrap();
     cluster.kubectl(&["-n", "default", "rollout", "restart", "daemonset/web"]).unwrap();

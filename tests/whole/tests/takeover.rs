@@ -1,10 +1,10 @@
-//! A cluster of the real amazon-vpc-cni is taken over, node by node and with one of them given back meanwhile, by the
-//! commands of docs/guide/eks.md; pods and their connections do not notice.
+//! The takeover of a cluster of the real amazon-vpc-cni, node by node, with the commands of docs/guide/eks.md. One node
+//! is rolled back and taken over again. No connection of a pod is lost.
 
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a test panics and tells how far it came"
+    reason = "a test panics and prints its progress"
 )]
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +20,7 @@ use tests_docs::{command::commands, page::Page, root};
 use tests_lab::wait_for;
 use tests_whole::{Flows, Given, Installed, NODE_PODS, Pod, probe};
 
-/// The page, whose commands this follows.
+/// The page whose commands the test executes.
 struct Guide(Page);
 
 impl Guide {
@@ -29,7 +29,7 @@ impl Guide {
         Self(Page::of(path.clone(), &std::fs::read_to_string(path).unwrap()))
     }
 
-    /// The page's one command of kubectl that has all these words, for this node.
+    /// Returns the page's only kubectl command with all these words, for this node.
     fn kubectl(&self, words: &[&str], node: &str) -> Vec<String> {
         let blocks = self.0.blocks.iter().filter(|block| block.language == "sh");
         let has = |command: &Vec<String>| {
@@ -42,13 +42,13 @@ impl Guide {
         let command = found.into_iter().next().unwrap();
         let of_node = |word: &String| {
             let word = word.replace("NODE", node);
-            // No registry is asked here.
+            // The lab has no registry.
             if word.starts_with("--image=") { format!("--image={PROBE}") } else { word }
         };
         command.iter().skip(1).map(of_node).collect()
     }
 
-    /// The file that it tells people to save.
+    /// Returns the patch of the page, which operators save as a file.
     fn patch(&self) -> &str {
         let mut blocks = self.0.blocks.iter().filter(|block| block.language == "json");
         &blocks.find(|block| block.text.contains("updateStrategy")).unwrap().text
@@ -65,35 +65,35 @@ impl Takeover {
         self.cluster.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs the page's command with these words.
+    /// Runs the page's command that has these words.
     fn follow(&self, words: &[&str], node: &str) -> Result<String> {
         self.kubectl(&self.guide.kubectl(words, node))
     }
 
-    /// The patch, by its file.
+    /// Applies the page's patch from a file.
     fn patch(&self) -> Result<()> {
         let mut file = tempfile::NamedTempFile::new()?;
         file.write_all(self.guide.patch().as_bytes())?;
-        let path = file.path().to_str().context("a path that is not UTF-8")?.to_owned();
+        let path = file.path().to_str().context("the path is not UTF-8")?.to_owned();
         let mut words = self.guide.kubectl(&["patch", "aws-node", "json"], "");
-        *words.last_mut().context("no words")? = path;
+        *words.last_mut().context("an empty command")? = path;
         self.kubectl(&words).map(drop)
     }
 
-    /// The node's own pod of this DaemonSet.
+    /// Returns the node's pod with these labels.
     fn of(&self, labels: &str, node: &str) -> Result<Option<Pod>> {
         let pods = self.cluster.pods("kube-system", labels)?;
         Ok(pods.into_iter().find(|pod| pod.node == node))
     }
 
-    /// Takes a node over; one pod comes meanwhile, by whom does not matter, and one afterwards.
+    /// Takes a node over. One pod is created during the takeover by either network, and one after it.
     fn over(&self, node: &str, newest: &str) -> Result<()> {
         self.follow(&["label", "ferrule.io/network=ferrule"], node)?;
         let meanwhile = format!("{newest}-meanwhile");
         self.create(&meanwhile, node)?;
         self.ours_runs(node)?;
-        // The metadata service lags: what it does not tell of yet is refused.
-        wait_for(&format!("{node} to be understood"), PATIENCE, || {
+        // The metadata service lags, and the plan refuses addresses that it does not show yet.
+        wait_for(&format!("a plan without refusals on {node}"), PATIENCE, || {
             let (code, said) = self.migrate("plan", node)?.end()?;
             ensure!(code == 0 && said.contains("no refusals"), "{code}: {said}");
             Ok(true)
@@ -103,12 +103,12 @@ impl Takeover {
         self.ready(&meanwhile)?;
         self.create(newest, node)?;
         self.ready(newest)?;
-        let ours = self.of(NODE_PODS, node)?.context("Ferrule's pod has gone")?;
+        let ours = self.of(NODE_PODS, node)?.context("Ferrule has no pod on the node")?;
         ensure!(ours.restarts == 0, "{ours:?}");
         self.is_made_by(&self.newest(newest)?, PodNetwork::Ferrule)
     }
 
-    /// Waits for Ferrule's pod, as the page says.
+    /// Waits for Ferrule's pod with the page's command.
     fn ours_runs(&self, node: &str) -> Result<()> {
         wait_for(&format!("Ferrule's pod on {node}"), PATIENCE, || {
             let table = self.follow(&["get", "pods", NODE_PODS], node)?;
@@ -119,12 +119,15 @@ impl Takeover {
         Ok(())
     }
 
-    /// Gives a node back.
+    /// Rolls a node back.
     fn back(&self, node: &str, newest: &str) -> Result<()> {
         self.follow(&["label", "ferrule.io/network=leaving"], node)?;
         let rollback = self.migrate("rollback", node)?;
-        rollback.wait_until_it_says("wait until amazon-vpc-cni's agent serves")?;
-        ensure!(self.of(AMAZON, node)?.is_none(), "amazon-vpc-cni came before it was let");
+        rollback.wait_for_output("wait until amazon-vpc-cni's agent serves")?;
+        ensure!(
+            self.of(AMAZON, node)?.is_none(),
+            "amazon-vpc-cni runs before the label is removed"
+        );
         self.follow(&["label", "ferrule.io/network-"], node)?;
         let (code, said) = rollback.end()?;
         ensure!(code == 0 && said.ends_with("no steps remain\n"), "{code}: {said}");
@@ -134,21 +137,21 @@ impl Takeover {
         self.is_made_by(&self.newest(newest)?, PodNetwork::Amazon)
     }
 
-    /// Begins the page's command on a node.
+    /// Starts the page's `ferrule migrate` command on a node.
     fn migrate(&self, verb: &str, node: &str) -> Result<OnHost<'_>> {
         let words = self.guide.kubectl(&["debug", "migrate", verb], node);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.cluster.cluster().command(&words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context("start kubectl debug")?;
+        let mut child = command.spawn().context("cannot start kubectl debug")?;
         let mut lines = BufReader::new(child.stdout.take().context("no standard output")?);
         let mut first = String::new();
-        lines.read_line(&mut first).context("read what kubectl debug says")?;
+        lines.read_line(&mut first).context("cannot read the output of kubectl debug")?;
         let named = first.split_whitespace().find(|word| word.starts_with("node-debugger-"));
         let named = named.map(str::to_owned);
         let rest = std::thread::spawn(move || drop(lines.read_to_end(&mut Vec::new())));
         let Some(pod) = named else {
-            let output = child.wait_with_output().context("wait for kubectl debug")?;
+            let output = child.wait_with_output().context("cannot wait for kubectl debug")?;
             anyhow::bail!("kubectl debug: {first}{}", String::from_utf8_lossy(&output.stderr));
         };
         Ok(OnHost { cluster: &self.cluster, pod, child, rest })
@@ -175,10 +178,10 @@ impl Takeover {
 
     fn newest(&self, name: &str) -> Result<Pod> {
         let pods = self.cluster.pods("default", "app=newest")?;
-        pods.into_iter().find(|of| of.name == name).with_context(|| format!("{name} has gone"))
+        pods.into_iter().find(|of| of.name == name).with_context(|| format!("no pod {name}"))
     }
 
-    /// Ours carries our protocol number in a pod's rule.
+    /// Fails if another network created the pod. Ferrule's rules have its protocol number.
     fn is_made_by(&self, pod: &Pod, maker: PodNetwork) -> Result<()> {
         let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
         let to = format!("to {} ", pod.address);
@@ -189,10 +192,11 @@ impl Takeover {
         Ok(())
     }
 
-    /// Rules and links of a node are those of its pods, each once.
+    /// Fails if a node's rules and links differ from those of its pods.
     fn is_routed(&self, node: &str) -> Result<()> {
         let json = |args: &[&str]| -> Result<Vec<Value>> {
-            serde_json::from_str(&self.cluster.lab().on_node(node, args)?).context("JSON of ip")
+            serde_json::from_str(&self.cluster.lab().on_node(node, args)?)
+                .context("cannot parse the output of ip")
         };
         let list = self.cluster.cluster().json(&["get", "pods", "-A"])?;
         let pods = list["items"].as_array().context("no list of pods")?.iter();
@@ -209,7 +213,7 @@ impl Takeover {
         let led: BTreeSet<&str> = to.iter().map(String::as_str).collect();
         ensure!(led == addresses && to.len() == led.len(), "{node}: {to:?}, not {addresses:?}");
         let lost: Vec<_> = from.iter().filter(|of| !addresses.contains(of.as_str())).collect();
-        ensure!(lost.is_empty(), "{node} has rules of pods that are gone: {lost:?}");
+        ensure!(lost.is_empty(), "{node} has rules of deleted pods: {lost:?}");
         let links = json(&["ip", "-j", "link", "show", "type", "veth"])?;
         let names = links.iter().filter_map(|link| link["ifname"].as_str());
         let hosts = names.filter(|name| name.starts_with("eni")).count();
@@ -224,7 +228,7 @@ enum PodNetwork {
     Amazon,
 }
 
-/// A command of `kubectl debug` while it runs.
+/// A running command of `kubectl debug`.
 struct OnHost<'a> {
     cluster: &'a Installed,
     pod: String,
@@ -237,17 +241,17 @@ impl OnHost<'_> {
         self.cluster.kubectl(&["logs", &self.pod])
     }
 
-    fn wait_until_it_says(&self, text: &str) -> Result<()> {
-        wait_for(&format!("{} to say: {text}", self.pod), PATIENCE, || {
+    fn wait_for_output(&self, text: &str) -> Result<()> {
+        wait_for(&format!("{} to print: {text}", self.pod), PATIENCE, || {
             let said = self.said()?;
-            ensure!(said.contains(text), "it said: {said}");
+            ensure!(said.contains(text), "{said}");
             Ok(true)
         })
     }
 
-    /// Its exit code and what it said, once it has ended; its pod goes.
+    /// Waits until the command exits, and deletes its pod. Returns exit code and output.
     fn end(mut self) -> Result<(i64, String)> {
-        self.child.wait().context("wait for kubectl debug")?;
+        self.child.wait().context("cannot wait for kubectl debug")?;
         let _ = self.rest.join();
         let path = format!("pod/{}", self.pod);
         let mut code = None;
@@ -259,7 +263,7 @@ impl OnHost<'_> {
         })?;
         let said = self.cluster.kubectl(&["logs", &path])?;
         self.cluster.kubectl(&["delete", &path])?;
-        Ok((code.context("it has no exit code")?, said))
+        Ok((code.context("no exit code")?, said))
     }
 }
 
@@ -283,14 +287,14 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     assert_eq!(cluster.pods("kube-system", NODE_PODS).unwrap(), []);
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), amazons, "the patch replaced pods");
 
-    println!("{} goes over, back, and over again", one.node);
+    println!("takeover, rollback and takeover of {}", one.node);
     takeover.over(&one.node, "first").unwrap();
     takeover.back(&one.node, "second").unwrap();
     takeover.over(&one.node, "third").unwrap();
-    println!("{} goes over", other.node);
+    println!("takeover of {}", other.node);
     takeover.over(&other.node, "fourth").unwrap();
 
-    println!("the end of amazon-vpc-cni");
+    println!("removal of amazon-vpc-cni");
     takeover.follow(&["patch", "aws-node", "merge"], "").unwrap();
     cluster.install(&["migration.byLabel=false"]).unwrap();
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), []);
@@ -309,11 +313,11 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
         takeover.is_routed(&pod.node).unwrap();
     }
 
-    println!("pods that amazon-vpc-cni made are deleted");
+    println!("deletion of pods that amazon-vpc-cni created");
     cluster.kubectl(&["delete", "daemonset", "steady"]).unwrap();
     cluster.kubectl(&["delete", "pod", "--selector", "app in (steady, newest)"]).unwrap();
     for pod in &pods {
-        wait_for("nothing of theirs to be left", PATIENCE, || {
+        wait_for("the removal of all objects of deleted pods", PATIENCE, || {
             takeover.is_routed(&pod.node).map(|()| true)
         })
         .unwrap();
@@ -338,7 +342,7 @@ fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
 
     cluster.lab().run(&["node", "reboot", &before.node]).unwrap();
     cluster.lab().run(&["cluster", "join", &before.node]).unwrap();
-    wait_for("its pod to run again, by Ferrule", PATIENCE, || {
+    wait_for("the node's pod to run with Ferrule's network", PATIENCE, || {
         let pods = cluster.pods("default", "app=steady")?;
         let [after] = &pods[..] else { anyhow::bail!("{pods:?}") };
         ensure!(after.name == before.name && after.restarts == 1, "{after:?}");

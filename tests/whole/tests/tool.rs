@@ -1,6 +1,7 @@
-//! `ferrule status` and its like on a whole cluster: asked by one who may only look, and interrupted.
+//! `ferrule status`, `pod`, `check` and `bundle` on a whole cluster, for an account with viewer rights, and
+//! interrupted.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -17,7 +18,7 @@ use tests_lab::wait_for;
 use tests_whole::{Given, Installed, Pod};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What `ferrule check` calls its own.
+/// The label of the objects of `ferrule check`.
 const CHECKS: &str = "app.kubernetes.io/managed-by=ferrule-check";
 
 #[test]
@@ -52,7 +53,7 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
     assert!(bundle.status.success(), "{}", said(&bundle));
     let index = index(&archive);
     let missing = index["missing"].as_array().unwrap();
-    // A kind that the cluster does not have is nobody's to read.
+    // A kind that the cluster lacks cannot be read.
     let lacks = |it: &Value| !it["why"].as_str().unwrap().starts_with("there is no ");
     assert!(!missing.iter().any(lacks), "{index}");
     let has = |end: &str| {
@@ -65,10 +66,10 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
     assert_eq!(check.status.code(), Some(2), "{}", said(&check));
     let lacking = "cannot create resource \"namespaces\"";
     assert!(said(&check).contains(lacking), "{}", said(&check));
-    assert!(!said(&check).contains("delete namespace"), "nothing was made: {}", said(&check));
+    assert!(!said(&check).contains("delete namespace"), "nothing was created: {}", said(&check));
 }
 
-/// Ends it when its pods are on the way.
+/// Interrupts a check after it has created its pods.
 fn interrupt_a_check(cluster: &Installed) {
     let asked = &["check"];
     let mut check = started(&mut cluster.ferrule_as(cluster.cluster().kubeconfig(), asked));
@@ -76,22 +77,22 @@ fn interrupt_a_check(cluster: &Installed) {
     let probes = || {
         let named = left()?;
         let namespace = named.trim().trim_start_matches("namespace/");
-        // With no namespace this would be the default one's.
+        // An empty namespace would select the default one.
         let there = !namespace.is_empty();
         Ok(there && !cluster.kubectl(&["-n", namespace, "get", "pods", "-o", "name"])?.is_empty())
     };
     wait_for("the check's pods", PATIENCE, probes).unwrap();
-    assert_eq!(check.try_wait().unwrap(), None, "it was done before it could be interrupted");
+    assert_eq!(check.try_wait().unwrap(), None, "the check has ended before the interrupt");
     interrupt(&check);
     let output = check.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("interrupted"), "{}", said(&output));
-    wait_for("the check's namespace to go", PATIENCE, || Ok(left()?.is_empty())).unwrap();
+    wait_for("the removal of the check's namespace", PATIENCE, || Ok(left()?.is_empty())).unwrap();
     let pods = cluster.kubectl(&["get", "pods", "-A", "-o", "name"]).unwrap();
     assert!(!pods.contains("/probe-") && !pods.contains("/target-"), "{pods}");
 }
 
-/// Ends it while the API server does not answer.
+/// Interrupts a bundle while the API server does not answer.
 fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
     let archive = folder.join("cut.tar.gz");
     let status = cluster.lab().json(&["cluster", "status"]).unwrap();
@@ -103,17 +104,17 @@ fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
     let bundle =
         started(&mut cluster.ferrule_as(admin, &["bundle", "-o", archive.to_str().unwrap()]));
     let half = folder.join("cut.tar.gz.part");
-    wait_for("half an archive", PATIENCE, || Ok(half.exists())).unwrap();
+    wait_for("a partial archive", PATIENCE, || Ok(half.exists())).unwrap();
     interrupt(&bundle);
     let output = bundle.wait_with_output();
     kill(server, Signal::SIGCONT).unwrap();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert_eq!(index(&archive)["interrupted"], json!(true));
-    assert!(!half.exists(), "half an archive is left");
+    assert!(!half.exists(), "a partial archive is left");
 }
 
-/// The kubeconfig of an account that has the roles `ferrule-viewer`, as the guide gives them.
+/// Creates an account with the roles `ferrule-viewer`, as in the guide. Returns its kubeconfig.
 fn viewer(cluster: &Installed, folder: &Path) -> PathBuf {
     let run = |words: &str| cluster.kubectl(&words.split(' ').collect::<Vec<_>>()).unwrap();
     run("create serviceaccount viewer");
@@ -122,7 +123,7 @@ fn viewer(cluster: &Installed, folder: &Path) -> PathBuf {
     run(&format!("-n kube-system create rolebinding viewers --role ferrule-viewer {whom}"));
     let token = run("create token viewer");
     let mut config: Value = serde_json::from_str(&run("config view --raw -o json")).unwrap();
-    // Whoever uses it is another; where the cluster is stays.
+    // The user changes, the cluster stays.
     config["users"][0]["user"] = json!({ "token": token.trim() });
     let path = folder.join("viewer.kubeconfig");
     fs::write(&path, config.to_string()).unwrap();
@@ -133,7 +134,7 @@ fn started(tool: &mut Command) -> Child {
     tool.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// As Ctrl-C does.
+/// Sends SIGINT, like Ctrl-C.
 fn interrupt(child: &Child) {
     kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
 }
@@ -148,7 +149,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&told).into_owned()
 }
 
-/// The list of what is in an archive.
+/// Returns the index of an archive.
 fn index(archive: &Path) -> Value {
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--to-stdout", "--file"]).arg(archive);

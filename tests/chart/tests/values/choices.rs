@@ -1,11 +1,11 @@
-//! The choices that an operator has, by what they are about.
+//! The choices of an operator, by topic.
 
 use serde_json::{Value, json};
 
-/// What the choices are about, and each with its name and its values.
+/// A topic, with the names and values of its choices.
 pub(crate) type Dimension = (&'static str, Vec<(&'static str, Value)>);
 
-/// All of them. The first of each is the default.
+/// Returns all topics. The first choice of each is the default.
 pub(crate) fn dimensions() -> Vec<Dimension> {
     vec![
         ("addresses", addresses()),

@@ -1,5 +1,5 @@
-//! Definitions of the Prometheus operator's kinds, with the fields that the chart may use: an API server holds others to be
-//! misspelt.
+//! Definitions of the Prometheus operator's kinds, with the fields that the chart may use. The API server refuses other
+//! fields as misspelled.
 
 use serde_json::{Value, json};
 
