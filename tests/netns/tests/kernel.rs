@@ -12,7 +12,7 @@ use routing_netlink::{Kernel as _, LinuxKernel, Monitor, Netns, Socket, SocketEr
 use routing_plan::{
     Action, Applied, Errno, IfIndex, LinkRef, Neighbor, Observed, Op, RulePattern, Subject,
     SysctlName,
-    pod::{PodNet, VethEnd, VethPair, check, removal},
+    pod::{HostEnd, PodNet, VethEnd, VethPair, check, removal},
 };
 use std::{
     collections::BTreeSet,
@@ -153,6 +153,7 @@ impl Pod {
             address: "10.0.1.7".parse().unwrap(),
             table: TableId(2),
             layout: RuleLayout::PerPod,
+            host_end: HostEnd::Routed,
             number: 0,
             mtu: 9001,
             branch: None,

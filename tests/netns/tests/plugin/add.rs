@@ -263,7 +263,7 @@ fn an_add_outlives_a_daemon_that_is_killed_and_started_again() {
     on_a_node(|node| {
         let mut daemon = Daemon::start_with(
             node,
-            Book { mood: crate::daemon::DaemonBehavior::Hanging, ..Book::default() },
+            Book { behavior: crate::daemon::DaemonBehavior::Hanging, ..Book::default() },
         );
         let adding = node.call("ADD", &node.sandbox("c1", "web-0")).start();
         eventually("the plugin sends a reserve", PATIENCE, || {

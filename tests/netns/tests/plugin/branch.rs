@@ -56,7 +56,7 @@ fn with_branch(node: &Node, net: &Net, enforcing: Enforcing) -> Book {
         trunk,
         enforcing,
     };
-    Book { mood: DaemonBehavior::Branching, branch: Some(branch), ..Book::default() }
+    Book { behavior: DaemonBehavior::Branching, branch: Some(branch), ..Book::default() }
 }
 
 /// Creates the VPC's router, with the branch's subnet on VLAN 7 of the trunk and the node's subnet on `eth0`.

@@ -109,7 +109,7 @@ fn check_looks_at_the_kernel_even_if_the_daemon_does_not_answer() {
         let daemon = Daemon::start(node);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
+        daemon.book(|book| book.behavior = DaemonBehavior::Hanging);
         check(node, &sandbox, &result).run().error(11);
         node.ip("rule del pref 512");
         let (message, _) = check(node, &sandbox, &result).run().error(101);
@@ -141,7 +141,7 @@ fn check_is_repeated_after_a_restart_of_the_daemon() {
         let first = Daemon::start_with(node, Book::on_table_2());
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        first.book(|book| book.mood = DaemonBehavior::Hanging);
+        first.book(|book| book.behavior = DaemonBehavior::Hanging);
         let asking = check(node, &sandbox, &result).start();
         eventually("CHECK sends an inspect", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "inspect c1"))

@@ -2,14 +2,14 @@
 
 use crate::node::Node;
 use config_model::{
-    DeviceIndex, EnforcingMode, EniId, HostLink, PodKey, PodName, RuleLayout, TableId,
+    DeviceIndex, EnforcingMode, EniId, HostEndMode, HostLink, PodKey, PodName, RuleLayout, TableId,
 };
 use datapath_rpc::{Admission, Admitted, AgentPod};
 use ipamd_npa::wire as agent;
 use ipamd_rpc::{
-    Branch, Collect, Collected, Confirm, Enforcer, Held, PodAddress, PoolStatus, Reason, Refusal,
+    Branch, Collect, Collected, Confirm, Enforcer, Assignment, PodAddress, PoolStatus, Reason, Refusal,
     Release, Released, Reservation, Reserve, ReserveOutcome,
-    server::{self, Unable},
+    server::{self, CallFailed},
     wire,
 };
 use runtime_socket::server::{self as socket, Health, ListenError};
@@ -31,16 +31,16 @@ use tonic::{Request, Response, Status};
 /// The daemon's treatment of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DaemonBehavior {
-    /// Answers like the real daemon.
+    /// ScriptedAgent like the real daemon.
     #[default]
     Serving,
     /// Never answers.
     Hanging,
     /// Refuses a reserve with this reason.
     Empty(Reason),
-    /// Answers a reserve, and drops the reservation before its confirm.
+    /// ScriptedAgent a reserve, and drops the reservation before its confirm.
     Forgetful,
-    /// Answers a reserve with the book's branch ENI.
+    /// ScriptedAgent a reserve with the book's branch ENI.
     Branching,
 }
 
@@ -49,7 +49,7 @@ type Hook = Box<dyn FnMut(&Reserve) + Send>;
 /// The daemon's script, assignments and received requests.
 #[derive(Default)]
 pub(crate) struct Book {
-    pub(crate) mood: DaemonBehavior,
+    pub(crate) behavior: DaemonBehavior,
     /// The table of the addresses; `None` is table main.
     pub(crate) table: Option<TableId>,
     /// The branch ENI for the next pod.
@@ -65,24 +65,26 @@ pub(crate) struct Book {
     pub(crate) ipv6: bool,
     /// True with dual egress.
     pub(crate) egress: bool,
+    /// The mode of host ends.
+    pub(crate) host_end: HostEndMode,
     /// The number of network cards. A pod with the annotation gets an address of each.
     pub(crate) cards: u8,
     pub(crate) asked: Vec<String>,
     /// True if the daemon stops answering at the first confirm.
-    pub(crate) hang_on_confirm: bool,
+    pub(crate) hangs_on_confirm: bool,
     /// Runs before the answer to a reserve, in the host's namespaces.
     pub(crate) before_reserve: Option<Hook>,
     pub(crate) given: BTreeSet<Ipv4Addr>,
     /// The answer to a status request.
     pub(crate) status: PoolStatus,
     /// The container IDs whose addresses the daemon cannot release.
-    pub(crate) stuck: BTreeSet<String>,
+    pub(crate) unreleasable: BTreeSet<String>,
     /// The policy agent in the answer to a reserve.
     pub(crate) policy: Option<Enforcer>,
     /// The host ends that ferrule-agent received, one list for each admit.
     pub(crate) links: Vec<Vec<HostLink>>,
     /// The delay of aws-network-policy-agent's answers.
-    pub(crate) agent_takes: Duration,
+    pub(crate) agent_delay: Duration,
     /// The `traceparent` of each request.
     pub(crate) traces: Vec<Option<String>>,
 }
@@ -94,15 +96,15 @@ impl Book {
     }
 
     /// Returns a book with aws-network-policy-agent at the node's `npa.sock`.
-    pub(crate) fn with_policy(node: &Node) -> Self {
+    pub(crate) fn with_aws_agent(node: &Node) -> Self {
         let mode = EnforcingMode::Strict;
-        let policy = Enforcer::NetworkPolicyAgent { socket: node.path(AGENT), mode };
+        let policy = Enforcer::NetworkPolicyAgent { socket: node.path(AWS_AGENT), mode };
         Self { policy: Some(policy), ..Self::on_table_2() }
     }
 
     /// Returns a book with ferrule-agent at the node's `agent.sock`.
-    pub(crate) fn with_own_policy(node: &Node, mode: EnforcingMode) -> Self {
-        let own = Enforcer::FerruleAgent { socket: node.path(OWN_AGENT), mode };
+    pub(crate) fn with_ferrule_agent(node: &Node, mode: EnforcingMode) -> Self {
+        let own = Enforcer::FerruleAgent { socket: node.path(FERRULE_AGENT), mode };
         Self { policy: Some(own), ..Self::on_table_2() }
     }
 }
@@ -214,7 +216,7 @@ impl Scripted {
     fn ask(&self, what: &str, key: &PodKey) -> DaemonBehavior {
         let mut book = self.0.lock().unwrap();
         book.asked.push(format!("{what} {}", key.container_id));
-        book.mood
+        book.behavior
     }
 
     fn hold(&self, key: &PodKey, every_card: bool) -> Vec<PodAddress> {
@@ -249,11 +251,11 @@ impl Scripted {
 }
 
 impl server::Ipam for Scripted {
-    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
-        let mood = self.ask("reserve", &request.key);
+    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, CallFailed> {
+        let behavior = self.ask("reserve", &request.key);
         let (key, pod) = (request.key.clone(), request.pod.name.clone());
         self.0.lock().unwrap().names.insert(key, pod);
-        match mood {
+        match behavior {
             DaemonBehavior::Hanging => pending().await,
             DaemonBehavior::Empty(reason) => Ok(ReserveOutcome::Refused(Refusal {
                 reason,
@@ -271,9 +273,9 @@ impl server::Ipam for Scripted {
                 if let Some(mut hook) = hook {
                     hook(&request);
                 }
-                let (rules, egress) = {
+                let (rules, egress, host_end) = {
                     let book = self.0.lock().unwrap();
-                    (book.rules, book.egress)
+                    (book.rules, book.egress, book.host_end.clone())
                 };
                 Ok(ReserveOutcome::Reserved(Reservation {
                     addresses: self.hold(&request.key, request.multi_nic),
@@ -281,25 +283,26 @@ impl server::Ipam for Scripted {
                     use_external_snat: false,
                     rules,
                     egress,
+                    host_end,
                 }))
             }
         }
     }
 
-    async fn confirm(&self, request: Confirm) -> Result<bool, Unable> {
-        let mood = self.ask("confirm", &request.key);
+    async fn confirm(&self, request: Confirm) -> Result<bool, CallFailed> {
+        let behavior = self.ask("confirm", &request.key);
         let is_hanging = {
             let mut book = self.0.lock().unwrap();
-            if book.hang_on_confirm {
-                book.mood = DaemonBehavior::Hanging;
+            if book.hangs_on_confirm {
+                book.behavior = DaemonBehavior::Hanging;
             }
-            book.hang_on_confirm
+            book.hangs_on_confirm
         };
-        if is_hanging || mood == DaemonBehavior::Hanging {
+        if is_hanging || behavior == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let mut book = self.0.lock().unwrap();
-        if book.mood == DaemonBehavior::Forgetful {
+        if book.behavior == DaemonBehavior::Forgetful {
             book.held.remove(&request.key);
         }
         Ok(match book.held.get_mut(&request.key) {
@@ -311,7 +314,7 @@ impl server::Ipam for Scripted {
         })
     }
 
-    async fn release(&self, request: Release) -> Result<Released, Unable> {
+    async fn release(&self, request: Release) -> Result<Released, CallFailed> {
         if self.ask(&format!("release {:?}", request.cause), &request.key)
             == DaemonBehavior::Hanging
         {
@@ -321,44 +324,49 @@ impl server::Ipam for Scripted {
         Ok(held.map_or(Released::Unknown, |(address, _)| Released::Known(address)))
     }
 
-    async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
+    async fn inspect(&self, key: PodKey) -> Result<Option<Assignment>, CallFailed> {
         if self.ask("inspect", &key) == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let book = self.0.lock().unwrap();
-        Ok(book.held.get(&key).map(|(addresses, confirmed)| Held {
+        Ok(book.held.get(&key).map(|(addresses, confirmed)| Assignment {
             addresses: addresses.clone(),
             branch: book.branch.clone().filter(|_| addresses.is_empty()),
             confirmed: *confirmed,
             rules: book.rules,
+            host_end: book.host_end.clone(),
         }))
     }
 
-    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+    async fn holds(&self, pod: &PodName) -> Result<bool, CallFailed> {
         let book = self.0.lock().unwrap();
         Ok(book.held.keys().any(|key| book.names.get(key) == Some(pod)))
+    }
+
+    fn host_end(&self) -> HostEndMode {
+        self.0.lock().unwrap().host_end.clone()
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
         self.0.lock().unwrap().policy.clone()
     }
 
-    async fn status(&self) -> Result<PoolStatus, Unable> {
-        let mood = {
+    async fn status(&self) -> Result<PoolStatus, CallFailed> {
+        let behavior = {
             let mut book = self.0.lock().unwrap();
             book.asked.push("status".to_owned());
-            book.mood
+            book.behavior
         };
-        if mood == DaemonBehavior::Hanging {
+        if behavior == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         Ok(self.0.lock().unwrap().status.clone())
     }
 
     /// Spares all reservations without a confirm, as if they were young.
-    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
-        let mood = self.0.lock().unwrap().mood;
-        if mood == DaemonBehavior::Hanging {
+    async fn collect(&self, request: Collect) -> Result<Collected, CallFailed> {
+        let behavior = self.0.lock().unwrap().behavior;
+        if behavior == DaemonBehavior::Hanging {
             pending::<()>().await;
         }
         let mut book = self.0.lock().unwrap();
@@ -368,7 +376,7 @@ impl server::Ipam for Scripted {
         for key in stale.collect::<Vec<_>>() {
             if !book.held[&key].1 {
                 collected.spared.insert(key);
-            } else if book.stuck.contains(&key.container_id) {
+            } else if book.unreleasable.contains(&key.container_id) {
                 collected.failed.insert(key, "its record cannot be written".into());
             } else if let Some((addresses, _)) = book.held.remove(&key) {
                 collected.released.insert(key, addresses);
@@ -433,12 +441,12 @@ impl wire::ipam_server::Ipam for OtherVersion {
 }
 
 /// A scripted aws-network-policy-agent. It records its calls in a daemon's book.
-pub(crate) struct Agent {
+pub(crate) struct AwsAgent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Agent {
+impl AwsAgent {
     /// Starts the agent at the node's `npa.sock`. It refuses pods if `refusal` is given.
     pub(crate) fn start(node: &Node, daemon: &Daemon, refusal: Option<&'static str>) -> Self {
         let backend = Backend { book: Arc::clone(&daemon.book), refusal };
@@ -447,12 +455,12 @@ impl Agent {
             let server = tonic::transport::Server::builder().add_service(service);
             server.serve_with_incoming(incoming).await.unwrap();
         };
-        let (stop, thread) = on_a_thread(node, AGENT, serve);
+        let (stop, thread) = on_a_thread(node, AWS_AGENT, serve);
         Self { stop: Some(stop), thread: Some(thread) }
     }
 }
 
-impl Drop for Agent {
+impl Drop for AwsAgent {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -483,7 +491,7 @@ impl agent::np_backend_server::NpBackend for Backend {
         let slow = {
             let mut book = self.book.0.lock().unwrap();
             book.asked.push(told);
-            book.agent_takes
+            book.agent_delay
         };
         tokio::time::sleep(slow).await;
         match self.refusal {
@@ -504,19 +512,19 @@ impl agent::np_backend_server::NpBackend for Backend {
 }
 
 /// A scripted ferrule-agent. It records its calls in a daemon's book and has one answer for all pods.
-pub(crate) struct OwnAgent {
+pub(crate) struct FerruleAgent {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Answers {
+struct ScriptedAgent {
     book: Arc<Scripted>,
     /// True if the first call gets the status `unavailable`, as during a restart.
     ends: AtomicBool,
     answer: Admitted,
 }
 
-impl OwnAgent {
+impl FerruleAgent {
     /// Starts the agent at the node's `agent.sock`.
     pub(crate) fn start(node: &Node, daemon: &Daemon, answer: Admitted) -> Self {
         Self::serve(node, daemon, false, answer)
@@ -529,17 +537,17 @@ impl OwnAgent {
 
     fn serve(node: &Node, daemon: &Daemon, ends: bool, answer: Admitted) -> Self {
         let book = Arc::clone(&daemon.book);
-        let answers = Arc::new(Answers { book, ends: ends.into(), answer });
+        let answers = Arc::new(ScriptedAgent { book, ends: ends.into(), answer });
         let serve = async |incoming| {
             let health = Health::starting().await;
             datapath_rpc::serve(incoming, answers, &health, pending()).await.unwrap();
         };
-        let (stop, thread) = on_a_thread(node, OWN_AGENT, serve);
+        let (stop, thread) = on_a_thread(node, FERRULE_AGENT, serve);
         Self { stop: Some(stop), thread: Some(thread) }
     }
 }
 
-impl Drop for OwnAgent {
+impl Drop for FerruleAgent {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -548,7 +556,7 @@ impl Drop for OwnAgent {
     }
 }
 
-impl datapath_rpc::Agent for Answers {
+impl datapath_rpc::Agent for ScriptedAgent {
     async fn admit(&self, admission: Admission) -> Result<Admitted, Status> {
         let Admission { pod, addresses, links, mode } = admission;
         let mut book = self.book.0.lock().unwrap();
@@ -573,6 +581,6 @@ impl datapath_rpc::Agent for Answers {
 }
 
 /// ferrule-agent's socket.
-const OWN_AGENT: &str = "agent.sock";
+const FERRULE_AGENT: &str = "agent.sock";
 /// aws-network-policy-agent's socket.
-const AGENT: &str = "npa.sock";
+const AWS_AGENT: &str = "npa.sock";

@@ -165,7 +165,7 @@ fn del_at_a_daemon_that_hangs_or_is_of_another_version_is_a_tombstone_too() {
             let daemon = Daemon::start(node);
             let result = node.add(&sandbox);
             let _daemon = if hanging {
-                daemon.book(|book| book.mood = DaemonBehavior::Hanging);
+                daemon.book(|book| book.behavior = DaemonBehavior::Hanging);
                 daemon
             } else {
                 daemon.kill();

@@ -129,7 +129,7 @@ fn an_add_is_rolled_back_if_its_reservation_lapsed() {
         let before = node.host_state();
         let daemon = Daemon::start_with(
             node,
-            Book { mood: DaemonBehavior::Forgetful, ..Book::on_table_2() },
+            Book { behavior: DaemonBehavior::Forgetful, ..Book::on_table_2() },
         );
         let (message, _) = node.call("ADD", &node.sandbox("c1", "web-0")).run().error(11);
         assert!(message.contains("lapsed"), "{message}");
@@ -156,7 +156,7 @@ fn an_add_without_an_answer_to_its_confirm_leaves_a_tombstone() {
     on_a_node(|node| {
         let before = node.host_state();
         let daemon = Daemon::start(node);
-        daemon.book(|book| book.hang_on_confirm = true);
+        daemon.book(|book| book.hangs_on_confirm = true);
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
         let sandbox = node.sandbox("c1", "web-0");
@@ -170,8 +170,8 @@ fn an_add_without_an_answer_to_its_confirm_leaves_a_tombstone() {
 #[test]
 fn a_stopping_daemon_fails_no_add_before_its_deadline() {
     on_a_node(|node| {
-        let mood = DaemonBehavior::Empty(Reason::Stopping);
-        let first = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let behavior = DaemonBehavior::Empty(Reason::Stopping);
+        let first = Daemon::start_with(node, Book { behavior, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
         eventually("the plugin repeats its request", PATIENCE, || {
             first.book(|book| book.asked.len() > 1)
@@ -181,7 +181,7 @@ fn a_stopping_daemon_fails_no_add_before_its_deadline() {
         assert_eq!(Ended::of(add).result()["ips"][0]["address"], "10.0.0.100/32");
         second.kill();
         // The error names the reason if the daemon stays in this state.
-        let _third = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let _third = Daemon::start_with(node, Book { behavior, ..Book::on_table_2() });
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
         let late = node.call_with("ADD", &node.sandbox("c2", "web-1"), &conf).run();
@@ -193,8 +193,8 @@ fn a_stopping_daemon_fails_no_add_before_its_deadline() {
 #[test]
 fn the_last_answer_of_a_stopped_daemon_is_reported_if_none_starts() {
     on_a_node(|node| {
-        let mood = DaemonBehavior::Empty(Reason::Stopping);
-        let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let behavior = DaemonBehavior::Empty(Reason::Stopping);
+        let daemon = Daemon::start_with(node, Book { behavior, ..Book::on_table_2() });
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(5);
         let add = node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).start();
@@ -210,8 +210,8 @@ fn the_last_answer_of_a_stopped_daemon_is_reported_if_none_starts() {
 #[test]
 fn the_answer_of_the_restarted_daemon_is_reported_instead_of_the_old_one() {
     on_a_node(|node| {
-        let mood = DaemonBehavior::Empty(Reason::Stopping);
-        let daemon = Daemon::start_with(node, Book { mood, ..Book::on_table_2() });
+        let behavior = DaemonBehavior::Empty(Reason::Stopping);
+        let daemon = Daemon::start_with(node, Book { behavior, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
         eventually("the plugin repeats its request", PATIENCE, || {
             daemon.book(|book| book.asked.len() > 1)
@@ -226,7 +226,7 @@ fn the_answer_of_the_restarted_daemon_is_reported_instead_of_the_old_one() {
 #[test]
 fn a_daemon_restart_during_a_confirm_fails_no_add() {
     on_a_node(|node| {
-        let first = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
+        let first = Daemon::start_with(node, Book { hangs_on_confirm: true, ..Book::on_table_2() });
         let add = node.call("ADD", &node.sandbox("c1", "web-0")).start();
         eventually("the plugin sends a confirm", PATIENCE, || {
             first.book(|book| book.asked.iter().any(|asked| asked == "confirm c1"))

@@ -137,7 +137,7 @@ fn gc_continues_after_errors_and_reports_all_of_them() {
         let daemon = Daemon::start_with(node, Book::on_table_2());
         let pods = ["c1", "c2", "c3"].map(|id| node.sandbox(id, &format!("web-{id}")));
         let addresses = pods.each_ref().map(|pod| address(&node.add(pod)));
-        daemon.book(|book| book.stuck = ["c1".to_owned(), "c3".to_owned()].into());
+        daemon.book(|book| book.unreleasable = ["c1".to_owned(), "c3".to_owned()].into());
         let (message, _) = gc(node, &valid(&[])).run().error(11);
         assert!(
             message.contains("aws-cni/c1/eth0") && message.contains("aws-cni/c3/eth0"),
@@ -181,14 +181,14 @@ fn gc_with_a_hanging_daemon_ends_as_without_a_daemon() {
         let result = node.add(kept);
         let with_kept = node.host_state();
         node.add(stale);
-        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
+        daemon.book(|book| book.behavior = DaemonBehavior::Hanging);
         let (message, details) = gc(node, &valid(&[kept])).run().error(11);
         assert!(message.contains("no answer") && message.contains("tombstones"), "{message}");
         assert!(details.contains("ferrule-ipamd"), "{details}");
         assert_eq!(node.host_state(), with_kept);
         let [tombstone] = tombstones(node).try_into().unwrap();
         assert_eq!(tombstone.key, key(stale));
-        daemon.book(|book| book.mood = DaemonBehavior::Serving);
+        daemon.book(|book| book.behavior = DaemonBehavior::Serving);
         node.first_del(kept, &result).run().is_silent_success();
         node.ip(&format!("link del {}", veth(kept)));
         assert_eq!(node.host_state(), before);
@@ -207,7 +207,7 @@ fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
         eventually("the kernel removes the link with its namespace", PATIENCE, || {
             node.link(&veth(bare)).is_none()
         });
-        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
+        daemon.book(|book| book.behavior = DaemonBehavior::Hanging);
         for _ in 0..2 {
             let (message, _) = gc(node, &valid(&[kept])).run().error(11);
             assert!(message.contains("no answer"), "{message}");
@@ -216,7 +216,7 @@ fn the_next_gc_finishes_an_incomplete_gc_with_and_without_namespaces() {
             // Only the daemon has the owner of these rules.
             assert_eq!(traces_of(node, &bare_ip).len(), 2);
         }
-        daemon.book(|book| book.mood = DaemonBehavior::Serving);
+        daemon.book(|book| book.behavior = DaemonBehavior::Serving);
         gc(node, &valid(&[kept])).run().is_silent_success();
         assert_eq!(traces_of(node, &bare_ip), Vec::<String>::new());
         assert_eq!(traces_of(node, &kept_ip), kept_before);
@@ -244,7 +244,8 @@ fn gc_reports_a_failed_tombstone_and_leaves_the_pod_of_it() {
 #[test]
 fn gc_without_a_daemon_spares_an_add_whose_process_runs() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book { hang_on_confirm: true, ..Book::on_table_2() });
+        let daemon =
+            Daemon::start_with(node, Book { hangs_on_confirm: true, ..Book::on_table_2() });
         let sandbox = node.sandbox("adding1", "web-0");
         let adding = node.call("ADD", &sandbox).start();
         eventually("the ADD waits for the answer to its confirm", PATIENCE, || {

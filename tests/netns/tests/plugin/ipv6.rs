@@ -164,7 +164,7 @@ fn a_failed_build_is_rolled_back() {
     on_a_node(|node| {
         let daemon = daemon(
             node,
-            Book { mood: crate::daemon::DaemonBehavior::Forgetful, ..Book::on_table_2() },
+            Book { behavior: crate::daemon::DaemonBehavior::Forgetful, ..Book::on_table_2() },
         );
         let sandbox = node.sandbox("c1", "web-0");
         node.call("ADD", &sandbox).run().error(11);

@@ -9,6 +9,7 @@
 mod add;
 mod binary;
 mod branch;
+mod bridged;
 mod cards;
 mod check;
 mod compact;

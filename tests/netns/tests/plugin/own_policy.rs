@@ -1,7 +1,7 @@
 //! Calls to ferrule-agent: Admit between the build of a pod's links and the confirm of its ADD, and Forget at its DEL.
 
 use crate::{
-    daemon::{Book, Daemon, DaemonBehavior, OwnAgent},
+    daemon::{Book, Daemon, DaemonBehavior, FerruleAgent},
     node::{Node, on_a_node},
 };
 use config_model::{EnforcingMode, HostEnd, TableId};
@@ -27,8 +27,9 @@ fn fails(node: &Node, daemon: &Daemon, code: u32) -> String {
 #[test]
 fn the_agent_gets_admit_between_build_and_confirm_and_forget_at_the_del() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
-        let agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let daemon =
+            Daemon::start_with(node, Book::with_ferrule_agent(node, EnforcingMode::Strict));
+        let agent = FerruleAgent::start(node, &daemon, Admitted::Enforced);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         let address = result["ips"][0]["address"].as_str().unwrap().trim_end_matches("/32");
@@ -57,9 +58,10 @@ fn the_agent_gets_admit_between_build_and_confirm_and_forget_at_the_del() {
 #[test]
 fn a_refusal_of_the_agent_has_code_11_and_leaves_nothing() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
+        let daemon =
+            Daemon::start_with(node, Book::with_ferrule_agent(node, EnforcingMode::Strict));
         let refused = Admitted::Refused("no entry of the pod".to_owned());
-        let _agent = OwnAgent::start(node, &daemon, refused);
+        let _agent = FerruleAgent::start(node, &daemon, refused);
         let message = fails(node, &daemon, 11);
         assert!(message.contains("default/web-0") && message.contains("no entry of the pod"));
         let asked = asked(&daemon);
@@ -72,10 +74,10 @@ fn a_refusal_of_the_agent_has_code_11_and_leaves_nothing() {
 #[test]
 fn the_agent_gets_forget_for_an_admitted_pod_whose_add_fails() {
     on_a_node(|node| {
-        let mut book = Book::with_own_policy(node, EnforcingMode::Strict);
-        book.mood = DaemonBehavior::Forgetful;
+        let mut book = Book::with_ferrule_agent(node, EnforcingMode::Strict);
+        book.behavior = DaemonBehavior::Forgetful;
         let daemon = Daemon::start_with(node, book);
-        let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let _agent = FerruleAgent::start(node, &daemon, Admitted::Enforced);
         let message = fails(node, &daemon, 11);
         assert!(message.contains("the reservation lapsed"), "{message}");
         let asked = asked(&daemon);
@@ -88,8 +90,8 @@ fn the_agent_gets_forget_for_an_admitted_pod_whose_add_fails() {
 fn admit_is_repeated_after_a_restart_of_the_agent() {
     for mode in [EnforcingMode::Strict, EnforcingMode::Standard] {
         on_a_node(|node| {
-            let daemon = Daemon::start_with(node, Book::with_own_policy(node, mode));
-            let _agent = OwnAgent::restarted(node, &daemon, Admitted::Enforced);
+            let daemon = Daemon::start_with(node, Book::with_ferrule_agent(node, mode));
+            let _agent = FerruleAgent::restarted(node, &daemon, Admitted::Enforced);
             node.add(&node.sandbox("c1", "web-0"));
             let asked = asked(&daemon);
             let [_, first, second, last] = asked.as_slice() else { panic!("{asked:?}") };
@@ -103,7 +105,8 @@ fn admit_is_repeated_after_a_restart_of_the_agent() {
 #[test]
 fn strict_mode_starts_no_pod_without_the_agent() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Strict));
+        let daemon =
+            Daemon::start_with(node, Book::with_ferrule_agent(node, EnforcingMode::Strict));
         let message = fails(node, &daemon, 11);
         assert!(message.contains("cannot connect to ferrule-agent at"), "{message}");
     });
@@ -112,7 +115,8 @@ fn strict_mode_starts_no_pod_without_the_agent() {
 #[test]
 fn standard_mode_starts_a_pod_open_and_logs_it() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
+        let daemon =
+            Daemon::start_with(node, Book::with_ferrule_agent(node, EnforcingMode::Standard));
         node.add(&node.sandbox("c1", "web-0"));
         let log = node.log();
         assert!(
@@ -120,7 +124,7 @@ fn standard_mode_starts_a_pod_open_and_logs_it() {
             "{log}"
         );
         let open = Admitted::Open("no entry of the pod".to_owned());
-        let _agent = OwnAgent::start(node, &daemon, open);
+        let _agent = FerruleAgent::start(node, &daemon, open);
         node.add(&node.sandbox("c2", "web-1"));
         let log = node.log();
         assert!(log.contains("starts without its policies: no entry of the pod"), "{log}");
@@ -135,8 +139,9 @@ fn standard_mode_starts_a_pod_open_and_logs_it() {
 #[test]
 fn an_add_without_a_uid_is_refused_before_admit() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_own_policy(node, EnforcingMode::Standard));
-        let _agent = OwnAgent::start(node, &daemon, Admitted::Enforced);
+        let daemon =
+            Daemon::start_with(node, Book::with_ferrule_agent(node, EnforcingMode::Standard));
+        let _agent = FerruleAgent::start(node, &daemon, Admitted::Enforced);
         let sandbox = node.sandbox("c1", "web-0");
         let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
         let call = node.call("ADD", &sandbox).var("CNI_ARGS", args);
@@ -150,7 +155,7 @@ fn an_add_without_a_uid_is_refused_before_admit() {
 fn the_agent_gets_no_call_if_policy_is_off() {
     on_a_node(|node| {
         let daemon = Daemon::start_with(node, Book::on_table_2());
-        let _agent = OwnAgent::start(node, &daemon, Admitted::Refused("all".to_owned()));
+        let _agent = FerruleAgent::start(node, &daemon, Admitted::Refused("all".to_owned()));
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         node.first_del(&sandbox, &result).run().is_silent_success();

@@ -3,7 +3,7 @@
 
 use crate::{
     add::VETH,
-    daemon::{Agent, Book, Daemon},
+    daemon::{AwsAgent, Book, Daemon},
     node::on_a_node,
 };
 use std::time::Duration;
@@ -11,8 +11,8 @@ use std::time::Duration;
 #[test]
 fn the_aws_agent_gets_enforce_between_build_and_confirm_and_delete_at_the_del() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_policy(node));
-        let _agent = Agent::start(node, &daemon, None);
+        let daemon = Daemon::start_with(node, Book::with_aws_agent(node));
+        let _agent = AwsAgent::start(node, &daemon, None);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         let links = format!("enforce default/web-0 strict 1 with {VETH}");
@@ -31,8 +31,8 @@ fn the_aws_agent_gets_enforce_between_build_and_confirm_and_delete_at_the_del() 
 #[test]
 fn a_pod_that_the_agent_refuses_does_not_start_and_leaves_nothing() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_policy(node));
-        let _agent = Agent::start(node, &daemon, Some("no probe"));
+        let daemon = Daemon::start_with(node, Book::with_aws_agent(node));
+        let _agent = AwsAgent::start(node, &daemon, Some("no probe"));
         let before = node.host_state();
         let sandbox = node.sandbox("c1", "web-0");
         let (message, details) = node.call("ADD", &sandbox).run().error(103);
@@ -49,8 +49,8 @@ fn a_pod_that_the_agent_refuses_does_not_start_and_leaves_nothing() {
 #[test]
 fn without_the_aws_agent_an_add_fails_and_the_first_del_fails() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_policy(node));
-        let agent = Agent::start(node, &daemon, None);
+        let daemon = Daemon::start_with(node, Book::with_aws_agent(node));
+        let agent = AwsAgent::start(node, &daemon, None);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
         drop(agent);
@@ -68,8 +68,8 @@ fn without_the_aws_agent_an_add_fails_and_the_first_del_fails() {
 #[test]
 fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
     on_a_node(|node| {
-        let daemon = Daemon::start_with(node, Book::with_policy(node));
-        let _agent = Agent::start(node, &daemon, None);
+        let daemon = Daemon::start_with(node, Book::with_aws_agent(node));
+        let _agent = AwsAgent::start(node, &daemon, None);
         let [old, new] = ["c1", "c2"].map(|container| node.sandbox(container, "web-0"));
         let told = || daemon.book(|book| std::mem::take(&mut book.asked));
         let before = node.add(&old);
@@ -90,9 +90,9 @@ fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
 fn the_agents_time_does_not_shorten_the_time_of_the_confirm() {
     on_a_node(|node| {
         // Longer than the ADD's wait plus the extra time for its end.
-        let book = Book { agent_takes: Duration::from_secs(6), ..Book::with_policy(node) };
+        let book = Book { agent_delay: Duration::from_secs(6), ..Book::with_aws_agent(node) };
         let daemon = Daemon::start_with(node, book);
-        let _agent = Agent::start(node, &daemon, None);
+        let _agent = AwsAgent::start(node, &daemon, None);
         let mut conf = node.conf();
         conf["addWait"] = serde_json::json!(1);
         node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).run().result();

@@ -159,7 +159,7 @@ fn a_daemon_that_hangs_has_code_11_when_the_wait_is_over() {
         let sandbox = node.sandbox("c1", "web-0");
         let add = || with(node, &sandbox, "ADD", "addWait", json!("1"));
         let daemon =
-            Daemon::start_with(node, Book { mood: DaemonBehavior::Hanging, ..Book::default() });
+            Daemon::start_with(node, Book { behavior: DaemonBehavior::Hanging, ..Book::default() });
         let (message, _) = refused(node, &add(), 11);
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();
@@ -188,7 +188,7 @@ fn each_reason_for_having_no_address_has_its_code() {
         for (reason, code) in
             [(Reason::TryAgain, 11), (Reason::Exhausted, 100), (Reason::Invalid, 7)]
         {
-            daemon.book(|book| book.mood = DaemonBehavior::Empty(reason));
+            daemon.book(|book| book.behavior = DaemonBehavior::Empty(reason));
             let (message, details) = refused(node, &node.call("ADD", &sandbox), code);
             assert!(message.contains("default/web-0") && message.contains("subnet-0"), "{message}");
             assert_eq!(details, "add a subnet");

@@ -71,8 +71,8 @@ fn a_secret_in_any_input_appears_nowhere() {
         node.ip("rule del pref 512");
         is_clean(&laden_call(node, "CHECK", &after).run());
         is_clean(&laden_call(node, "DEL", &after).run());
-        for mood in [DaemonBehavior::Empty(Reason::Exhausted), DaemonBehavior::Forgetful] {
-            daemon.book(|book| book.mood = mood);
+        for behavior in [DaemonBehavior::Empty(Reason::Exhausted), DaemonBehavior::Forgetful] {
+            daemon.book(|book| book.behavior = behavior);
             let failed = laden_call(node, "ADD", &conf).run();
             assert_eq!(failed.code, Some(1));
             is_clean(&failed);

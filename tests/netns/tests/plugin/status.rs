@@ -49,7 +49,7 @@ fn status_without_a_daemon_that_answers_is_50() {
         let (message, _) = status(node).run().error(50);
         assert!(message.contains("ipamd.sock"), "{message}");
         let daemon = Daemon::start(node);
-        daemon.book(|book| book.mood = DaemonBehavior::Hanging);
+        daemon.book(|book| book.behavior = DaemonBehavior::Hanging);
         let (message, _) = status(node).run().error(50);
         assert!(message.contains("no answer"), "{message}");
         daemon.kill();
@@ -64,8 +64,8 @@ fn status_without_a_daemon_that_answers_is_50() {
 #[test]
 fn status_is_repeated_after_a_restart_of_the_daemon() {
     on_a_node(|node| {
-        let mood = DaemonBehavior::Hanging;
-        let first = Daemon::start_with(node, Book { mood, ..Book::default() });
+        let behavior = DaemonBehavior::Hanging;
+        let first = Daemon::start_with(node, Book { behavior, ..Book::default() });
         let asking = status(node).start();
         eventually("STATUS sends its request", PATIENCE, || {
             first.book(|book| book.asked.contains(&"status".into()))
