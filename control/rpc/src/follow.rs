@@ -1,79 +1,31 @@
 //! A node's end of the stream.
 
-use crate::{ReplicaClient, Reply, Trust, generated::distribution_client::DistributionClient};
+use crate::{
+    FollowError, ReplicaClient, Reply, Trust,
+    connection::{REPLY, bearer, connect, with_token},
+    generated::distribution_client::DistributionClient,
+};
 use control_wire::proto::{
     AnnounceRequest, Applied, Bookmark, FollowRequest, Hello, Part, ReportRequest, Welcome,
     follow_reply, follow_request,
 };
 use futures::{StreamExt as _, stream};
-use http::Uri;
-use hyper_util::rt::TokioIo;
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
-use thiserror::Error;
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
-    net::TcpStream,
     sync::mpsc,
     time::{Instant, timeout, timeout_at},
 };
 use tonic::{
     Request, Status, Streaming,
     metadata::{Ascii, MetadataValue},
-    transport::{Channel, Endpoint},
+    transport::Channel,
 };
 
-/// Timeout of the connection setup.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Timeout of the first reply.
-const WELCOME: Duration = Duration::from_secs(10);
 /// Maximum delay of an ack. An event for 5,000 nodes has reached all of them within it, so that early acks do not
 /// delay the event for the last node.
 const LATE: Duration = Duration::from_millis(300);
-/// Maximum size of a received message.
-const MESSAGE_BYTES: usize = 16 << 20;
-/// Keepalive interval of a silent connection. The connection is closed after the same time without a reply.
-const ALIVE: Duration = Duration::from_secs(15);
 
 type Holds = mpsc::Receiver<(u64, Instant)>;
-
-/// Reason why a stream did not start, or ended.
-#[derive(Debug, Error)]
-pub enum FollowError {
-    /// The replica was not reached.
-    #[error("cannot reach the replica at {at}: {why}")]
-    Unreachable {
-        /// Address of the replica.
-        at: SocketAddr,
-        /// Cause of the failure.
-        why: String,
-    },
-    /// The replica refused the stream or broke it off.
-    #[error("the replica at {at}: {status}")]
-    Refused {
-        /// Address of the replica.
-        at: SocketAddr,
-        /// Status that the replica returned.
-        status: Box<Status>,
-    },
-    /// The replica has read less of the cluster than the node holds.
-    #[error("the replica at {at} has read less than this node holds")]
-    Behind {
-        /// Address of the replica.
-        at: SocketAddr,
-        /// Resource version up to which the replica has read each kind.
-        reached: BTreeMap<String, u64>,
-    },
-    /// The replica sent an unexpected message, or none.
-    #[error("the replica at {at} {what}")]
-    Odd {
-        /// Address of the replica.
-        at: SocketAddr,
-        /// Description of the violation.
-        what: &'static str,
-    },
-    /// The token is no header.
-    #[error("the token cannot be sent: it has characters that no token has")]
-    Token,
-}
 
 /// Message received on a stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,9 +68,9 @@ impl Follow {
         request.metadata_mut().insert("authorization", token.clone());
         let refused = |status: Status| FollowError::Refused { at, status: Box::new(status) };
         let late = |_| FollowError::Odd { at, what: "does not answer" };
-        let begun = timeout(WELCOME, client.follow(request)).await.map_err(late)?;
+        let begun = timeout(REPLY, client.follow(request)).await.map_err(late)?;
         let mut replies = begun.map_err(refused)?.into_inner();
-        let first = timeout(WELCOME, replies.message()).await.map_err(late)?.map_err(refused)?;
+        let first = timeout(REPLY, replies.message()).await.map_err(late)?.map_err(refused)?;
         match of(first) {
             Some(follow_reply::Of::Welcome(welcome)) => {
                 Ok(Self { at, welcome, replies, held, client, token })
@@ -214,51 +166,11 @@ async fn applied(mut holds: Holds) -> Option<(FollowRequest, Holds)> {
     Some((FollowRequest { of: Some(applied) }, holds))
 }
 
-pub(crate) fn bearer(token: &str) -> Result<MetadataValue<Ascii>, FollowError> {
-    let bearer = MetadataValue::try_from(format!("Bearer {token}"));
-    let mut token = bearer.map_err(|_| FollowError::Token)?;
-    token.set_sensitive(true);
-    Ok(token)
-}
-
-pub(crate) fn with_token<T>(message: T, token: &MetadataValue<Ascii>) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", token.clone());
-    request.set_timeout(WELCOME);
-    request
-}
-
 fn of(reply: Option<Reply>) -> Option<follow_reply::Of> {
     match reply {
         Some(Reply::Message(message)) => message.of,
         Some(Reply::Part(_) | Reply::Bookmark(_)) | None => None,
     }
-}
-
-pub(crate) async fn connect(
-    at: SocketAddr,
-    trust: &Trust,
-) -> Result<DistributionClient<Channel>, FollowError> {
-    let trust = trust.clone();
-    let connector = tower::service_fn(move |_: Uri| {
-        let trust = trust.clone();
-        async move {
-            let tcp = TcpStream::connect(at).await?;
-            tcp.set_nodelay(true)?;
-            trust.wrap(tcp).await.map(TokioIo::new)
-        }
-    });
-    // The name is the trust's; that of the address is never looked up.
-    let endpoint = Endpoint::from_static("http://controller")
-        .connect_timeout(CONNECT)
-        .http2_keep_alive_interval(ALIVE)
-        .keep_alive_timeout(ALIVE)
-        .keep_alive_while_idle(true);
-    let unreachable = |why: String| FollowError::Unreachable { at, why };
-    let connecting = timeout(CONNECT, endpoint.connect_with_connector(connector)).await;
-    let channel = connecting.map_err(|_| unreachable(format!("no answer in {CONNECT:?}")))?;
-    let channel = channel.map_err(|error| unreachable(config_model::causes(&error)))?;
-    Ok(DistributionClient::new(channel).max_decoding_message_size(MESSAGE_BYTES))
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@
 //! drives the hub of `control-hub`; it sends parts in the encoding that all nodes share.
 
 mod codec;
+mod connection;
 mod follow;
+#[cfg(feature = "server")]
+mod gatekeeper;
 #[cfg(feature = "server")]
 mod hello;
 #[cfg(feature = "server")]
@@ -15,6 +18,8 @@ mod replica_client;
 mod server;
 #[cfg(feature = "server")]
 mod session;
+#[cfg(feature = "server")]
+mod shared_hub;
 mod tls;
 #[cfg(feature = "server")]
 mod tls_listener;
@@ -33,12 +38,17 @@ pub mod generated {
 }
 
 pub use codec::{FollowCodec, Reply};
-pub use follow::{Follow, FollowError, StreamEvent};
+pub use connection::FollowError;
+pub use follow::{Follow, StreamEvent};
+#[cfg(feature = "server")]
+pub use gatekeeper::{Caller, Gatekeeper};
 #[cfg(feature = "server")]
 pub use preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
 pub use replica_client::ReplicaClient;
 #[cfg(feature = "server")]
-pub use server::{Caller, DistributionService, Gatekeeper, SharedHub};
+pub use server::DistributionService;
+#[cfg(feature = "server")]
+pub use shared_hub::SharedHub;
 pub use tls::{Trust, TrustError};
 #[cfg(feature = "server")]
 pub use tls_listener::{Certificates, SecuredStream, listen, listen_within};

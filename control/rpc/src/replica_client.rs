@@ -2,7 +2,7 @@
 
 use crate::{
     FollowError, Trust,
-    follow::{bearer, connect, with_token},
+    connection::{bearer, connect, with_token},
     generated::distribution_client::DistributionClient,
 };
 use control_wire::proto::{AnnounceRequest, ReportRequest};

@@ -1,10 +1,6 @@
 //! One stream, from its welcome to its end.
 
-use crate::{
-    Reply,
-    preauth::Connection,
-    server::{Caller, ENDS, Gatekeeper, SharedHub, StreamWaker},
-};
+use crate::{Caller, Gatekeeper, Reply, SharedHub, preauth::Connection, shared_hub::StreamWaker};
 use control_hub::{Hub, Stream, Update};
 use control_wire::{
     EncodedBookmark, parts,
@@ -19,6 +15,8 @@ use std::{
 use tokio::time::{interval, timeout};
 use tonic::{Status, Streaming};
 
+/// Status message of streams that end because the replica stops.
+pub(crate) const ENDS: &str = "this replica ends: go on with another";
 /// Interval of bookmarks if nothing changes.
 const BOOKMARK: Duration = Duration::from_secs(30);
 /// Status message for a node that takes updates and never acknowledges them.
@@ -26,14 +24,14 @@ const STUCK: &str = "the node has not said for long that it holds what it was to
 
 /// One stream, until it is over.
 pub(crate) struct Session {
-    pub(crate) office: Arc<SharedHub>,
+    pub(crate) hub: Arc<SharedHub>,
     pub(crate) admit: Arc<dyn Gatekeeper>,
     pub(crate) caller: Caller,
     pub(crate) follows: Stream,
     pub(crate) replies: mpsc::Sender<Result<Reply, Status>>,
-    pub(crate) bell: Arc<StreamWaker>,
+    pub(crate) waker: Arc<StreamWaker>,
     /// Its connection.
-    pub(crate) visitor: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     /// Maximum time for which the node takes or acknowledges nothing.
     pub(crate) patience: Duration,
 }
@@ -50,8 +48,8 @@ struct Look {
 impl Session {
     pub(crate) async fn run(mut self, mut requests: Streaming<FollowRequest>) {
         let _ = self.talk(&mut requests).await;
-        let now_ms = self.office.now_ms();
-        let was_current = self.office.with(|hub| {
+        let now_ms = self.hub.now_ms();
+        let was_current = self.hub.with(|hub| {
             let is_current = hub.is_current(&self.follows);
             hub.close_stream(&self.follows, now_ms);
             is_current
@@ -69,17 +67,17 @@ impl Session {
         // Generation that the node has to acknowledge, and the start of the wait for it.
         let mut awaited = None;
         loop {
-            if self.bell.is_dismissed.load(Ordering::SeqCst) {
+            if self.waker.is_dismissed.load(Ordering::SeqCst) {
                 return self.ends(Status::unavailable(ENDS)).await;
             }
-            if self.bell.is_doubted.swap(false, Ordering::SeqCst) {
+            if self.waker.is_doubted.swap(false, Ordering::SeqCst) {
                 self.may_go_on().await?;
             }
             self.tell(&mut reports_to).await?;
             // Until more is pending.
             loop {
                 tokio::select! {
-                    () = self.bell.rung.notified() => break,
+                    () = self.waker.notify.notified() => break,
                     _ = ticks.tick() => {
                         self.may_go_on().await?;
                         self.keeps_up(&mut awaited).await?;
@@ -105,7 +103,7 @@ impl Session {
 
     /// Ends the stream if the node has not acknowledged a generation in time.
     async fn keeps_up(&mut self, awaited: &mut Option<(u64, Instant)>) -> Result<(), Over> {
-        let now = self.office.with(|hub| hub.awaited(&self.follows));
+        let now = self.hub.with(|hub| hub.awaited(&self.follows));
         match (now, &awaited) {
             (Some(now), Some((before, since))) if now == *before => {
                 if since.elapsed() >= self.patience {
@@ -124,7 +122,7 @@ impl Session {
         match said {
             Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
                 let is_due =
-                    self.office.with(|hub| hub.acknowledge(&self.follows, applied.generation));
+                    self.hub.with(|hub| hub.acknowledge(&self.follows, applied.generation));
                 let now = Instant::now();
                 let both =
                     [(applied.before, applied.before_for_ms), (applied.generation, applied.for_ms)];
@@ -146,7 +144,7 @@ impl Session {
     /// Sends all pending content and a bookmark. A change of the receiver of reports is sent at once, also if nothing
     /// else is pending.
     async fn tell(&mut self, reports_to: &mut String) -> Result<(), Over> {
-        let look = self.office.with(|hub| self.look(hub, reports_to));
+        let look = self.hub.with(|hub| self.look(hub, reports_to));
         let Some(Look { telling, bookmark }) = look else {
             self.ends(Status::aborted("the node has begun another stream")).await?;
             return Err(Over);
@@ -177,7 +175,7 @@ impl Session {
     }
 
     async fn bookmark(&mut self) -> Result<(), Over> {
-        match self.office.with(|hub| hub.bookmark(&self.follows)) {
+        match self.hub.with(|hub| hub.bookmark(&self.follows)) {
             Some(bookmark) => self.send(Ok(Reply::Bookmark(bookmark))).await,
             None => Ok(()),
         }
@@ -193,8 +191,8 @@ impl Session {
             Err(_) => {
                 self.admit.stuck(&self.follows.node);
                 // A status would not arrive, as the data before it is not taken.
-                if let Some(visitor) = &self.visitor {
-                    visitor.end();
+                if let Some(connection) = &self.connection {
+                    connection.end();
                 }
                 Err(Over)
             }

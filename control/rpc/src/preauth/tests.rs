@@ -2,8 +2,8 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn strangers(strangers: usize, share: usize) -> Arc<PreauthLimiter> {
-    PreauthLimiter::new(Bounds { strangers, share, within: LONG, fair: LONG })
+fn preauth(preauth: usize, share: usize) -> Arc<PreauthLimiter> {
+    PreauthLimiter::new(Bounds { preauth, share, within: LONG, fair: LONG })
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -12,35 +12,34 @@ fn ip(text: &str) -> IpAddr {
 
 #[test]
 fn an_address_with_more_than_its_share_gives_way_to_others_and_gets_no_more() {
-    let strangers = strangers(4, 2);
+    let preauth = preauth(4, 2);
     let (greedy, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
-    let mut greeds: Vec<_> =
-        (0..4).map(|_| strangers.try_enter(greedy).expect("a place")).collect();
-    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::Refused));
-    let (_place, mut leave) = strangers.try_enter(other).expect("a place");
+    let mut greeds: Vec<_> = (0..4).map(|_| preauth.try_enter(greedy).expect("a place")).collect();
+    assert_eq!(preauth.try_enter(greedy).err(), Some(Full::Refused));
+    let (_place, mut leave) = preauth.try_enter(other).expect("a place");
     // The oldest went.
     let gone = greeds.iter_mut().map(|(_, leave)| leave.try_recv());
     let gone: Vec<bool> =
         gone.map(|heard| heard == Err(oneshot::error::TryRecvError::Closed)).collect();
     assert_eq!(gone, [true, false, false, false]);
-    assert_eq!(strangers.try_enter(greedy).err(), Some(Full::Refused));
-    let _second = strangers.try_enter(other).expect("a place");
+    assert_eq!(preauth.try_enter(greedy).err(), Some(Full::Refused));
+    let _second = preauth.try_enter(other).expect("a place");
     assert_eq!(leave.try_recv(), Err(oneshot::error::TryRecvError::Empty));
     // No address has more than its share now.
-    assert_eq!(strangers.try_enter(other).err(), Some(Full::Refused));
-    let waits = strangers.try_enter(ip("10.0.0.3")).err();
+    assert_eq!(preauth.try_enter(other).err(), Some(Full::Refused));
+    let waits = preauth.try_enter(ip("10.0.0.3")).err();
     assert!(matches!(waits, Some(Full::For(pause)) if pause <= LONG), "{waits:?}");
 }
 
 #[test]
 fn who_is_heard_keeps_its_place_until_its_token_is_no_good() {
-    let strangers = strangers(2, 1);
+    let preauth = preauth(2, 1);
     let (many, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
-    let heard: Vec<_> = (0..2).map(|_| strangers.try_enter(many).expect("a place")).collect();
+    let heard: Vec<_> = (0..2).map(|_| preauth.try_enter(many).expect("a place")).collect();
     let _asking: Vec<_> = heard.iter().map(|(place, _)| place.0.asks()).collect();
-    assert!(matches!(strangers.try_enter(other), Err(Full::For(_))));
+    assert!(matches!(preauth.try_enter(other), Err(Full::For(_))));
     heard.iter().for_each(|(place, _)| place.0.is_refused());
-    assert!(strangers.try_enter(other).is_ok());
+    assert!(preauth.try_enter(other).is_ok());
 }
 
 #[test]
