@@ -18,12 +18,12 @@ pub enum Unusable {
     #[error("cannot use kubeconfig {}: {cause}", path.display())]
     Kubeconfig { path: PathBuf, cause: String },
     /// The process does not run in a pod with a service account token.
-    #[error("no service account token and no kubeconfig: {0}")]
+    #[error("cannot find a service account token or a kubeconfig: {0}")]
     NoPod(String),
-    #[error("endpoint {endpoint:?} is not a URL: {cause}")]
+    #[error("cannot use endpoint {endpoint:?}: it is not a URL: {cause}")]
     Endpoint { endpoint: String, cause: String },
     /// The configuration does not yield a client.
-    #[error("make a client: {0}")]
+    #[error("cannot create a client of the API server: {0}")]
     Client(String),
 }
 

@@ -75,9 +75,9 @@ pub trait Written: Send + 'static {
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// Another process has locked it.
-    #[error("{} is in use by another process", folder.display())]
+    #[error("cannot lock {}: another process uses it", folder.display())]
     InUse { folder: PathBuf },
-    #[error("{attempt} {}", path.display())]
+    #[error("cannot {attempt} {}", path.display())]
     Disk {
         /// Verb and object, such as `create folder`.
         attempt: &'static str,

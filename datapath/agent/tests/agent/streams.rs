@@ -134,7 +134,7 @@ fn a_second_agent_does_not_disturb_the_first() {
     let _agent = node.start(&[&replica]);
     let second = node.command(&[replica.at]).status().unwrap();
     assert!(!second.success());
-    node.until_log("is served by another process");
+    node.until_log("another process serves it");
     let health = |what: &str| {
         let mut command = node.command(&[]);
         let program = command.get_program().to_owned();

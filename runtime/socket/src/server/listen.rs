@@ -36,13 +36,13 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 #[non_exhaustive]
 pub enum ListenError {
     /// Another process serves here.
-    #[error("{} is served by another process", socket.display())]
+    #[error("cannot listen at {}: another process serves it", socket.display())]
     Served { socket: PathBuf },
     /// The path is not a socket; it is left as it is.
-    #[error("{} exists and is not a socket", socket.display())]
+    #[error("cannot listen at {}: the path exists and is not a socket", socket.display())]
     NotASocket { socket: PathBuf },
     /// The system refused a step.
-    #[error("{attempt} {}", path.display())]
+    #[error("cannot {attempt} {}", path.display())]
     Refused {
         attempt: &'static str,
         path: PathBuf,
@@ -102,7 +102,7 @@ fn make_directory(directory: &Path) -> io::Result<()> {
 
 async fn check_vacant(socket: &Path) -> Result<(), ListenError> {
     let refused =
-        |cause| ListenError::Refused { attempt: "look at", path: socket.to_owned(), cause };
+        |cause| ListenError::Refused { attempt: "examine", path: socket.to_owned(), cause };
     match fs::symlink_metadata(socket) {
         Ok(found) if !found.file_type().is_socket() => {
             return Err(ListenError::NotASocket { socket: socket.to_owned() });
