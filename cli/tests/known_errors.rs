@@ -49,16 +49,17 @@ fn each_explained_error_exists_in_the_programs() {
         sources(&root().join(folder), &mut source);
     }
     let source = joined(&source);
-    let ours = KNOWN_ERRORS.iter().filter(|word| word.by == By::Us);
-    let missing: Vec<&str> = ours.map(|word| word.said).filter(|it| !source.contains(it)).collect();
+    let ours = KNOWN_ERRORS.iter().filter(|known| known.by == By::Us);
+    let missing: Vec<&str> =
+        ours.map(|known| known.part).filter(|it| !source.contains(it)).collect();
     assert!(missing.is_empty(), "no program has the messages {missing:?}");
 }
 
 #[test]
 fn the_guide_has_every_row_and_every_code() {
     let page = read("docs/guide/troubleshooting.md");
-    for word in KNOWN_ERRORS {
-        let message = word.said.trim();
+    for known in KNOWN_ERRORS {
+        let message = known.part.trim();
         assert!(page.contains(message), "docs/guide/troubleshooting.md lacks {message:?}");
     }
     let fault = read("cni/src/fault.rs");

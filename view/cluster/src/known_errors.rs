@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownError {
     /// The literal part.
-    pub said: &'static str,
+    pub part: &'static str,
     pub by: By,
     pub cause: &'static str,
     pub next_step: &'static str,
@@ -32,16 +32,16 @@ pub struct Explanation {
 
 /// Returns the meaning of a message; `None` if it is unknown.
 pub fn explain(message: &str) -> Option<Explanation> {
-    let word = KNOWN_ERRORS.iter().find(|word| message.contains(word.said))?;
-    Some(Explanation { cause: word.cause, next_step: word.next_step })
+    let known = KNOWN_ERRORS.iter().find(|known| message.contains(known.part))?;
+    Some(Explanation { cause: known.cause, next_step: known.next_step })
 }
 
-const fn us(said: &'static str, cause: &'static str, next_step: &'static str) -> KnownError {
-    KnownError { said, by: By::Us, cause, next_step }
+const fn us(part: &'static str, cause: &'static str, next_step: &'static str) -> KnownError {
+    KnownError { part, by: By::Us, cause, next_step }
 }
 
-const fn others(said: &'static str, cause: &'static str, next_step: &'static str) -> KnownError {
-    KnownError { said, by: By::Others, cause, next_step }
+const fn others(part: &'static str, cause: &'static str, next_step: &'static str) -> KnownError {
+    KnownError { part, by: By::Others, cause, next_step }
 }
 
 /// The known messages. The first match counts, so more specific entries come first.
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn no_row_hides_behind_an_earlier_one() {
-        for (index, word) in KNOWN_ERRORS.iter().enumerate() {
+        for (index, known) in KNOWN_ERRORS.iter().enumerate() {
             let before = &KNOWN_ERRORS[..index];
-            assert!(!before.iter().any(|it| word.said.contains(it.said)), "{}", word.said);
+            assert!(!before.iter().any(|it| known.part.contains(it.part)), "{}", known.part);
         }
     }
 }
