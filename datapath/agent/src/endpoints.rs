@@ -1,6 +1,6 @@
 //! The controller's replicas: the ready addresses in the EndpointSlices of a Service.
 
-use crate::{event::Event, follow::Ready};
+use crate::{event::Event, ready_replicas::Ready};
 use config_model::causes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};

@@ -4,49 +4,17 @@ use crate::{
     clock::{Clock, draw},
     credentials::Credentials,
     event::Event,
+    ready_replicas::Ready,
     replica_clients::ReplicaClients,
 };
 use control_rpc::{Follow, FollowError, StreamEvent};
 use control_wire::proto::Hello;
-use datapath_node::{Next, Replicas};
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use datapath_node::Next;
+use std::{net::SocketAddr, time::Duration};
 use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     time::{Instant, sleep, sleep_until},
 };
-
-/// The ready replicas, shared by the tasks that dial them.
-#[derive(Clone, Debug)]
-pub(crate) struct Ready {
-    replicas: Arc<Mutex<Replicas>>,
-    changed: Arc<Notify>,
-}
-
-impl Ready {
-    pub(crate) fn new(node: &str) -> Self {
-        let replicas = Arc::new(Mutex::new(Replicas::new(node)));
-        Self { replicas, changed: Arc::new(Notify::new()) }
-    }
-
-    /// Sets the ready replicas.
-    pub(crate) fn set(&self, ready: &BTreeSet<SocketAddr>) {
-        self.lock().ready(ready);
-        self.changed.notify_one();
-    }
-
-    pub(crate) fn all(&self) -> Vec<SocketAddr> {
-        self.lock().all().to_vec()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Replicas> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// The state of the stream that the core requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

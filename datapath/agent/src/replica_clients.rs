@@ -1,6 +1,6 @@
 //! Calls to replicas beside the stream: announcements of pods' addresses to all, reports to one.
 
-use crate::{credentials::Credentials, event::Event, follow::Ready, metrics::Metrics};
+use crate::{credentials::Credentials, event::Event, metrics::Metrics, ready_replicas::Ready};
 use control_rpc::ReplicaClient;
 use control_wire::proto::AnnounceRequest;
 use datapath_node::{LocalPod, Report, store::announcement};

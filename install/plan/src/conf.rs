@@ -1,6 +1,5 @@
 //! A network configuration as runtimes read it: a list of plugins, or one plugin by itself.
 
-use crate::PLUGIN;
 use config_model::registry;
 use serde_json::Value;
 
@@ -60,6 +59,9 @@ impl Conf {
         self.types.first().is_some_and(|first| DELEGATING.contains(&first.as_str()))
     }
 }
+
+/// The plugin's name, as a program and as a conflist's `type`.
+pub const PLUGIN: &str = "ferrule-cni";
 
 /// amazon-vpc-cni's plugin.
 const AMAZON_PLUGIN: &str = "aws-cni";

@@ -1,6 +1,6 @@
 //! The conflist that we write, and how it is known again.
 
-use crate::conf::Conf;
+use crate::conf::{Conf, PLUGIN};
 use config_model::registry;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,9 +13,6 @@ use std::{
 
 /// The conflist's name: runtimes take the first of the folder.
 pub const CONFLIST: &str = "05-ferrule.conflist";
-
-/// The plugin's name, as a program and as a conflist's `type`.
-pub const PLUGIN: &str = "ferrule-cni";
 
 /// The plugin for host ports.
 pub(crate) const PORTMAP: &str = "portmap";

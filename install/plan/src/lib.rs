@@ -11,7 +11,8 @@ mod conflist;
 mod machine;
 mod plan;
 
-pub use conflist::{CNI_VERSIONS, CONFLIST, Conflist, PLUGIN};
+pub use conf::PLUGIN;
+pub use conflist::{CNI_VERSIONS, CONFLIST, Conflist};
 pub use machine::{HEADER_BYTES, Machine};
 pub use plan::{
     FileState, FolderKind, Note, Observed, Op, Plan, Pods, Refusal, aside, chained, edited,

@@ -1,6 +1,6 @@
 //! Images of one static program, made on this machine: no registry is asked.
 
-use crate::Program;
+use crate::{Program, architecture};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use std::{
@@ -63,7 +63,7 @@ fn pack_named(
     let digest = run(&folder, "sha256sum", &["layer.tar"])?;
     let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
     let config = json!({
-        "architecture": architecture(), "os": "linux",
+        "architecture": architecture::here(), "os": "linux",
         "config": {"Entrypoint": entrypoint, "Env": ["PATH=/"]},
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
     });
@@ -82,15 +82,6 @@ fn pack_named(
         removed.with_context(|| format!("remove {}", path.display()))?;
     }
     Ok(folder.join("image.tar"))
-}
-
-/// This machine's, as OCI writes it.
-pub(crate) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 fn run(folder: &Path, program: &str, args: &[&str]) -> Result<String> {

@@ -3,6 +3,7 @@
 //! [`Program`] builds them from their Go modules on the first use and keeps them outside the clone. [`image`] packs
 //! images of one program each without a registry. Our own modules are in `sources/`.
 
+mod architecture;
 mod build;
 pub mod image;
 mod program;

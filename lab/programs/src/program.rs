@@ -1,7 +1,8 @@
 //! The programs and their places in the cache.
 
 use crate::{
-    build, image,
+    architecture::here,
+    build,
     recipe::{self, Recipe},
 };
 use anyhow::{Context as _, Result};
@@ -78,7 +79,7 @@ impl Program {
     /// # Errors
     /// As [`Program::ready`].
     pub fn plugins_for(architecture: &str) -> Result<Self> {
-        let other = (architecture != image::architecture()).then_some(architecture);
+        let other = (architecture != here()).then_some(architecture);
         recipe::PLUGINS.ready_for(other)
     }
 
