@@ -82,8 +82,8 @@ pub use response::{
     AssignedIpv6Addresses, AssignedPrivateIpAddresses, Attached, DescribedInstance, Response,
     TagDescription,
 };
-pub use spec::{CloudSpec, SecurityGroupSpec, SubnetSpec, Throttling, Timing};
-pub use throttle::Bucket;
+pub use spec::{CloudSpec, SecurityGroupSpec, SubnetSpec, Timing};
+pub use throttle::{Bucket, Throttling};
 pub use trunk::TrunkAssociation;
 pub use truth::{Truth, TruthBranch, TruthEni, TruthInstance, TruthSubnet};
 pub use types::{Hypervisor, InstanceType, NetworkCard};

@@ -1,6 +1,6 @@
 //! Initial state of a lab's cloud.
 
-use crate::{Action, Bucket, Rule};
+use crate::{Rule, Throttling};
 use config_model::Span;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -108,20 +108,6 @@ pub struct Timing {
     pub describe_latency: Span,
     /// Duration of a call that changes something.
     pub mutate_latency: Span,
-}
-
-/// Limits on the rate of calls.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Throttling {
-    /// Not at all.
-    Off,
-    /// As AWS publishes it; see [`Bucket::published`].
-    Published,
-    /// The same bucket for every action, each action its own.
-    Uniform(Bucket),
-    /// These buckets, each action its own; actions that are not named are not throttled.
-    PerAction(BTreeMap<Action, Bucket>),
 }
 
 impl CloudSpec {

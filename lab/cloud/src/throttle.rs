@@ -1,6 +1,6 @@
 //! Token buckets, one per action.
 
-use crate::{Action, Throttling};
+use crate::Action;
 use config_model::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,6 +68,20 @@ impl Bucket {
             | Action::ModifyNetworkInterfaceAttribute => Self::new(50, 5),
         }
     }
+}
+
+/// Limits on the rate of calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Throttling {
+    /// Not at all.
+    Off,
+    /// As AWS publishes it; see [`Bucket::published`].
+    Published,
+    /// The same bucket for every action, each action its own.
+    Uniform(Bucket),
+    /// These buckets, each action its own; actions that are not named are not throttled.
+    PerAction(BTreeMap<Action, Bucket>),
 }
 
 /// One token in the unit of the fill, so that a refill in thousandths per second is exact per

@@ -5,9 +5,11 @@ mod batch;
 mod cloud_args;
 mod cloud_verbs;
 mod cluster;
+mod cluster_view;
 mod duration;
 mod enter;
 mod fault_args;
+mod key_value;
 mod lifecycle;
 mod logs;
 mod show;
@@ -24,6 +26,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use args::{DaemonVerb, NodeVerb, Output, PodVerb, Verb};
+use cluster_view::WithCluster;
 use duration::millis;
 use fault_args::{FaultArgs, FaultVerb};
 use nix::sys::signal::Signal;
@@ -92,7 +95,7 @@ impl Tool {
             Verb::Down => self.down(name).await,
             Verb::Status => {
                 let status = self.client.get("/status").await?;
-                let whole = cluster::WithCluster { status, cluster: self.cluster_of() };
+                let whole = WithCluster { status, cluster: self.cluster_of() };
                 self.print(&whole, show::whole)
             }
             Verb::Cluster(verb) => self.cluster(name, verb).await,

@@ -2,6 +2,7 @@
 
 mod branches;
 mod cache;
+mod call;
 mod check;
 mod cloud;
 mod cluster;

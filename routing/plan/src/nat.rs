@@ -15,7 +15,8 @@ pub mod iptables;
 pub mod nftables;
 pub mod sources;
 
-pub use choice::{Backend, Change, Netfilter, Tables, fitting, plan};
+pub use choice::{Backend, Change, Netfilter, fitting, plan};
+pub use nftables::Tables;
 
 use config_model::Mark;
 use ipnet::Ipv4Net;

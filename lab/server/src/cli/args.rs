@@ -5,6 +5,7 @@ use super::cloud_args::{
 };
 use super::duration::duration;
 use super::fault_args::FaultVerb;
+use super::key_value::key_value;
 use crate::control::{Cni, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
@@ -470,11 +471,6 @@ fn lab_name(text: &str) -> Result<String, String> {
         && text.starts_with(|c: char| c.is_ascii_alphanumeric());
     let rule = "a lab's name has 1 to 32 lower-case letters, digits and dashes";
     if fits { Ok(text.to_owned()) } else { Err(rule.to_owned()) }
-}
-
-pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]

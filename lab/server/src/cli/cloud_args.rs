@@ -97,7 +97,7 @@ pub enum SubnetVerb {
         /// Letter or id of the subnet.
         subnet: String,
         /// Key and value.
-        #[arg(value_parser = super::args::key_value, value_name = "K=V")]
+        #[arg(value_parser = super::key_value::key_value, value_name = "K=V")]
         tag: (String, String),
     },
     /// Remove a tag.
@@ -143,7 +143,7 @@ pub enum EniVerb {
         /// Id of the ENI.
         eni: String,
         /// Key and value.
-        #[arg(value_parser = super::args::key_value, value_name = "K=V")]
+        #[arg(value_parser = super::key_value::key_value, value_name = "K=V")]
         tag: (String, String),
     },
     /// Remove a tag from an ENI.
@@ -182,7 +182,7 @@ pub struct EniArgs {
     #[arg(long, default_value = "")]
     description: String,
     /// Tag, such as `node.k8s.amazonaws.com/no_manage=true`; repeatable.
-    #[arg(long = "tag", value_parser = super::args::key_value, value_name = "K=V")]
+    #[arg(long = "tag", value_parser = super::key_value::key_value, value_name = "K=V")]
     tags: Vec<(String, String)>,
     /// Security group, by name or id; repeatable. Default: the VPC's default group.
     #[arg(long = "group", value_name = "GROUP")]

@@ -2,7 +2,7 @@
 
 use super::{
     batch::Outcome,
-    cluster::{ClusterView, WithCluster},
+    cluster_view::{ClusterView, WithCluster},
     show_cloud,
     table::table,
 };

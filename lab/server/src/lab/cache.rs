@@ -1,6 +1,6 @@
 //! Results that a runtime keeps for DEL and CHECK, where and as libcni keeps them.
 
-use super::{LabError, plugin::Call, provision::on_machine};
+use super::{LabError, call::Call, provision::on_machine};
 use lab_fabric::Node;
 use serde_json::{Value, json};
 use std::{fs, io, path::PathBuf};

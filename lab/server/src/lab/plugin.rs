@@ -2,24 +2,13 @@
 
 use super::{
     LabError, cache,
+    call::Call,
     provision::{self, PLUGIN_DIR},
 };
 use lab_fabric::Node;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio, time::Duration};
 use tokio::io::AsyncWriteExt;
-
-/// One call of the whole chain of plugins.
-pub(super) struct Call<'a> {
-    pub(super) node: &'a Node,
-    pub(super) container_id: &'a str,
-    /// The namespace's path as the node sees it; empty when it is gone.
-    pub(super) netns: &'a str,
-    pub(super) namespace: &'a str,
-    pub(super) name: &'a str,
-    /// The pod's annotations.
-    pub(super) annotations: &'a BTreeMap<String, String>,
-}
 
 impl Call<'_> {
     /// ADD: the result of the last plugin, which is kept for the others.
@@ -116,24 +105,6 @@ impl Call<'_> {
         let mut command = tokio::process::Command::from(command);
         command.kill_on_drop(true);
         command
-    }
-
-    fn args(&self) -> String {
-        format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};\
-             K8S_POD_UID={}",
-            self.namespace,
-            self.name,
-            self.container_id,
-            self.uid()
-        )
-    }
-
-    /// In the shape of a pod's UID; a pod of the lab has one sandbox all its life.
-    pub(super) fn uid(&self) -> String {
-        let part = |from: usize, to: usize| self.container_id.get(from..to).unwrap_or_default();
-        let (first, second, last) = (part(0, 8), part(8, 12), part(18, 30));
-        format!("{first}-{second}-4{}-8{}-{last}", part(12, 15), part(15, 18))
     }
 }
 

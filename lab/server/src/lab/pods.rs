@@ -1,6 +1,6 @@
 //! Pods: a namespace on a node, and what the plugin made in it.
 
-use super::{Lab, LabError, blocking, names, plugin::Call};
+use super::{Lab, LabError, blocking, call::Call, names};
 use crate::control::{PodSpec, PodView};
 use ipnet::IpNet;
 use lab_fabric::Node;

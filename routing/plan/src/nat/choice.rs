@@ -3,7 +3,7 @@
 use super::{
     NatDesired,
     iptables::{self, Saved},
-    nftables::{self, Listed, Part},
+    nftables::{self, Part, Tables},
 };
 
 /// The tool that writes the rules.
@@ -39,15 +39,6 @@ pub struct Netfilter {
     pub nft: Option<Saved>,
     /// The output of `nft`.
     pub nftables: Option<Tables>,
-}
-
-/// The relevant tables of nftables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tables {
-    /// Our table; `None` if it does not exist.
-    pub ours: Option<Listed>,
-    /// True if amazon-vpc-cni's table exists.
-    pub predecessor: bool,
 }
 
 /// One transaction.
@@ -142,7 +133,7 @@ mod tests {
         let seen = Netfilter {
             legacy: saved("-m comment --comment \"AWS, CONNMARK\" -j CONNMARK"),
             nft: saved("-j KUBE-SERVICES"),
-            nftables: Some(Tables { ours: Some(Listed::default()), predecessor: true }),
+            nftables: Some(Tables { ours: Some(nftables::Listed::default()), predecessor: true }),
         };
         let changes = plan(None, Backend::IptablesNft, &seen);
         let backends: Vec<Backend> = changes.iter().map(|change| change.backend).collect();

@@ -11,7 +11,7 @@ mod listed;
 
 pub use listed::{Listed, ListedChain, Unreadable, parse};
 
-use super::{NatDesired, Ports, Tables, VLAN_PREFIX};
+use super::{NatDesired, Ports, VLAN_PREFIX};
 use config_model::Mark;
 use sha1::{Digest as _, Sha1};
 use std::{borrow::Cow, fmt::Write as _};
@@ -68,6 +68,15 @@ pub enum Part {
     Whole,
     /// Beside iptables: the mark for connections that a Service leads out of the VPC, which iptables cannot set.
     Services,
+}
+
+/// The relevant tables of nftables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Our table; `None` if it does not exist.
+    pub ours: Option<Listed>,
+    /// True if amazon-vpc-cni's table exists.
+    pub predecessor: bool,
 }
 
 /// The input of `nft -f -` that leads to this part; `None` if nothing differs.
