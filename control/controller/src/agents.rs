@@ -1,4 +1,4 @@
-//! The agents' pods: who may call, and from which node.
+//! Agents' pods with their nodes. They decide about clients.
 
 use std::{
     collections::BTreeMap,
@@ -8,9 +8,7 @@ use std::{
 /// The agents' service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -31,11 +29,11 @@ impl std::str::FromStr for Account {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agent {
     pub(crate) uid: String,
-    /// Empty as long as it is bound to none.
+    /// Empty until the pod is bound.
     pub(crate) node: String,
 }
 
-/// The agents' pods, as the watch of pods tells them.
+/// Agents' pods by name, from the watch of pods.
 #[derive(Debug)]
 pub(crate) struct Agents {
     pub(crate) account: Account,
@@ -47,7 +45,7 @@ impl Agents {
         Self { account, pods: Mutex::default() }
     }
 
-    /// A pod is there; if it is an agent's it is kept. What was known under its name, if that was another.
+    /// Records a pod if it is an agent's. Returns the previous agent of its name if that differs.
     pub(crate) fn saw(
         &self,
         namespace: &str,
@@ -73,7 +71,7 @@ impl Agents {
         }
     }
 
-    /// A pod is gone. If it was an agent's: what was known of it.
+    /// Removes a pod. With a non-empty UID, only if the pod has it. Returns the pod if it was an agent's.
     pub(crate) fn gone(&self, namespace: &str, name: &str, uid: &str) -> Option<Agent> {
         if namespace != self.account.namespace {
             return None;

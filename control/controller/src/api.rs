@@ -1,7 +1,7 @@
-//! Lists and watches as the API server sends them.
+//! Lists and watches without kube's watcher.
 //!
-//! Beneath kube's watcher: that one makes a tree of every object and keeps to itself which version a list is
-//! of and how far bookmarks have come, which is what replicas compare themselves by.
+//! The watcher builds a tree of every object. It also hides the version of a list and the progress of bookmarks, and
+//! replicas compare these.
 
 use crate::{
     fault::{Fault, Sort},
@@ -17,33 +17,33 @@ use serde::Deserialize;
 use std::{future::Future, time::Duration};
 use tokio::time::timeout;
 
-/// How long a page may take.
+/// Timeout of a page.
 const PAGE: Duration = Duration::from_secs(60);
-/// How long a short request, or the beginning of a watch, may take.
+/// Timeout of a short request, and of the start of a watch.
 const SHORT: Duration = Duration::from_secs(15);
-/// How long a watch lasts; up to a half more, so that not all end at once.
+/// Minimum duration of a watch. A random half is added, so that watches do not end together.
 const WATCH: Duration = Duration::from_secs(240);
 
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
-/// Short: an API server that comes back is asked by a few replicas, and every node waits for what they read.
+/// Longest pause. It is short, as few replicas retry and every node waits for them.
 const PAUSE_LAST: Duration = Duration::from_secs(10);
 
-/// The pauses between attempts.
+/// Returns the pauses between attempts.
 pub(crate) fn backoff() -> Backoff {
     Backoff::between(PAUSE_FIRST, PAUSE_LAST)
 }
 
-/// What to ask for.
+/// The API of one kind.
 #[derive(Clone)]
 pub(crate) struct Source {
     client: Client,
     pub(crate) kind: Kind,
     page: u32,
-    /// A watch that says nothing for so long is begun again.
+    /// Maximum time without a line of the watch, bookmarks included. A silent watch is restarted.
     pub(crate) silence: Duration,
 }
 
-/// Of a list, which version it is of.
+/// The resource version of a list.
 #[derive(Deserialize)]
 struct Versioned {
     metadata: Version,
@@ -55,14 +55,14 @@ struct Version {
     resource_version: String,
 }
 
-/// What there is of a kind whose objects are not found.
+/// Definition of a kind whose objects are not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Defined {
-    /// Nothing defines it.
+    /// There is no definition.
     Not,
-    /// It is defined, but not in the version that we read.
+    /// The kind is defined in these versions only, and the controller reads another one.
     Otherwise(Vec<String>),
-    /// It is, and will be found soon.
+    /// The kind is defined, and the API server will serve it soon.
     Yes,
 }
 
@@ -71,7 +71,7 @@ impl Source {
         Self { client, kind, page, silence }
     }
 
-    /// The kind, as people and access rules name it.
+    /// Returns the resource as access rules name it.
     pub(crate) fn resource(&self) -> String {
         match kinds::group(self.kind) {
             "" => kinds::plural(self.kind).to_owned(),
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// A page of the list; the first has no `next`.
+    /// Reads a page of the list. `next` is empty for the first page.
     pub(crate) async fn page(&self, next: &str) -> Result<String, Fault> {
         let limit = self.page.to_string();
         let mut pairs = vec![("limit", limit.as_str())];
@@ -90,7 +90,8 @@ impl Source {
         self.in_time("list", PAGE, self.client.request_text(request)).await
     }
 
-    /// The version that a list is of now: not less than all that was ever told, unless the cluster was set back.
+    /// Returns the resource version of a list made now. It is at least that of every delivered event, unless the
+    /// cluster was restored from a backup.
     pub(crate) async fn newest(&self) -> Result<String, Fault> {
         let request = self.request("list", &[("limit", "1")])?;
         let text = self.in_time("list", SHORT, self.client.request_text(request)).await?;
@@ -99,7 +100,7 @@ impl Source {
         Ok(list.metadata.resource_version)
     }
 
-    /// What happens from this version on.
+    /// Watches from a resource version.
     pub(crate) async fn watch(&self, from: &str) -> Result<WatchLines, Fault> {
         let lasts = WATCH + runtime_apiserver::up_to(WATCH / 2);
         let lasts = lasts.as_secs().to_string();
@@ -110,12 +111,11 @@ impl Source {
             ("resourceVersion", from),
         ];
         let request = self.request("watch", &pairs)?;
-        let begun = self.in_time("watch", SHORT, self.client.request_stream(request)).await?;
-        Ok(WatchLines::new(begun))
+        let body = self.in_time("watch", SHORT, self.client.request_stream(request)).await?;
+        Ok(WatchLines::new(body))
     }
 
-    /// Whether the kind is defined: a second witness, as an API server that is just starting may find none of
-    /// its kinds.
+    /// Returns the definition of the kind. It is a second witness, as a starting API server may find none of its kinds.
     pub(crate) async fn defined(&self) -> Result<Defined, Fault> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let name = kinds::definition(self.kind);
@@ -123,10 +123,10 @@ impl Source {
         let found = found.map_err(|_| Fault::late("get", DEFINITIONS))?;
         let found = found.map_err(|error| Fault::of(&error, "get", DEFINITIONS))?;
         let Some(definition) = found else { return Ok(Defined::Not) };
-        let wanted = self.kind.api_version().rsplit('/').next().unwrap_or_default();
+        let version = self.kind.api_version().rsplit('/').next().unwrap_or_default();
         let served = definition.spec.versions.iter().filter(|version| version.served);
         let served: Vec<String> = served.map(|version| version.name.clone()).collect();
-        if served.iter().any(|version| version == wanted) {
+        if served.iter().any(|served| served == version) {
             Ok(Defined::Yes)
         } else {
             Ok(Defined::Otherwise(served))
@@ -153,7 +153,7 @@ impl Source {
 }
 
 impl Fault {
-    /// There is no such kind now.
+    /// True if the API server does not serve the kind.
     pub(crate) fn is_no_kind(&self) -> bool {
         self.sort == Sort::NotFound
     }

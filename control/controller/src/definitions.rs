@@ -1,4 +1,4 @@
-//! Word of kinds that come and go: definitions are watched, by their metadata alone.
+//! Watch of CustomResourceDefinitions, whose changes make kinds appear and disappear. It reads their metadata only.
 
 use futures::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -10,8 +10,8 @@ use kube::{
 use std::pin::pin;
 use tokio::{sync::watch, time::sleep};
 
-/// Counts every change of a definition, for ever. A change that is missed does no harm: absent kinds are
-/// looked for from time to time as well.
+/// Counts every change of a definition, forever. A missed change is harmless, as absent kinds are also looked for
+/// periodically.
 pub(crate) async fn count(client: Client, changes: watch::Sender<u64>) {
     let mut backoff = crate::api::backoff();
     loop {

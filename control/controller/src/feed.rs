@@ -1,5 +1,4 @@
-//! One kind, read for as long as the process lasts: listed, watched, listed again when the watch has lost its
-//! place.
+//! List and watch of one kind, for the life of the process. The kind is listed again if the watch has lost its position.
 
 use crate::{
     api::{Defined, Source},
@@ -16,32 +15,31 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// As many lines are taken in at once.
+/// Maximum number of lines that are applied together.
 const BATCH: usize = 64;
-/// A watch that ends within this has not been one.
+/// Minimum duration of a watch. A watch that ends earlier counts as failed.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// How often an absent kind is looked for, whether or not its definition was heard of.
+/// Interval at which an absent kind is looked for if no definition changes.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// The reading of one kind.
 pub(crate) struct Feed {
     source: Source,
     intake: Intake,
-    board: Arc<Readiness>,
+    readiness: Arc<Readiness>,
     /// Counts changes of definitions.
     definitions: watch::Receiver<u64>,
-    /// Counts how often the cluster was found set back, by whichever kind found it first.
+    /// Counts restores of the cluster from a backup, as any kind detects them.
     setbacks: watch::Sender<u64>,
     setback: watch::Receiver<u64>,
-    known: ObjectTracker,
+    tracker: ObjectTracker,
     backoff: runtime_apiserver::Backoff,
 }
 
-/// How a watch ended.
+/// End of a watch.
 enum Ended {
-    /// It is to go on where it was.
+    /// The watch continues at its position.
     Broken(Option<Fault>),
-    /// It has to be listed anew.
+    /// The kind has to be listed again.
     Lost,
 }
 
@@ -49,16 +47,16 @@ impl Feed {
     pub(crate) fn new(
         source: Source,
         intake: Intake,
-        board: Arc<Readiness>,
+        readiness: Arc<Readiness>,
         definitions: watch::Receiver<u64>,
         setbacks: watch::Sender<u64>,
     ) -> Self {
-        let (known, backoff) = (ObjectTracker::default(), crate::api::backoff());
+        let (tracker, backoff) = (ObjectTracker::default(), crate::api::backoff());
         let setback = setbacks.subscribe();
-        Self { source, intake, board, definitions, setbacks, setback, known, backoff }
+        Self { source, intake, readiness, definitions, setbacks, setback, tracker, backoff }
     }
 
-    /// Reads for ever.
+    /// Reads the kind forever.
     pub(crate) async fn run(mut self) {
         let kind = self.source.kind;
         loop {
@@ -67,46 +65,49 @@ impl Feed {
             match self.list().await {
                 Ok(version) => {
                     self.backoff.reset();
-                    self.board.good(kind, self.known.len());
-                    self.is_of(&version);
+                    self.readiness.good(kind, self.tracker.len());
+                    self.relisted(&version);
                     self.is_listed();
                     self.follow(version).await;
                     self.intake.metrics.relisted(kind);
                 }
                 Err(fault) if fault.is_no_kind() && may_be_absent(kind) => self.absent(fault).await,
-                // The continuation was too old: from the first page again.
+                // The continuation token was too old: start with the first page again.
                 Err(fault) if fault.sort == Sort::Expired => sleep(self.backoff.pause()).await,
                 Err(fault) => self.failed(&fault).await,
             }
         }
     }
 
-    /// Reads all pages, and takes out what they do not have. Returns which version they are of.
+    /// Reads all pages, and removes objects that they lack. Returns the resource version of the list.
     async fn list(&mut self) -> Result<String, Fault> {
-        self.known.begin();
+        self.tracker.begin();
         let mut next = String::new();
         loop {
             let text = self.source.page(&next).await?;
-            let page = self.intake.page(self.source.kind, text.as_bytes(), &mut self.known);
+            let page = self.intake.page(self.source.kind, text.as_bytes(), &mut self.tracker);
             let page = page.map_err(|error| {
                 Fault::odd("list", &self.source.resource(), &config_model::causes(&error))
             })?;
             if page.next.is_empty() {
-                let gone = self.known.end();
-                self.intake.gone(self.source.kind, &gone, &mut self.known);
+                let gone = self.tracker.end();
+                self.intake.remove(self.source.kind, &gone, &mut self.tracker);
                 return Ok(page.resource_version);
             }
             next = page.next;
         }
     }
 
-    /// Watches until all has to be listed anew.
+    /// Watches until the kind has to be listed again.
     async fn follow(&mut self, mut version: String) {
         let mut is_first = true;
         loop {
-            // What has just been listed is not ahead of the cluster.
-            let ended =
-                if std::mem::take(&mut is_first) { None } else { self.look_back(&version).await };
+            // A fresh list is not ahead of the cluster.
+            let ended = if std::mem::take(&mut is_first) {
+                None
+            } else {
+                self.detect_restore(&version).await
+            };
             let ended = match ended {
                 Some(ended) => ended,
                 None => self.watch(&mut version).await,
@@ -120,15 +121,15 @@ impl Feed {
         }
     }
 
-    /// Whether the cluster is at least as far as we are. If it is not, it was set back to an earlier state, as by a
-    /// backup of etcd: a watch would be silent until it is as far again, and then tell of another course of things.
-    async fn look_back(&mut self, version: &str) -> Option<Ended> {
+    /// Checks that the cluster's resource version is not less than ours. Otherwise etcd was restored from a backup. A
+    /// watch would be silent up to our version and then deliver events of another history.
+    async fn detect_restore(&mut self, version: &str) -> Option<Ended> {
         let newest = match self.source.newest().await {
             Ok(newest) => newest,
             Err(fault) if fault.is_no_kind() => return Some(Ended::Lost),
             Err(fault) => return Some(Ended::Broken(Some(fault))),
         };
-        // Another kind may have found it meanwhile.
+        // Another kind may have detected it meanwhile.
         if self.setback.has_changed().unwrap_or(false) {
             return Some(Ended::Lost);
         }
@@ -137,7 +138,12 @@ impl Feed {
             return None;
         }
         let kind = self.source.kind.text();
-        tracing::warn!(kind, now, ours, "the cluster was set back: everything is read anew");
+        tracing::warn!(
+            kind,
+            now,
+            ours,
+            "cluster restored from a backup; every kind is listed again"
+        );
         self.setbacks.send_modify(|setbacks| *setbacks = setbacks.wrapping_add(1));
         Some(Ended::Lost)
     }
@@ -145,30 +151,30 @@ impl Feed {
     async fn watch(&mut self, version: &mut String) -> Ended {
         let lines = match self.source.watch(version).await {
             Ok(lines) => lines,
-            // Without its kind it is not listed either; that is where this is settled.
+            // A missing kind is handled by the next list.
             Err(fault) if matches!(fault.sort, Sort::Expired | Sort::NotFound) => {
                 return Ended::Lost;
             }
             Err(fault) => return Ended::Broken(Some(fault)),
         };
-        self.board.good(self.source.kind, self.known.len());
+        self.readiness.good(self.source.kind, self.tracker.len());
         self.read(lines, version).await
     }
 
     async fn read(&mut self, mut lines: WatchLines, version: &mut String) -> Ended {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             let fault = |why: &str| Some(Fault::unreachable("watch", &self.source.resource(), why));
             let first = tokio::select! {
-                // What came before a restore is of another course of things.
+                // Lines from before a restore belong to another history.
                 _ = self.setback.changed() => return Ended::Lost,
                 first = timeout(self.source.silence, lines.next()) => first,
             };
             let first = match first {
                 Ok(Ok(Some(line))) => line,
-                // It has lasted as long as was asked for.
-                Ok(Ok(None)) if begun.elapsed() > AT_ONCE => return Ended::Broken(None),
-                Ok(Ok(None)) => return Ended::Broken(fault("it ends at once")),
+                // The watch has reached its requested duration.
+                Ok(Ok(None)) if start.elapsed() > AT_ONCE => return Ended::Broken(None),
+                Ok(Ok(None)) => return Ended::Broken(fault("the watch ended at once")),
                 Ok(Err(error)) => return Ended::Broken(fault(&error.to_string())),
                 Err(_) => return Ended::Broken(None),
             };
@@ -185,7 +191,7 @@ impl Feed {
         }
     }
 
-    /// Takes in lines of the watch, up to one that ends it.
+    /// Applies lines of the watch, up to one that ends it.
     fn take(&mut self, batch: &[Vec<u8>], version: &mut String) -> Option<Ended> {
         let mut lines = Vec::with_capacity(batch.len());
         let mut ended = None;
@@ -193,7 +199,7 @@ impl Feed {
             let line: Line = match serde_json::from_slice(text) {
                 Ok(line) => line,
                 Err(error) => {
-                    let why = format!("a line is no event: {error}");
+                    let why = format!("cannot parse a watch event: {error}");
                     let fault = Fault::odd("watch", &self.source.resource(), &why);
                     ended = Some(Ended::Broken(Some(fault)));
                     break;
@@ -213,66 +219,67 @@ impl Feed {
             }
             lines.push(line);
         }
-        self.intake.lines(self.source.kind, &lines, &mut self.known);
+        self.intake.lines(self.source.kind, &lines, &mut self.tracker);
         if let Some(newest) = lines.iter().rev().find_map(Line::version) {
             newest.clone_into(version);
             self.reach(newest);
         }
-        self.board.good(self.source.kind, self.known.len());
+        self.readiness.good(self.source.kind, self.tracker.len());
         ended
     }
 
-    /// All up to this version is taken in.
+    /// Records that all events up to this version are applied.
     fn reach(&self, version: &str) {
         if let Ok(version) = version.parse() {
-            self.intake.office.with(|hub| hub.reach(self.source.kind.text(), version));
+            self.intake.hub.with(|hub| hub.reach(self.source.kind.text(), version));
         }
     }
 
-    /// All of it was listed, and is of this version.
-    fn is_of(&self, version: &str) {
+    /// Records the version of a complete list.
+    fn relisted(&self, version: &str) {
         if let Ok(version) = version.parse() {
-            self.intake.office.with(|hub| hub.relisted(self.source.kind.text(), version));
+            self.intake.hub.with(|hub| hub.relisted(self.source.kind.text(), version));
         }
     }
 
-    /// The API server finds no such kind: if nothing defines it, all of it is gone, and it is waited for.
+    /// Handles a kind that the API server does not find. If nothing defines it, its objects are removed, and the feed
+    /// waits for a definition.
     async fn absent(&mut self, fault: Fault) {
         let why = match self.source.defined().await {
-            Ok(Defined::Not) => "nothing defines it".to_owned(),
+            Ok(Defined::Not) => "the cluster has no such CustomResourceDefinition".to_owned(),
             Ok(Defined::Otherwise(versions)) => {
                 let (kind, versions) = (self.source.kind, versions.join(", "));
-                format!("it is defined in {versions}, and read in {}", kind.api_version())
+                format!("it is defined in {versions}, but not in {}", kind.api_version())
             }
-            // It was defined just now, and is found in a moment.
+            // The API server serves a new definition after a moment.
             Ok(Defined::Yes) if !self.backoff.is_long() => {
                 return sleep(self.backoff.pause()).await;
             }
             Ok(Defined::Yes) => return self.failed(&fault).await,
             Err(other) => return self.failed(&other).await,
         };
-        let gone = self.known.clear();
-        self.intake.gone(self.source.kind, &gone, &mut self.known);
-        self.intake.office.with(|hub| hub.unreach(self.source.kind.text()));
-        self.board.absent(self.source.kind, &why);
+        let gone = self.tracker.clear();
+        self.intake.remove(self.source.kind, &gone, &mut self.tracker);
+        self.intake.hub.with(|hub| hub.unreach(self.source.kind.text()));
+        self.readiness.absent(self.source.kind, &why);
         self.is_listed();
         self.backoff.reset();
-        // An error means that nobody watches definitions; then time alone says when to look.
+        // An error means that the watch of definitions has ended. Then the interval alone decides.
         if let Ok(Err(_)) = timeout(LOOK, self.definitions.changed()).await {
             sleep(LOOK).await;
         }
     }
 
     fn is_listed(&self) {
-        let office = self.intake.office.clone();
-        self.board.listed(self.source.kind, || {
-            office.with(|hub| hub.loaded());
-            tracing::info!("every kind is read: nodes are served");
+        let hub = self.intake.hub.clone();
+        self.readiness.listed(self.source.kind, || {
+            hub.with(|hub| hub.loaded());
+            tracing::info!("every kind is read; accepting nodes");
         });
     }
 
     async fn failed(&mut self, fault: &Fault) {
-        self.board.failing(self.source.kind, fault);
+        self.readiness.failing(self.source.kind, fault);
         sleep(self.backoff.pause()).await;
     }
 }

@@ -28,44 +28,44 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long it may take to say what is asked.
+/// Timeout of a request's header.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection may take in all: each is for one answer.
+/// Maximum duration of a connection, which carries one request.
 const TALK: Duration = Duration::from_secs(10);
-/// As many connections at once. The kubelet and what scrapes have one or two each.
+/// Limits on connections. The kubelet and Prometheus have one or two each.
 const CONNECTIONS: Bounds =
-    Bounds { strangers: 128, share: 8, within: TALK, fair: Duration::from_secs(1) };
+    Bounds { preauth: 128, share: 8, within: TALK, fair: Duration::from_secs(1) };
 
-/// What is shown, and where it comes from.
+/// Sources of the answers.
 #[derive(Clone)]
 pub(crate) struct Health {
-    pub(crate) office: Arc<SharedHub>,
-    pub(crate) board: Arc<Readiness>,
+    pub(crate) hub: Arc<SharedHub>,
+    pub(crate) readiness: Arc<Readiness>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Why there is no certificate.
+    /// The reason why there is no certificate.
     pub(crate) lacks: watch::Receiver<Option<String>>,
     pub(crate) is_ending: Arc<AtomicBool>,
 }
 
-/// Serves, for ever. Whoever opens many connections keeps nobody at another address from an answer.
+/// Serves forever. An address with many connections does not block other addresses.
 pub(crate) async fn serve(listener: TcpListener, health: Health) -> io::Result<()> {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(health);
-    let strangers = PreauthLimiter::new(CONNECTIONS);
+    let preauth = PreauthLimiter::new(CONNECTIONS);
     loop {
         match listener.accept().await {
             Ok((tcp, from)) => {
-                // If its address has too many it is closed.
-                if let Some(entered) = strangers.enter(from.ip()).await {
+                // If the address has too many connections, this one is closed.
+                if let Some(entered) = preauth.enter(from.ip()).await {
                     tokio::spawn(answer(tcp, router.clone(), entered));
                 }
             }
             Err(error) => {
-                // Out of descriptors, for one: others may end meanwhile.
-                tracing::debug!(%error, "a connection cannot be taken");
+                // For example, no file descriptor is free: other connections may end meanwhile.
+                tracing::debug!(%error, "cannot accept connection");
                 sleep(Duration::from_millis(100)).await;
             }
         }
@@ -79,30 +79,32 @@ async fn answer(tcp: TcpStream, router: Router, (_place, leave): (Place, Leave))
     tokio::select! {
         talk = timeout(TALK, talk) => {
             if let Ok(Err(error)) = talk {
-                tracing::debug!(%error, "who looks is not answered");
+                tracing::debug!(%error, "cannot answer request");
             }
         }
-        // There are too many.
+        // The limiter evicts this connection.
         _ = leave => {}
     }
 }
 
 impl Health {
-    /// Why nodes should go elsewhere; nothing if they are served here.
+    /// Returns the reasons why this replica is not ready; empty if it is.
     fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
         if self.is_ending.load(Ordering::SeqCst) {
-            lacks.push("this replica ends".to_owned());
+            lacks.push("this replica stops".to_owned());
         }
         lacks.extend(self.lacks.borrow().as_ref().map(|why| format!("certificate: {why}")));
-        lacks.extend(self.board.waits_for().into_iter().map(|kind| format!("waits for {kind}")));
+        lacks.extend(
+            self.readiness.waits_for().into_iter().map(|kind| format!("waiting for {kind}")),
+        );
         lacks
     }
 }
 
-/// It answers: the runtime runs, and nobody holds the hub for ever.
+/// Proves that the runtime runs and that no task holds the hub's lock forever.
 async fn livez(State(health): State<Health>) -> Response {
-    let generation = health.office.with(|hub| hub.generation());
+    let generation = health.hub.with(|hub| hub.generation());
     format!("alive, at generation {generation}\n").into_response()
 }
 
@@ -113,15 +115,15 @@ async fn readyz(State(health): State<Health>) -> Response {
     let mut line = |line: &str| text.push_str(&format!("{line}\n"));
     lacks.iter().for_each(|lack| line(lack));
     line("");
-    health.board.lines().iter().for_each(|kind| line(kind));
+    health.readiness.lines().iter().for_each(|kind| line(kind));
     (status, text).into_response()
 }
 
 async fn metrics(State(health): State<Health>) -> Response {
     let (measures, reached, is_loaded) =
-        health.office.with(|hub| (hub.measures(), hub.reached().clone(), hub.is_loaded()));
+        health.hub.with(|hub| (hub.measures(), hub.reached().clone(), hub.is_loaded()));
     health.metrics.hub(&measures, &reached, is_loaded);
-    health.metrics.board(&health.board);
+    health.metrics.readiness(&health.readiness);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], health.metrics.page()).into_response()
 }
 

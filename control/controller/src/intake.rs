@@ -1,4 +1,7 @@
-//! Objects of pages and watches, taken into the hub.
+//! Objects of list pages and watches, applied to the hub.
+//!
+//! An object is parsed before the hub's lock is taken. Streams and the other kinds wait only while parsed objects are
+//! applied.
 
 use crate::{
     agents::{Agent, Agents},
@@ -8,22 +11,27 @@ use crate::{
 };
 use control_hub::Hub;
 use control_rpc::SharedHub;
-use policy_core::{compile, index::Event};
+use policy_core::{Policy, compile, index::Event};
 use policy_objects::{
     Kind, Object, Parsed, Phase, ReadError, Severity,
-    page::{self, Page, PageError, PodView, PolicyItem},
+    page::{self, NamespaceView, Page, PageError, PodView, PolicyItem},
 };
 use serde::Deserialize;
 use serde_json::Value;
 use std::{sync::Arc, time::Instant};
 
-/// Where objects go.
+/// Maximum number of objects that are applied under one lock.
+const BATCH: usize = 128;
+/// Maximum number of logged notes on one object.
+const NOTES: usize = 4;
+
+/// The receivers of objects.
 #[derive(Clone)]
 pub(crate) struct Intake {
-    pub(crate) office: Arc<SharedHub>,
+    pub(crate) hub: Arc<SharedHub>,
     pub(crate) agents: Arc<Agents>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) desk: Arc<ReportCollector>,
+    pub(crate) reports: Arc<ReportCollector>,
 }
 
 /// One line of a watch.
@@ -35,126 +43,242 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// The version of the cluster that this is of.
+    /// Returns the resource version of the object.
     pub(crate) fn version(&self) -> Option<&str> {
         self.object.pointer("/metadata/resourceVersion").and_then(Value::as_str)
     }
 }
 
+/// A parsed change of one object.
+enum Item<'a> {
+    Pod(PodView<'a>),
+    Namespace(NamespaceView<'a>),
+    Policy(CompiledPolicy),
+    Object(Box<Object>),
+    Gone(Gone),
+}
+
+/// A policy in the form that the hub receives.
+struct CompiledPolicy {
+    namespace: String,
+    name: String,
+    uid: String,
+    /// The generation of the spec.
+    generation: i64,
+    policy: Option<Policy>,
+}
+
 impl Intake {
-    /// Takes in a page of a list.
+    /// Applies a page of a list. A page that cannot be read to its end changes nothing.
     pub(crate) fn page(
         &self,
         kind: Kind,
         text: &[u8],
-        known: &mut ObjectTracker,
+        tracker: &mut ObjectTracker,
     ) -> Result<Page, PageError> {
-        self.office.with(|hub| {
-            let mut take = Take { hub, known, kind, intake: self };
-            match kind {
-                Kind::Pod => page::pods(text, |pod| take.pod(pod)),
-                Kind::Namespace => page::namespaces(text, |namespace| {
-                    let Some(namespace) = take.named(namespace) else { return };
-                    let meta = &namespace.meta;
-                    take.put(&meta.namespace, &meta.name, &meta.uid);
-                    take.apply(Event::NamespaceView(&namespace));
-                }),
-                Kind::NetworkPolicy => {
-                    page::network_policies(text, |policy| match take.named(policy) {
-                        Some(PolicyItem::Borrowed(policy)) => {
-                            let meta = &policy.meta;
-                            take.put(&meta.namespace, &meta.name, &meta.uid);
-                            take.apply(Event::PolicyView(&policy));
-                        }
-                        Some(PolicyItem::Read(parsed)) => take.object(&parsed),
-                        None => {}
-                    })
-                }
-                Kind::Node
-                | Kind::Service
-                | Kind::ClusterNetworkPolicy
-                | Kind::AwsClusterNetworkPolicy
-                | Kind::AwsApplicationNetworkPolicy
-                | Kind::AntreaTier
-                | Kind::AntreaClusterNetworkPolicy
-                | Kind::AntreaNetworkPolicy
-                | Kind::AntreaClusterGroup
-                | Kind::AntreaGroup => page::objects(kind, text, |object| {
-                    if let Some(parsed) = take.named(object) {
-                        take.object(&parsed);
-                    }
-                }),
-            }
-        })
+        let (items, page) = self.parse_page(kind, text)?;
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            self.hub.with(|hub| {
+                let mut change = HubChange { hub, tracker, kind, intake: self };
+                items.by_ref().take(BATCH).for_each(|item| change.apply(item));
+            });
+        }
+        Ok(page)
     }
 
-    /// Takes in what a watch says, all at once.
-    pub(crate) fn lines(&self, kind: Kind, lines: &[Line], known: &mut ObjectTracker) {
-        let begun = Instant::now();
-        let (generation, touched) = self.office.apply(|hub| {
-            self.metrics.queued(begun.elapsed());
+    /// Applies lines of a watch under one lock.
+    pub(crate) fn lines(&self, kind: Kind, lines: &[Line], tracker: &mut ObjectTracker) {
+        let start = Instant::now();
+        let items: Vec<Item<'_>> =
+            lines.iter().filter_map(|line| self.parse_line(kind, line)).collect();
+        let queued = Instant::now();
+        let (generation, touched) = self.hub.apply(|hub| {
+            self.metrics.queued(queued.elapsed());
             let before = hub.generation();
-            let mut take = Take { hub, known, kind, intake: self };
-            lines.iter().for_each(|line| take.line(line));
+            let mut change = HubChange { hub, tracker, kind, intake: self };
+            items.into_iter().for_each(|item| change.apply(item));
             let after = hub.generation();
             (after != before).then_some(after)
         });
         if let Some(generation) = generation {
-            self.metrics.propagation.told(generation, touched, begun);
+            self.metrics.propagation.sent(generation, touched, start);
         }
     }
 
-    /// Takes out what is gone.
-    pub(crate) fn gone(&self, kind: Kind, gone: &[Gone], known: &mut ObjectTracker) {
-        for some in gone.chunks(GONE_AT_ONCE) {
-            self.office.with(|hub| {
-                let mut take = Take { hub, known, kind, intake: self };
-                some.iter().for_each(|gone| take.gone(gone));
+    /// Removes objects.
+    pub(crate) fn remove(&self, kind: Kind, gone: &[Gone], tracker: &mut ObjectTracker) {
+        for batch in gone.chunks(BATCH) {
+            self.hub.with(|hub| {
+                let mut change = HubChange { hub, tracker, kind, intake: self };
+                batch.iter().for_each(|gone| change.remove(gone));
             });
         }
     }
-}
 
-/// How many objects that are gone are taken out under one lock.
-const GONE_AT_ONCE: usize = 128;
-
-/// The hub, while it takes something in.
-struct Take<'a> {
-    hub: &'a mut Hub,
-    known: &'a mut ObjectTracker,
-    kind: Kind,
-    intake: &'a Intake,
-}
-
-impl Take<'_> {
-    fn apply(&mut self, event: Event<'_>) {
-        let begun = Instant::now();
-        self.hub.apply(event);
-        self.intake.metrics.computed(self.kind, begun.elapsed());
+    fn parse_page<'p>(
+        &self,
+        kind: Kind,
+        text: &'p [u8],
+    ) -> Result<(Vec<Item<'p>>, Page), PageError> {
+        let mut items = Vec::new();
+        let page = match kind {
+            Kind::Pod => page::pods(text, |pod| {
+                items.extend(self.readable(kind, pod).map(Item::Pod));
+            }),
+            Kind::Namespace => page::namespaces(text, |namespace| {
+                items.extend(self.readable(kind, namespace).map(Item::Namespace));
+            }),
+            Kind::NetworkPolicy => page::network_policies(text, |policy| {
+                let policy = self.readable(kind, policy);
+                items.extend(policy.map(|policy| match policy {
+                    PolicyItem::Borrowed(view) => Item::of(Object::NetworkPolicy(view.into())),
+                    PolicyItem::Read(parsed) => self.item(kind, *parsed),
+                }));
+            }),
+            Kind::Node
+            | Kind::Service
+            | Kind::ClusterNetworkPolicy
+            | Kind::AwsClusterNetworkPolicy
+            | Kind::AwsApplicationNetworkPolicy
+            | Kind::AntreaTier
+            | Kind::AntreaClusterNetworkPolicy
+            | Kind::AntreaNetworkPolicy
+            | Kind::AntreaClusterGroup
+            | Kind::AntreaGroup => page::objects(kind, text, |object| {
+                let object = self.readable(kind, object);
+                items.extend(object.map(|parsed| self.item(kind, parsed)));
+            }),
+        }?;
+        Ok((items, page))
     }
 
-    /// An object of which nothing is known but that it is there.
-    fn named<T>(&self, read: Result<T, ReadError>) -> Option<T> {
+    fn parse_line(&self, kind: Kind, line: &Line) -> Option<Item<'static>> {
+        match line.what.as_str() {
+            "ADDED" | "MODIFIED" => {
+                let parsed = self.readable(kind, Object::read_as(kind, &line.object))?;
+                Some(self.item(kind, parsed))
+            }
+            "DELETED" => {
+                let text = |field: &str| {
+                    let value = line.object.pointer(field).and_then(Value::as_str);
+                    value.unwrap_or_default().to_owned()
+                };
+                let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+                Some(Item::Gone(Gone { namespace, name, uid: text("/metadata/uid") }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Logs and counts an object that cannot be read at all, such as one without a name. It is skipped.
+    fn readable<T>(&self, kind: Kind, read: Result<T, ReadError>) -> Option<T> {
         read.inspect_err(|error| {
-            self.intake.metrics.unreadable(self.kind);
-            tracing::warn!(kind = self.kind.text(), %error, "an object is passed over");
+            self.metrics.unreadable(kind);
+            tracing::warn!(kind = kind.text(), %error, "object skipped: it cannot be read");
         })
         .ok()
     }
 
-    /// It is there; what had its name before is not.
-    fn put(&mut self, namespace: &str, name: &str, uid: &str) {
-        if let Some(gone) = self.known.put(namespace, name, uid) {
-            self.gone(&gone);
+    /// Logs the parts of a policy that are not understood and fail closed.
+    fn item(&self, kind: Kind, parsed: Parsed) -> Item<'static> {
+        let Parsed { object, notes } = parsed;
+        let meta = object.meta();
+        let errors = notes.iter().filter(|note| note.severity == Severity::Error).take(NOTES);
+        for note in errors.filter(|_| kind.is_policy()) {
+            let (kind, namespace, name) = (kind.text(), &meta.namespace, &meta.name);
+            tracing::warn!(kind, namespace, name, field = note.field, "{}", note.text);
+        }
+        Item::of(object)
+    }
+}
+
+impl Item<'_> {
+    fn of(object: Object) -> Self {
+        match object {
+            Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
+                let meta = object.meta();
+                Self::Policy(CompiledPolicy {
+                    namespace: meta.namespace.clone(),
+                    name: meta.name.clone(),
+                    uid: meta.uid.clone(),
+                    generation: meta.generation,
+                    policy: compile(&object),
+                })
+            }
+            Object::Pod(_)
+            | Object::Namespace(_)
+            | Object::Node(_)
+            | Object::Service(_)
+            | Object::Tier(_)
+            | Object::Group(_) => Self::Object(Box::new(object)),
+        }
+    }
+}
+
+/// The locked hub and the state of one kind, while objects are applied.
+struct HubChange<'a> {
+    hub: &'a mut Hub,
+    tracker: &'a mut ObjectTracker,
+    kind: Kind,
+    intake: &'a Intake,
+}
+
+impl HubChange<'_> {
+    fn apply(&mut self, item: Item<'_>) {
+        match item {
+            Item::Pod(pod) => {
+                self.put(&pod.meta.namespace, &pod.meta.name, &pod.meta.uid);
+                self.agent(&pod);
+                self.event(Event::PodView(&pod));
+            }
+            Item::Namespace(namespace) => {
+                let meta = &namespace.meta;
+                self.put(&meta.namespace, &meta.name, &meta.uid);
+                self.event(Event::NamespaceView(&namespace));
+            }
+            Item::Policy(compiled) => {
+                self.put(&compiled.namespace, &compiled.name, &compiled.uid);
+                if let Some(policy) = &compiled.policy {
+                    let start = Instant::now();
+                    self.hub.policy(policy, compiled.generation);
+                    self.intake.metrics.computed(self.kind, start.elapsed());
+                }
+            }
+            Item::Object(object) => self.object(&object),
+            Item::Gone(gone) => self.remove(&gone),
         }
     }
 
-    fn pod(&mut self, pod: Result<PodView<'_>, ReadError>) {
-        let Some(pod) = self.named(pod) else { return };
-        let meta = &pod.meta;
+    fn object(&mut self, object: &Object) {
+        let meta = object.meta();
         self.put(&meta.namespace, &meta.name, &meta.uid);
-        self.agent(&pod);
-        self.apply(Event::PodView(&pod));
+        match object {
+            Object::Pod(pod) => {
+                self.agent(&PodView::from(pod));
+                self.event(Event::Pod(pod));
+            }
+            Object::Namespace(namespace) => self.event(Event::Namespace(namespace)),
+            Object::Node(node) => self.event(Event::Node(node)),
+            Object::Service(service) => self.event(Event::Service(service)),
+            Object::Tier(tier) => self.event(Event::Tier(tier)),
+            Object::Group(group) => self.event(Event::Group(group)),
+            // These are compiled before the lock is taken.
+            Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {}
+        }
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        let start = Instant::now();
+        self.hub.apply(event);
+        self.intake.metrics.computed(self.kind, start.elapsed());
+    }
+
+    /// Records an existing object, and removes another object of the same name first.
+    fn put(&mut self, namespace: &str, name: &str, uid: &str) {
+        if let Some(gone) = self.tracker.put(namespace, name, uid) {
+            self.remove(&gone);
+        }
     }
 
     fn agent(&self, pod: &PodView<'_>) {
@@ -167,83 +291,25 @@ impl Take<'_> {
                 node: pod.node.to_string(),
             })
         };
-        self.ends(was);
+        self.recheck_stream(was);
     }
 
-    /// An agent's pod is not there any more as it was: a stream of its has to end.
-    fn ends(&self, agent: Option<Agent>) {
+    /// The stream of a removed or changed agent pod has to check its client again.
+    fn recheck_stream(&self, agent: Option<Agent>) {
         if let Some(agent) = agent {
-            self.intake.office.look_again(&agent.node);
+            self.intake.hub.look_again(&agent.node);
         }
     }
 
-    fn line(&mut self, line: &Line) {
-        match line.what.as_str() {
-            "ADDED" | "MODIFIED" => {
-                if let Some(parsed) = self.named(Object::read_as(self.kind, &line.object)) {
-                    self.object(&parsed);
-                }
-            }
-            "DELETED" => {
-                let text = |field: &str| {
-                    let value = line.object.pointer(field).and_then(Value::as_str);
-                    value.unwrap_or_default().to_owned()
-                };
-                let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-                self.gone(&Gone { namespace, name, uid: text("/metadata/uid") });
-            }
-            _ => {}
-        }
-    }
-
-    fn object(&mut self, parsed: &Parsed) {
-        let (object, meta) = (&parsed.object, parsed.object.meta());
-        self.put(&meta.namespace, &meta.name, &meta.uid);
-        if self.kind.is_policy() {
-            self.say(parsed);
-        }
-        match object {
-            Object::Pod(pod) => {
-                self.agent(&PodView::from(pod));
-                self.apply(Event::Pod(pod));
-            }
-            Object::Namespace(namespace) => self.apply(Event::Namespace(namespace)),
-            Object::Node(node) => self.apply(Event::Node(node)),
-            Object::Service(service) => self.apply(Event::Service(service)),
-            Object::Tier(tier) => self.apply(Event::Tier(tier)),
-            Object::Group(group) => self.apply(Event::Group(group)),
-            Object::NetworkPolicy(_) | Object::ClusterPolicy(_) | Object::AntreaPolicy(_) => {
-                let begun = Instant::now();
-                if let Some(policy) = compile(object) {
-                    self.hub.policy(&policy, meta.generation);
-                }
-                self.intake.metrics.computed(self.kind, begun.elapsed());
-            }
-        }
-    }
-
-    /// What is not understood of a policy fails closed; who wrote it should know.
-    fn say(&self, parsed: &Parsed) {
-        let meta = parsed.object.meta();
-        for note in parsed.notes.iter().filter(|note| note.severity == Severity::Error).take(NOTES)
-        {
-            let (kind, namespace, name) = (self.kind.text(), &meta.namespace, &meta.name);
-            tracing::warn!(kind, namespace, name, field = note.field, "{}", note.text);
-        }
-    }
-
-    fn gone(&mut self, gone: &Gone) {
+    fn remove(&mut self, gone: &Gone) {
         let Gone { namespace, name, uid } = gone;
-        self.known.remove(namespace, name, uid);
+        self.tracker.remove(namespace, name, uid);
         if self.kind == Kind::Pod {
-            self.ends(self.intake.agents.gone(namespace, name, uid));
+            self.recheck_stream(self.intake.agents.gone(namespace, name, uid));
         }
         if self.kind == Kind::Node {
-            self.intake.desk.node_gone(name);
+            self.intake.reports.node_gone(name);
         }
-        self.apply(Event::Gone { kind: self.kind, namespace, name, uid });
+        self.event(Event::Gone { kind: self.kind, namespace, name, uid });
     }
 }
-
-/// How much is said of one object.
-const NOTES: usize = 4;

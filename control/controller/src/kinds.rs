@@ -1,8 +1,8 @@
-//! Where the kinds that policy reads are found in an API server.
+//! API paths of the kinds that policy reads.
 
 use policy_objects::Kind;
 
-/// The kind's resource, as paths and access rules have it.
+/// Returns the kind's resource as in paths and access rules.
 pub(crate) fn plural(kind: Kind) -> &'static str {
     match kind {
         Kind::Pod => "pods",
@@ -20,23 +20,23 @@ pub(crate) fn plural(kind: Kind) -> &'static str {
     }
 }
 
-/// The API group; empty is the core's.
+/// Returns the API group; empty for the core group.
 pub(crate) fn group(kind: Kind) -> &'static str {
     kind.api_version().split_once('/').map_or("", |(group, _)| group)
 }
 
-/// The path of the kind's objects in all namespaces.
+/// Returns the path of the kind's objects in all namespaces.
 pub(crate) fn path(kind: Kind) -> String {
     let root = if group(kind).is_empty() { "api" } else { "apis" };
     format!("/{root}/{}/{}", kind.api_version(), plural(kind))
 }
 
-/// Every API server has it; the others come by a definition, or never.
+/// True if every API server has the kind. The others need a definition.
 pub(crate) fn is_built_in(kind: Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Namespace | Kind::Node | Kind::Service | Kind::NetworkPolicy)
 }
 
-/// The name of the kind's CustomResourceDefinition.
+/// Returns the name of the kind's CustomResourceDefinition.
 pub(crate) fn definition(kind: Kind) -> String {
     format!("{}.{}", plural(kind), group(kind))
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_found_by_its_group_version_and_resource() {
+    fn a_path_has_group_version_and_resource() {
         assert_eq!(path(Kind::Pod), "/api/v1/pods");
         assert_eq!(path(Kind::NetworkPolicy), "/apis/networking.k8s.io/v1/networkpolicies");
         assert_eq!(path(Kind::AntreaTier), "/apis/crd.antrea.io/v1beta1/tiers");
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_kinds_are_found_at_one_place() {
+    fn each_kind_has_its_own_path() {
         let places: std::collections::BTreeSet<String> = Kind::ALL.into_iter().map(path).collect();
         assert_eq!(places.len(), Kind::ALL.len());
     }

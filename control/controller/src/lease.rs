@@ -1,4 +1,4 @@
-//! One replica takes reports and writes status: the holder of a Lease, which says where it is.
+//! Leader election. The holder of a Lease collects reports and writes status; the Lease has its address.
 
 mod candidate;
 
@@ -21,29 +21,28 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Where the holder takes reports; on the Lease.
+/// Annotation of the Lease with the holder's address for reports.
 pub(crate) const REPORTS_TO: &str = "ferrule.io/reports-to";
-/// How long a request may take.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How often the clock is looked at while something is waited for.
+/// Interval of checks of the clock during a pause.
 const TICK: Duration = Duration::from_millis(500);
 const LEASES: &str = "leases.coordination.k8s.io";
 
-/// A replica that would lead.
 pub(crate) struct Elector {
     pub(crate) api: Api<Lease>,
     pub(crate) name: String,
     pub(crate) identity: String,
     pub(crate) lasts: Duration,
-    /// Where this replica takes reports; empty if nodes would not find it.
+    /// This replica's address for reports; empty if nodes cannot reach it.
     pub(crate) reports_to: String,
-    pub(crate) office: Arc<SharedHub>,
-    pub(crate) desk: Arc<ReportCollector>,
+    pub(crate) hub: Arc<SharedHub>,
+    pub(crate) reports: Arc<ReportCollector>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) leads: watch::Sender<bool>,
 }
 
-/// It was told to stop.
+/// The replica stops.
 struct Stopped;
 
 impl Elector {
@@ -51,61 +50,61 @@ impl Elector {
         Api::namespaced(client, namespace)
     }
 
-    /// Stands for election until told to stop, and then gives the Lease back.
+    /// Takes part in the election until the replica stops, and then releases the Lease.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut candidate = Candidate::new(self.identity.clone(), self.lasts);
-        let mut said = String::new();
+        let mut last_cause = String::new();
         loop {
-            let turn = self.turn(&mut candidate);
-            let Ok(outcome) = self.meanwhile(turn, &mut stop).await else { break };
-            self.tell(&candidate);
+            let round = self.round(&mut candidate);
+            let Ok(outcome) = self.meanwhile(round, &mut stop).await else { break };
+            self.publish(&candidate);
             match outcome {
-                Err(fault) if fault.sort != Sort::Conflict && fault.cause != said => {
+                Err(fault) if fault.sort != Sort::Conflict && fault.cause != last_cause => {
                     let Fault { cause, next_step, .. } = fault;
-                    tracing::warn!(lease = self.name, cause, next_step, "the Lease is not kept");
-                    said = cause;
+                    tracing::warn!(lease = self.name, cause, next_step, "cannot keep the Lease");
+                    last_cause = cause;
                 }
                 Err(_) => {}
-                Ok(()) => said.clear(),
+                Ok(()) => last_cause.clear(),
             }
             let pause = self.lasts / 5 + runtime_apiserver::up_to(self.lasts / 10);
-            if self.waits(pause, &candidate, &mut stop).await.is_err() {
+            if self.pause(pause, &candidate, &mut stop).await.is_err() {
                 break;
             }
         }
         let led = candidate.leads(now());
         self.leads.send_replace(false);
-        self.desk.keeps(false);
+        self.reports.keeps(false);
         self.metrics.leads(false);
-        // Who it is next those know that stay.
-        self.office.with(|hub| hub.set_reports_to(""));
+        // The next holder sends its address itself.
+        self.hub.with(|hub| hub.set_reports_to(""));
         if led {
-            self.give_back().await;
+            self.release().await;
         }
     }
 
-    /// Tells nodes where reports go, and the others of this process who leads.
-    fn tell(&self, candidate: &Candidate) {
+    /// Publishes the holder's address to nodes, and leadership to the other parts of this process.
+    fn publish(&self, candidate: &Candidate) {
         let (leads, at) = (candidate.leads(now()), candidate.reports_to(now()));
-        let is_news = *self.leads.borrow() != leads;
-        if is_news {
-            // Before a node hears where to go, reports are taken there.
-            self.desk.keeps(leads);
+        let has_changed = *self.leads.borrow() != leads;
+        if has_changed {
+            // Reports are accepted before the first node learns the address.
+            self.reports.keeps(leads);
             self.metrics.leads(leads);
             self.leads.send_replace(leads);
-            tracing::info!(lease = self.name, leads, "who takes reports has changed");
+            tracing::info!(lease = self.name, leads, "leadership changed");
         }
-        self.office.with(|hub| hub.set_reports_to(at));
+        self.hub.with(|hub| hub.set_reports_to(at));
     }
 
-    /// Looks at the Lease, and takes or renews it if that is our turn.
-    async fn turn(&self, candidate: &mut Candidate) -> Result<(), Fault> {
+    /// Reads the Lease, and takes or renews it if possible.
+    async fn round(&self, candidate: &mut Candidate) -> Result<(), Fault> {
         let lease = ask("get", self.api.get_opt(&self.name)).await?;
         let sent = now();
         let params = PostParams::default();
-        let written = match candidate.look(lease.as_ref().map(seen), sent) {
-            // One that has not read everything takes no reports, and must not keep others from taking them.
-            _ if !self.office.with(|hub| hub.is_loaded()) => return Ok(()),
+        let written = match candidate.observe(lease.as_ref().map(seen), sent) {
+            // A replica that has not read every kind cannot collect reports, so it leaves the Lease to others.
+            _ if !self.hub.with(|hub| hub.is_loaded()) => return Ok(()),
             Next::Leave => return Ok(()),
             Next::Create => ask("create", self.api.create(&params, &self.lease(None))).await?,
             Next::Take | Next::Renew => {
@@ -113,7 +112,7 @@ impl Elector {
                 ask("update", self.api.replace(&self.name, &params, &lease)).await?
             }
         };
-        candidate.holds(seen(&written), sent);
+        candidate.written(seen(&written), sent);
         Ok(())
     }
 
@@ -128,8 +127,8 @@ impl Elector {
         }
     }
 
-    /// Pauses, but not without looking at the clock: one that is late leads no more.
-    async fn waits(
+    /// Pauses, and checks the clock meanwhile: a late holder no longer leads.
+    async fn pause(
         &self,
         pause: Duration,
         candidate: &Candidate,
@@ -139,7 +138,7 @@ impl Elector {
         while Instant::now() < until {
             let left = until.duration_since(Instant::now());
             self.meanwhile(sleep(TICK.min(left)), stop).await?;
-            self.tell(candidate);
+            self.publish(candidate);
         }
         Ok(())
     }
@@ -162,8 +161,8 @@ impl Elector {
         lease
     }
 
-    /// Lets the next one take over at once.
-    async fn give_back(&self) {
+    /// Releases the Lease, so that another replica takes it at once.
+    async fn release(&self) {
         let outcome = async {
             let Some(mut lease) = ask("get", self.api.get_opt(&self.name)).await? else {
                 return Ok(());
@@ -180,13 +179,9 @@ impl Elector {
                 .map(drop)
         };
         match outcome.await {
-            Ok(()) => tracing::info!(lease = self.name, "the Lease is given back"),
+            Ok(()) => tracing::info!(lease = self.name, "Lease released"),
             Err(Fault { cause, .. }) => {
-                tracing::warn!(
-                    lease = self.name,
-                    cause,
-                    "the Lease is not given back: it runs out"
-                );
+                tracing::warn!(lease = self.name, cause, "cannot release the Lease; it expires");
             }
         }
     }

@@ -1,9 +1,8 @@
-//! `ferrule-controller`: reads what the cluster says of policy, computes it once, tells each node what it needs.
+//! `ferrule-controller`: reads the cluster's policies, computes them once, and sends each node its part.
 //!
-//! [`run`] is a replica's whole life. `feed` reads one kind, `intake` takes its objects into the hub, `admit` lets
-//! agents in, `tls` keeps the certificate, `lease` says who takes reports and writes `status`, `view` answers
-//! people. Which node is told what is decided in
-//! `control-hub`, and the stream is `control-rpc`'s.
+//! [`run`] runs a replica. `feed` reads one kind, and `intake` applies its objects to the hub. `admit` authenticates
+//! agents. `tls` keeps the certificate. `lease` elects the replica that collects reports and writes `status`. `view`
+//! serves the aggregated API. `control-hub` decides about the content of nodes, and `control-rpc` has the stream.
 
 mod admit;
 mod agents;

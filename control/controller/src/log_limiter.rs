@@ -1,16 +1,15 @@
-//! Things that strangers can cause are said so often and no more.
+//! Rate limit of log lines that unauthenticated clients can trigger.
 
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-/// As many at once.
+/// Size of a burst, in lines.
 const AT_ONCE: u32 = 20;
-/// One more for each of these.
+/// Interval at which one more line is allowed.
 const EACH: Duration = Duration::from_secs(3);
 
-/// Limits log lines that unauthenticated clients can trigger.
 #[derive(Debug)]
 pub(crate) struct LogLimiter(Mutex<Left>);
 
@@ -18,17 +17,17 @@ pub(crate) struct LogLimiter(Mutex<Left>);
 struct Left {
     left: u32,
     since: Instant,
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl Default for LogLimiter {
     fn default() -> Self {
-        Self(Mutex::new(Left { left: AT_ONCE, since: Instant::now(), unsaid: 0 }))
+        Self(Mutex::new(Left { left: AT_ONCE, since: Instant::now(), suppressed: 0 }))
     }
 }
 
 impl LogLimiter {
-    /// Whether it is to be said now, and how many were not.
+    /// Returns the number of suppressed lines before this one; `None` if this one is suppressed too.
     pub(crate) fn now(&self) -> Option<u64> {
         self.at(Instant::now())
     }
@@ -42,11 +41,11 @@ impl LogLimiter {
                 left.left.saturating_add(u32::try_from(more).unwrap_or(AT_ONCE)).min(AT_ONCE);
         }
         if left.left == 0 {
-            left.unsaid += 1;
+            left.suppressed += 1;
             return None;
         }
         left.left -= 1;
-        Some(std::mem::take(&mut left.unsaid))
+        Some(std::mem::take(&mut left.suppressed))
     }
 }
 
@@ -55,12 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_counted_until_something_is_said_again() {
-        let (rarely, begun) = (LogLimiter::default(), Instant::now());
-        let said = (0..100).filter(|_| rarely.at(begun).is_some()).count();
-        assert_eq!(said, 20);
-        assert_eq!(rarely.at(begun + EACH), Some(80));
-        assert_eq!(rarely.at(begun + EACH), None);
-        assert_eq!(rarely.at(begun + EACH * 2), Some(1));
+    fn suppressed_lines_are_counted_until_the_next_line() {
+        let (log_limiter, start) = (LogLimiter::default(), Instant::now());
+        let logged = (0..100).filter(|_| log_limiter.at(start).is_some()).count();
+        assert_eq!(logged, 20);
+        assert_eq!(log_limiter.at(start + EACH), Some(80));
+        assert_eq!(log_limiter.at(start + EACH), None);
+        assert_eq!(log_limiter.at(start + EACH * 2), Some(1));
     }
 }

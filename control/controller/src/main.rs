@@ -7,7 +7,7 @@ use control_controller::{Options, run};
 use std::{process::ExitCode, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Our own crates: what they say counts from the level that is set.
+/// Own crates, which log from the configured level.
 const OURS: [&str; 4] = ["ferrule_controller", "control_controller", "control_rpc", "control_hub"];
 
 fn main() -> ExitCode {
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     match replica(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the controller ends");
+            tracing::error!(error = format!("{error:#}"), "the controller stops");
             ExitCode::FAILURE
         }
     }
@@ -27,10 +27,10 @@ fn replica(options: Options) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("make the runtime")?;
+        .context("cannot start the async runtime")?;
     let outcome = runtime.block_on(async {
-        let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-        let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let mut terminated = signal(SignalKind::terminate()).context("cannot handle SIGTERM")?;
+        let mut interrupted = signal(SignalKind::interrupt()).context("cannot handle SIGINT")?;
         let stop = async move {
             tokio::select! {
                 _ = terminated.recv() => {}

@@ -1,4 +1,4 @@
-//! What is counted and measured.
+//! Metrics of the controller.
 
 use crate::{propagation::Propagation, readiness::Readiness};
 use config_metrics::Program;
@@ -43,10 +43,10 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// All at nothing.
+    /// Creates all metrics with zero values.
     ///
     /// # Errors
-    /// If two have one name, which a test would find.
+    /// Fails if two metrics have the same name, which a test would find.
     pub(crate) fn new() -> Result<Self, Error> {
         let meter = Meter::new(Program::Controller, env!("CARGO_PKG_VERSION"))?;
         let of = |name: &str| meter.counter(&named(name));
@@ -82,11 +82,11 @@ impl Metrics {
             reached: gauges("reached_version")?,
             meter,
         }
-        .with_series_begun())
+        .with_zero_series())
     }
 
-    /// Series that alerts look at, with 0: Prometheus sees no increase in one that begins at 1.
-    fn with_series_begun(self) -> Self {
+    /// Starts the series of alerts at 0. Prometheus detects no increase in a series that starts at 1.
+    fn with_zero_series(self) -> Self {
         for result in ["taken", "refused", "error"] {
             self.reviews.with_label_values(&[result]);
         }
@@ -99,7 +99,7 @@ impl Metrics {
         self
     }
 
-    /// Another certificate is shown; when it ends, in seconds since 1970.
+    /// Records a new serving certificate with its expiry in seconds since 1970.
     pub(crate) fn certificate(&self, ends: i64) {
         self.certificates.inc();
         self.certificate_ends.set(ends);
@@ -164,8 +164,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn board(&self, board: &Readiness) {
-        for (kind, objects) in board.objects() {
+    pub(crate) fn readiness(&self, readiness: &Readiness) {
+        for (kind, objects) in readiness.objects() {
             let objects = i64::try_from(objects).unwrap_or(i64::MAX);
             self.objects.with_label_values(&[kind.text()]).set(objects);
         }
@@ -176,7 +176,7 @@ impl Metrics {
     }
 }
 
-/// The controller's names begin alike.
+/// Adds the prefix of the controller's metrics.
 fn named(name: &str) -> String {
     format!("ferrule_controller_{name}")
 }
@@ -188,9 +188,9 @@ mod tests {
     use super::*;
     use tests_support::promtool;
 
-    /// Those by kind or reason come with the first of it.
+    /// Series by kind or reason start with their first value.
     #[test]
-    fn every_metric_of_the_catalogue_is_made_and_prometheus_has_nothing_to_say_of_it() {
+    fn every_metric_of_the_catalog_is_exported_and_promtool_has_no_complaint() {
         let metrics = Metrics::new().unwrap();
         metrics.queued(Duration::from_millis(1));
         metrics.computed(Kind::Pod, Duration::from_millis(1));
@@ -207,13 +207,13 @@ mod tests {
             assert!(page.lines().any(|found| found == line), "no {line} in:\n{page}");
         }
         assert!(page.contains("_certificate_expiry_timestamp_seconds 2000000000\n"), "{page}");
-        if promtool::is_there("every_metric_of_the_catalogue_is_made") {
+        if promtool::is_there("every_metric_of_the_catalog_is_exported") {
             assert_eq!(promtool::complaints(&page).unwrap(), Vec::<String>::new());
         }
     }
 
     #[test]
-    fn every_metric_has_its_name_to_itself() {
+    fn each_metric_has_its_own_name() {
         let metrics = Metrics::new().unwrap();
         metrics.refused("audience");
         let page = metrics.page();

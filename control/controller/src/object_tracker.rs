@@ -1,10 +1,12 @@
-//! Which objects of a kind there are, so that those that vanish while nobody looks are missed.
+//! Names and UIDs of a kind's objects. A new list is compared with them to find objects that were removed without an
+//! event.
 
 use std::collections::BTreeMap;
 
-/// By namespace and name: its UID, and the list that had it last.
+/// All objects of a kind.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectTracker {
+    /// By namespace and name: the UID, and the number of the last list with the object.
     objects: BTreeMap<Box<str>, (Box<str>, u32)>,
     round: u32,
 }
@@ -18,12 +20,12 @@ pub(crate) struct Gone {
 }
 
 impl ObjectTracker {
-    /// A list begins.
+    /// Starts a list.
     pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// An object is there. Another of its name that was there before is gone.
+    /// Records an existing object. Returns the previous object of its name if that has another UID.
     pub(crate) fn put(&mut self, namespace: &str, name: &str, uid: &str) -> Option<Gone> {
         let key = key(namespace, name);
         if let Some((had, round)) = self.objects.get_mut(&key)
@@ -37,7 +39,7 @@ impl ObjectTracker {
         before.map(|(uid, _)| Gone { namespace, name, uid: uid.into_string() })
     }
 
-    /// An object is gone, unless another of its name has come since.
+    /// Removes an object. With a non-empty UID, only if the object has it.
     pub(crate) fn remove(&mut self, namespace: &str, name: &str, uid: &str) {
         let key = key(namespace, name);
         if self.objects.get(&key).is_some_and(|(had, _)| **had == *uid || uid.is_empty()) {
@@ -45,14 +47,14 @@ impl ObjectTracker {
         }
     }
 
-    /// The list is read to its end: what it did not have is gone.
+    /// Ends a list. Removes and returns the objects that it lacks.
     pub(crate) fn end(&mut self) -> Vec<Gone> {
         let round = self.round;
         let gone = |(key, (uid, _)): (Box<str>, (Box<str>, u32))| of(&key, &uid);
         self.objects.extract_if(.., |_, (_, seen)| *seen != round).map(gone).collect()
     }
 
-    /// The kind is gone, and all of it.
+    /// Removes and returns all objects, as the kind is gone.
     pub(crate) fn clear(&mut self) -> Vec<Gone> {
         let all = std::mem::take(&mut self.objects);
         all.iter().map(|(key, (uid, _))| of(key, uid)).collect()
@@ -81,30 +83,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_list_lacks_is_gone() {
-        let mut known = ObjectTracker::default();
-        known.begin();
-        known.put("a", "x", "1");
-        known.put("", "y", "2");
-        assert_eq!(known.end(), []);
-        known.put("a", "z", "3");
-        known.begin();
-        known.put("", "y", "2");
-        assert_eq!(known.end(), [gone("a", "x", "1"), gone("a", "z", "3")]);
-        assert_eq!(known.clear(), [gone("", "y", "2")]);
-        assert_eq!(known.len(), 0);
+    fn objects_that_a_list_lacks_are_removed() {
+        let mut tracker = ObjectTracker::default();
+        tracker.begin();
+        tracker.put("a", "x", "1");
+        tracker.put("", "y", "2");
+        assert_eq!(tracker.end(), []);
+        tracker.put("a", "z", "3");
+        tracker.begin();
+        tracker.put("", "y", "2");
+        assert_eq!(tracker.end(), [gone("a", "x", "1"), gone("a", "z", "3")]);
+        assert_eq!(tracker.clear(), [gone("", "y", "2")]);
+        assert_eq!(tracker.len(), 0);
     }
 
     #[test]
-    fn another_of_the_same_name_takes_the_place_of_the_one_before() {
-        let mut known = ObjectTracker::default();
-        known.put("a", "x", "1");
-        assert_eq!(known.put("a", "x", "1"), None);
-        assert_eq!(known.put("a", "x", "2"), Some(gone("a", "x", "1")));
-        // Late word of the first one's end.
-        known.remove("a", "x", "1");
-        assert_eq!(known.len(), 1);
-        known.remove("a", "x", "2");
-        assert_eq!(known.len(), 0);
+    fn an_object_replaces_another_of_the_same_name() {
+        let mut tracker = ObjectTracker::default();
+        tracker.put("a", "x", "1");
+        assert_eq!(tracker.put("a", "x", "1"), None);
+        assert_eq!(tracker.put("a", "x", "2"), Some(gone("a", "x", "1")));
+        // The event of the first object's removal comes late.
+        tracker.remove("a", "x", "1");
+        assert_eq!(tracker.len(), 1);
+        tracker.remove("a", "x", "2");
+        assert_eq!(tracker.len(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a replica is told: flags, or the environment.
+//! Flags of a replica, and their environment variables.
 
 use crate::agents::Account;
 use clap::{Parser, ValueEnum};
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Tells each node what it needs of network policy. Every flag can be given by the environment instead.
+/// Sends each node its part of network policy. Every flag can be given by the environment instead.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ferrule-controller", version)]
 pub struct Options {
@@ -102,8 +102,7 @@ pub struct Options {
     #[arg(long, env = "FERRULE_CONTROLLER_PAGE", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub page: u32,
-    /// A watch that says nothing for so long may have lost its peer, as bookmarks come about each minute: it is
-    /// begun again, where it was
+    /// The silence after which a watch is restarted at its position; bookmarks arrive about every minute
     #[arg(long, env = "FERRULE_CONTROLLER_WATCH_SILENCE", value_name = "TIME", hide = true,
         default_value = "90s", value_parser = duration)]
     pub watch_silence: Duration,
@@ -115,30 +114,28 @@ pub struct Options {
     pub log_level: LogLevel,
 }
 
-/// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object each
+    /// One JSON object per line
     Json,
-    /// For people
+    /// Plain text
     Text,
 }
 
-/// What is worth a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogLevel {
-    /// Everything
+    /// All messages
     Debug,
-    /// What changes
+    /// Changes of state
     Info,
-    /// What is wrong
+    /// Problems
     Warn,
-    /// What is lost
+    /// Failures
     Error,
 }
 
 impl Options {
-    /// What is logged, and how; these crates are our own.
+    /// Returns the log settings. `ours` are the own crates.
     pub fn log(&self, ours: &'static [&'static str]) -> Log {
         let level = match self.log_level {
             LogLevel::Debug => settings::LogLevel::Debug,
@@ -153,20 +150,21 @@ impl Options {
         Log { ours, level, form }
     }
 
-    /// Where nodes reach this replica with reports.
+    /// Returns the address at which nodes reach this replica with reports.
     pub fn reports_to(&self) -> Option<SocketAddr> {
         let own = || Some(SocketAddr::new(self.pod_ip?, self.listen.port()));
         let at = Some(self.listen).filter(|at| !at.ip().is_unspecified());
         self.advertise.or_else(own).or(at)
     }
 
-    /// Where the API server finds --view at this port, if it listens at an address that a Service may lead to.
+    /// Returns the address at which the API server finds `--view` at this port. `None` for an address that a Service
+    /// cannot have.
     pub fn view_at(&self, port: u16) -> Option<SocketAddr> {
         let at = SocketAddr::new(self.reports_to()?.ip(), port);
         Some(at).filter(|at| !at.ip().is_loopback())
     }
 
-    /// What the certificate is for: the name that nodes look for, then the one that the API server does.
+    /// Returns the DNS names of the certificate: the name that nodes verify, then the API server's.
     pub fn certified(&self) -> String {
         match self.view {
             Some(_) => format!("{},{}.{}.svc", self.server_name, self.view_service, self.namespace),
@@ -174,10 +172,10 @@ impl Options {
         }
     }
 
-    /// What no single flag can be blamed for by itself.
+    /// Checks flags against each other.
     ///
     /// # Errors
-    /// Names the flags that do not fit together.
+    /// Names the conflicting flags.
     pub fn check(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.certificate_life * 2 <= self.authority_life,
@@ -199,10 +197,10 @@ impl Options {
     }
 }
 
-/// Certificates count in seconds.
+/// Minimum lifetime of a certificate, as expiry has a resolution of one second.
 const SHORTEST: Duration = Duration::from_secs(6);
 
-/// `90d`, `12h`, `15m`, `30s`, `500ms`.
+/// Parses a duration such as `90d`, `12h`, `15m`, `30s` or `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_of_its_flag() {
+    fn an_invalid_value_names_its_flag() {
         let wrong = [
             (["--listen", "here"], "--listen"),
             (["--agents", "ferrule-agent"], "--agents"),
@@ -284,7 +282,7 @@ mod tests {
             at(&["--listen", "[::]:7", "--pod-ip", "fd00::1"]).as_deref(),
             Some("[fd00::1]:7")
         );
-        let told = ["--pod-ip", "10.0.0.1", "--advertise", "10.0.0.2:8"];
-        assert_eq!(at(&told).as_deref(), Some("10.0.0.2:8"));
+        let args = ["--pod-ip", "10.0.0.1", "--advertise", "10.0.0.2:8"];
+        assert_eq!(at(&args).as_deref(), Some("10.0.0.2:8"));
     }
 }

@@ -1,4 +1,4 @@
-//! How long it takes from an event until the last node that it concerns holds it.
+//! Time from an event until the last affected node holds it.
 
 use prometheus::{Histogram, IntCounter};
 use std::{
@@ -7,12 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// As many events are followed at once; those that come meanwhile are not measured.
+/// Maximum number of events that are measured at once. Other events are not measured.
 const FOLLOWED: usize = 64;
-/// An event is followed no longer: a node that is as slow is seen elsewhere.
+/// Maximum duration of a measurement. Slower nodes are reported elsewhere.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Follows events to the nodes.
 #[derive(Debug)]
 pub(crate) struct Propagation {
     open: Mutex<Open>,
@@ -23,17 +22,17 @@ pub(crate) struct Propagation {
 #[derive(Debug, Default)]
 struct Open {
     events: VecDeque<Event>,
-    /// The newest generation that a node said it holds, and since when.
+    /// By node: the last acknowledged generation, and the time since when the node holds it.
     held: BTreeMap<String, (u64, Instant)>,
 }
 
 #[derive(Debug)]
 struct Event {
     generation: u64,
-    begun: Instant,
-    /// When it was held last of all that have said so.
+    start: Instant,
+    /// Latest of the times since when nodes hold it.
     held: Instant,
-    /// Who has not said so.
+    /// Nodes without an ack.
     nodes: BTreeSet<String>,
 }
 
@@ -42,24 +41,24 @@ impl Propagation {
         Self { open: Mutex::default(), took, unfinished }
     }
 
-    /// These nodes are being told of an event that came in at this time.
-    pub(crate) fn told(&self, generation: u64, nodes: BTreeSet<String>, begun: Instant) {
+    /// Starts the measurement of an event that arrived at `start` and has pending objects for these nodes.
+    pub(crate) fn sent(&self, generation: u64, nodes: BTreeSet<String>, start: Instant) {
         let mut open = self.open();
-        let mut event = Event { generation, begun, held: begun, nodes: BTreeSet::new() };
+        let mut event = Event { generation, start, held: start, nodes: BTreeSet::new() };
         let mut is_held = false;
         for node in nodes {
             match open.held.get(&node) {
-                // It is told when it comes back.
+                // The node has no stream.
                 None => {}
                 Some((held, _)) if *held < generation => drop(event.nodes.insert(node)),
-                // It was faster than we are.
+                // The ack came before this call.
                 Some((_, since)) => {
                     event.held = event.held.max(*since);
                     is_held = true;
                 }
             }
         }
-        while open.events.front().is_some_and(|event| event.begun.elapsed() > PATIENCE) {
+        while open.events.front().is_some_and(|event| event.start.elapsed() > PATIENCE) {
             open.events.pop_front();
             self.unfinished.inc();
         }
@@ -72,7 +71,7 @@ impl Propagation {
         }
     }
 
-    /// A node says that it holds a generation, and since when.
+    /// Records a node's ack with the time since when the node holds the generation.
     pub(crate) fn held(&self, node: &str, generation: u64, since: Instant) {
         let mut open = self.open();
         match open.held.get_mut(node) {
@@ -82,14 +81,14 @@ impl Propagation {
         self.without(&mut open, node, generation, since);
     }
 
-    /// A node's stream is over.
+    /// Handles the end of a node's stream.
     pub(crate) fn ended(&self, node: &str) {
         let mut open = self.open();
         open.held.remove(node);
         for event in &mut open.events {
             event.nodes.remove(node);
         }
-        // What it alone had yet to hold was not measured.
+        // Events that waited for this node alone are not measured.
         open.events.retain(|event| !event.nodes.is_empty());
     }
 
@@ -107,9 +106,9 @@ impl Propagation {
         });
     }
 
-    /// All hold it.
+    /// Records the time of an event that all nodes hold.
     fn measure(&self, event: &Event) {
-        self.took.observe(event.held.saturating_duration_since(event.begun).as_secs_f64());
+        self.took.observe(event.held.saturating_duration_since(event.start).as_secs_f64());
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -135,49 +134,49 @@ mod tests {
 
     #[test]
     fn an_event_is_measured_when_the_last_node_holds_it() {
-        let (propagation, begun) = (propagation(), Instant::now());
-        propagation.held("a", 1, begun);
-        propagation.held("b", 1, begun);
+        let (propagation, start) = (propagation(), Instant::now());
+        propagation.held("a", 1, start);
+        propagation.held("b", 1, start);
         // c has no stream.
-        propagation.told(2, nodes(&["a", "b", "c"]), begun);
-        propagation.held("a", 2, begun + Duration::from_secs(3));
+        propagation.sent(2, nodes(&["a", "b", "c"]), start);
+        propagation.held("a", 2, start + Duration::from_secs(3));
         assert_eq!(propagation.took.get_sample_count(), 0);
-        // It says so later, and held it before.
-        propagation.held("b", 3, begun + Duration::from_secs(2));
+        // The ack comes later than the time in it.
+        propagation.held("b", 3, start + Duration::from_secs(2));
         assert_eq!(propagation.took.get_sample_count(), 1);
         assert!((propagation.took.get_sample_sum() - 3.0).abs() < 1e-6);
         assert!(propagation.open().events.is_empty());
     }
 
     #[test]
-    fn a_node_that_goes_is_not_waited_for_and_one_that_was_faster_neither() {
+    fn a_measurement_waits_for_no_closed_stream_and_no_earlier_ack() {
         let propagation = propagation();
         propagation.held("a", 1, Instant::now());
         propagation.held("b", 5, Instant::now());
-        propagation.told(2, nodes(&["a", "b"]), Instant::now());
+        propagation.sent(2, nodes(&["a", "b"]), Instant::now());
         propagation.ended("a");
         assert!(propagation.open().events.is_empty());
         assert_eq!(propagation.took.get_sample_count(), 0);
     }
 
     #[test]
-    fn an_event_that_all_hold_before_it_is_noted_is_measured() {
-        let (propagation, begun) = (propagation(), Instant::now());
-        propagation.held("a", 2, begun + Duration::from_secs(1));
-        propagation.held("b", 3, begun + Duration::from_secs(2));
-        propagation.told(2, nodes(&["a", "b", "c"]), begun);
+    fn an_event_with_earlier_acks_is_measured() {
+        let (propagation, start) = (propagation(), Instant::now());
+        propagation.held("a", 2, start + Duration::from_secs(1));
+        propagation.held("b", 3, start + Duration::from_secs(2));
+        propagation.sent(2, nodes(&["a", "b", "c"]), start);
         assert_eq!(propagation.took.get_sample_count(), 1);
         assert!((propagation.took.get_sample_sum() - 2.0).abs() < 1e-6);
-        // Of one that nobody is told of there is nothing to measure.
-        propagation.told(4, nodes(&["c"]), begun);
+        // An event without a stream has no measurement.
+        propagation.sent(4, nodes(&["c"]), start);
         assert_eq!(propagation.took.get_sample_count(), 1);
     }
 
     #[test]
-    fn no_more_events_are_followed_than_is_said() {
+    fn the_number_of_measured_events_is_bounded() {
         let propagation = propagation();
         propagation.held("a", 0, Instant::now());
-        (1..1_000).for_each(|at| propagation.told(at, nodes(&["a"]), Instant::now()));
+        (1..1_000).for_each(|at| propagation.sent(at, nodes(&["a"]), Instant::now()));
         assert_eq!(propagation.open().events.len(), FOLLOWED);
     }
 }

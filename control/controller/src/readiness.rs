@@ -1,4 +1,4 @@
-//! How each kind stands: told once when it changes, and what readiness waits for.
+//! State of each kind, logged on changes, and the conditions of readiness.
 
 use crate::{fault::Fault, kinds};
 use policy_objects::Kind;
@@ -7,23 +7,22 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// How a kind stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nothing has come of it yet.
+pub(crate) enum KindState {
+    /// The first list is not read.
     Waiting,
-    /// The cluster does not have it, for this reason.
+    /// The cluster does not have the kind, for this reason.
     Absent(String),
-    /// It is read.
+    /// The kind is listed or watched.
     Good,
-    /// It cannot be read now; what was read before stands.
+    /// The kind cannot be read now. The objects read before stay valid.
     Failing(String),
 }
 
 #[derive(Debug)]
 struct Entry {
-    standing: Standing,
-    /// Its first list was read, or it is known to be absent.
+    state: KindState,
+    /// The first list was read, or the kind is absent.
     is_listed: bool,
     objects: usize,
 }
@@ -36,79 +35,79 @@ pub(crate) struct Readiness {
 
 impl Readiness {
     pub(crate) fn new() -> Self {
-        let waiting = || Entry { standing: Standing::Waiting, is_listed: false, objects: 0 };
+        let waiting = || Entry { state: KindState::Waiting, is_listed: false, objects: 0 };
         let entries = Kind::ALL.into_iter().map(|kind| (kind, waiting())).collect();
         Self { entries: Mutex::new(entries) }
     }
 
-    /// It is read.
+    /// Records a successful list or watch.
     pub(crate) fn good(&self, kind: Kind, objects: usize) {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
         entry.objects = objects;
-        match std::mem::replace(&mut entry.standing, Standing::Good) {
-            Standing::Good => {}
-            Standing::Waiting => tracing::debug!(kind = kind.text(), objects, "listed"),
-            Standing::Absent(_) => {
-                tracing::info!(kind = kind.text(), objects, "the kind is there now")
+        match std::mem::replace(&mut entry.state, KindState::Good) {
+            KindState::Good => {}
+            KindState::Waiting => tracing::debug!(kind = kind.text(), objects, "listed"),
+            KindState::Absent(_) => {
+                tracing::info!(kind = kind.text(), objects, "kind available")
             }
-            Standing::Failing(_) => tracing::info!(kind = kind.text(), objects, "it is read again"),
+            KindState::Failing(_) => {
+                tracing::info!(kind = kind.text(), objects, "kind readable again")
+            }
         }
     }
 
-    /// The cluster does not have it.
     pub(crate) fn absent(&self, kind: Kind, why: &str) {
-        let standing = Standing::Absent(why.to_owned());
+        let state = KindState::Absent(why.to_owned());
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
         entry.objects = 0;
-        if entry.standing != standing {
+        if entry.state != state {
             tracing::info!(
                 kind = kind.text(),
                 why,
-                "the cluster does not have this kind; it is watched for"
+                "kind absent from the cluster; waiting for its definition"
             );
-            entry.standing = standing;
+            entry.state = state;
         }
     }
 
-    /// It cannot be read now.
     pub(crate) fn failing(&self, kind: Kind, fault: &Fault) {
-        let standing = Standing::Failing(fault.cause.clone());
+        let state = KindState::Failing(fault.cause.clone());
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
-        if entry.standing != standing {
+        if entry.state != state {
             let Fault { cause, next_step, .. } = fault;
-            tracing::warn!(kind = kind.text(), cause, next_step, "it is not read now");
-            entry.standing = standing;
+            tracing::warn!(kind = kind.text(), cause, next_step, "cannot read kind");
+            entry.state = state;
         }
     }
 
-    /// Its first list was read, or there is none. Does this, once, when that was the last of all kinds.
+    /// Records that the first list was read or that the kind is absent. Calls `all` once, for the last of all kinds.
     pub(crate) fn listed(&self, kind: Kind, all: impl FnOnce()) {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
         let is_first = !std::mem::replace(&mut entry.is_listed, true);
-        // Under the lock, so that nobody says "ready" before it is done.
+        // The lock is held, so that no request gets "ready" before `all` returns.
         if is_first && entries.values().all(|entry| entry.is_listed) {
             all();
         }
     }
 
-    /// What is waited for before anything is served, in words.
+    /// Returns a line for each kind that is not listed yet.
     pub(crate) fn waits_for(&self) -> Vec<String> {
         let entries = self.entries();
         let waits = entries.iter().filter(|(_, entry)| !entry.is_listed);
         waits.map(|(kind, entry)| format!("{}: {}", kind.text(), words(entry))).collect()
     }
 
-    /// How each kind stands, in words.
+    /// Returns a line for each kind.
     pub(crate) fn lines(&self) -> Vec<String> {
         let entries = self.entries();
         entries.iter().map(|(kind, entry)| format!("{}: {}", kind.text(), words(entry))).collect()
     }
 
-    /// How many objects there are of each kind.
+    /// Returns the number of objects of each kind.
     pub(crate) fn objects(&self) -> Vec<(Kind, usize)> {
         self.entries().iter().map(|(kind, entry)| (*kind, entry.objects)).collect()
     }
@@ -119,11 +118,11 @@ impl Readiness {
 }
 
 fn words(entry: &Entry) -> String {
-    match &entry.standing {
-        Standing::Waiting => "waits for its first list".to_owned(),
-        Standing::Absent(why) => format!("absent: {why}"),
-        Standing::Good => format!("{} objects", entry.objects),
-        Standing::Failing(why) => format!("failing: {why}"),
+    match &entry.state {
+        KindState::Waiting => "waiting for its first list".to_owned(),
+        KindState::Absent(why) => format!("absent: {why}"),
+        KindState::Good => format!("{} objects", entry.objects),
+        KindState::Failing(why) => format!("failing: {why}"),
     }
 }
 
@@ -138,22 +137,22 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn all_are_listed_once_the_last_is_and_only_once() {
-        let (board, times) = (Readiness::new(), Cell::new(0));
+    fn the_callback_runs_once_after_the_last_kind() {
+        let (readiness, times) = (Readiness::new(), Cell::new(0));
         let all = || times.set(times.get() + 1);
         for kind in Kind::ALL {
             assert_eq!(times.get(), 0, "{kind:?} is not listed yet");
-            board.listed(kind, all);
+            readiness.listed(kind, all);
         }
-        board.listed(Kind::Pod, all);
-        assert_eq!((times.get(), board.waits_for()), (1, Vec::new()));
+        readiness.listed(Kind::Pod, all);
+        assert_eq!((times.get(), readiness.waits_for()), (1, Vec::new()));
     }
 
     #[test]
-    fn what_is_waited_for_says_why() {
-        let board = Readiness::new();
-        board.failing(Kind::Node, &Fault::late("list", "nodes"));
-        let waits = board.waits_for();
+    fn a_failing_kind_is_reported_with_its_cause() {
+        let readiness = Readiness::new();
+        readiness.failing(Kind::Node, &Fault::late("list", "nodes"));
+        let waits = readiness.waits_for();
         assert_eq!(waits.len(), Kind::ALL.len());
         assert!(waits.contains(&"Node: failing: cannot list nodes: no answer in time".to_owned()));
     }

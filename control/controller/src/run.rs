@@ -1,4 +1,4 @@
-//! A replica, from its start to its end.
+//! A replica from start to stop.
 
 use crate::{
     admit::Gate,
@@ -40,44 +40,44 @@ use tokio::{
 };
 use tonic::transport::Server;
 
-/// A connection of which nothing is heard is asked so often, and given up after as long again.
+/// Keepalive interval of a silent connection. The connection is closed after the same time without a reply.
 const ALIVE: Duration = Duration::from_secs(20);
-/// As many calls may be under way on one connection: an agent follows, announces and reports.
+/// Maximum number of concurrent calls on one connection: an agent follows, announces and reports.
 const CALLS: u32 = 64;
-/// How often what nobody needs is forgotten.
+/// Interval of the hub's cleanup.
 const TIDY: Duration = Duration::from_secs(10);
-/// As many streams are ended at once, at the end: other replicas compare what each node holds.
+/// Number of streams that are ended together at the end. Other replicas then compare the content of these nodes.
 const DISMISSED: usize = 64;
-/// And then so long none.
+/// Pause between such batches.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// How long the ends of all streams and of the Lease may take.
+/// Maximum duration of the end of all streams and of the release of the Lease.
 const ENDS: Duration = Duration::from_secs(10);
 
-/// What the parts of a replica share.
+/// State that the parts of a replica share.
 struct Replica {
     options: Arc<Options>,
     client: Client,
-    office: Arc<SharedHub>,
+    hub: Arc<SharedHub>,
     metrics: Arc<Metrics>,
-    board: Arc<Readiness>,
+    readiness: Arc<Readiness>,
     agents: Arc<Agents>,
-    desk: Arc<ReportCollector>,
+    reports: Arc<ReportCollector>,
     /// True if this replica holds the Lease.
     leads: watch::Sender<bool>,
-    /// What ends none of these should.
+    /// Tasks that must not end; each returns its name.
     tasks: JoinSet<&'static str>,
 }
 
-/// Runs a replica until it is told to stop; then it hands over.
+/// Runs a replica until `stop` completes, and then hands over to other replicas.
 ///
 /// # Errors
-/// What cannot be had at the start, by its flag; or which part of it has ended.
+/// Fails at the start with the name of a flag, or later if a part of the replica has ended.
 pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result<()> {
     options.check()?;
     let client = runtime_apiserver::client(options.kubeconfig.as_deref(), None).await;
-    let client = client.context("reach the API server; --kubeconfig says by which file")?;
+    let client = client.context("cannot create a client of the API server; check --kubeconfig")?;
     let listener = bind(options.listen, "--listen").await?;
-    // The port may have been left to the kernel.
+    // With port 0 the kernel has chosen one.
     options.listen = listener.local_addr().context("--listen")?;
     let health = bind(options.health, "--health").await?;
     let view = match options.view {
@@ -85,15 +85,15 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         None => None,
     };
     let hub = Hub::new(random()?, u64::from_le_bytes(random()?));
-    let office = SharedHub::new(hub);
+    let hub = SharedHub::new(hub);
     let mut replica = Replica {
         agents: Arc::new(Agents::new(options.agents.clone())),
         options: Arc::new(options),
         client,
-        desk: Arc::new(ReportCollector::new(office.clone())),
-        office,
-        metrics: Arc::new(Metrics::new().context("make the metrics")?),
-        board: Arc::new(Readiness::new()),
+        reports: Arc::new(ReportCollector::new(hub.clone())),
+        hub,
+        metrics: Arc::new(Metrics::new().context("cannot create metrics")?),
+        readiness: Arc::new(Readiness::new()),
         leads: watch::Sender::new(false),
         tasks: JoinSet::new(),
     };
@@ -111,12 +111,12 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
     let mut leading = replica.lead(stood_down, definitions)?;
     let outcome = tokio::select! {
         () = stop => Ok(()),
-        _ = &mut serving => Err(anyhow!("nobody takes nodes in any more")),
-        _ = &mut leading => Err(anyhow!("nobody stands for the Lease any more")),
+        _ = &mut serving => Err(anyhow!("the server of streams has ended")),
+        _ = &mut leading => Err(anyhow!("the leader election has ended")),
         over = replica.tasks.join_next() => Err(match over {
             Some(Ok(what)) => anyhow!("{what} has ended"),
-            Some(Err(error)) => anyhow!(error).context("a part of the replica broke off"),
-            None => anyhow!("there is nothing left to do"),
+            Some(Err(error)) => anyhow!(error).context("a part of the replica was aborted"),
+            None => anyhow!("the replica has no tasks"),
         }),
     };
     is_ending.store(true, Ordering::SeqCst);
@@ -127,23 +127,22 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
 
 async fn bind(at: SocketAddr, flag: &str) -> Result<TcpListener> {
     let bound = runtime_process::listen::bind(at).await;
-    let listener = bound.with_context(|| format!("{flag} {at}: cannot listen there"))?;
+    let listener = bound.with_context(|| format!("cannot listen at {at}; check {flag}"))?;
     let at = listener.local_addr().with_context(|| flag.to_owned())?;
     tracing::info!(%at, "{flag}");
     Ok(listener)
 }
 
-/// Random bytes.
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     if default_provider().secure_random.fill(&mut bytes).is_err() {
-        bail!("the kernel gives no random bytes");
+        bail!("cannot get random bytes from the kernel");
     }
     Ok(bytes)
 }
 
 impl Replica {
-    /// Health, metrics, and certificates.
+    /// Starts the tasks of health, metrics and certificates.
     fn show(
         &mut self,
         shown: Arc<Certificates>,
@@ -151,36 +150,36 @@ impl Replica {
         is_ending: Arc<AtomicBool>,
     ) {
         let (showing, lacks) = Showing::new(shown, self.metrics.clone());
-        let (office, board) = (self.office.clone(), self.board.clone());
-        let health = Health { office, board, metrics: self.metrics.clone(), lacks, is_ending };
+        let (hub, readiness) = (self.hub.clone(), self.readiness.clone());
+        let health = Health { hub, readiness, metrics: self.metrics.clone(), lacks, is_ending };
         self.tasks.spawn(async move {
             if let Err(error) = http::serve(listener, health).await {
-                tracing::error!(%error, "health is not served");
+                tracing::error!(%error, "cannot serve health");
             }
-            "the service of health"
+            "the health server"
         });
         let (client, options) = (self.client.clone(), self.options.clone());
         self.tasks.spawn(async move {
             tls::keep(client, options, showing).await;
-            "the keeping of certificates"
+            "the certificate keeper"
         });
-        let office = self.office.clone();
+        let hub = self.hub.clone();
         self.tasks.spawn(async move {
             let mut ticks = interval(TIDY);
             loop {
                 ticks.tick().await;
-                office.tidy();
+                hub.tidy();
             }
         });
     }
 
-    /// People, by way of the API server.
+    /// Starts the aggregated API.
     fn answer(&mut self, listener: TcpListener, port: u16, shown: Arc<Certificates>) {
-        let view = View { office: self.office.clone(), desk: self.desk.clone() };
+        let view = View { hub: self.hub.clone(), reports: self.reports.clone() };
         let client = self.client.clone();
         self.tasks.spawn(async move {
             view::serve(listener, view, client, shown).await;
-            "the answering of people"
+            "the aggregated API"
         });
         let authority = self.options.tls_dir.is_none().then(|| self.options.ca_configmap.clone());
         let registered = Registered {
@@ -194,11 +193,11 @@ impl Replica {
         let leads = self.leads.subscribe();
         self.tasks.spawn(async move {
             registered.keep(leads).await;
-            "the registering of the API for people"
+            "the registration of the aggregated API"
         });
     }
 
-    /// Every kind that policy reads. What counts the changes of definitions.
+    /// Starts a feed for every kind that policy reads. Returns the counter of changed definitions.
     fn read(&mut self) -> watch::Receiver<u64> {
         let (changes, definitions) = watch::channel(0);
         let setbacks = watch::Sender::new(0);
@@ -211,27 +210,27 @@ impl Replica {
         for kind in Kind::ALL {
             let source = Source::new(self.client.clone(), kind, page, watch_silence);
             let intake = Intake {
-                office: self.office.clone(),
+                hub: self.hub.clone(),
                 agents: self.agents.clone(),
-                desk: self.desk.clone(),
+                reports: self.reports.clone(),
                 metrics: self.metrics.clone(),
             };
             let feed = Feed::new(
                 source,
                 intake,
-                self.board.clone(),
+                self.readiness.clone(),
                 definitions.clone(),
                 setbacks.clone(),
             );
             self.tasks.spawn(async move {
                 feed.run().await;
-                "the reading of a kind"
+                "the feed of a kind"
             });
         }
         definitions
     }
 
-    /// The nodes' streams.
+    /// Starts the server of the nodes' streams.
     fn serve(
         &self,
         listener: TcpListener,
@@ -241,15 +240,15 @@ impl Replica {
         let (client, agents) = (self.client.clone(), self.agents.clone());
         let audience = self.options.audience.clone();
         let gate = Gate::new(
-            self.office.clone(),
-            self.desk.clone(),
+            self.hub.clone(),
+            self.reports.clone(),
             client,
             audience,
             agents,
             self.metrics.clone(),
         );
-        let service = DistributionService::new(self.office.clone(), Arc::new(gate));
-        let inside = listen(listener, shown).context("--listen: make TLS")?;
+        let service = DistributionService::new(self.hub.clone(), Arc::new(gate));
+        let inside = listen(listener, shown).context("cannot configure TLS for --listen")?;
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))
             .http2_keepalive_timeout(Some(ALIVE))
@@ -257,16 +256,16 @@ impl Replica {
             .add_service(service);
         Ok(tokio::spawn(async move {
             let end = async move {
-                // An error means that nobody can end it any more, so it ends.
+                // An error means that the replica has ended.
                 let _ = ended.wait_for(|ended| *ended).await;
             };
             if let Err(error) = server.serve_with_incoming_shutdown(inside, end).await {
-                tracing::error!(%error, "nodes are not served");
+                tracing::error!(%error, "cannot serve nodes");
             }
         }))
     }
 
-    /// The Lease.
+    /// Starts the leader election and the writer of status.
     fn lead(
         &mut self,
         ended: watch::Receiver<bool>,
@@ -275,22 +274,20 @@ impl Replica {
         let options = self.options.clone();
         let reports_to = options.reports_to().map(|at| at.to_string());
         if reports_to.is_none() {
-            tracing::warn!(
-                "--advertise: nodes find no place for reports while this replica holds the Lease"
-            );
+            tracing::warn!("this replica has no address for reports; set --advertise");
         }
         let identity = match &options.identity {
             Some(identity) => identity.clone(),
             None => format!("ferrule-controller-{:016x}", u64::from_le_bytes(random()?)),
         };
         let led = self.leads.subscribe();
-        let (client, desk, metrics) =
-            (self.client.clone(), self.desk.clone(), self.metrics.clone());
+        let (client, reports, metrics) =
+            (self.client.clone(), self.reports.clone(), self.metrics.clone());
         self.tasks.spawn(async move {
-            status::keep(client, desk, metrics, led, definitions).await;
-            // Nobody stands for election at the end, and that is no fault of this one.
+            status::keep(client, reports, metrics, led, definitions).await;
+            // The election ends first when the replica stops. That is no failure of this task.
             std::future::pending::<()>().await;
-            "the writing of status"
+            "the status writer"
         });
         let elector = Elector {
             api: Elector::api(self.client.clone(), &options.namespace),
@@ -298,38 +295,38 @@ impl Replica {
             identity,
             lasts: options.lease_lasts,
             reports_to: reports_to.unwrap_or_default(),
-            office: self.office.clone(),
-            desk: self.desk.clone(),
+            hub: self.hub.clone(),
+            reports: self.reports.clone(),
             metrics: self.metrics.clone(),
             leads: self.leads.clone(),
         };
         Ok(tokio::spawn(elector.run(ended)))
     }
 
-    /// Another takes the Lease at once; nodes go elsewhere after a grace, not all in one moment.
+    /// Hands over: another replica takes the Lease at once. Nodes move after the grace period, in batches.
     async fn hand_over(
         mut self,
         end: &watch::Sender<bool>,
         leading: JoinHandle<()>,
         serving: JoinHandle<()>,
     ) {
-        tracing::info!(grace = ?self.options.grace, "this replica ends: others take over");
-        let streams = self.office.followers().len();
+        tracing::info!(grace = ?self.options.grace, "replica stopping; other replicas take over");
+        let streams = self.hub.followers().len();
         sleep(self.options.grace).await;
-        self.office.close();
+        self.hub.close();
         let (until, mut dismissals) = (Instant::now() + ENDS, Dismissals::default());
         loop {
-            let followers = self.office.followers();
+            let followers = self.hub.followers();
             if followers.is_empty() || Instant::now() >= until {
                 break;
             }
             let next = dismissals.next(followers, DISMISSED);
-            next.iter().for_each(|node| self.office.dismiss(node));
+            next.iter().for_each(|node| self.hub.dismiss(node));
             sleep(BETWEEN).await;
         }
         end.send_replace(true);
         let left = until.saturating_duration_since(Instant::now());
-        // One that has ended already is not to be waited for again.
+        // A handle that has completed must not be polled again.
         let ended = async |part: JoinHandle<()>| {
             if !part.is_finished() {
                 drop(part.await)
@@ -337,9 +334,9 @@ impl Replica {
         };
         let ends = async { tokio::join!(ended(leading), ended(serving)) };
         if timeout(left.max(BETWEEN), ends).await.is_err() {
-            tracing::warn!("some nodes did not take the end of their stream");
+            tracing::warn!("some streams did not end in time");
         }
         self.tasks.shutdown().await;
-        tracing::info!(streams, "this replica has ended");
+        tracing::info!(streams, "replica stopped");
     }
 }

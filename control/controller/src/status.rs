@@ -1,4 +1,4 @@
-//! How far policies are enforced, written by the replica that holds the Lease.
+//! Reports of nodes, and the status of policies. Only the lease holder collects and writes.
 
 mod write;
 
@@ -20,116 +20,115 @@ use tokio::{
 use view_policy::Reports;
 use write::Writer;
 
-/// As many statuses are written at once.
+/// Maximum number of concurrent status writes.
 const AT_ONCE: usize = 16;
-/// How often what is due is looked at.
+/// Interval of checks for due writes.
 const LOOK: Duration = Duration::from_millis(250);
-/// As many nodes of policies that have changed are taken from the hub under one lock.
+/// Maximum number of nodes of changed policies that are taken from the hub under one lock.
 const NODES: usize = 5_000;
-/// How often names that nobody uses are forgotten.
+/// Interval at which unused names are dropped.
 const TIDY: Duration = Duration::from_secs(30);
 
-/// Where reports come in, while this replica holds the Lease.
+/// Receiver of reports while this replica holds the Lease.
 pub(crate) struct ReportCollector {
-    office: Arc<SharedHub>,
-    /// Locked after the hub, and before what was heard.
+    hub: Arc<SharedHub>,
+    /// Locked after the hub and before `reports`.
     book: Mutex<Option<Book>>,
-    /// What nodes have in force, for people who ask.
-    heard: Mutex<Reports>,
+    /// State of policies on nodes, for the view API.
+    reports: Mutex<Reports>,
 }
 
 impl ReportCollector {
-    pub(crate) fn new(office: Arc<SharedHub>) -> Self {
-        Self { office, book: Mutex::new(None), heard: Mutex::default() }
+    pub(crate) fn new(hub: Arc<SharedHub>) -> Self {
+        Self { hub, book: Mutex::new(None), reports: Mutex::default() }
     }
 
-    /// A node says what became of policies. Returns whether this replica takes reports.
+    /// Records a node's report. Returns false if this replica collects none or needs a full report first.
     pub(crate) fn report(&self, node: &str, request: ReportRequest) -> bool {
-        // What is said of policies that are not read yet would be forgotten: the node says it again.
-        if !self.office.with(|hub| hub.is_loaded()) {
+        // Reports on policies that are not read yet would be lost. The node repeats a refused report.
+        if !self.hub.with(|hub| hub.is_loaded()) {
             return false;
         }
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         let mut book = self.book();
         let Some(book) = book.as_mut() else { return false };
-        let mut heard = self.heard();
-        // What has changed says nothing of the rest: the node then says all.
-        if !request.full && !heard.knows(node) {
+        let mut reports = self.reports();
+        // A partial report needs an earlier full report. After a refusal the node sends a full one.
+        if !request.full && !reports.knows(node) {
             return false;
         }
-        heard.take(node, &request, now_ms);
-        drop(heard);
+        reports.take(node, &request, now_ms);
+        drop(reports);
         let unenforced = request.unenforced;
-        let reports = request.realized.into_iter().map(report);
-        let reports: Vec<Report> =
-            reports.map(|it| if unenforced { it.unenforced() } else { it }).collect();
-        book.report(node, request.full, &reports, now_ms);
+        let realized = request.realized.into_iter().map(report);
+        let realized: Vec<Report> =
+            realized.map(|it| if unenforced { it.unenforced() } else { it }).collect();
+        book.report(node, request.full, &realized, now_ms);
         true
     }
 
-    /// What nodes have in force; nothing where they report to another replica.
-    pub(crate) fn heard(&self) -> MutexGuard<'_, Reports> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the state of policies on nodes; empty if another replica holds the Lease.
+    pub(crate) fn reports(&self) -> MutexGuard<'_, Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node is gone.
     pub(crate) fn node_gone(&self, node: &str) {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         if let Some(book) = self.book().as_mut() {
             book.node_gone(node, now_ms);
         }
-        self.heard().forget(node);
+        self.reports().forget(node);
     }
 
-    /// This replica holds the Lease from now on, or no longer: a book begins, or ends.
+    /// Starts or ends the collection as this replica gets or loses the Lease.
     pub(crate) fn keeps(&self, keeps: bool) {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         *self.book() = keeps.then(|| Book::new(now_ms));
-        self.heard().clear();
-        self.office.with(|hub| if keeps { hub.follow_policies() } else { hub.leave_policies() });
+        self.reports().clear();
+        self.hub.with(|hub| if keeps { hub.follow_policies() } else { hub.leave_policies() });
     }
 
-    /// Takes from the hub which policies have changed. The hub's lock is never asked for under the book's.
+    /// Takes changed policies from the hub. The hub's lock is never taken while the book's is held.
     fn catch_up(&self) {
         loop {
-            let turns = self.office.with(|hub| hub.take_policies(NODES));
-            if turns.is_empty() {
+            let changes = self.hub.with(|hub| hub.take_policies(NODES));
+            if changes.is_empty() {
                 return;
             }
-            let now_ms = self.office.now_ms();
+            let now_ms = self.hub.now_ms();
             let mut book = self.book();
             let Some(book) = book.as_mut() else { return };
-            turns.into_iter().for_each(|turn| take(book, turn, now_ms));
+            changes.into_iter().for_each(|change| take(book, change, now_ms));
         }
     }
 
     fn due(&self) -> Vec<Write> {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         self.book().as_mut().map(|book| book.due(now_ms, AT_ONCE)).unwrap_or_default()
     }
 
     fn done(&self, uid: &str, outcome: Outcome) {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         if let Some(book) = self.book().as_mut() {
             book.done(uid, outcome, now_ms);
         }
     }
 
     fn found(&self, uids: &[String]) {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         if let Some(book) = self.book().as_mut() {
             uids.iter().for_each(|uid| book.found(uid, now_ms));
         }
     }
 
-    /// Returns true if something waits for the kind of our objects.
+    /// True if a write waits for the CustomResourceDefinition of our objects.
     fn has_nowhere(&self) -> bool {
         self.book().as_ref().is_some_and(Book::has_nowhere)
     }
 
-    /// The kind of our objects is there.
+    /// Retries writes that waited for the CustomResourceDefinition of our objects.
     fn somewhere(&self) {
-        let now_ms = self.office.now_ms();
+        let now_ms = self.hub.now_ms();
         if let Some(book) = self.book().as_mut() {
             book.somewhere(now_ms);
         }
@@ -151,8 +150,8 @@ fn report(realized: Realized) -> Report {
     Report { uid, generation, error, gone }
 }
 
-fn take(book: &mut Book, turn: PolicyChange, now_ms: u64) {
-    let PolicyChange { uid, key, now } = turn;
+fn take(book: &mut Book, change: PolicyChange, now_ms: u64) {
+    let PolicyChange { uid, key, now } = change;
     let Some(needed) = now else { return book.policy_gone(&uid) };
     let spread = match needed.by {
         NeededBy::All(nodes) => Spread::All(nodes),
@@ -161,19 +160,19 @@ fn take(book: &mut Book, turn: PolicyChange, now_ms: u64) {
     book.policy(&uid, &key, needed.generation, spread, now_ms);
 }
 
-/// Writes what is due, whenever this replica holds the Lease; for ever.
+/// Writes due statuses whenever this replica holds the Lease, forever.
 pub(crate) async fn keep(
     client: Client,
-    desk: Arc<ReportCollector>,
+    reports: Arc<ReportCollector>,
     metrics: Arc<Metrics>,
     mut leads: watch::Receiver<bool>,
     mut definitions: watch::Receiver<u64>,
 ) {
     let writer = Arc::new(Writer::new(client, metrics));
-    // An error means that nobody stands for election any more: this replica ends.
+    // An error means that the election has ended, as the replica stops.
     while leads.wait_for(|leads| *leads).await.is_ok() {
         tokio::select! {
-            () = hold(&writer, &desk, &mut definitions) => {}
+            () = hold(&writer, &reports, &mut definitions) => {}
             _ = leads.wait_for(|leads| !*leads) => {}
         }
     }
@@ -181,50 +180,50 @@ pub(crate) async fn keep(
 
 async fn hold(
     writer: &Arc<Writer>,
-    desk: &Arc<ReportCollector>,
+    reports: &Arc<ReportCollector>,
     definitions: &mut watch::Receiver<u64>,
 ) {
     definitions.mark_unchanged();
-    desk.catch_up();
-    // What the one before wrote of policies that are well now is to go.
-    let mut is_seen = see(writer, desk).await;
+    reports.catch_up();
+    // Objects of the previous holder for policies without a problem have to be removed.
+    let mut is_seen = see(writer, reports).await;
     let mut tidy = interval(TIDY);
     loop {
-        desk.catch_up();
-        write(writer, desk).await;
+        reports.catch_up();
+        write(writer, reports).await;
         let is_time = tokio::select! {
             () = sleep(LOOK) => false,
             _ = tidy.tick() => {
-                desk.tidy();
+                reports.tidy();
                 true
             }
-            // If nobody watches definitions, time alone says when to look.
+            // Without a watch of definitions the interval alone decides.
             Ok(()) = definitions.changed() => true,
         };
-        // The kind of our objects may have come since, or come back.
-        if is_time && (!is_seen || desk.has_nowhere()) {
-            is_seen = see(writer, desk).await;
+        // The CustomResourceDefinition of our objects may have been created meanwhile.
+        if is_time && (!is_seen || reports.has_nowhere()) {
+            is_seen = see(writer, reports).await;
         }
     }
 }
 
-/// Looks for our objects. Returns whether they were seen: not without their kind.
-async fn see(writer: &Writer, desk: &ReportCollector) -> bool {
+/// Lists our objects. Returns false if they cannot be listed, for example without their CustomResourceDefinition.
+async fn see(writer: &Writer, reports: &ReportCollector) -> bool {
     let Some(found) = writer.ours().await else { return false };
-    desk.found(&found);
-    desk.somewhere();
+    reports.found(&found);
+    reports.somewhere();
     true
 }
 
-async fn write(writer: &Arc<Writer>, desk: &Arc<ReportCollector>) {
+async fn write(writer: &Arc<Writer>, reports: &Arc<ReportCollector>) {
     let mut writes = JoinSet::new();
-    for write in desk.due() {
-        let (writer, desk) = (writer.clone(), desk.clone());
+    for write in reports.due() {
+        let (writer, reports) = (writer.clone(), reports.clone());
         writes.spawn(async move {
             let outcome = writer.write(&write).await;
-            desk.done(&write.uid, outcome);
+            reports.done(&write.uid, outcome);
         });
     }
-    // Dropped with us: then another leads, and what was under way is its own to write.
+    // A drop aborts the writes: then another replica holds the Lease and writes itself.
     while writes.join_next().await.is_some() {}
 }

@@ -1,4 +1,4 @@
-//! The certificate that nodes see.
+//! The serving certificate.
 
 mod files;
 mod issued;
@@ -21,14 +21,14 @@ use stored::Keeper;
 use tokio::sync::watch;
 use x509_parser::parse_x509_certificate;
 
-/// Shows certificates, one after another.
+/// The current serving certificate.
 pub(crate) struct Showing {
     shown: Arc<Certificates>,
     metrics: Arc<Metrics>,
-    /// Why there is none; nothing once there is one.
+    /// The reason why there is no valid certificate; `None` if there is one.
     lacks: watch::Sender<Option<String>>,
     last: Vec<u8>,
-    /// When the one that is shown ends, in seconds since 1970.
+    /// Expiry of the current certificate, in seconds since 1970.
     ends: i64,
 }
 
@@ -37,11 +37,11 @@ impl Showing {
         shown: Arc<Certificates>,
         metrics: Arc<Metrics>,
     ) -> (Self, watch::Receiver<Option<String>>) {
-        let (lacks, seen) = watch::channel(Some("no certificate is made yet".to_owned()));
+        let (lacks, seen) = watch::channel(Some("no certificate yet".to_owned()));
         (Self { shown, metrics, lacks, last: Vec::new(), ends: i64::MIN }, seen)
     }
 
-    /// Shows this one from now on, if it is another.
+    /// Replaces the certificate if the new one differs.
     fn show(&mut self, certificate: &[u8], key: &[u8]) -> Result<()> {
         let both = [certificate, key].concat();
         if both == self.last {
@@ -56,7 +56,7 @@ impl Showing {
         self.last = both;
         self.metrics.certificate(self.ends);
         self.lacks.send_replace(None);
-        tracing::info!("another certificate is shown");
+        tracing::info!("serving certificate replaced");
         Ok(())
     }
 
@@ -65,39 +65,39 @@ impl Showing {
         i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.ends)
     }
 
-    /// There is none, or the one that is shown has expired and cannot be renewed.
+    /// Records that the certificate could not be replaced. This matters only if the current one has expired.
     fn lacks(&self, why: &str) {
         let has_ended = self.has_ended();
-        let is_news = self.lacks.send_if_modified(|lacks| {
-            let is_news = has_ended && lacks.as_deref() != Some(why);
-            if is_news {
+        let has_changed = self.lacks.send_if_modified(|lacks| {
+            let has_changed = has_ended && lacks.as_deref() != Some(why);
+            if has_changed {
                 *lacks = Some(why.to_owned());
             }
-            is_news
+            has_changed
         });
-        if is_news {
-            tracing::warn!(why, "there is no certificate to show");
+        if has_changed {
+            tracing::warn!(why, "no valid serving certificate");
         }
     }
 }
 
-/// When a certificate ends, in seconds since 1970.
+/// Returns the expiry of a certificate in seconds since 1970.
 fn end_of(certified: &CertifiedKey) -> Result<i64> {
-    let certificate = certified.end_entity_cert().context("read the certificate")?;
-    let (_, parsed) = parse_x509_certificate(certificate).context("read the certificate")?;
+    let certificate = certified.end_entity_cert().context("cannot read the certificate")?;
+    let (_, parsed) = parse_x509_certificate(certificate).context("cannot read the certificate")?;
     Ok(parsed.validity().not_after.timestamp())
 }
 
 fn read(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-    let chain = chain.context("read the certificate")?;
-    anyhow::ensure!(!chain.is_empty(), "there is no certificate in it");
-    let key = PrivateKeyDer::from_pem_slice(key).context("read the key")?;
+    let chain = chain.context("cannot read the certificate")?;
+    anyhow::ensure!(!chain.is_empty(), "no certificate in the PEM file");
+    let key = PrivateKeyDer::from_pem_slice(key).context("cannot read the key")?;
     let provider = rustls::crypto::ring::default_provider();
-    CertifiedKey::from_der(chain, key, &provider).context("use the certificate with its key")
+    CertifiedKey::from_der(chain, key, &provider).context("the key does not fit the certificate")
 }
 
-/// Shows certificates for ever: those of files, or those that the replicas make.
+/// Keeps the serving certificate up to date, forever: from files, or issued by the replicas.
 pub(crate) async fn keep(client: Client, options: Arc<Options>, mut showing: Showing) {
     match &options.tls_dir {
         Some(folder) => files::follow(folder, &mut showing).await,

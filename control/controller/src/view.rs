@@ -1,5 +1,7 @@
-//! What people ask of a replica, behind the API server's aggregation: it knows who asks and what they may, and
-//! shows us a certificate of its own, without which nobody is answered.
+//! The aggregated API of policies, groups and nodes.
+//!
+//! The API server authenticates and authorizes users. It connects with a client certificate, and the replica answers no
+//! other client.
 
 mod front;
 mod registered;
@@ -28,26 +30,26 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use view_policy::{Answer, Query, answer};
 
-/// How many connections of the API server there may be: it keeps a few.
+/// Maximum number of connections of the API server, which keeps a few.
 const CONNECTIONS: usize = 64;
-/// How long a handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// As many handshakes at once, before it is known whose connection it is.
+/// Limits on concurrent handshakes.
 const HANDSHAKES: Bounds =
     Bounds { preauth: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
-/// How long one that asks nothing is kept.
+/// Maximum duration of a connection.
 const IDLE: Duration = Duration::from_secs(600);
-/// How often it is looked whom the API server speaks through.
+/// Interval at which the API server's client authority is read.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What is answered from.
+/// Sources of the answers.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) hub: Arc<SharedHub>,
     pub(crate) reports: Arc<ReportCollector>,
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(crate) async fn serve(
     listener: TcpListener,
     view: View,
@@ -60,7 +62,7 @@ pub(crate) async fn serve(
     tokio::join!(look, accept);
 }
 
-/// Keeps what the API server shows of itself up to date.
+/// Keeps the API server's client authority up to date.
 async fn keep_looking(
     client: Client,
     shown: Arc<Certificates>,
@@ -72,19 +74,27 @@ async fn keep_looking(
         match Front::look(&client).await {
             Ok(front) if known.as_ref() != Some(&front) => match front.acceptor(shown.clone()) {
                 Ok(acceptor) => {
-                    tracing::info!("the API server is answered for people who ask");
+                    tracing::info!("serving the aggregated API");
                     found.send_replace(Some(acceptor));
                     known = Some(front);
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::warn!(error, "who the API server is cannot be read: {}", front::WHERE);
+                    tracing::warn!(
+                        error,
+                        "cannot use the API server's client authority; {}",
+                        front::WHERE
+                    );
                 }
             },
             Ok(_) => backoff.reset(),
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "who the API server is is not known: {}", front::WHERE);
+                tracing::warn!(
+                    error,
+                    "cannot read the API server's client authority; {}",
+                    front::WHERE
+                );
                 sleep(backoff.pause()).await;
                 continue;
             }
@@ -101,7 +111,7 @@ async fn accept(
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let preauth = PreauthLimiter::new(HANDSHAKES);
     loop {
-        // Before it is known whom to answer, connections wait with the kernel.
+        // Without the client authority, connections wait in the kernel's backlog.
         let acceptor = match front.wait_for(Option::is_some).await {
             Ok(acceptor) => acceptor.clone(),
             Err(_) => return,
@@ -109,34 +119,37 @@ async fn accept(
         let Some(acceptor) = acceptor else { return };
         match listener.accept().await {
             Ok((tcp, from)) => {
-                // If its address has too many it is closed.
+                // If the address has too many connections, this one is closed.
                 let Some((place, leave)) = preauth.enter(from.ip()).await else { continue };
                 let (view, room) = (view.clone(), room.clone());
                 tokio::spawn(async move {
                     let entered = tokio::select! {
                         entered = timeout(HANDSHAKE, enter(tcp, acceptor, room)) => entered,
-                        // There are too many.
+                        // The limiter evicts this connection.
                         _ = leave => return,
                     };
                     drop(place);
                     let talk = async {
-                        let (tls, _permit) = entered.context("no TLS, or no room, in time")??;
+                        let (tls, _permit) = entered.context("TLS handshake timed out")??;
                         converse(tls, view).await
                     };
                     if let Err(error) = talk.await {
-                        tracing::debug!(error = format!("{error:#}"), "who asks is not answered");
+                        tracing::debug!(
+                            error = format!("{error:#}"),
+                            "connection of the aggregated API failed"
+                        );
                     }
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection cannot be taken");
+                tracing::debug!(%error, "cannot accept connection");
                 sleep(Duration::from_millis(100)).await;
             }
         }
     }
 }
 
-/// Whoever has made TLS is the API server; as many of its connections as there may be are taken.
+/// Completes the handshake, which only the API server can, and takes a place among its connections.
 async fn enter(
     tcp: TcpStream,
     acceptor: TlsAcceptor,
@@ -151,12 +164,12 @@ async fn converse(tls: TlsStream<TcpStream>, view: View) -> Result<()> {
     let service = TowerToHyperService::new(router);
     let talk =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), service);
-    timeout(IDLE, talk).await.context("it asks no more")?.context("it broke off")
+    timeout(IDLE, talk).await.context("connection too old")?.context("connection failed")
 }
 
 async fn ask(State(view): State<View>, request: Request<Body>) -> Response {
     if request.method() != Method::GET {
-        let text = "this API is read alone\n";
+        let text = "this API is read-only\n";
         return (StatusCode::METHOD_NOT_ALLOWED, text).into_response();
     }
     let query = request.uri().query().unwrap_or_default();
@@ -177,11 +190,10 @@ impl View {
     fn answer(&self, asked: &Query<'_>) -> Answer {
         let now_ms = self.hub.now_ms();
         self.hub.with(|hub| {
-            // After the hub's lock, as where a node that is gone is forgotten: the other way round each would wait
-            // for the other.
-            let heard = self.reports.heard();
-            let reporting: BTreeSet<String> = heard.nodes().map(str::to_owned).collect();
-            let realized = |node: &str| heard.realized(node, now_ms);
+            // Locked after the hub, in the same order as at a node's removal, so that there is no deadlock.
+            let reports = self.reports.reports();
+            let reporting: BTreeSet<String> = reports.nodes().map(str::to_owned).collect();
+            let realized = |node: &str| reports.realized(node, now_ms);
             answer(hub, asked, &realized, &reporting)
         })
     }

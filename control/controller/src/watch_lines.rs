@@ -1,39 +1,39 @@
-//! A watch, line by line.
+//! Lines of a watch.
 
 use futures::{AsyncBufRead, AsyncBufReadExt as _};
 use std::{io, pin::Pin};
 
-/// How long a line may be: no object that etcd keeps is as large.
+/// Maximum length of a line in bytes. No object in etcd is as large.
 const LONGEST: usize = 16 << 20;
 
-/// The lines of a body.
+/// Lines of a response body.
 pub(crate) struct WatchLines {
     from: Pin<Box<dyn AsyncBufRead + Send>>,
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl WatchLines {
     pub(crate) fn new(from: impl AsyncBufRead + Send + 'static) -> Self {
-        Self { from: Box::pin(from), begun: Vec::new() }
+        Self { from: Box::pin(from), partial: Vec::new() }
     }
 
-    /// The next line; `None` at the end. May be dropped at any time: nothing is lost.
+    /// Returns the next line; `None` at the end. The future is cancel-safe: a drop loses no data.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             let there = self.from.fill_buf().await?;
             if there.is_empty() {
-                // A line that is cut off was never said.
+                // A truncated last line is dropped.
                 return Ok(None);
             }
             let end = there.iter().position(|byte| *byte == b'\n');
             let taken = end.unwrap_or(there.len());
-            if self.begun.len() + taken > LONGEST {
+            if self.partial.len() + taken > LONGEST {
                 return Err(io::Error::other(format!("a line is longer than {LONGEST} bytes")));
             }
-            self.begun.extend_from_slice(&there[..taken]);
+            self.partial.extend_from_slice(&there[..taken]);
             self.from.consume_unpin(taken + usize::from(end.is_some()));
             if end.is_some() {
-                return Ok(Some(std::mem::take(&mut self.begun)));
+                return Ok(Some(std::mem::take(&mut self.partial)));
             }
         }
     }
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_are_whole_however_they_are_cut_and_the_last_only_with_its_end() {
+    async fn lines_do_not_depend_on_chunks_and_a_truncated_last_line_is_dropped() {
         let mut lines = lines(&["a", "b\nc", "\n\nd", "e"]);
         let mut all = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_without_end_is_an_error_and_not_all_memory() {
+    async fn an_endless_line_is_an_error_with_bounded_memory() {
         let chunk = "x".repeat(1 << 20);
         let mut lines = lines(&[chunk.as_str(); 17]);
         assert!(lines.next().await.is_err());

@@ -29,10 +29,10 @@ use scan::Scan;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Reads a page of pods.
-pub fn pods<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+/// Reads a page of pods. The views borrow from the page, so that a caller can collect them.
+pub fn pods<'p, E>(page: &'p [u8], mut each: E) -> Result<Page, PageError>
 where
-    E: FnMut(Result<PodView<'_>, ReadError>),
+    E: FnMut(Result<PodView<'p>, ReadError>),
 {
     Cursor::new(page).walk(|cursor| {
         if let Some(view) = cursor.attempt(pod::pod) {
@@ -40,7 +40,7 @@ where
             return Ok(());
         }
         match slowly(Kind::Pod, cursor.take()?).map(|parsed| parsed.object) {
-            Ok(Object::Pod(pod)) => each(Ok(PodView::from(&pod))),
+            Ok(Object::Pod(pod)) => each(Ok(PodView::from(&pod).into_owned())),
             Ok(_) => {}
             Err(error) => each(Err(error)),
         }
@@ -49,9 +49,9 @@ where
 }
 
 /// Reads a page of namespaces.
-pub fn namespaces<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+pub fn namespaces<'p, E>(page: &'p [u8], mut each: E) -> Result<Page, PageError>
 where
-    E: FnMut(Result<NamespaceView<'_>, ReadError>),
+    E: FnMut(Result<NamespaceView<'p>, ReadError>),
 {
     Cursor::new(page).walk(|cursor| {
         if let Some(view) = cursor.attempt(meta::namespace) {
@@ -59,7 +59,9 @@ where
             return Ok(());
         }
         match slowly(Kind::Namespace, cursor.take()?).map(|parsed| parsed.object) {
-            Ok(Object::Namespace(namespace)) => each(Ok(NamespaceView::from(&namespace))),
+            Ok(Object::Namespace(namespace)) => {
+                each(Ok(NamespaceView::from(&namespace).into_owned()));
+            }
             Ok(_) => {}
             Err(error) => each(Err(error)),
         }
@@ -68,9 +70,9 @@ where
 }
 
 /// Reads a page of NetworkPolicies: those without anything odd are borrowed.
-pub fn network_policies<E>(page: &[u8], mut each: E) -> Result<Page, PageError>
+pub fn network_policies<'p, E>(page: &'p [u8], mut each: E) -> Result<Page, PageError>
 where
-    E: FnMut(Result<PolicyItem<'_>, ReadError>),
+    E: FnMut(Result<PolicyItem<'p>, ReadError>),
 {
     Cursor::new(page).walk(|cursor| {
         if let Some(view) = cursor.attempt(network_policy::policy) {

@@ -1,4 +1,4 @@
-//! What a token says of itself, before anybody has said that it is true.
+//! Claims of a token, which are not verified yet.
 
 use super::judge::Refusal;
 use crate::agents::{Account, Agents};
@@ -6,7 +6,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::Deserialize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The claims of a service account's token that are looked at.
+/// The claims of a service account's token that the controller reads.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Claims {
     exp: Option<u64>,
@@ -28,21 +28,21 @@ struct Pod {
 }
 
 impl Claims {
-    /// Of a token, if it is one.
+    /// Decodes the claims of a JWT. `None` if the token is none.
     pub(crate) fn of(token: &str) -> Option<Self> {
         let claims = BASE64_URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
         serde_json::from_slice(&claims).ok()
     }
 
-    /// When it ends.
+    /// Returns the expiry of the token.
     pub(crate) fn ends(&self) -> Option<Instant> {
         let ends = UNIX_EPOCH.checked_add(Duration::from_secs(self.exp?))?;
         let left = ends.duration_since(SystemTime::now()).unwrap_or_default();
         Instant::now().checked_add(left)
     }
 
-    /// The UID of the agent's pod that it says it is of. A token that names none would be refused whatever the API
-    /// server says of it: it need not be asked.
+    /// Returns the UID of the agent's pod in the claims. A token without such a pod is refused in any case, so the
+    /// API server is not asked about it.
     pub(crate) fn agent(self, account: &Account, agents: &Agents) -> Result<String, Refusal> {
         let Account { namespace, name } = account;
         if self.sub != format!("system:serviceaccount:{namespace}:{name}") {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_when_it_ends() {
+    fn the_claims_have_the_expiry_of_the_token() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let ends = |exp: u64| Claims::of(&token(&json!({ "exp": exp }))).expect("claims").ends();
         let left = ends(now + 1_000).expect("an end").duration_since(Instant::now());
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_names_no_agents_pod_need_not_be_shown_to_anybody() {
+    fn a_token_without_an_agents_pod_is_refused_without_a_review() {
         let account = Account { namespace: "kube-system".into(), name: "ferrule-agent".into() };
         let agents = Agents::new(account.clone());
         let agent = || Agent { uid: "u1".into(), node: "n1".into() };

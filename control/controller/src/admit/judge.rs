@@ -1,44 +1,43 @@
-//! Whether a token's bearer is an agent, and of which node.
+//! Decision whether the bearer of a token is an agent, and the node of that agent.
 
 use crate::agents::{Account, Agents};
 use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use std::collections::BTreeMap;
 
-/// Why somebody is not let in, or something not done.
+/// Reason to refuse a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The API server does not take the token: expired, forged, or its pod is gone.
-    #[error("the API server does not take the token: {0}")]
+    /// The token is expired or forged, or its pod is gone.
+    #[error("the API server rejects the token: {0}")]
     Token(String),
-    /// It was made for somebody else to check.
+    /// The token was issued for another audience.
     #[error("the token is not for the audience {0:?}")]
     Audience(String),
-    /// It is another account's.
+    /// The token belongs to another account.
     #[error("{0} is not the agents' service account")]
     Account(String),
-    /// It belongs to no pod, or to one that is on no node.
+    /// The token is not bound to a pod, or its pod is on no node.
     #[error("the token is not bound to a pod on a node")]
     Unbound,
-    /// Its pod has not been seen yet, or is another.
-    #[error("the pod {0} is not known here as the token has it")]
+    /// The watch has not delivered the pod yet, or has another pod of this name.
+    #[error("this replica does not know the pod {0} with the token's UID")]
     Pod(String),
-    /// Its pod is on another node than it says.
-    #[error("the pod {pod} is on {is:?}, and its token says {says:?}")]
+    /// The pod is on another node than the token.
+    #[error("the pod {pod} is on {actual:?}, and its token names {claimed:?}")]
     Node {
-        /// The pod's name.
         pod: String,
-        /// Where it is.
-        is: String,
-        /// Where it says that it is.
-        says: String,
+        /// Node of the pod.
+        actual: String,
+        /// Node in the token.
+        claimed: String,
     },
-    /// The API server was not asked, or did not answer.
-    #[error("the token could not be shown to the API server: {0}")]
-    Unasked(String),
+    /// There was no review, or the API server did not answer.
+    #[error("cannot review the token: {0}")]
+    Unreviewed(String),
 }
 
 impl Refusal {
-    /// In one word, to be counted by.
+    /// Returns the label of the metric.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::Token(_) => "token",
@@ -47,12 +46,12 @@ impl Refusal {
             Self::Unbound => "unbound",
             Self::Pod(_) => "pod",
             Self::Node { .. } => "node",
-            Self::Unasked(_) => "unasked",
+            Self::Unreviewed(_) => "unasked",
         }
     }
 }
 
-/// What a token that the API server took says.
+/// The pod to which a reviewed token is bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub(crate) pod: String,
@@ -60,15 +59,15 @@ pub(crate) struct Bound {
     pub(crate) node: String,
 }
 
-/// What the API server's answer comes to.
+/// Reads the API server's answer.
 pub(crate) fn read(
     status: &TokenReviewStatus,
     audience: &str,
     agents: &Account,
 ) -> Result<Bound, Refusal> {
     if status.authenticated != Some(true) {
-        let why = status.error.clone().unwrap_or_else(|| "it says no more".to_owned());
-        // That is all that its answer has of it.
+        let why = status.error.clone().unwrap_or_else(|| "no reason given".to_owned());
+        // The answer has no other sign of a wrong audience.
         return Err(if why.contains("audience") {
             Refusal::Audience(audience.to_owned())
         } else {
@@ -96,20 +95,20 @@ fn bound(user: UserInfo) -> Option<Bound> {
     Some(Bound { pod: one("pod-name")?, uid: one("pod-uid")?, node: one("node-name")? })
 }
 
-/// Compares it with the pods that were seen.
+/// Returns the node of a token's pod if the watch of pods agrees.
 pub(crate) fn node(bound: &Bound, agents: &Agents) -> Result<String, Refusal> {
     let Bound { pod, uid, node } = bound;
     still(pod, uid, node, agents)?;
     Ok(node.clone())
 }
 
-/// The same of a pod that was let in before.
+/// Checks an admitted pod again.
 pub(crate) fn still(pod: &str, uid: &str, node: &str, agents: &Agents) -> Result<(), Refusal> {
     match agents.find(pod) {
         Some(agent) if agent.uid == uid && agent.node == node => Ok(()),
         Some(agent) if agent.uid == uid => {
-            let (pod, says) = (pod.to_owned(), node.to_owned());
-            Err(Refusal::Node { pod, is: agent.node, says })
+            let (pod, claimed) = (pod.to_owned(), node.to_owned());
+            Err(Refusal::Node { pod, actual: agent.node, claimed })
         }
         Some(_) | None => Err(Refusal::Pod(pod.to_owned())),
     }
@@ -152,12 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_token_is_its_nodes() {
+    fn an_agents_token_gives_its_node() {
         assert_eq!(reason(answer(), Some(("u1", "n1"))), Ok("n1".to_owned()));
     }
 
     #[test]
-    fn every_other_is_refused_for_its_reason() {
+    fn every_other_token_is_refused_with_its_reason() {
         let with = |path: &str, value: Value| {
             let mut answer = answer();
             *answer.pointer_mut(path).expect("a field") = value;

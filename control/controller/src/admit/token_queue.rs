@@ -74,7 +74,7 @@ impl TokenQueue {
                     taken.insert(uid.to_owned(), (*key, of.until));
                 }
             }
-            // The answer says nothing about the remembered token.
+            // The answer does not concern the remembered token.
             Ok(_) | Err(Refusal::Unreviewed(_)) => {}
             Err(_) => {
                 if taken.get(uid).is_some_and(|(taken, _)| taken == key) {

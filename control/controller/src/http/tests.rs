@@ -29,8 +29,8 @@ async fn health() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
     let health = Health {
-        office: SharedHub::new(Hub::new([7; 16], 0)),
-        board: Arc::new(Readiness::new()),
+        hub: SharedHub::new(Hub::new([7; 16], 0)),
+        readiness: Arc::new(Readiness::new()),
         metrics: Arc::new(Metrics::new().expect("metrics")),
         lacks: watch::Sender::new(None).subscribe(),
         is_ending: Arc::default(),
@@ -59,7 +59,7 @@ async fn idle_connections_keep_nobody_from_an_answer() {
         }
     });
     for _ in 0..20 {
-        // There are too many, and it goes on.
+        // The limiter evicts connections while the flood continues.
         timeout(PATIENCE, ended.recv()).await.expect("nothing floods").expect("nothing floods");
         let answer = timeout(PATIENCE, get(at, "/livez")).await.expect("an answer");
         let answer = answer.expect("an answer");

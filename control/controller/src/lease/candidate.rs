@@ -1,42 +1,42 @@
-//! Who may write the Lease when. Time is an argument.
+//! Rules of the election. Time is an argument.
 
 use std::time::{Duration, Instant};
 
 /// The Lease as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Who holds it; `None` when it was given back.
+    /// Identity of the holder; `None` if the Lease was released.
     pub(super) holder: Option<String>,
-    /// How long it lasts after each renewal.
+    /// Duration after each renewal.
     pub(super) lasts: Duration,
-    /// Different after each write.
+    /// Resource version, different after each write.
     pub(super) version: String,
-    /// Where its holder takes reports.
+    /// The holder's address for reports.
     pub(super) reports_to: String,
 }
 
-/// What to do with the Lease.
+/// The next action on the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// There is none: make it.
+    /// There is no Lease.
     Create,
-    /// It is nobody's any more: take it.
+    /// The Lease was released or has expired.
     Take,
-    /// It is ours: renew it.
+    /// This replica holds the Lease.
     Renew,
-    /// It is somebody else's.
+    /// Another replica holds the Lease.
     Leave,
 }
 
-/// One who would hold it.
+/// A candidate for the Lease.
 ///
-/// Clocks of different replicas are never compared: the holder counts from before it sent its last renewal
-/// and stands down after two thirds of what the others, who count from when they saw it, wait for.
+/// Clocks of different replicas are never compared. The holder counts from before it sent its last renewal and stops
+/// leading after two thirds of the duration. The others wait for the whole duration from the time when they read it.
 #[derive(Debug)]
 pub(super) struct Candidate {
     identity: String,
     lasts: Duration,
-    /// What was seen last, and since when it has been so.
+    /// The last read Lease, and the time of its first read.
     seen: Option<(Seen, Instant)>,
     held_until: Option<Instant>,
 }
@@ -51,7 +51,7 @@ impl Candidate {
         self.held_until.is_some_and(|until| now < until)
     }
 
-    /// Where whoever leads takes reports, as far as is known.
+    /// Returns the leader's address for reports; empty if there is none.
     pub(super) fn reports_to(&self, now: Instant) -> &str {
         match &self.seen {
             Some((seen, since)) if seen.holder.is_some() && now < *since + seen.lasts => {
@@ -62,8 +62,8 @@ impl Candidate {
         }
     }
 
-    /// The Lease as it is now.
-    pub(super) fn look(&mut self, lease: Option<Seen>, now: Instant) -> Next {
+    /// Records the current Lease and returns the next action.
+    pub(super) fn observe(&mut self, lease: Option<Seen>, now: Instant) -> Next {
         let Some(lease) = lease else {
             (self.seen, self.held_until) = (None, None);
             return Next::Create;
@@ -84,8 +84,8 @@ impl Candidate {
         next
     }
 
-    /// A write of ours, sent at this time, was accepted.
-    pub(super) fn holds(&mut self, lease: Seen, sent: Instant) {
+    /// Records an accepted write of this replica that was sent at this time.
+    pub(super) fn written(&mut self, lease: Seen, sent: Instant) {
         self.held_until = Some(sent + self.lasts * 2 / 3);
         self.seen = Some((lease, sent));
     }
@@ -111,56 +111,56 @@ mod tests {
     }
 
     #[test]
-    fn the_first_one_makes_it_and_leads_once_it_is_written_until_it_is_late() {
-        let (mut a, begun) = (Candidate::new("a".into(), LASTS), Instant::now());
-        assert_eq!((a.look(None, begun), a.leads(begun)), (Next::Create, false));
-        a.holds(lease("a", 1), begun);
-        assert!(a.leads(begun + seconds(19)) && !a.leads(begun + seconds(20)));
-        assert_eq!(a.reports_to(begun + seconds(19)), "at a");
-        assert_eq!(a.reports_to(begun + seconds(20)), "");
-        assert_eq!(a.look(Some(lease("a", 1)), begun + seconds(25)), Next::Renew);
+    fn the_first_candidate_creates_the_lease_and_leads_until_it_is_late() {
+        let (mut a, start) = (Candidate::new("a".into(), LASTS), Instant::now());
+        assert_eq!((a.observe(None, start), a.leads(start)), (Next::Create, false));
+        a.written(lease("a", 1), start);
+        assert!(a.leads(start + seconds(19)) && !a.leads(start + seconds(20)));
+        assert_eq!(a.reports_to(start + seconds(19)), "at a");
+        assert_eq!(a.reports_to(start + seconds(20)), "");
+        assert_eq!(a.observe(Some(lease("a", 1)), start + seconds(25)), Next::Renew);
     }
 
     #[test]
-    fn one_that_is_renewed_is_left_alone_and_one_that_is_not_is_taken() {
-        let (mut b, begun) = (Candidate::new("b".into(), LASTS), Instant::now());
+    fn a_renewed_lease_stays_and_an_expired_one_is_taken() {
+        let (mut b, start) = (Candidate::new("b".into(), LASTS), Instant::now());
         for at in 0..5 {
-            let now = begun + seconds(10) * at;
-            assert_eq!(b.look(Some(lease("a", at)), now), Next::Leave);
+            let now = start + seconds(10) * at;
+            assert_eq!(b.observe(Some(lease("a", at)), now), Next::Leave);
             assert_eq!(b.reports_to(now), "at a");
         }
-        let last = begun + seconds(40);
-        assert_eq!(b.look(Some(lease("a", 4)), last + LASTS), Next::Leave);
-        assert_eq!(b.reports_to(last + LASTS), "", "nobody has renewed it");
-        assert_eq!(b.look(Some(lease("a", 4)), last + seconds(31)), Next::Take);
+        let last = start + seconds(40);
+        assert_eq!(b.observe(Some(lease("a", 4)), last + LASTS), Next::Leave);
+        assert_eq!(b.reports_to(last + LASTS), "", "the Lease has expired");
+        assert_eq!(b.observe(Some(lease("a", 4)), last + seconds(31)), Next::Take);
     }
 
     #[test]
-    fn one_that_was_given_back_is_taken_at_once() {
+    fn a_released_lease_is_taken_at_once() {
         let (mut b, now) = (Candidate::new("b".into(), LASTS), Instant::now());
-        assert_eq!(b.look(Some(lease("", 4)), now), Next::Take);
+        assert_eq!(b.observe(Some(lease("", 4)), now), Next::Take);
         assert_eq!(b.reports_to(now), "");
     }
 
     #[test]
-    fn who_finds_anothers_name_in_it_leads_no_more() {
+    fn a_replica_that_finds_another_holder_stops_leading() {
         let (mut a, now) = (Candidate::new("a".into(), LASTS), Instant::now());
-        a.holds(lease("a", 1), now);
-        a.look(Some(lease("b", 2)), now);
+        a.written(lease("a", 1), now);
+        a.observe(Some(lease("b", 2)), now);
         assert!(!a.leads(now));
         assert_eq!(a.reports_to(now), "at b");
     }
 
-    /// One is cut off after its last renewal, which took any time to be seen.
+    /// The holder is cut off after its last renewal, which the other reads at any later time.
     #[test]
-    fn two_never_lead_at_once() {
+    fn two_replicas_never_lead_together() {
         for delay in 0..20 {
             let (mut a, mut b) =
                 (Candidate::new("a".into(), LASTS), Candidate::new("b".into(), LASTS));
             let sent = Instant::now();
-            a.holds(lease("a", 1), sent);
+            a.written(lease("a", 1), sent);
             let mut now = sent + seconds(delay);
-            while b.look(Some(lease("a", 1)), now) == Next::Leave {
+            while b.observe(Some(lease("a", 1)), now) == Next::Leave {
                 now += Duration::from_millis(100);
             }
             assert!(!a.leads(now), "after {delay} s");

@@ -1,4 +1,4 @@
-//! One policy's status, in the cluster.
+//! Writes of one policy's status.
 
 use crate::{
     fault::{Fault, Sort},
@@ -22,34 +22,33 @@ use serde_json::Value;
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
 
-/// How long a request may take.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(4);
-/// How often the objects of the one before are looked for, if they cannot be listed.
+/// Maximum number of attempts to list the objects of the previous holder.
 const LOOKS: usize = 5;
-/// As many of them are listed at once.
+/// Page size of that list.
 const PAGE: u32 = 500;
 
-/// Writes statuses.
 pub(super) struct Writer {
     client: Client,
     metrics: Arc<Metrics>,
-    said: LogLimiter,
+    log_limiter: LogLimiter,
 }
 
 impl Writer {
     pub(super) fn new(client: Client, metrics: Arc<Metrics>) -> Self {
-        Self { client, metrics, said: LogLimiter::default() }
+        Self { client, metrics, log_limiter: LogLimiter::default() }
     }
 
-    /// The UIDs of the NetworkPolicies of which there is an object of ours; nothing if they cannot be listed, for
-    /// one because their kind is absent.
+    /// Returns the UIDs of the NetworkPolicies that have an object of ours. `None` if these objects cannot be listed, for
+    /// example because their kind is absent.
     pub(super) async fn ours(&self) -> Option<Vec<String>> {
         let mut backoff = crate::api::backoff();
         for _ in 0..LOOKS {
             match self.listed().await {
                 Ok(uids) => return Some(uids),
                 Err(fault) if fault.sort == Sort::NotFound => return None,
-                Err(fault) => self.say(&fault),
+                Err(fault) => self.log(&fault),
             }
             sleep(backoff.pause()).await;
         }
@@ -71,7 +70,6 @@ impl Writer {
         }
     }
 
-    /// Writes what is due of a policy.
     pub(super) async fn write(&self, write: &Write) -> Outcome {
         let written = match (write.key.kind, &write.says) {
             (Kind::NetworkPolicy, Some(says)) => self.put(&write.key, &write.uid, says).await,
@@ -83,7 +81,7 @@ impl Writer {
             Sort::NotFound => Outcome::Nowhere,
             Sort::Conflict => Outcome::Refused,
             Sort::Unreachable | Sort::Forbidden | Sort::Expired | Sort::Other => {
-                self.say(&fault);
+                self.log(&fault);
                 Outcome::Refused
             }
         });
@@ -95,7 +93,7 @@ impl Writer {
         outcome
     }
 
-    /// Of a kind that has a status: what others say in it stays.
+    /// Updates the status of a kind that has one. Entries of other writers stay.
     async fn status(
         &self,
         key: &PolicyKey,
@@ -108,7 +106,7 @@ impl Writer {
             return Ok(Outcome::Nowhere);
         };
         if object.uid().as_deref() != Some(uid) {
-            // Another of its name: that has its own.
+            // This is another policy of the same name.
             return Ok(Outcome::Nowhere);
         }
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -122,21 +120,21 @@ impl Writer {
         Ok(Outcome::Stands)
     }
 
-    /// Our object of a NetworkPolicy.
+    /// Creates or updates our object of a NetworkPolicy.
     async fn put(&self, key: &PolicyKey, uid: &str, says: &Realization) -> Result<Outcome, Fault> {
         let (resource, params) = (ours(), PostParams::default());
         let api = self.api(&resource, key);
-        let wanted = object(key, uid, says);
-        let mut wanted: DynamicObject = serde_json::from_value(wanted)
+        let desired = object(key, uid, says);
+        let mut desired: DynamicObject = serde_json::from_value(desired)
             .map_err(|error| Fault::odd("write", &resource.plural, &error.to_string()))?;
         let found = ask("get", &resource.plural, api.get_opt(&key.name)).await?;
         match found {
-            Some(found) if is_same(&found, &wanted) => {}
+            Some(found) if is_same(&found, &desired) => {}
             Some(found) => {
-                wanted.metadata.resource_version = found.metadata.resource_version;
-                ask("update", &resource.plural, api.replace(&key.name, &params, &wanted)).await?;
+                desired.metadata.resource_version = found.metadata.resource_version;
+                ask("update", &resource.plural, api.replace(&key.name, &params, &desired)).await?;
             }
-            None => drop(ask("create", &resource.plural, api.create(&params, &wanted)).await?),
+            None => drop(ask("create", &resource.plural, api.create(&params, &desired)).await?),
         }
         Ok(Outcome::Stands)
     }
@@ -147,7 +145,7 @@ impl Writer {
         let Some(found) = ask("get", &resource.plural, api.get_opt(&key.name)).await? else {
             return Ok(Outcome::Stands);
         };
-        // Not one that another replica has made meanwhile.
+        // An object that another replica has created meanwhile stays.
         let preconditions = Preconditions { uid: found.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match ask("delete", &resource.plural, api.delete(&key.name, &params)).await {
@@ -164,18 +162,18 @@ impl Writer {
         }
     }
 
-    fn say(&self, fault: &Fault) {
-        if let Some(unsaid) = self.said.now() {
+    fn log(&self, fault: &Fault) {
+        if let Some(suppressed) = self.log_limiter.now() {
             let Fault { cause, next_step, .. } = fault;
-            tracing::warn!(cause, next_step, unsaid, "a status is not written");
+            tracing::warn!(cause, next_step, suppressed, "cannot write status");
         }
     }
 }
 
-fn is_same(found: &DynamicObject, wanted: &DynamicObject) -> bool {
+fn is_same(found: &DynamicObject, desired: &DynamicObject) -> bool {
     let status = |object: &DynamicObject| -> Value { object.data["status"].clone() };
-    status(found) == status(wanted)
-        && found.metadata.owner_references == wanted.metadata.owner_references
+    status(found) == status(desired)
+        && found.metadata.owner_references == desired.metadata.owner_references
 }
 
 fn of(kind: Kind) -> ApiResource {

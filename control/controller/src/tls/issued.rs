@@ -1,4 +1,4 @@
-//! Authorities and certificates, made.
+//! Issue of authorities and certificates.
 
 use super::plan::{Authority, Kept, Lives, Pair, Retired, Step};
 use rcgen::{
@@ -7,10 +7,10 @@ use rcgen::{
 };
 use std::time::Duration;
 
-/// Clocks of nodes may be behind by as much.
+/// Tolerated lag of nodes' clocks, in seconds.
 const EARLIER: u64 = 600;
 
-/// Does a step.
+/// Executes a step. `None` if there is nothing to do.
 pub(super) fn take(
     step: Step,
     kept: Option<Kept>,
@@ -107,10 +107,10 @@ mod tests {
 
     const NAME: &str = "ferrule-controller";
     const LIVES: Lives = Lives { certificate: 100, authority: 1_200 };
-    const BEGUN: u64 = 1_800_000_000;
+    const START: u64 = 1_800_000_000;
 
-    /// Returns true if a node that trusts this bundle takes what is shown.
-    fn takes(bundle: &str, kept: &Kept, now: u64) -> bool {
+    /// True if a node with this bundle accepts the serving certificate.
+    fn accepts(bundle: &str, kept: &Kept, now: u64) -> bool {
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
             roots.add(root.unwrap()).unwrap();
@@ -124,7 +124,7 @@ mod tests {
         verifier.verify_server_cert(&shown, &[], &name, &[], now).is_ok()
     }
 
-    /// Steps until there is nothing to do; says which.
+    /// Executes all steps until there is none, and returns them.
     fn settle(kept: &mut Option<Kept>, now: u64) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {
@@ -134,53 +134,53 @@ mod tests {
             };
             *kept = Some(done);
             steps.push(next);
-            assert!(steps.len() < 4, "it does not rest at {now}: {steps:?}");
+            assert!(steps.len() < 4, "no end at {now}: {steps:?}");
         }
     }
 
     #[test]
-    fn nodes_that_are_late_with_their_trust_take_what_is_shown_through_all_changes() {
+    fn nodes_with_an_old_bundle_accept_the_certificate_through_all_changes() {
         let mut kept = None;
-        assert_eq!(settle(&mut kept, BEGUN), [Step::Begin]);
-        // What a node trusts is up to 90 s old.
+        assert_eq!(settle(&mut kept, START), [Step::Begin]);
+        // A node's bundle is up to 90 s old.
         let mut bundles = vec![kept.clone().unwrap().bundle()];
         let mut steps = Vec::new();
-        for now in (BEGUN..BEGUN + 4_000).step_by(10) {
+        for now in (START..START + 4_000).step_by(10) {
             steps.extend(settle(&mut kept, now));
             let kept = kept.as_ref().unwrap();
             bundles.push(kept.bundle());
             for bundle in bundles.iter().rev().take(9) {
-                assert!(takes(bundle, kept, now), "after {} s", now - BEGUN);
+                assert!(accepts(bundle, kept, now), "after {} s", now - START);
             }
             assert!(kept.retired.len() <= 1);
         }
-        for wanted in [Step::Announce, Step::Promote, Step::Renew] {
-            assert!(steps.iter().filter(|step| **step == wanted).count() >= 2, "{wanted:?}");
+        for expected in [Step::Announce, Step::Promote, Step::Renew] {
+            assert!(steps.iter().filter(|step| **step == expected).count() >= 2, "{expected:?}");
         }
     }
 
     #[test]
-    fn after_a_long_sleep_all_is_made_anew() {
+    fn an_expired_authority_is_replaced() {
         let mut kept = None;
-        settle(&mut kept, BEGUN);
-        assert_eq!(settle(&mut kept, BEGUN + 10_000), [Step::Begin]);
-        assert!(takes(&kept.clone().unwrap().bundle(), &kept.unwrap(), BEGUN + 10_000));
+        settle(&mut kept, START);
+        assert_eq!(settle(&mut kept, START + 10_000), [Step::Begin]);
+        assert!(accepts(&kept.clone().unwrap().bundle(), &kept.unwrap(), START + 10_000));
     }
 
     #[test]
-    fn under_another_name_another_certificate_is_shown() {
+    fn another_server_name_gets_another_certificate() {
         let mut kept = None;
-        settle(&mut kept, BEGUN);
-        let next = step(kept.as_ref(), "other", &LIVES, BEGUN);
+        settle(&mut kept, START);
+        let next = step(kept.as_ref(), "other", &LIVES, START);
         assert_eq!(next, Step::Renew);
-        let kept = take(next, kept, "other", &LIVES, BEGUN).unwrap().unwrap();
-        assert!(!takes(&kept.bundle(), &kept, BEGUN));
+        let kept = take(next, kept, "other", &LIVES, START).unwrap().unwrap();
+        assert!(!accepts(&kept.bundle(), &kept, START));
     }
 
     #[test]
-    fn no_key_is_written_where_people_look() {
+    fn no_private_key_is_in_the_bundle_or_in_debug_output() {
         let mut kept = None;
-        settle(&mut kept, BEGUN);
+        settle(&mut kept, START);
         let kept = kept.unwrap();
         assert!(!format!("{kept:?}").contains("PRIVATE"));
         assert!(!kept.bundle().contains("PRIVATE"));

@@ -1,19 +1,19 @@
-//! What is to be made when. Times are in seconds since 1970.
+//! Schedule of authorities and certificates. Times are in seconds since 1970.
 
 use serde::{Deserialize, Serialize};
 
-/// What the replicas keep, all of it in one place.
+/// Content of the replicas' Secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Kept {
-    /// It signs.
+    /// The authority that signs.
     pub(super) signing: Authority,
-    /// It will sign; nodes trust it already.
+    /// The next authority, which nodes trust already.
     pub(super) next: Option<Authority>,
-    /// They signed; what they signed is still trusted.
+    /// Former authorities, whose certificates are still trusted.
     pub(super) retired: Vec<Retired>,
-    /// It is shown.
+    /// The serving certificate.
     pub(super) serving: Pair,
-    /// What it is for.
+    /// DNS names of the serving certificate, separated by commas.
     pub(super) server_name: String,
 }
 
@@ -27,58 +27,58 @@ pub(super) struct Pair {
 }
 
 impl std::fmt::Debug for Pair {
-    /// Without the key.
+    /// Leaves the key out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { made, ends, .. } = self;
         f.debug_struct("Pair").field("made", made).field("ends", ends).finish_non_exhaustive()
     }
 }
 
-/// One who signs.
+/// A certificate authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Authority {
     pub(super) name: String,
     pub(super) pair: Pair,
 }
 
-/// One who signed.
+/// A former authority, without its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Retired {
     pub(super) certificate: String,
     pub(super) ends: u64,
 }
 
-/// How long what is made lasts.
+/// Lifetimes in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Lives {
     pub(super) certificate: u64,
     pub(super) authority: u64,
 }
 
-/// What is to be done now.
+/// A change of the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is nothing, or nothing that holds: an authority, and a certificate of it.
+    /// Create an authority and a certificate, as there is none or all have expired.
     Begin,
-    /// Another authority, which nodes hear of before it signs.
+    /// Create the next authority. It is published before it signs.
     Announce,
-    /// It signs now, and a certificate of it is shown.
+    /// Make the next authority the signing one, and issue a certificate.
     Promote,
-    /// A certificate of the same authority.
+    /// Issue a certificate of the same authority.
     Renew,
-    /// One who signed is forgotten.
+    /// Drop an expired former authority.
     Forget,
-    /// All is well.
+    /// No change is due.
     Rest,
 }
 
-/// The next step.
+/// Returns the next step.
 pub(super) fn step(kept: Option<&Kept>, server_name: &str, lives: &Lives, now: u64) -> Step {
     let Some(kept) = kept else { return Step::Begin };
     let signing = &kept.signing.pair;
     let has_ended = signing.ends <= now;
     match &kept.next {
-        // Nodes have it for a twelfth of its life before it signs, unless there is no other.
+        // Nodes have the next authority for a twelfth of its life before it signs, unless the current one has expired.
         Some(next)
             if has_ended || (is_past(signing, 2, 3, now) && is_past(&next.pair, 1, 12, now)) =>
         {
@@ -95,7 +95,7 @@ pub(super) fn step(kept: Option<&Kept>, server_name: &str, lives: &Lives, now: u
     if kept.retired.iter().any(|retired| retired.ends <= now) { Step::Forget } else { Step::Rest }
 }
 
-/// A certificate cannot outlive its authority: made anew it would last no longer.
+/// True if a new certificate would not last longer: it cannot outlive its authority.
 fn is_as_long(kept: &Kept, lives: &Lives, now: u64) -> bool {
     kept.serving.ends >= (now + lives.certificate).min(kept.signing.pair.ends)
 }
@@ -106,7 +106,7 @@ fn is_past(pair: &Pair, part: u64, of: u64, now: u64) -> bool {
 }
 
 impl Kept {
-    /// Whom nodes trust.
+    /// Returns the certificates of all authorities that nodes trust, as PEM.
     pub(super) fn bundle(&self) -> String {
         let next = self.next.iter().map(|next| next.pair.certificate.as_str());
         let retired = self.retired.iter().map(|retired| retired.certificate.as_str());

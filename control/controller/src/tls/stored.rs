@@ -1,4 +1,4 @@
-//! What the replicas make, kept in a Secret that all of them read and any of them renews.
+//! The Secret with authority and certificate. All replicas read it, and any of them renews it.
 
 use super::{
     Showing,
@@ -25,12 +25,12 @@ use tokio::time::{sleep, timeout};
 const ENTRY: &str = "authority.json";
 /// The ConfigMap's entry.
 const BUNDLE: &str = "ca.crt";
-/// How long a request may take.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// As many changes are made at once, at most: each is one step of the plan.
+/// Maximum number of steps of the plan in one round.
 const STEPS: usize = 4;
 
-/// Keeps certificate and authority good.
+/// Keeper of the Secret and of the published authority.
 pub(super) struct Keeper {
     secrets: Api<Secret>,
     maps: Api<ConfigMap>,
@@ -58,24 +58,24 @@ impl Keeper {
         }
     }
 
-    /// For ever: looks, makes what is due, publishes, shows.
+    /// Executes due steps, publishes the authority, and serves the certificate, forever.
     pub(super) async fn run(self, showing: &mut Showing) {
-        let (mut backoff, mut said) = (crate::api::backoff(), String::new());
+        let (mut backoff, mut last_cause) = (crate::api::backoff(), String::new());
         loop {
-            match self.turn(showing).await {
+            match self.round(showing).await {
                 Ok(()) => {
                     backoff.reset();
-                    said.clear();
+                    last_cause.clear();
                     sleep(self.look).await;
                 }
-                // Another replica was faster: what it made is read.
+                // Another replica has changed the Secret, so it is read again.
                 Err(fault) if fault.sort == Sort::Conflict => sleep(backoff.pause()).await,
                 Err(fault) => {
                     showing.lacks(&fault.cause);
-                    if said != fault.cause {
+                    if last_cause != fault.cause {
                         let Fault { cause, next_step, .. } = fault;
-                        tracing::warn!(cause, next_step, "certificates are not kept");
-                        said = cause;
+                        tracing::warn!(cause, next_step, "cannot keep certificates");
+                        last_cause = cause;
                     }
                     sleep(backoff.pause()).await;
                 }
@@ -83,7 +83,7 @@ impl Keeper {
         }
     }
 
-    async fn turn(&self, showing: &mut Showing) -> Result<(), Fault> {
+    async fn round(&self, showing: &mut Showing) -> Result<(), Fault> {
         let mut secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
         let mut kept = secret.as_ref().and_then(read);
         for _ in 0..STEPS {
@@ -97,7 +97,7 @@ impl Keeper {
             kept = Some(made);
         }
         let Some(kept) = kept else { return Ok(()) };
-        // Nodes should trust what they are shown next.
+        // Nodes get the authority before the certificate.
         self.publish(&kept.bundle()).await?;
         let shown = showing.show(kept.serving.certificate.as_bytes(), kept.serving.key.as_bytes());
         shown.map_err(|error| Fault::odd("show", "the certificate", &format!("{error:#}")))
@@ -119,7 +119,7 @@ impl Keeper {
         });
         secret.data = Some(BTreeMap::from([(ENTRY.to_owned(), ByteString(text))]));
         let written = put(&self.secrets, SECRETS, &self.secret, &secret, is_new).await?;
-        tracing::info!(secret = self.secret, ?step, "certificates are made");
+        tracing::info!(secret = self.secret, ?step, "certificates issued");
         Ok(written)
     }
 
@@ -141,7 +141,7 @@ fn read(secret: &Secret) -> Option<Kept> {
     let entry = secret.data.as_ref()?.get(ENTRY)?;
     let read = serde_json::from_slice(&entry.0);
     read.inspect_err(|error| {
-        tracing::warn!(%error, "the Secret's {ENTRY} is not ours: certificates are made anew");
+        tracing::warn!(%error, "cannot read {ENTRY} of the Secret; issuing new certificates");
     })
     .ok()
 }

@@ -1,4 +1,4 @@
-//! Whom the API server speaks through: the certificates that it asks others' servers with.
+//! The client authority of the API server, which signs the certificates with which it calls aggregated APIs.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use control_rpc::Certificates;
@@ -20,56 +20,57 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Where every API server says it.
+/// The ConfigMap of the client authority.
 pub(super) const WHERE: &str = "see ConfigMap extension-apiserver-authentication in kube-system";
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
-/// How long the API server may take to say it.
+/// Timeout of the request.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The authority of those certificates, and the names that they may have.
+/// The authority and the allowed names of those certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Front {
     authority: String,
-    /// Any, if there are none.
+    /// Empty allows any name.
     names: BTreeSet<String>,
 }
 
 impl Front {
-    /// Asks the API server.
+    /// Reads the ConfigMap.
     pub(super) async fn look(client: &Client) -> Result<Self> {
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-        let map = timeout(ANSWER, maps.get(NAME)).await.context("there is no answer in time")?;
-        let data = map.with_context(|| format!("get ConfigMap {NAMESPACE}/{NAME}"))?.data;
+        let map = timeout(ANSWER, maps.get(NAME)).await.context("no answer in time")?;
+        let data = map.with_context(|| format!("cannot get ConfigMap {NAMESPACE}/{NAME}"))?.data;
         let mut data = data.unwrap_or_default();
         let authority = data.remove("requestheader-client-ca-file");
         let authority = authority.filter(|pem| !pem.trim().is_empty());
         let names = data.remove("requestheader-allowed-names").unwrap_or_else(|| "[]".to_owned());
         Ok(Self {
             authority: authority.ok_or_else(|| {
-                anyhow!("it has no requestheader-client-ca-file: the API server does not aggregate")
+                anyhow!("no requestheader-client-ca-file: the API server has no aggregation")
             })?,
-            names: serde_json::from_str(&names).context("read requestheader-allowed-names")?,
+            names: serde_json::from_str(&names)
+                .context("cannot read requestheader-allowed-names")?,
         })
     }
 
-    /// Lets in who shows such a certificate, and nobody else.
+    /// Returns an acceptor that requires such a certificate.
     pub(super) fn acceptor(&self, shown: Arc<Certificates>) -> Result<TlsAcceptor> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
-            let certificate = certificate.context("read requestheader-client-ca-file")?;
-            roots.add(certificate).context("use requestheader-client-ca-file")?;
+            let certificate = certificate.context("cannot read requestheader-client-ca-file")?;
+            roots.add(certificate).context("cannot use requestheader-client-ca-file")?;
         }
         if roots.is_empty() {
-            bail!("there is no certificate in requestheader-client-ca-file");
+            bail!("no certificate in requestheader-client-ca-file");
         }
         let provider = Arc::new(default_provider());
         let signed = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
-        let signed = signed.build().context("use requestheader-client-ca-file")?;
+        let signed = signed.build().context("cannot use requestheader-client-ca-file")?;
         let named = Named { signed, names: self.names.clone() };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .context("make TLS")?
+            .context("cannot configure TLS")?
             .with_client_cert_verifier(Arc::new(named))
             .with_cert_resolver(shown);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -77,7 +78,7 @@ impl Front {
     }
 }
 
-/// A certificate of the authority, for one of the names.
+/// Verifier that accepts certificates of the authority with one of the names.
 #[derive(Debug)]
 struct Named {
     signed: Arc<dyn ClientCertVerifier>,

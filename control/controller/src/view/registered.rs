@@ -1,5 +1,5 @@
-//! How the API server finds the replica that people are to ask, and knows its certificate: the holder of the Lease, since
-//! nodes report to it. It leads the Service to itself, and keeps the APIService.
+//! Registration of the aggregated API. The lease holder serves it, as nodes report to that replica. It writes the
+//! EndpointSlice of the Service, and the APIService with the authority.
 
 use anyhow::{Context as _, Result};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -17,28 +17,28 @@ use tokio::{
 };
 use view_policy::{GROUP, VERSION};
 
-/// How long the API server may take.
+/// Timeout of a registration.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often the authority is compared with the one that is registered.
+/// Interval at which the registered authority is compared.
 const LOOK: Duration = Duration::from_secs(30);
-/// Who registers, as the API server names it.
+/// Field manager.
 const MANAGER: &str = "ferrule-controller";
-/// Behind the cluster's own kinds, before nothing in particular.
+/// Group priority, below that of built-in groups.
 const PRIORITY: u32 = 2_000;
 
-/// What is registered, and where from.
+/// Content of the registration.
 pub(crate) struct Registered {
     pub(crate) client: Client,
-    /// Of the Service and the ConfigMap.
+    /// Namespace of the Service and the ConfigMap.
     pub(crate) namespace: String,
-    /// The Service that leads to the replicas.
+    /// The Service of the replicas.
     pub(crate) service: String,
-    /// Its port.
+    /// The port of the Service.
     pub(crate) port: u16,
-    /// The ConfigMap with the authority's certificates; none if whoever made the certificate registers its
-    /// authority.
+    /// The ConfigMap with the authority's certificates. `None` if the certificate comes from files: then the operator
+    /// registers the authority.
     pub(crate) authority: Option<String>,
-    /// Where this replica answers, if that is an address that a Service may lead to.
+    /// This replica's address; `None` if a Service cannot have it.
     pub(crate) at: Option<SocketAddr>,
 }
 
@@ -46,19 +46,19 @@ impl Registered {
     /// Registers while this replica leads, and again whenever the authority changes.
     pub(crate) async fn keep(self, mut leads: watch::Receiver<bool>) {
         let mut backoff = crate::api::backoff();
-        let mut said = String::new();
+        let mut last_error = String::new();
         while leads.wait_for(|leads| *leads).await.is_ok() {
-            match timeout(ANSWER, self.register()).await.context("there is no answer in time") {
+            match timeout(ANSWER, self.register()).await.context("no answer in time") {
                 Ok(Ok(())) => {
-                    said.clear();
+                    last_error.clear();
                     backoff.reset();
                     sleep(LOOK).await;
                 }
                 Err(error) | Ok(Err(error)) => {
                     let error = format!("{error:#}");
-                    if error != said {
-                        tracing::warn!(error, "the API for people is not registered");
-                        said = error;
+                    if error != last_error {
+                        tracing::warn!(error, "cannot register the aggregated API");
+                        last_error = error;
                     }
                     sleep(backoff.pause()).await;
                 }
@@ -76,7 +76,7 @@ impl Registered {
         let Some(authority) = &self.authority else { return Ok(()) };
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = maps.get(authority).await;
-        let map = map.with_context(|| format!("get ConfigMap {authority}"))?;
+        let map = map.with_context(|| format!("cannot get ConfigMap {authority}"))?;
         let pem = map.data.unwrap_or_default().remove("ca.crt");
         let pem =
             pem.with_context(|| format!("ConfigMap {}/{authority} has no ca.crt", self.namespace))?;
@@ -85,7 +85,7 @@ impl Registered {
         apply(&all, "APIService", &self.object(&format!("{VERSION}.{GROUP}"), &pem)).await
     }
 
-    /// Where the Service leads: here.
+    /// Returns the EndpointSlice with this replica as the only endpoint.
     fn slice(&self, at: SocketAddr) -> Value {
         json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
@@ -118,31 +118,31 @@ impl Registered {
     }
 }
 
-/// Makes an object what is wanted, if it is not.
-async fn apply(all: &Api<DynamicObject>, kind: &str, wanted: &Value) -> Result<()> {
-    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
-    let there = all.get_opt(name).await.with_context(|| format!("get {kind} {name}"))?;
-    if there.is_some_and(|there| same(&json!(there), wanted)) {
+/// Applies an object if the existing one differs.
+async fn apply(all: &Api<DynamicObject>, kind: &str, desired: &Value) -> Result<()> {
+    let name = desired["metadata"]["name"].as_str().unwrap_or_default();
+    let there = all.get_opt(name).await.with_context(|| format!("cannot get {kind} {name}"))?;
+    if there.is_some_and(|there| same(&json!(there), desired)) {
         return Ok(());
     }
     let params = PatchParams::apply(MANAGER).force();
-    let applied = all.patch(name, &params, &Patch::Apply(wanted)).await;
-    applied.with_context(|| format!("apply {kind} {name}"))?;
-    tracing::info!(kind, name, "people are led here");
+    let applied = all.patch(name, &params, &Patch::Apply(desired)).await;
+    applied.with_context(|| format!("cannot apply {kind} {name}"))?;
+    tracing::info!(kind, name, "aggregated API registered");
     Ok(())
 }
 
-/// Where everything that is wanted is there; the server adds defaults.
-fn same(there: &Value, wanted: &Value) -> bool {
-    match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => wanted
+/// True if the existing object contains all desired fields. The server adds defaults.
+fn same(there: &Value, desired: &Value) -> bool {
+    match (there, desired) {
+        (Value::Object(there), Value::Object(desired)) => desired
             .iter()
-            .all(|(key, wanted)| there.get(key).is_some_and(|there| same(there, wanted))),
-        (Value::Array(there), Value::Array(wanted)) => {
-            let pairs = there.iter().zip(wanted);
-            there.len() == wanted.len()
-                && pairs.into_iter().all(|(there, wanted)| same(there, wanted))
+            .all(|(key, desired)| there.get(key).is_some_and(|there| same(there, desired))),
+        (Value::Array(there), Value::Array(desired)) => {
+            let pairs = there.iter().zip(desired);
+            there.len() == desired.len()
+                && pairs.into_iter().all(|(there, desired)| same(there, desired))
         }
-        (there, wanted) => there == wanted,
+        (there, desired) => there == desired,
     }
 }

@@ -1,4 +1,4 @@
-//! An agent without a backend: follows, holds, and says so.
+//! An agent without a backend: it follows a replica, keeps a snapshot, and reports.
 
 use crate::world::PATIENCE;
 use control_rpc::{Follow, FollowError, StreamEvent, Trust};
@@ -12,7 +12,7 @@ use tests_eventually::eventually_async;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::Status;
 
-/// The name that the certificate is for.
+/// The DNS name of the certificate.
 pub(crate) const NAME: &str = "ferrule-controller";
 
 pub(crate) struct Agent {
@@ -33,12 +33,12 @@ impl Agent {
         Self { token, trust: trust(bundle), held, reports_to, follow: None }
     }
 
-    /// Begins a stream at a replica.
+    /// Opens a stream at a replica.
     pub(crate) async fn begin(&mut self, at: SocketAddr) -> Result<How, FollowError> {
         self.begin_with(at, hello(&self.held)).await
     }
 
-    /// The same, whatever the replica has read.
+    /// Opens a stream at a replica that may have read less than the node holds.
     pub(crate) async fn begin_behind(&mut self, at: SocketAddr) -> Result<How, FollowError> {
         self.begin_with(at, Hello { take_behind: true, ..hello(&self.held) }).await
     }
@@ -51,12 +51,12 @@ impl Agent {
         Ok(how)
     }
 
-    /// The same as soon as the replica lets it: its watch may be a moment behind.
+    /// Opens a stream, with retries while the replica's watch of pods is behind.
     pub(crate) async fn begins(&mut self, at: SocketAddr) -> How {
         eventually_async("the stream to start", PATIENCE, async || self.begin(at).await).await
     }
 
-    /// Takes what comes until this is so.
+    /// Applies updates until the condition is true.
     pub(crate) async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let last = Instant::now() + PATIENCE;
         while !so(self) {
@@ -67,7 +67,7 @@ impl Agent {
         }
     }
 
-    /// Takes what comes until the stream is over.
+    /// Applies updates until the stream ends.
     pub(crate) async fn over(&mut self) -> FollowError {
         let last = Instant::now() + PATIENCE;
         loop {
@@ -79,7 +79,7 @@ impl Agent {
         }
     }
 
-    /// Tells what became of policies: of each its name and why it is not in force, if it is not.
+    /// Reports policies: each name, and the error if the policy is not in force.
     pub(crate) async fn report(&mut self, full: bool, of: &[(&str, &str)]) -> Result<(), Status> {
         let find = |name: &str| {
             let mut all = self.held.policies.values();
@@ -95,13 +95,13 @@ impl Agent {
         self.follow.as_mut().unwrap().report(report).await
     }
 
-    /// The same as soon as the replica takes it: the book may be begun a moment after nodes are told where it is.
+    /// Reports with retries: a replica may accept reports a moment after nodes learn its address.
     pub(crate) async fn reports(&mut self, full: bool, of: &[(&str, &str)]) {
         let report = async || self.report(full, of).await;
         eventually_async("the report to be accepted", PATIENCE, report).await;
     }
 
-    /// Tells of a pod's address.
+    /// Announces a pod's address.
     pub(crate) async fn announce(
         &mut self,
         pod: &DynamicObject,
@@ -122,7 +122,7 @@ impl Agent {
         match follow.heard().await? {
             StreamEvent::Part(part) => {
                 if let Progress::Applied(_) = self.held.receive(part).unwrap() {
-                    // The stream may be over: then that is heard next.
+                    // The stream may have ended; the next receive returns that.
                     let _ = timeout(PATIENCE, follow.holds(self.held.generation)).await;
                 }
             }
@@ -134,7 +134,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The names of the policies that it holds.
+    /// Returns the names of the policies in the snapshot.
     pub(crate) fn policies(&self) -> Vec<String> {
         let policies = self.held.policies.values();
         let mut names: Vec<String> = policies.map(|policy| policy.key.name.clone()).collect();
@@ -142,7 +142,7 @@ impl Agent {
         names
     }
 
-    /// The names of the pods that it holds.
+    /// Returns the names of the pods in the snapshot.
     pub(crate) fn pods(&self) -> Vec<String> {
         let mut names: Vec<String> = self.held.pods.values().map(|pod| pod.name.clone()).collect();
         names.sort();

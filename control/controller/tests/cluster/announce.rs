@@ -1,4 +1,4 @@
-//! Addresses that an agent has no right to: each is somebody's already, and the API server says whose.
+//! Announcements that the controller refuses, as each address belongs to another object.
 
 use crate::{
     agent::Agent,
@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 const AUDIENCE: &str = "ferrule-controller";
 
-/// A Service that is reached from outside by two addresses, besides its own in the cluster.
+/// A Service with two external addresses besides its cluster address.
 fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -25,15 +25,15 @@ fn service() -> Value {
     })
 }
 
-/// Waits until an address of the object is refused: it may not have come to the replica yet, and then the pod has the
-/// address for a moment, which it yields.
+/// Waits until an address of the object is refused. Until the object arrives at the replica, the pod has the
+/// address and then loses it.
 async fn refused(agent: &mut Agent, pod: &DynamicObject, at: [u8; 4]) -> Status {
     let refusal = async || agent.announce(pod, at).await.err();
     eventually_async(&format!("{at:?} to be refused"), PATIENCE, refusal).await
 }
 
 #[tokio::test]
-async fn an_address_of_a_node_a_service_a_hosts_pod_or_another_pod_is_refused_and_counted() {
+async fn an_announced_address_of_a_node_a_service_or_another_pod_is_refused_and_counted() {
     let world = World::new().await;
     let agent = world.node("n1").await;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
@@ -48,7 +48,7 @@ async fn an_address_of_a_node_a_service_a_hosts_pod_or_another_pod_is_refused_an
     world.status(&service(), json!({ "loadBalancer": { "ingress": ingress } })).await;
     let running =
         |at: &str| json!({"phase": "Running", "podIP": at, "podIPs": [{"ip": at}], "hostIP": at});
-    // A host may have more addresses than its Node tells.
+    // A host may have more addresses than its Node object.
     let on_host = pod(SYSTEM, "agent-n1", "n1", "agent");
     world.status(&on_host, running("192.168.7.7")).await;
     let other = pod("default", "other", "n1", "web");
@@ -66,7 +66,7 @@ async fn an_address_of_a_node_a_service_a_hosts_pod_or_another_pod_is_refused_an
         (in_cluster.unwrap().octets(), Code::PermissionDenied, "address_of_service"),
         ([198, 51, 100, 7], Code::PermissionDenied, "address_of_service"),
         ([198, 51, 100, 9], Code::PermissionDenied, "address_of_service"),
-        // The ends of pods may be on their way.
+        // The removal of pods may not have arrived yet.
         ([192, 168, 7, 7], Code::Unavailable, "address_in_use"),
         ([10, 0, 0, 2], Code::Unavailable, "address_in_use"),
     ];
@@ -78,7 +78,7 @@ async fn an_address_of_a_node_a_service_a_hosts_pod_or_another_pod_is_refused_an
         assert_eq!(status.code(), code, "{at:?}: {status}");
         assert!(count().await > before, "{at:?}: not counted as {reason}");
     }
-    // One that has ended is nobody's to speak of; one that is gone is not known.
+    // A pod that has ended has no announcements. A removed pod is unknown.
     let job = world.make(pod("default", "job", "n1", "web")).await;
     agent.until("another pod", |agent| agent.pods() == ["job", "other", "web"]).await;
     let object = pod("default", "job", "n1", "web");
@@ -95,6 +95,6 @@ async fn an_address_of_a_node_a_service_a_hosts_pod_or_another_pod_is_refused_an
     agent.until("its end", |agent| agent.pods() == ["web"]).await;
     let status = agent.announce(&again, [10, 0, 0, 9]).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
-    // What another had is free with its end.
+    // The address of an ended pod is free.
     agent.announce(&web, [10, 0, 0, 2]).await.unwrap();
 }

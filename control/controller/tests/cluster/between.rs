@@ -1,4 +1,4 @@
-//! What stands between a replica and the API server, and breaks as networks do.
+//! A forwarder between a replica and the API server that fails as networks do.
 
 use std::net::SocketAddr;
 use tokio::{
@@ -7,7 +7,7 @@ use tokio::{
     sync::watch,
 };
 
-/// A forwarder; its end is that of all its connections.
+/// A forwarder; a drop ends all of its connections.
 pub(crate) struct Between {
     pub(crate) at: SocketAddr,
     state: watch::Sender<State>,
@@ -15,7 +15,7 @@ pub(crate) struct Between {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Connections are carried; otherwise they are closed, and so are new ones.
+    /// True if connections are forwarded. Otherwise existing and new ones are closed.
     open: bool,
     cuts: u64,
     stalls: u64,
@@ -34,7 +34,7 @@ impl Between {
         Self { at, state }
     }
 
-    /// Its URL, as that of an API server.
+    /// Returns its URL in place of the API server's.
     pub(crate) fn url(&self) -> String {
         format!("https://{}", self.at)
     }
@@ -47,12 +47,12 @@ impl Between {
         self.state.send_modify(|state| state.open = false);
     }
 
-    /// Ends the connections that there are, in the middle of whatever they carry.
+    /// Closes the existing connections in the middle of their data.
     pub(crate) fn cut(&self) {
         self.state.send_modify(|state| state.cuts += 1);
     }
 
-    /// Carries nothing any more on the connections that there are, and ends none.
+    /// Stops forwarding on the existing connections without closing them.
     pub(crate) fn stall(&self) {
         self.state.send_modify(|state| state.stalls += 1);
     }
@@ -69,13 +69,13 @@ async fn carry(mut near: TcpStream, port: u16, mut state: watch::Receiver<State>
         _ = copy_bidirectional(&mut near, &mut far) => {}
         () = until(&mut state, |state| !state.open || state.cuts != cuts) => {}
         () = until(&mut stalled, |state| state.stalls != stalls) => {
-            // Both sockets stay, and nobody reads from them.
+            // Both sockets stay open, and no task reads from them.
             until(&mut ends, |state| !state.open || state.cuts != cuts).await;
         }
     }
 }
 
-/// Waits until this is so, or nobody can change it any more.
+/// Waits until the condition is true, or its sender is gone.
 async fn until(state: &mut watch::Receiver<State>, so: impl Fn(&State) -> bool) {
     let _ = state.wait_for(so).await.is_ok();
 }

@@ -1,4 +1,4 @@
-//! The certificate that nodes see, as it changes.
+//! Changes of the serving certificate.
 
 use crate::{
     agent::{Agent, NAME, hello, trust},
@@ -13,7 +13,7 @@ use tests_eventually::eventually_async;
 use tokio::time::{Instant, sleep};
 
 #[tokio::test]
-async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() {
+async fn nodes_trust_both_replicas_through_each_change_of_the_authority() {
     let world = World::new().await;
     let node = world.node("n1").await;
     let lives = ["--certificate-life", "8s", "--authority-life", "24s"];
@@ -25,7 +25,7 @@ async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() 
     let shown = || first.metric("ferrule_controller_certificates_total", "");
     let mut bundles = BTreeSet::new();
     let last = Instant::now() + PATIENCE * 2;
-    // Handshake, announced, promoted: and each time both replicas are known by what is published.
+    // At the first handshake, after the announcement and after the promotion, the published bundle verifies both replicas.
     while bundles.len() < 3 || shown().await < 4.0 {
         let bundle = world.bundle().await;
         for replica in [&first, &second] {
@@ -41,7 +41,7 @@ async fn replicas_share_an_authority_and_nodes_follow_it_from_one_to_the_next() 
     }
 }
 
-/// Writes a certificate that is its own authority; in PEM.
+/// Writes a self-signed certificate as PEM.
 fn write(folder: &Path) -> String {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![NAME.to_owned()]).unwrap();
@@ -51,9 +51,9 @@ fn write(folder: &Path) -> String {
     pem
 }
 
-/// Without an API server: what is shown needs none.
+/// A certificate from files needs no API server.
 #[tokio::test]
-async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
+async fn a_certificate_from_files_is_served_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     let nowhere = r#"{"apiVersion":"v1","kind":"Config","current-context":"c",
@@ -73,7 +73,7 @@ async fn a_certificate_in_files_is_shown_and_the_next_one_when_it_is_there() {
             let begun =
                 Follow::begin(replica.at, &trust(&pem), "token", hello(&NodeSnapshot::default()))
                     .await;
-            // TLS was made, and then the token could not be shown to anybody.
+            // The handshake succeeded, and then the token could not be reviewed.
             matches!(begun, Err(FollowError::Refused { .. })).then_some(())
         })
         .await;

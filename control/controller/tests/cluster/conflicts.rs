@@ -1,4 +1,4 @@
-//! A policy that somebody else writes to all the time.
+//! A policy that another client updates all the time.
 
 use crate::{
     agent::Agent,
@@ -21,10 +21,10 @@ use std::{
 use tests_eventually::eventually_async;
 use tokio::time::{Instant, sleep};
 
-/// As many write at once: between any two requests of the controller there is a write of theirs.
+/// Number of concurrent writers. Between any two requests of the controller one of them writes.
 const OTHERS: usize = 4;
 
-/// Those who write to the policy, until they are told to stop.
+/// Writers of the policy, which run until they are stopped.
 struct Others {
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
@@ -42,7 +42,7 @@ impl Others {
                 while !stop.load(Ordering::SeqCst) {
                     let number = written.fetch_add(1, Ordering::SeqCst);
                     let patch = json!({"metadata": {"annotations": {"n": number.to_string()}}});
-                    // Theirs may be refused as well: then the next one is not.
+                    // A write of these clients may also be refused.
                     let _ = api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
                 }
             });
@@ -58,7 +58,7 @@ impl Drop for Others {
 }
 
 #[tokio::test]
-async fn a_status_that_another_was_faster_than_is_read_again_and_written_then() {
+async fn a_conflicting_status_write_is_retried_with_the_new_version() {
     let world = World::new().await;
     world.define("crd.antrea.io").await;
     let node = world.node("n1").await;
@@ -83,7 +83,7 @@ async fn a_status_that_another_was_faster_than_is_read_again_and_written_then() 
     let mut is_well = false;
     let last = Instant::now() + PATIENCE;
     while refused().await.is_none() {
-        // It was written between two writes of theirs: there is something else to be said.
+        // The status was written between two of their writes. Another report makes another status due.
         let now = world.get(&antrea).await.unwrap()["status"]["currentNodesRealized"].clone();
         if now == u64::from(is_well) {
             is_well = !is_well;

@@ -1,4 +1,4 @@
-//! What agents are told by replicas that live, and end.
+//! Streams from running and stopping replicas.
 
 use crate::{
     agent::Agent,
@@ -12,7 +12,7 @@ use tonic::Code;
 
 const ALL: [&str; 3] = ["admin", "antrea", "web"];
 
-/// A cluster with policies of three kinds, and a pod of n1 that all are about.
+/// A cluster with policies of three kinds, which all apply to one pod of n1.
 async fn world() -> std::sync::Arc<World> {
     let world = World::new().await;
     world.define("policy.networking.k8s.io").await;
@@ -24,7 +24,7 @@ async fn world() -> std::sync::Arc<World> {
 }
 
 #[tokio::test]
-async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
+async fn two_replicas_send_the_same_content_and_a_stopping_one_hands_over() {
     let world = world().await;
     let agent = world.node("n1").await;
     world.make(pod("default", "web-1", "n1", "web")).await;
@@ -35,7 +35,7 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     first.ready().await;
     // It serves also without the Lease.
     eventually_async("the first has the Lease", PATIENCE, || async {
-        first.has_said("who takes reports has changed").then_some(())
+        first.has_logged("leadership changed").then_some(())
     })
     .await;
     let second = Replica::start(kubeconfig, &["--identity", "second"]).await;
@@ -54,16 +54,16 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
         .await;
     assert_eq!(one.held.objects().collect::<Vec<_>>(), other.held.objects().collect::<Vec<_>>());
     assert_eq!(one.held.digests(), other.held.digests());
-    // The first has the Lease, and both say so.
+    // The first has the Lease, and both send its address.
     let at_first = first.at.to_string();
     one.until("reports go to the first", |agent| agent.reports_to == at_first).await;
     other.until("reports go to the first", |agent| agent.reports_to == at_first).await;
-    // What happens is told by both.
+    // Both replicas deliver each change.
     world.make(pod("default", "web-2", "n1", "web")).await;
     let has_it = |agent: &Agent| agent.pods() == ["db-1", "web-1", "web-2"];
     one.until("another pod", has_it).await;
     other.until("another pod", has_it).await;
-    // A node has said once what it holds before its way is measured.
+    // A node must have acknowledged a generation before its propagation is measured.
     world.make(pod("default", "web-3", "n1", "web")).await;
     let has_both = |agent: &Agent| agent.pods() == ["db-1", "web-1", "web-2", "web-3"];
     one.until("one more pod", has_both).await;
@@ -80,29 +80,29 @@ async fn two_replicas_tell_the_same_and_one_that_ends_hands_over() {
     assert!(first.ended().await.success());
     let at_second = second.at.to_string();
     other.until("reports go to the second", |agent| agent.reports_to == at_second).await;
-    // The agent goes on with the other replica, which compares.
+    // The agent continues with the other replica, which compares digests.
     one.begins(second.at).await;
     one.until("reports go to the second", |agent| agent.reports_to == at_second).await;
     assert_eq!(one.policies(), ALL);
 }
 
 #[tokio::test]
-async fn a_replica_says_what_it_waits_for_and_serves_nobody_before() {
+async fn a_replica_reports_missing_kinds_and_serves_no_node_before_it_is_ready() {
     let world = World::new().await;
     let agent = world.node("n1").await;
-    // One who may read nothing at all.
+    // This service account may read nothing.
     let nobody = tests_cluster::Identity::user("nobody");
     let kubeconfig = world.cluster.kubeconfig_of("nobody", &nobody).unwrap();
     let replica = Replica::start(&kubeconfig, &[]).await;
-    eventually_async("it says what it lacks", PATIENCE, || async {
+    eventually_async("the missing kinds are reported", PATIENCE, || async {
         let said = replica.get("/readyz").await?;
-        let words = ["HTTP/1.0 503", "certificate:", "waits for Pod: failing: cannot list pods"];
+        let words = ["HTTP/1.0 503", "certificate:", "waiting for Pod: failing: cannot list pods"];
         words.iter().all(|words| said.contains(words)).then_some(())
     })
     .await;
     assert!(replica.get("/livez").await.unwrap().starts_with("HTTP/1.0 200"));
-    assert!(!replica.has_said("every kind is read: nodes are served"));
-    // Another has made certificates; this one shows none.
+    assert!(!replica.has_logged("every kind is read; accepting nodes"));
+    // Another replica has issued certificates; this one has none.
     let able = Replica::start(&world.kubeconfig, &[]).await;
     able.ready().await;
     let token = world.token(&agent, "ferrule-controller").await;
@@ -112,10 +112,10 @@ async fn a_replica_says_what_it_waits_for_and_serves_nobody_before() {
 }
 
 #[tokio::test]
-async fn a_replica_that_ends_is_not_ready_takes_no_reports_and_tells_on_for_its_grace() {
+async fn a_stopping_replica_is_not_ready_and_refuses_reports_and_sends_changes_during_its_grace() {
     let world = World::new().await;
     let node = world.node("n1").await;
-    // Nobody waits for its end.
+    // The client does not wait for its end.
     let replica = Replica::start(&world.kubeconfig, &["--grace", "1h"]).await;
     replica.ready().await;
     let token = world.token(&node, "ferrule-controller").await;
@@ -126,7 +126,7 @@ async fn a_replica_that_ends_is_not_ready_takes_no_reports_and_tells_on_for_its_
     replica.terminate();
     eventually_async("it is not ready", PATIENCE, || async {
         let said = replica.get("/readyz").await?;
-        (said.starts_with("HTTP/1.0 503") && said.contains("this replica ends")).then_some(())
+        (said.starts_with("HTTP/1.0 503") && said.contains("this replica stops")).then_some(())
     })
     .await;
     agent.until("reports go nowhere", |agent| agent.reports_to.is_empty()).await;

@@ -1,4 +1,4 @@
-//! Kinds that come after the replica, and go.
+//! Kinds that are installed after the start of the replica, and removed.
 
 use crate::{
     agent::Agent,
@@ -8,7 +8,7 @@ use crate::{
 use tests_eventually::eventually_async;
 
 #[tokio::test]
-async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone() {
+async fn a_kind_that_is_installed_later_is_read_and_a_removed_kind_leaves_no_objects() {
     let world = World::new().await;
     let node = world.node("n1").await;
     world.make(pod("default", "web-1", "n1", "web")).await;
@@ -34,7 +34,7 @@ async fn a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is_gone(
         shown.contains("ClusterNetworkPolicy.crd.antrea.io: absent").then_some(())
     })
     .await;
-    // And once more.
+    // The kind is installed once more.
     let definition = definitions("crd.antrea.io").into_iter();
     let again = definition
         .filter(|definition| definition["spec"]["names"]["kind"] == "ClusterNetworkPolicy");

@@ -1,4 +1,4 @@
-//! An API server that is away, comes back, and has forgotten.
+//! An API server that is unreachable for a time and loses its watch history.
 
 use crate::{
     agent::Agent,
@@ -8,10 +8,9 @@ use crate::{
 };
 use tests_eventually::eventually_async;
 
-/// What was deleted while the replica could not see it is found by listing anew: the API server has forgotten
-/// where the watch was.
+/// The API server has dropped the position of the watch. A new list reveals the objects that were deleted meanwhile.
 #[tokio::test]
-async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
+async fn objects_deleted_during_an_outage_are_removed_and_the_rest_stays() {
     let mut world = World::alone().await;
     let node = world.node("n1").await;
     let (old, kept) = (network_policy("old", "web", "db"), network_policy("kept", "web", "db"));
@@ -40,7 +39,7 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     world.delete(&pod("default", "web-2", "n1", "web")).await;
     world.make(network_policy("new", "web", "db")).await;
     world.cluster.stop_api_server();
-    // It still serves what it has, to one whose token it has seen.
+    // The replica still serves its content to an agent with a cached token review.
     assert!(replica.get("/readyz").await.unwrap().starts_with("HTTP/1.0 200"));
     assert!(begun(&agent));
     world.cluster.start_api_server().unwrap();
@@ -58,9 +57,9 @@ async fn what_goes_while_the_watch_is_cut_is_gone_and_meanwhile_all_stands() {
     agent.until("the watch goes on", |agent| agent.pods() == ["web-1", "web-3"]).await;
 }
 
-/// As when a middlebox forgets the connection: no word comes, and no end.
+/// A middlebox that forgets the connection: no data arrives, and no end.
 #[tokio::test]
-async fn a_connection_that_falls_silent_without_an_end_is_given_up_and_the_watch_goes_on() {
+async fn a_silent_connection_is_closed_and_the_watch_continues() {
     let world = World::new().await;
     let node = world.node("n1").await;
     world.make(network_policy("old", "web", "db")).await;

@@ -20,7 +20,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A replica; it ends with its value.
+/// A replica; a drop kills it.
 pub(crate) struct Replica {
     child: Child,
     log: Arc<Mutex<Vec<Value>>>,
@@ -29,7 +29,7 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    /// Starts one on free ports; it need not be ready yet.
+    /// Starts a replica on free ports. It need not be ready yet.
     pub(crate) async fn start(kubeconfig: &Path, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-controller"));
         command.arg("--kubeconfig").arg(kubeconfig);
@@ -63,7 +63,7 @@ impl Replica {
         Self { child, log, at, health }
     }
 
-    /// Waits until nodes are served here.
+    /// Waits until the replica serves nodes.
     pub(crate) async fn ready(&self) {
         eventually_async("the replica is ready", PATIENCE, || async {
             self.get("/readyz").await.filter(|answer| answer.starts_with("HTTP/1.0 200"))
@@ -71,7 +71,7 @@ impl Replica {
         .await;
     }
 
-    /// An answer, head and all.
+    /// Returns an answer with its header.
     pub(crate) async fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(self.health).await.ok()?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await.ok()?;
@@ -80,7 +80,7 @@ impl Replica {
         Some(answer)
     }
 
-    /// The sum of a metric's values over all labels that this text is part of.
+    /// Returns the sum of a metric's values over all series whose labels contain this text.
     pub(crate) async fn metric(&self, name: &str, label: &str) -> f64 {
         let page = self.get("/metrics").await.unwrap_or_default();
         let of = |line: &&str| {
@@ -92,7 +92,7 @@ impl Replica {
         values.fold(0.0, |sum, value: f64| sum + value)
     }
 
-    pub(crate) fn has_said(&self, message: &str) -> bool {
+    pub(crate) fn has_logged(&self, message: &str) -> bool {
         self.log.lock().unwrap().iter().any(|line| line["message"] == message)
     }
 
@@ -100,7 +100,7 @@ impl Replica {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
     }
 
-    /// How it ended.
+    /// Waits for the end of the process and returns its status.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let exit = async || self.child.try_wait().unwrap();
         eventually_async("the replica to exit", PATIENCE, exit).await
@@ -109,7 +109,7 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

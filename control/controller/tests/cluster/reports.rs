@@ -1,4 +1,4 @@
-//! What agents say: addresses of their pods, and what became of policies.
+//! Messages of agents: addresses of their pods, and the state of policies.
 
 use crate::{
     agent::Agent,
@@ -13,7 +13,7 @@ use tonic::Code;
 const AUDIENCE: &str = "ferrule-controller";
 
 #[tokio::test]
-async fn an_address_is_known_to_others_as_soon_as_the_pods_own_agent_tells_it() {
+async fn an_announced_address_reaches_other_nodes_at_once() {
     let world = World::new().await;
     let (one, two) = (world.node("n1").await, world.node("n2").await);
     world.make(network_policy("web", "web", "db")).await;
@@ -32,7 +32,7 @@ async fn an_address_is_known_to_others_as_soon_as_the_pods_own_agent_tells_it() 
         let mut members = groups.flat_map(|group| group.members.values());
         members.any(|member| member.addresses.contains(&IpAddr::from(address)))
     };
-    // Another's pod is not its own to speak of.
+    // An agent must not announce a pod of another node.
     let refused = one.announce(&db, [10, 0, 0, 9]).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     let refused = two.announce(&db, [127, 0, 0, 1]).await.unwrap_err();
@@ -40,7 +40,7 @@ async fn an_address_is_known_to_others_as_soon_as_the_pods_own_agent_tells_it() 
     two.announce(&db, [10, 0, 0, 2]).await.unwrap();
     one.until("the peer's address", |agent| knows(agent, [10, 0, 0, 2])).await;
     assert!(!knows(&one, [10, 0, 0, 9]));
-    // Nor is an address that another has.
+    // It must not announce the address of another pod either.
     let refused = one.announce(&web, [10, 0, 0, 2]).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     let counted = |reason: &str| {
@@ -53,7 +53,7 @@ async fn an_address_is_known_to_others_as_soon_as_the_pods_own_agent_tells_it() 
     assert!(counted("address_in_use").await >= 1.0);
 }
 
-/// The object of ours about a NetworkPolicy.
+/// Returns our object of a NetworkPolicy.
 fn realization(name: &str) -> Value {
     json!({
         "apiVersion": "policy.ferrule.io/v1alpha1", "kind": "NetworkPolicyRealization",
@@ -62,7 +62,7 @@ fn realization(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its_successor() {
+async fn the_lease_holder_and_its_successor_write_status_from_reports() {
     let world = World::new().await;
     world.define("policy.networking.k8s.io").await;
     world.define("crd.antrea.io").await;
@@ -82,7 +82,7 @@ async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its
     let at_first = first.at.to_string();
     agent.until("reports go to the first", |agent| agent.reports_to == at_first).await;
     agent.until("all policies", |agent| agent.policies() == ["admin", "antrea", "web"]).await;
-    // The others' do not take reports.
+    // The other replica does not accept reports.
     let second = Replica::start(&world.kubeconfig, &["--identity", "second"]).await;
     second.ready().await;
     let mut other = Agent::new(agent.token.clone(), &bundle);
@@ -131,9 +131,9 @@ async fn what_nodes_report_is_written_by_the_one_that_holds_the_lease_and_by_its
     .await;
 }
 
-/// The kind of our objects is installed after the Lease was taken, and after one was to be written.
+/// The CustomResourceDefinition of our objects is installed after the Lease was taken and after a write was due.
 #[tokio::test]
-async fn what_had_no_kind_to_be_written_as_is_written_once_that_is_installed() {
+async fn a_status_is_written_once_its_definition_is_installed() {
     let world = World::new().await;
     let node = world.node("n1").await;
     world.make(network_policy("web", "web", "db")).await;
@@ -160,7 +160,7 @@ async fn what_had_no_kind_to_be_written_as_is_written_once_that_is_installed() {
         (status["failures"][0]["why"] == "no room").then_some(())
     };
     eventually_async("it has failed on its node", PATIENCE, is_said).await;
-    // And once more: all objects go with their kind.
+    // All objects are removed with their definition, which is then installed once more.
     world.delete(&definition).await;
     eventually_async("the kind is gone", PATIENCE, || async {
         world.get(&definition).await.is_none().then_some(())

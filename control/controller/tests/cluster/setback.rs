@@ -1,4 +1,4 @@
-//! A cluster whose data are put back from an earlier copy.
+//! A cluster whose etcd is restored from an older backup.
 
 use crate::{
     agent::Agent,
@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use tests_eventually::eventually_async;
 use tokio::time::Instant;
 
-/// As many writes are lost: more than replicas and API server make while the test goes on.
+/// Number of lost writes. It exceeds the writes of replicas and API server during the rest of the test.
 const LOST: usize = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behind_no_longer() {
+async fn nodes_receive_the_restored_cluster_and_replicas_are_no_longer_behind() {
     let mut world = World::alone().await;
     let node = world.node("n1").await;
     let old = network_policy("old", "web", "db");
@@ -29,7 +29,7 @@ async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behin
     replica.ready().await;
     let token = world.token(&node, "ferrule-controller").await;
     let bundle = world.bundle().await;
-    // What the replica has made is in the copy.
+    // The objects of the replica are in the backup.
     world.cluster.save().unwrap();
     let mut agent = Agent::new(token.clone(), &bundle);
     agent.begins(replica.at).await;
@@ -56,8 +56,8 @@ async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behin
         |agent: &Agent| agent.policies() == ["kept", "old"] && agent.pods() == ["web-1", "web-2"];
     agent.until("what there is now", after).await;
     agent.until("how far that is", |agent| pods(agent) < Some(last)).await;
-    assert!(replica.has_said("the cluster was set back: everything is read anew"));
-    // One that was away holds what is no more, until it takes who has read less.
+    assert!(replica.has_logged("cluster restored from a backup; every kind is listed again"));
+    // A node that was offline holds deleted objects until it accepts a replica that has read less.
     let mut away = Agent::new(token, &bundle);
     away.held = far;
     let refused = away.begin(replica.at).await.unwrap_err();
@@ -65,7 +65,7 @@ async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behin
     away.begin_behind(replica.at).await.unwrap();
     away.until("what there is now", after).await;
     away.until("how far that is", |agent| pods(agent) < Some(last)).await;
-    // From then on all are as far, also one that has begun since.
+    // From then on all nodes and replicas agree, also a replica that has started since.
     let another = Replica::start(&world.kubeconfig, &[]).await;
     another.ready().await;
     moves(&mut agent, replica.at, another.at).await;
@@ -82,8 +82,8 @@ async fn after_a_restore_nodes_are_told_what_there_is_now_and_replicas_are_behin
     .await;
 }
 
-/// Goes from one replica to the other as soon as that one lets it. Each kind finds the restore by itself, so what
-/// the first has told may be of before in part.
+/// Moves from one replica to the other as soon as that one accepts. Each kind detects the restore separately, so the
+/// content from the first replica may be partly older.
 async fn moves(agent: &mut Agent, from: SocketAddr, to: SocketAddr) {
     let last = Instant::now() + PATIENCE;
     while let Err(error) = agent.begin(to).await {

@@ -1,4 +1,4 @@
-//! Whose tokens are taken.
+//! Admission of agents by their tokens.
 
 use crate::{
     agent::{Agent, hello, trust},
@@ -28,7 +28,7 @@ use tonic::Code;
 const AUDIENCE: &str = "ferrule-controller";
 
 #[tokio::test]
-async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
+async fn agents_are_admitted_for_their_own_nodes_and_all_others_are_refused() {
     let world = World::new().await;
     let pod = world.node("n1").await;
     let replica = Replica::start(&world.kubeconfig, &[]).await;
@@ -68,16 +68,16 @@ async fn agents_are_let_in_each_for_its_node_and_all_others_are_refused() {
         assert!(count().await > before, "{what}: not counted as {reason}");
     }
     eventually_async("it is said", PATIENCE, || async {
-        replica.has_said("a caller is refused").then_some(())
+        replica.has_logged("client refused").then_some(())
     })
     .await;
-    // What the made-up ones differ in is all that was wrong with them.
+    // Each forged token is refused for its difference alone.
     let good = signed(&world, &pod, "n1", 600).await;
     Agent::new(good, &bundle).begin(replica.at).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is_remembered() {
+async fn a_removed_pod_loses_its_stream_and_its_rights_even_with_a_cached_review() {
     let world = World::new().await;
     let pod = world.node("n1").await;
     let replica = Replica::start(&world.kubeconfig, &[]).await;
@@ -86,11 +86,11 @@ async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is
     agent.begins(replica.at).await;
     world.delete(&crate::world::pod(SYSTEM, "agent-n1", "n1", "agent")).await;
     let FollowError::Refused { status, .. } = agent.over().await else { panic!("no reason") };
-    assert!(status.message().contains("agent-n1 is not known here"), "{status}");
+    assert!(status.message().contains("does not know the pod agent-n1"), "{status}");
     let refusal = async || agent.begin(replica.at).await.err();
     let error = eventually_async("the stream to be refused", PATIENCE, refusal).await;
     assert!(matches!(error, FollowError::Refused { .. }), "{error}");
-    // Its successor of the same name is let in by a token of its own.
+    // A new pod of the same name is admitted with its own token.
     let next = world.agent("agent-n1", "n1", AGENT).await;
     agent.token = world.token(&next, AUDIENCE).await;
     agent.begins(replica.at).await;
@@ -101,10 +101,10 @@ async fn a_pod_that_is_gone_loses_its_stream_and_its_say_even_while_its_token_is
     .await;
 }
 
-/// Whoever reaches the port can make up tokens: those that name no agent's pod are shown to nobody, and those that
-/// name one delay that one alone.
+/// Any client that reaches the port can forge tokens. A token without an agent's pod is never reviewed, and a token with
+/// one delays only that pod.
 #[tokio::test]
-async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
+async fn forged_tokens_are_not_reviewed_and_delay_no_other_node() {
     let world = World::new().await;
     let (pod, other) = (world.node("n1").await, world.node("n2").await);
     let replica = Replica::start(&world.kubeconfig, &[]).await;
@@ -112,7 +112,7 @@ async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
     let bundle = world.bundle().await;
     let good = world.token(&pod, AUDIENCE).await;
     Agent::new(good.clone(), &bundle).begins(replica.at).await;
-    // Its pod is known from here on.
+    // The replica knows the pod from here on.
     Agent::new(world.token(&other, AUDIENCE).await, &bundle).begins(replica.at).await;
     let reviews = || replica.metric(REVIEWS, "");
     let before = reviews().await;
@@ -127,25 +127,24 @@ async fn made_up_tokens_are_shown_to_nobody_and_keep_no_other_node_waiting() {
         }
     }
     assert_eq!(reviews().await, before, "made-up tokens were shown to the API server");
-    // As if somebody had seen the UID of an agent's pod.
+    // The attacker knows the UID of an agent's pod.
     let flood = Flood::begin(replica.at, &bundle, &good);
     eventually_async("most are turned away", PATIENCE, || async {
         (flood.turned_away() >= MADE_UP).then_some(())
     })
     .await;
-    // One that the API server has to be asked of is let in at once all the same, and so is a call with the token
-    // that was taken of the pod that is meant.
+    // A token of another pod is reviewed at once. So is a call with the last accepted token of the attacked pod.
     Agent::new(world.token(&other, AUDIENCE).await, &bundle).begin(replica.at).await.unwrap();
     Agent::new(good, &bundle).begin(replica.at).await.unwrap();
-    // Those are still under way. Who was turned away was shown to nobody.
+    // Those reviews are still pending. A rejected connection caused no review.
     let shown = flood.end().await;
     let refused = replica.metric(REVIEWS, "result=\"refused\"").await;
     assert!(refused <= f64::from(shown), "{refused} were shown, and {shown} not turned away");
-    // Also the one whose pod it is is let in with its next.
+    // The attacked pod is also admitted with its next token.
     Agent::new(world.token(&pod, AUDIENCE).await, &bundle).begins(replica.at).await;
 }
 
-/// Many who come again and again, each time with another forged token of one pod.
+/// Clients that connect again and again, each time with another forged token of one pod.
 struct Flood {
     told: Arc<Told>,
     all: JoinSet<()>,
@@ -171,7 +170,7 @@ impl Flood {
                     let begun =
                         Follow::begin(at, &trust, &forged, hello(&NodeSnapshot::default())).await;
                     let error = begun.expect_err("what is forged is refused");
-                    if error.to_string().contains("too many tokens are shown for its pod") {
+                    if error.to_string().contains("too many tokens of its pod wait for a review") {
                         told.turned_away.fetch_add(1, Ordering::SeqCst);
                     }
                     sleep(Duration::from_millis(50)).await;
@@ -185,7 +184,7 @@ impl Flood {
         self.told.turned_away.load(Ordering::SeqCst)
     }
 
-    /// Ends it; as many may have been shown to the API server.
+    /// Stops the clients. Returns the maximum number of reviews that they may have caused.
     async fn end(self) -> u32 {
         self.told.is_over.store(true, Ordering::SeqCst);
         self.all.join_all().await;
@@ -197,8 +196,8 @@ impl Flood {
 const MADE_UP: u32 = 20;
 const REVIEWS: &str = "ferrule_controller_token_reviews_total";
 
-/// A token such as the API server makes, with the key that it makes them with: one that has ended cannot be had
-/// of it within ten minutes, and one of another node never.
+/// Signs a token with the API server's key. The API server itself issues no token that ends within ten minutes, and
+/// none for another node.
 async fn signed(world: &World, pod: &Pod, node: &str, seconds: i64) -> String {
     let file = world.cluster.kubeconfig().with_file_name("accounts.key");
     let key = KeyPair::from_pem(&fs::read_to_string(file).unwrap()).unwrap();
@@ -226,7 +225,7 @@ async fn account(world: &World) -> String {
     accounts.get(AGENT).await.unwrap().metadata.uid.unwrap()
 }
 
-/// The two numbers of an ECDSA signature in DER, 32 bytes each.
+/// Returns the two numbers of a DER-encoded ECDSA signature, 32 bytes each.
 fn raw(der: &[u8]) -> Vec<u8> {
     let number = |at: usize| {
         let length = usize::from(der[at + 1]);

@@ -1,4 +1,4 @@
-//! What people ask of a replica with their own rights at the API server, and who is not answered.
+//! The aggregated API with users' own rights, and the clients that it refuses.
 
 use crate::{
     agent::Agent,
@@ -25,7 +25,7 @@ fn code(outcome: Result<Value, kube::Error>) -> u16 {
     }
 }
 
-/// A replica that answers people at a port of its own, to which the API server is led.
+/// A replica with the aggregated API at its own port, registered at the API server.
 async fn answering(world: &World) -> (Replica, u16) {
     let [port] = free_ports().unwrap();
     world
@@ -43,7 +43,7 @@ async fn answering(world: &World) -> (Replica, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
+async fn users_read_the_aggregated_api_with_their_own_rights() {
     let world = World::new().await;
     let agent_pod = world.node("n1").await;
     world.make(pod("default", "web", "n1", "web")).await;
@@ -76,13 +76,13 @@ async fn people_are_answered_by_way_of_the_api_server_with_their_own_rights() {
     let reported = get(&world.client, "/agents/n1").await.unwrap();
     assert_eq!(reported["realized"]["failing"][0]["error"], "no room");
     assert_eq!(code(get(&world.client, "/agents/n2").await), 404);
-    who_has_no_right_is_refused(&world).await;
-    who_is_not_the_api_server_is_not_answered(&world, port).await;
+    users_without_rights_are_refused(&world).await;
+    other_clients_than_the_api_server_are_refused(&world, port).await;
 }
 
-/// Nodes report to the holder of the Lease, so that people are led to it, and to the next when it is gone.
+/// Nodes report to the lease holder, so the Service has that replica as its endpoint, and the next holder after it.
 #[tokio::test(flavor = "multi_thread")]
-async fn people_are_led_to_the_holder_of_the_lease() {
+async fn the_aggregated_api_is_served_by_the_lease_holder() {
     let world = World::new().await;
     let replica = |address: &'static str| {
         let kubeconfig = world.kubeconfig.clone();
@@ -109,8 +109,8 @@ async fn led_to(world: &World, address: &str) {
     .await;
 }
 
-/// By the API server: the controller is not even asked.
-async fn who_has_no_right_is_refused(world: &World) {
+/// The API server refuses the user without a request to the controller.
+async fn users_without_rights_are_refused(world: &World) {
     let who = Identity::user("somebody");
     let kubeconfig = world.cluster.kubeconfig_of("somebody", &who).unwrap();
     let somebody = client(&kubeconfig).await.unwrap();
@@ -144,8 +144,8 @@ async fn who_has_no_right_is_refused(world: &World) {
     assert_eq!(code(get(&somebody, "/policies").await), 403);
 }
 
-/// Neither without a certificate nor with one that the cluster's users have, the administrator's for one.
-async fn who_is_not_the_api_server_is_not_answered(world: &World, port: u16) {
+/// The replica refuses clients without a certificate, and clients with a user's certificate, the administrator's too.
+async fn other_clients_than_the_api_server_are_refused(world: &World, port: u16) {
     let config = std::fs::read(world.cluster.kubeconfig()).unwrap();
     let admin: Value = serde_json::from_slice(&config).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
-//! A cluster that fills while replicas die, the leader changes, watches are cut and the API server is away: no node ever
-//! holds what neither the cluster before nor the one after has, none ever lacks what both have, and each ends with
-//! what a fresh reading of all objects says that it is to hold.
+//! A cluster that fills while replicas die, the leader changes, watches are cut and the API server is away.
+//!
+//! No node ever holds an object that neither the cluster before nor the one after has. No node ever lacks an object that
+//! both have. Each node ends with the content that a new hub computes from all objects.
 
 mod bounds;
 mod follower;
@@ -36,15 +37,15 @@ use tokio::{
 };
 use writing::Writing;
 
-/// As many nodes have the production agent.
+/// Number of nodes with the production agent.
 const PRODUCTION: usize = 3;
-/// How long the API server is away.
+/// Duration of the API server's outage.
 const AWAY: Duration = Duration::from_secs(60);
-/// How often all connections of the replicas to the API server are cut, at first.
+/// Interval at which all connections of the replicas to the API server are cut in the first phase.
 const CUTS: Duration = Duration::from_secs(4);
 const GROUPS: [&str; 3] = ["crd.antrea.io", "networking.k8s.aws", "policy.networking.k8s.io"];
 
-/// All nodes.
+/// All nodes of the test, with model clients and with production agents.
 struct Nodes {
     followers: Vec<Arc<Follower>>,
     agents: Vec<Arc<Production>>,
@@ -52,7 +53,7 @@ struct Nodes {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_fills_while_everything_breaks_and_no_node_holds_too_much_or_too_little() {
+async fn a_cluster_fills_during_failures_and_no_node_holds_too_much_or_too_little() {
     spawn_blocking(production::program).await.unwrap();
     let mut world = World::alone().await;
     for group in GROUPS {
@@ -79,7 +80,7 @@ async fn a_cluster_fills_while_everything_breaks_and_no_node_holds_too_much_or_t
     }
     let mut nodes = Nodes::start(&world.bundle().await, tokens, at);
 
-    // The leader dies, and another comes in its place; an agent dies; watches are cut.
+    // The leader dies and another replica starts; an agent dies; watches are cut.
     nodes.may_hold(&bounds[0]);
     let writing = Writing::begin(&world.client, first);
     writing.reaches(first.steps.len() / 3).await;
@@ -93,7 +94,7 @@ async fn a_cluster_fills_while_everything_breaks_and_no_node_holds_too_much_or_t
     writing.end().await;
     nodes.alike(world.cluster.kubeconfig()).await;
 
-    // The API server goes on where replicas do not see it, and then is away: it forgets where their watches were.
+    // The API server continues without a connection to the replicas. Then it restarts and loses the watch positions.
     nodes.may_hold(&bounds[1]);
     let writing = Writing::begin(&world.client, second);
     writing.reaches(second.steps.len() / 4).await;
@@ -145,7 +146,7 @@ impl Nodes {
         Self { followers, agents, running }
     }
 
-    /// Nothing changes now; what may be held from now on is each node's.
+    /// The cluster is quiet; from now on each node must hold exactly its own content.
     fn may_hold(&mut self, bounds: &BTreeMap<String, Arc<Bounds>>) {
         for follower in &self.followers {
             follower.may_hold(bounds[&follower.name].clone());
@@ -159,7 +160,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until each node holds what a hub that has read all objects anew would tell it.
+    /// Waits until each node holds the content that a hub with all objects computes.
     async fn alike(&mut self, kubeconfig: &Path) -> Hub {
         let objects = read(kubeconfig).await;
         let mut hub = hub(&objects);
@@ -196,7 +197,7 @@ impl Nodes {
     }
 }
 
-/// Of each phase, of each node.
+/// Bounds of each phase, by node.
 fn bounds_of(there: &[Object]) -> Vec<BTreeMap<String, Arc<Bounds>>> {
     let read = |world: &plan::World| -> Hub {
         let made = world.values().map(|object| {
@@ -218,7 +219,7 @@ fn bounds_of(there: &[Object]) -> Vec<BTreeMap<String, Arc<Bounds>>> {
     phases().iter().map(of).collect()
 }
 
-/// All objects that policy reads.
+/// Lists all objects that policy reads.
 async fn read(kubeconfig: &Path) -> Vec<Object> {
     let cluster = Cluster::connect(Some(kubeconfig), None).await.unwrap();
     let mut objects = Vec::new();
@@ -229,14 +230,14 @@ async fn read(kubeconfig: &Path) -> Vec<Object> {
     objects
 }
 
-/// Where replicas listen, one after the other.
+/// Addresses of replicas, one after the other.
 fn free() -> [SocketAddr; 2] {
     free_ports().unwrap().map(|port| (Ipv4Addr::LOCALHOST, port).into())
 }
 
-/// The judge of the test above can condemn.
+/// The judge of the test above detects violations.
 #[test]
-fn what_neither_world_has_is_too_much_and_what_both_have_is_not_to_be_missed() {
+fn the_judge_detects_objects_of_neither_world_and_missing_objects_of_both() {
     let phases = phases();
     let read = |world: &plan::World| -> Vec<Object> {
         let nodes = (0..NODES).map(|number| {
@@ -267,14 +268,14 @@ fn what_neither_world_has_is_too_much_and_what_both_have_is_not_to_be_missed() {
         let held = told(&mut hub(&read(world)), "n7");
         let mut names = BTreeMap::new();
         assert_eq!(bounds.wrong_of(&from, &ids(&from), &mut names), None);
-        // As if the node came from there to here.
+        // The node moves from the one content to the other.
         let touched = ids(&from).union(&ids(&held)).cloned().collect();
         (bounds.wrong(&held), bounds.wrong_of(&held, &touched, &mut names))
     };
     for world in [&phase.before, &phase.after] {
         assert_eq!(wrong(world), (None, None));
     }
-    // Some made, some deleted, in no order at all.
+    // Some objects are created, some deleted, in no particular order.
     let mut mixed = phase.before.clone();
     for (number, (key, object)) in phase.after.iter().enumerate() {
         if number % 3 == 0 {
@@ -312,7 +313,7 @@ fn what_neither_world_has_is_too_much_and_what_both_have_is_not_to_be_missed() {
     let (whole, part) = without(&key);
     assert!(whole.unwrap().contains("it lacks") && part.unwrap().contains("it lacks"));
     for kind in ["NetworkPolicy", "ApplicationNetworkPolicy", "ClusterNetworkPolicy"] {
-        // One of those that are about pods of this node.
+        // One of the policies that apply to pods of this node.
         let found =
             (0..40).map(|count| stays(kind, count)).find(|(key, _)| without(key).0.is_some());
         let (key, mut policy) = found.unwrap();

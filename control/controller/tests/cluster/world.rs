@@ -1,4 +1,4 @@
-//! An API server, and in it what the tests need: nodes, agents' pods and their tokens.
+//! An API server with the objects that the tests need: nodes, agents' pods and their tokens.
 
 use crate::between::Between;
 use k8s_openapi::api::{
@@ -12,27 +12,27 @@ use kube::{
 };
 use serde_json::{Value, json};
 use std::{path::PathBuf, sync::Arc, time::Duration};
-use tests_cluster::{Cluster, Identity, ClusterSpec};
+use tests_cluster::{Cluster, ClusterSpec, Identity};
 use tests_eventually::eventually_async;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Where the agents and the controllers are.
+/// Namespace of the agents and the controllers.
 pub(crate) const SYSTEM: &str = "kube-system";
-/// The agents' account.
+/// Service account of the agents.
 pub(crate) const AGENT: &str = "ferrule-agent";
-/// What must come comes within it, also on a machine that is busy.
+/// Maximum wait for an expected event, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What an API server says while it does not have a kind yet, or no longer.
+/// Message of an API server without a kind.
 const LATER: [u16; 4] = [404, 405, 429, 503];
 
-/// Each test has an API server of its own: so few at once.
+/// Number of concurrent API servers: each test has its own.
 static ROOM: Semaphore = Semaphore::const_new(2);
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
-    /// The controller's, with the rights that the generated manifest gives and no more.
+    /// Client with exactly the rights of the generated manifest for the controller.
     pub(crate) kubeconfig: PathBuf,
     _room: SemaphorePermit<'static>,
 }
@@ -51,7 +51,7 @@ impl World {
         for object in config_crds::controller_rbac() {
             world.make(object).await;
         }
-        // Nobody runs who would make the default accounts, and pods need one.
+        // No controller creates the default service accounts, and pods need one.
         for (namespace, name) in [(SYSTEM, AGENT), (SYSTEM, "other"), ("default", "default")] {
             let metadata = json!({"name": name, "namespace": namespace});
             world
@@ -61,18 +61,18 @@ impl World {
         world
     }
 
-    /// The controller's kubeconfig, for an API server that is reached by way of something.
+    /// Returns the controller's kubeconfig for an API server behind another address.
     pub(crate) fn kubeconfig_by(&self, between: &Between) -> PathBuf {
         let name = format!("by-{}", between.at.port());
         self.cluster.kubeconfig_at(&name, &controller(), &between.url()).unwrap()
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub(crate) async fn make(&self, object: Value) -> DynamicObject {
         let api = self.api(&object);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let what = || format!("{:?} {:?}", object.types, object.metadata.name);
-        // Namespaces of the system come a moment after the API server, and kinds after their definitions.
+        // System namespaces appear a moment after the API server, and kinds after their definitions.
         eventually_async(&what(), PATIENCE, || async {
             match api.create(&PostParams::default(), &object).await {
                 Ok(made) => Some(made),
@@ -83,14 +83,14 @@ impl World {
         .await
     }
 
-    /// Writes an object's status, as who runs it would.
+    /// Writes an object's status in place of the kubelet or a controller.
     pub(crate) async fn status(&self, object: &Value, status: Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         let patch = Patch::Merge(json!({ "status": status }));
         self.api(object).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Takes an object away at once.
+    /// Deletes an object without a grace period.
     pub(crate) async fn delete(&self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap();
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -101,7 +101,7 @@ impl World {
         api(&self.client, object)
     }
 
-    /// Makes the kinds of these definitions known, and waits until objects of them can be made.
+    /// Installs CustomResourceDefinitions and waits until their objects can be created.
     pub(crate) async fn define(&self, group: &str) {
         for definition in definitions(group) {
             self.make(definition.clone()).await;
@@ -117,13 +117,13 @@ impl World {
         }
     }
 
-    /// A node, with an agent's pod on it; that pod.
+    /// Creates a node with an agent's pod, and returns that pod.
     pub(crate) async fn node(&self, name: &str) -> Pod {
         self.make(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})).await;
         self.agent(&format!("agent-{name}"), name, AGENT).await
     }
 
-    /// A pod with this account in the agents' namespace; on no node if that has no name.
+    /// Creates a pod with this account in the agents' namespace. An empty node leaves it unbound.
     pub(crate) async fn agent(&self, name: &str, node: &str, account: &str) -> Pod {
         let mut pod = pod(SYSTEM, name, node, "agent");
         pod["spec"]["serviceAccountName"] = json!(account);
@@ -132,7 +132,7 @@ impl World {
         serde_json::from_value(serde_json::to_value(made).unwrap()).unwrap()
     }
 
-    /// A token that is bound to a pod of the agents' namespace.
+    /// Returns a token that is bound to a pod of the agents' namespace.
     pub(crate) async fn token(&self, pod: &Pod, audience: &str) -> String {
         let spec = pod.spec.as_ref().unwrap();
         let account = spec.service_account_name.clone().unwrap();
@@ -162,14 +162,14 @@ impl World {
         made.unwrap().status.unwrap().token.unwrap()
     }
 
-    /// An object, if it is there.
+    /// Returns an object if it exists.
     pub(crate) async fn get(&self, object: &Value) -> Option<Value> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let found = self.api(object).get_opt(name).await.ok()??;
         serde_json::to_value(found).ok()
     }
 
-    /// What nodes know the controller by, once it is published.
+    /// Returns the published certificates of the authority once they exist.
     pub(crate) async fn bundle(&self) -> String {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), SYSTEM);
         eventually_async("the authority is published", PATIENCE, || async {
@@ -184,13 +184,13 @@ fn controller() -> Identity {
     Identity::user(&format!("system:serviceaccount:{SYSTEM}:{}", config_crds::CONTROLLER_ACCOUNT))
 }
 
-/// The definitions of the kinds of policy of a group.
+/// Returns the CustomResourceDefinitions of a policy group.
 pub(crate) fn definitions(group: &str) -> Vec<Value> {
     let of = |definition: &Value| definition["spec"]["group"] == group;
     config_crds::policy_crds().into_iter().filter(of).collect()
 }
 
-/// A pod with a label; on no node if that has no name.
+/// Returns a pod with a label. An empty node leaves it unbound.
 pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -203,7 +203,7 @@ pub(crate) fn pod(namespace: &str, name: &str, node: &str, app: &str) -> Value {
     pod
 }
 
-/// A NetworkPolicy of `default` about the pods of one label, which lets those of another in.
+/// Returns a NetworkPolicy of `default` for the pods with one label, with the pods of another label as peers.
 pub(crate) fn network_policy(name: &str, app: &str, from: &str) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
@@ -215,7 +215,7 @@ pub(crate) fn network_policy(name: &str, app: &str, from: &str) -> Value {
     })
 }
 
-/// Antrea's, about all pods of a label.
+/// Returns an Antrea policy for all pods with a label.
 pub(crate) fn antrea_policy(name: &str, app: &str) -> Value {
     json!({
         "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
@@ -228,7 +228,7 @@ pub(crate) fn antrea_policy(name: &str, app: &str) -> Value {
     })
 }
 
-/// Upstream's, about all pods.
+/// Returns a ClusterNetworkPolicy for all pods.
 pub(crate) fn cluster_policy(name: &str) -> Value {
     json!({
         "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
@@ -242,7 +242,7 @@ pub(crate) fn cluster_policy(name: &str) -> Value {
     })
 }
 
-/// Where an object is asked for.
+/// Returns the URL path of an object.
 pub(crate) fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     let version = object["apiVersion"].as_str().unwrap();
     let (group, version) = version.split_once('/').unwrap_or(("", version));

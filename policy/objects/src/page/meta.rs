@@ -147,6 +147,30 @@ impl<'a> From<&'a Meta> for MetaView<'a> {
     }
 }
 
+impl MetaView<'_> {
+    pub(super) fn into_owned(self) -> MetaView<'static> {
+        let labels = self.labels.into_iter();
+        MetaView {
+            namespace: owned(self.namespace),
+            name: owned(self.name),
+            uid: owned(self.uid),
+            labels: labels.map(|(key, value)| (owned(key), owned(value))).collect(),
+            created: owned(self.created),
+            generation: self.generation,
+        }
+    }
+}
+
+pub(super) fn owned(text: Cow<'_, str>) -> Cow<'static, str> {
+    Cow::Owned(text.into_owned())
+}
+
+impl NamespaceView<'_> {
+    pub(super) fn into_owned(self) -> NamespaceView<'static> {
+        NamespaceView { meta: self.meta.into_owned(), logging: self.logging.map(owned) }
+    }
+}
+
 impl From<MetaView<'_>> for Meta {
     fn from(view: MetaView<'_>) -> Self {
         let labels = view.labels.into_iter();

@@ -1,6 +1,6 @@
 //! Pods.
 
-use super::meta::{MetaView, annotation, meta};
+use super::meta::{MetaView, annotation, meta, owned};
 use super::scan::{Once, Scan};
 use crate::{ContainerPort, MIRROR, Meta, Phase, Pod, Protocol};
 use std::borrow::Cow;
@@ -242,6 +242,26 @@ impl<'a> From<&'a Pod> for PodView<'a> {
             addresses: pod.addresses.clone(),
             ports: pod.ports.iter().map(port).collect(),
             mirror: pod.meta.annotations.get(MIRROR).map(Cow::from),
+        }
+    }
+}
+
+impl PodView<'_> {
+    pub(super) fn into_owned(self) -> PodView<'static> {
+        let port = |PortView { name, protocol, port }: PortView<'_>| PortView {
+            name: owned(name),
+            protocol,
+            port,
+        };
+        PodView {
+            meta: self.meta.into_owned(),
+            node: owned(self.node),
+            host_network: self.host_network,
+            service_account: owned(self.service_account),
+            phase: self.phase,
+            addresses: self.addresses,
+            ports: self.ports.into_iter().map(port).collect(),
+            mirror: self.mirror.map(owned),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a node may and must hold while the cluster changes.
+//! Upper and lower bound of a node's content while the cluster changes.
 
 use control_hub::{ClientState, Handshake, Hub};
 use control_wire::{
@@ -18,10 +18,10 @@ use std::{
     net::IpAddr,
 };
 
-/// What a node holds, by names: UIDs are the API server's, and the plan does not know them.
+/// Content of a node, by names. The API server assigns UIDs, which the plan does not know.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct View {
-    /// In each of the ways in which it may be told, without UID and generation.
+    /// Each form in which the object may be sent, without UID and generation.
     policies: BTreeMap<String, Vec<Policy>>,
     pods: BTreeMap<String, BTreeSet<IpAddr>>,
     applied: BTreeMap<GroupId, BTreeSet<String>>,
@@ -29,7 +29,7 @@ pub(crate) struct View {
     holds: BTreeMap<GroupId, Vec<Holds>>,
 }
 
-/// Of one node.
+/// Content of one node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bounds {
     least: View,
@@ -37,7 +37,7 @@ pub(crate) struct Bounds {
 }
 
 impl View {
-    /// All that is held.
+    /// All objects of the content.
     pub(crate) fn of(held: &NodeSnapshot) -> Self {
         let mut view = Self::default();
         held.policies.values().for_each(|policy| view.policy(policy));
@@ -50,7 +50,7 @@ impl View {
         view
     }
 
-    /// Of these objects as many as there are.
+    /// Returns the sizes of these objects.
     fn of_some(held: &NodeSnapshot, ids: &BTreeSet<ObjectId>) -> Self {
         let mut view = Self::default();
         for id in ids {
@@ -101,7 +101,7 @@ impl View {
         self.holds.insert(id, vec![(*group.holds).clone()]);
     }
 
-    /// What is there and in none of these worlds.
+    /// Returns the objects that are present and in none of these worlds.
     fn beyond(&self, most: &Self) -> Option<String> {
         for (name, is) in &self.policies {
             let may = most.policies.get(name).map(Vec::as_slice).unwrap_or_default();
@@ -128,7 +128,7 @@ impl View {
         groups.or(applied).or_else(pods)
     }
 
-    /// What all these worlds have and is not there. Of a part of what is held, only groups are asked for.
+    /// Returns the objects that all these worlds have and that are missing. For partial content, only groups are checked.
     fn lacks_of_groups(&self, least: &Self, ids: impl Iterator<Item = ObjectId>) -> Option<String> {
         for id in ids {
             let lacks = match id.known() {
@@ -177,7 +177,7 @@ impl View {
     }
 }
 
-/// What is here and not there, or with addresses that it does not have there.
+/// Returns the members that are here and not there, or that have other addresses there.
 fn in_excess(
     is: &BTreeMap<String, BTreeSet<IpAddr>>,
     may: &BTreeMap<String, BTreeSet<IpAddr>>,
@@ -192,13 +192,13 @@ fn in_excess(
 }
 
 impl Bounds {
-    /// From worlds as [`Phase`](super::plan::Phase) has them.
+    /// Computes the bounds from the worlds of a [`Phase`](super::plan::Phase).
     pub(crate) fn of(least: &mut Hub, most: &mut [Hub], node: &str) -> Self {
         let views = most.iter_mut().map(|hub| View::of(&told(hub, node))).collect();
         Self { least: View::of(&told(least, node)), most: View::union(views) }
     }
 
-    /// What is wrong with all that is held.
+    /// Returns all violations of the content.
     pub(crate) fn wrong(&self, held: &NodeSnapshot) -> Option<String> {
         let is = View::of(held);
         if let Some(what) = is.beyond(&self.most) {
@@ -215,8 +215,7 @@ impl Bounds {
         Some(format!("it lacks {what}"))
     }
 
-    /// What is wrong with these objects, which have just become others; `names` has those of policies and pods that
-    /// were there before.
+    /// Returns the violations of these changed objects. `names` has the names of the previous policies and pods.
     pub(crate) fn wrong_of(
         &self,
         held: &NodeSnapshot,
@@ -256,7 +255,7 @@ fn named(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// All that the hub has for a node.
+/// Returns the hub's content for a node.
 pub(crate) fn told(hub: &mut Hub, node: &str) -> NodeSnapshot {
     let Handshake::Compared(stream) = hub.open_stream(node, &ClientState::default()) else {
         panic!("the hub has no other stream");
@@ -272,7 +271,7 @@ pub(crate) fn told(hub: &mut Hub, node: &str) -> NodeSnapshot {
     held
 }
 
-/// A hub that has read these.
+/// Returns a hub that has read these objects.
 pub(crate) fn hub<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Hub {
     let mut hub = Hub::new([9; 16], 9);
     for object in objects {

@@ -1,4 +1,4 @@
-//! A node that follows whichever replica lets it, and what it holds.
+//! A node that follows any replica that accepts it, with its content.
 
 use super::bounds::Bounds;
 use crate::agent::hello;
@@ -19,7 +19,7 @@ pub(crate) struct Follower {
     pub(crate) name: String,
     token: String,
     pub(crate) held: Mutex<NodeSnapshot>,
-    /// How many generations it has taken.
+    /// Number of applied generations.
     pub(crate) applied: AtomicUsize,
     bounds: Mutex<Arc<Bounds>>,
 }
@@ -30,7 +30,7 @@ impl Follower {
         Self { name, token, held, applied, bounds }
     }
 
-    /// What it may hold from now on; what it does hold is looked at at once.
+    /// Sets the bounds from now on, and checks the current content at once.
     pub(crate) fn may_hold(&self, bounds: Arc<Bounds>) {
         let held = self.held.lock().unwrap();
         assert_eq!(bounds.wrong(&held), None, "{}", self.name);
@@ -52,13 +52,13 @@ impl Follower {
         }
     }
 
-    /// Until the stream is over.
+    /// Follows until the stream ends.
     async fn hear(&self, mut follow: Follow, names: &mut BTreeMap<ObjectId, String>) {
         loop {
             let holds = match follow.heard().await {
                 Ok(StreamEvent::Part(part)) => {
                     let mut held = self.held.lock().unwrap();
-                    // What does not fit to what is held would be a lost or a doubled change.
+                    // A rejected update would be a lost or a duplicate change.
                     match held.receive(part).unwrap() {
                         Progress::Applied(changed) => {
                             let touched = changed.iter().map(|(id, _)| id.clone()).collect();

@@ -1,5 +1,4 @@
-//! What is written to the cluster, in phases: known before it is done, so that it is known as well what nodes may and
-//! must hold meanwhile.
+//! Writes to the cluster, in phases. They are planned in advance, so that the bounds of nodes' content are known too.
 
 use crate::world::{antrea_policy, cluster_policy, network_policy, pod};
 use serde_json::{Value, json};
@@ -13,22 +12,22 @@ const APPS: usize = 40;
 const TIERS: usize = 4;
 const GROUPS: usize = 10;
 
-/// What happens to one object.
+/// Change of one object.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Make(Value),
     MakeAndDelete(Value),
     Delete(Value),
-    /// A pod is another group's from now on.
+    /// A pod moves to another group.
     Relabel(Value),
 }
 
-/// Steps of which many are under way at once, and nobody knows in which order they come through.
+/// Concurrent steps, which arrive in any order.
 pub(crate) struct Phase {
     pub(crate) steps: Vec<Step>,
-    /// What was there before.
+    /// Objects before the phase.
     pub(crate) before: World,
-    /// What is there afterwards.
+    /// Objects after the phase.
     pub(crate) after: World,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct Phase {
 pub(crate) type World = BTreeMap<String, Value>;
 
 impl Phase {
-    /// A world of which nodes hold at least this: what nobody touches.
+    /// Returns the world of the lower bound: the objects that no step touches.
     pub(crate) fn least(&self) -> World {
         let touched = self.touched();
         let mut stays = self.before.clone();
@@ -44,9 +43,9 @@ impl Phase {
         stays
     }
 
-    /// Worlds of which nodes hold at most what one of these has. A selector of this plan asks for labels of one pod,
-    /// so that a pod that is in a group is there in any world with both. What a policy says depends on the one tier
-    /// or group that it names; so there is a world in which those that come or go are not there.
+    /// Returns the worlds of the upper bound: a node holds at most the content of one of them. A selector of this plan
+    /// selects by the labels of one pod. So a pod of a group is present in any world with both. A policy depends on one
+    /// tier or group at most. So there is a world without each tier or group that comes or goes.
     pub(crate) fn most(&self) -> Vec<World> {
         if self.relabels() {
             return vec![
@@ -65,8 +64,8 @@ impl Phase {
         vec![all, without]
     }
 
-    /// A world in which a pod that changes its labels has another beside it, without an address, with those of the other
-    /// world: so that the node has all that is about either. Of that one nothing is ever held.
+    /// Returns a world for pods that change their labels. Each gets a second pod without an address and with the labels of
+    /// the other world, so that the node has all policies of both. Content of the second pod is not expected.
     fn with(&self, world: &World, other: &World) -> World {
         let mut with = world.clone();
         for key in self.touched() {
@@ -93,7 +92,7 @@ impl Phase {
     }
 }
 
-/// The three phases: half of all is made; the other half is, and of the first some goes; pods change their labels.
+/// The three phases: create half of all objects; create the other half and delete some of the first; relabel pods.
 pub(crate) fn phases() -> Vec<Phase> {
     let mut now = World::new();
     let first = making(0..ALL / 2);
@@ -144,7 +143,7 @@ fn numbered(number: usize) -> Step {
     if number.is_multiple_of(every) { Step::MakeAndDelete(object) } else { Step::Make(object) }
 }
 
-/// Now and then a tier or a group, which policies name before and after it comes.
+/// Sometimes a tier or a group, which policies name before and after its creation.
 fn named(number: usize) -> Option<Step> {
     let every = ALL / (TIERS + 2 * GROUPS);
     if !number.is_multiple_of(every) {
@@ -175,7 +174,7 @@ fn named(number: usize) -> Option<Step> {
     }
 }
 
-/// On each node some of every label, one after the other.
+/// Spreads the pods of each label over the nodes.
 fn placed(number: usize) -> Value {
     let turn = number - number / (ALL / POLICIES);
     let (node, app) = (node(turn % NODES), app(turn / NODES + turn));
@@ -187,7 +186,7 @@ fn placed(number: usize) -> Value {
     made
 }
 
-/// One of each kind in turn.
+/// Returns policies of each kind in turn.
 fn policy(number: usize, turn: usize) -> Value {
     let (name, app, other) = (format!("policy-{number}"), app(turn), app(turn + turn / APPS + 1));
     let labels = |app: &str| json!({ "matchLabels": { "app": app } });
@@ -245,7 +244,7 @@ pub(crate) fn node(number: usize) -> String {
     format!("n{number}")
 }
 
-/// What policies name.
+/// Returns the tiers and groups that policies name.
 fn is_named(object: &Value) -> bool {
     ["Tier", "Group", "ClusterGroup"].iter().any(|kind| object["kind"] == *kind)
 }

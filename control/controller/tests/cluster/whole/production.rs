@@ -1,4 +1,4 @@
-//! Nodes with the production agent, `ferrule-agent --backend none`: what each holds is read from what it keeps on the
+//! Nodes with the production agent, `ferrule-agent --backend none`. Their content is read from the agent's store on the
 //! disk.
 
 use super::bounds::Bounds;
@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// How often what is on the disk is looked at.
+/// Interval of reads from the disk.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) struct Production {
@@ -35,7 +35,7 @@ impl Production {
         Self { name: name.to_owned(), folder, replicas, child, bounds: Mutex::default() }
     }
 
-    /// Ends it as a kernel out of memory does, and starts it again on what it has kept.
+    /// Kills the agent as an out-of-memory kernel does, and starts it again on its store.
     pub(crate) fn kill_and_restart(&self) {
         let mut child = self.child.lock().unwrap();
         child.kill().unwrap();
@@ -43,24 +43,24 @@ impl Production {
         *child = spawn(self.folder.path(), &self.name, self.replicas);
     }
 
-    /// What it holds.
+    /// Returns the stored content.
     pub(crate) fn held(&self) -> NodeSnapshot {
         let file = fs::read(self.folder.path().join("state/policy.log")).unwrap_or_default();
-        // It may be writing: a record that is not whole yet is passed over.
+        // The agent may be writing: an incomplete record is skipped.
         let replayed = replay(decode(&file).records);
         assert_eq!(replayed.stopped, None, "{}", self.name);
         replayed.held
     }
 
-    /// What it may hold from now on.
+    /// Sets the bounds from now on.
     pub(crate) fn may_hold(&self, bounds: Arc<Bounds>) {
         *self.bounds.lock().unwrap() = bounds;
     }
 
-    /// Looks at what it holds, for ever.
+    /// Checks the stored content, forever.
     pub(crate) async fn watch(self: Arc<Self>) {
         loop {
-            // First what was held, then what may be: bounds become others only while nothing changes.
+            // The content is read before the bounds, which change only while the cluster is quiet.
             let held = self.held();
             let bounds = self.bounds.lock().unwrap().clone();
             if held.node.is_some() {
@@ -74,7 +74,7 @@ impl Production {
 impl Drop for Production {
     fn drop(&mut self) {
         if let Ok(child) = self.child.get_mut() {
-            // It may have ended by itself.
+            // The agent may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -101,7 +101,7 @@ fn spawn(folder: &Path, name: &str, replicas: [SocketAddr; 2]) -> Child {
     command.spawn().unwrap()
 }
 
-/// The program: `FERRULE_AGENT`, or what cargo builds into the target folder of this test.
+/// Returns the program: `FERRULE_AGENT`, or the build in the target folder of this test.
 pub(crate) fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

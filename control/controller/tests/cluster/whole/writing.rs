@@ -1,4 +1,4 @@
-//! Writes to the cluster, many side by side, whether or not the API server is there.
+//! Concurrent writes to the cluster, also while the API server is away.
 
 use super::{
     AWAY,
@@ -23,10 +23,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How many write side by side.
+/// Number of concurrent writers.
 const WRITERS: usize = 16;
 
-/// What is written, and how far it is.
+/// Planned writes, and their progress.
 pub(crate) struct Writing {
     steps: usize,
     done: Arc<AtomicUsize>,
@@ -93,7 +93,7 @@ async fn make(client: &Client, object: &Value) {
     let api = api(client, object);
     again(|| async {
         match api.create(&PostParams::default(), &wanted).await {
-            // An earlier attempt came through, and its answer did not.
+            // An earlier attempt succeeded, and its answer was lost.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop),
         }
@@ -118,14 +118,14 @@ async fn delete(client: &Client, object: &Value) {
     .await;
 }
 
-/// Tries until the API server does it: it is away for a while.
+/// Retries until the API server accepts the write.
 async fn again<F>(what: impl Fn() -> F)
 where
     F: Future<Output = kube::Result<()>>,
 {
     let last = Instant::now() + AWAY + PATIENCE;
     while let Err(error) = what().await {
-        // What it refuses for good would be refused again.
+        // A permanent refusal would only repeat.
         let is_refused =
             matches!(&error, kube::Error::Api(status) if matches!(status.code, 400 | 422));
         assert!(!is_refused && Instant::now() < last, "{error}");
