@@ -4,6 +4,7 @@ mod save;
 
 use crate::{
     binaries::{self, Binaries, Profile},
+    cargo,
     deps::{self, Need},
     generate,
     interrupt::Guard,
@@ -254,8 +255,8 @@ fn floor(programs: &Binaries) -> Result<PathBuf> {
 
 fn driver(profile: Profile, name: &str) -> Result<PathBuf> {
     say::step("building the driver");
-    binaries::cargo_build(&[profile.cargo_args(), &["-p", "tests-bench", "--bin", name]].concat())?;
-    Ok(binaries::target_dir().join(profile.folder()).join(name))
+    cargo::build(&[profile.cargo_args(), &["-p", "tests-bench", "--bin", name]].concat())?;
+    Ok(cargo::target_dir().join(profile.folder()).join(name))
 }
 
 fn table(report: &Value) {

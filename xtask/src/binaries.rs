@@ -1,12 +1,12 @@
 //! The programs: the build of each, and its place afterwards.
 
-use crate::{architecture::Architecture, deps, generate, interrupt, neighbour, say};
-use anyhow::{Context as _, Result, bail};
+use crate::{architecture::Architecture, cargo, deps, neighbour, say};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::ExitCode,
     sync::OnceLock,
     time::Instant,
 };
@@ -77,21 +77,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder of cargo's build output.
-pub(crate) fn target_dir() -> PathBuf {
-    // cargo resolves a relative path from its working directory.
-    generate::root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
-}
-
-/// The `cargo` that runs this program.
-pub(crate) fn cargo() -> Command {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(generate::root()).stdin(Stdio::null());
-    // Of xtask's own run: build scripts that look at it would run again whenever cargo is called without.
-    cargo.env_remove("CARGO_MANIFEST_DIR").envs(interrupt::tag());
-    cargo
-}
-
 /// Programs with cargo's default target, by crate. The plugin is built separately.
 const PROGRAMS: [(&str, &str); 5] = [
     ("ipamd-daemon", "ferrule-ipamd"),
@@ -120,9 +105,9 @@ pub(crate) fn take(programs: &BTreeMap<String, PathBuf>) -> Result<()> {
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     for (_, name) in PROGRAMS {
         let built = programs.get(name).with_context(|| format!("{name} was not built"))?;
-        place(built, &dir.join(name))?;
+        cargo::place(built, &dir.join(name))?;
     }
-    place(&plugin()?, &dir.join("ferrule-cni"))?;
+    cargo::place(&plugin()?, &dir.join("ferrule-cni"))?;
     BUILT.get_or_init(|| dir);
     BESIDE.get_or_init(|| programs.clone());
     Ok(())
@@ -169,18 +154,18 @@ pub(crate) fn build_for_image(profile: Profile, architecture: Architecture) -> R
     say::step(&format!("building the programs for {name} (the first time takes minutes)"));
     let target = architecture.cargo_args();
     let target: Vec<&str> = target.iter().map(String::as_str).collect();
-    let built = target_dir().join(architecture.triple()).join(profile.folder());
+    let built = cargo::target_dir().join(architecture.triple()).join(profile.folder());
     let dir = folder(profile, architecture);
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     build_and_place(profile, &programs, &target, &built, &dir)?;
-    place(&plugin_for(&architecture.triple(), &target)?, &dir.join("ferrule-cni"))?;
+    cargo::place(&plugin_for(&architecture.triple(), &target)?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
     Ok(Binaries { dir })
 }
 
 /// The folder of the gathered programs.
 pub(crate) fn folder(profile: Profile, architecture: Architecture) -> PathBuf {
-    let mut folder = target_dir().join("ferrule");
+    let mut folder = cargo::target_dir().join("ferrule");
     if !architecture.is_here() {
         folder.push(architecture.name());
     }
@@ -192,12 +177,12 @@ fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> 
     if let (Profile::Dev, Some(dir)) = (profile, BUILT.get()) {
         return Ok(Binaries { dir: dir.clone() });
     }
-    let dir = target_dir().join("ferrule").join(profile.folder());
+    let dir = cargo::target_dir().join("ferrule").join(profile.folder());
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
     say::step("building the programs (the first time takes minutes: the EC2 SDK)");
-    build_and_place(profile, programs, &[], &target_dir().join(profile.folder()), &dir)?;
-    place(&plugin()?, &dir.join("ferrule-cni"))?;
+    build_and_place(profile, programs, &[], &cargo::target_dir().join(profile.folder()), &dir)?;
+    cargo::place(&plugin()?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
     if profile == Profile::Dev && programs.len() == PROGRAMS.len() {
         BUILT.get_or_init(|| dir.clone());
@@ -214,8 +199,8 @@ fn build_and_place(
 ) -> Result<()> {
     let mut args = [profile.cargo_args(), target].concat();
     args.extend(programs.iter().flat_map(|(of, _)| ["-p", of]));
-    cargo_build(&args)?;
-    programs.iter().try_for_each(|(_, name)| place(&built.join(name), &dir.join(name)))
+    cargo::build(&args)?;
+    programs.iter().try_for_each(|(_, name)| cargo::place(&built.join(name), &dir.join(name)))
 }
 
 /// Builds the plugin: stripped, static down to the C library, and at a fixed address. It is executed for every pod.
@@ -231,27 +216,6 @@ fn plugin_for(triple: &str, target: &[&str]) -> Result<PathBuf> {
         "target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\", \"-C\", \"relocation-model=static\"]"
     );
     let plugin = ["--profile", "plugin", "-p", "cni", "--config", &flags];
-    cargo_build(&[&plugin, target].concat())?;
-    Ok(target_dir().join(triple).join("plugin").join("ferrule-cni"))
-}
-
-pub(crate) fn cargo_build(args: &[&str]) -> Result<()> {
-    let status = cargo()
-        .args(["build", "--locked"])
-        .args(args)
-        .stdout(Stdio::from(std::io::stderr()))
-        .status()
-        .context("start cargo")?;
-    if !status.success() {
-        bail!("cargo build {} failed; its output is above", args.join(" "));
-    }
-    Ok(())
-}
-
-/// Copies `from` to another name and renames it to `to`, because a lab may run the old program.
-pub(crate) fn place(from: &Path, to: &Path) -> Result<()> {
-    let context = || format!("copy {} to {}", from.display(), to.display());
-    let next = to.with_extension("next");
-    std::fs::copy(from, &next).with_context(context)?;
-    std::fs::rename(&next, to).with_context(context)
+    cargo::build(&[&plugin, target].concat())?;
+    Ok(cargo::target_dir().join(triple).join("plugin").join("ferrule-cni"))
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask book`: builds the pages of `docs` as a book with mdbook.
 
-use crate::{binaries, generate, say};
+use crate::{cargo, generate, say};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 /// If mdbook prints a warning, or a page of the summary is missing from the book.
 pub(crate) fn build() -> Result<PathBuf> {
     let program = program()?;
-    let book = binaries::target_dir().join("book");
+    let book = cargo::target_dir().join("book");
     say::step("the pages as a book");
     let mut mdbook = Command::new(program);
     mdbook.arg("build").arg(generate::root().join("docs")).arg("--dest-dir").arg(&book);
@@ -64,7 +64,7 @@ fn program() -> Result<PathBuf> {
 
 fn install(root: &Path) -> Result<()> {
     let work = tempfile::tempdir().context("make a folder to build mdbook in")?;
-    let mut cargo = binaries::cargo();
+    let mut cargo = cargo::command();
     cargo.args(["install", "--quiet", "--locked", "--no-default-features", "--features", "search"]);
     cargo.args(["mdbook", "--version", VERSION, "--root"]).arg(root);
     let status = cargo.env("CARGO_TARGET_DIR", work.path()).status().context("start cargo")?;

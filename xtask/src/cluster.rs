@@ -2,7 +2,7 @@
 
 use crate::{
     architecture::Architecture,
-    binaries,
+    binaries, cargo,
     deps::{self, Need},
 };
 use anyhow::{Context as _, Result, ensure};
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[Need::Linker, Need::Go])?;
-    let mut cargo = binaries::cargo();
+    let mut cargo = cargo::command();
     cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--"]).args(&args.words);
     let status = cargo.status().context("run the program of tests/cluster")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -47,7 +47,7 @@ fn program_with(name: &str, args: &[&str]) -> Result<PathBuf> {
     let mut command = match binaries::built_beside("ferrule-cluster") {
         Some(built) => Command::new(built),
         None => {
-            let mut cargo = binaries::cargo();
+            let mut cargo = cargo::command();
             cargo.args(["run", "--locked", "--quiet", "-p", "tests-cluster", "--"]);
             cargo
         }

@@ -4,7 +4,7 @@
 //! build scripts and macros stay without it. Two folders are below the build folder: `fuzz/corpus`, where runs continue
 //! from each other, and `fuzz/found`.
 
-use crate::{binaries, deps, generate, say};
+use crate::{cargo, deps, generate, say};
 use anyhow::{Context as _, Result, bail};
 use std::{
     fs,
@@ -78,7 +78,7 @@ fn folders(corpus: &Path) -> Result<Vec<String>> {
 fn build() -> Result<PathBuf> {
     say::step("building the fuzzer (instrumented)");
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let status = binaries::cargo()
+    let status = cargo::command()
         .args(["build", "--locked", "-q", "--profile", "sim", "--target", &triple])
         .args(["-p", "tests-fuzz", "--features", "guided"])
         .env("RUSTFLAGS", FLAGS)
@@ -87,7 +87,7 @@ fn build() -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo build of tests-fuzz failed; its output is above");
     }
-    Ok(binaries::target_dir().join(triple).join("sim").join("ferrule-fuzz"))
+    Ok(cargo::target_dir().join(triple).join("sim").join("ferrule-fuzz"))
 }
 
 /// The result of a search.
@@ -108,7 +108,7 @@ struct Target<'a> {
 
 impl Target<'_> {
     fn folder(&self, what: &str) -> Result<PathBuf> {
-        let folder = binaries::target_dir().join("fuzz").join(what).join(self.name);
+        let folder = cargo::target_dir().join("fuzz").join(what).join(self.name);
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         Ok(folder)
     }
@@ -168,7 +168,7 @@ impl Target<'_> {
 
     /// Appends one line per search, so that the total can be computed.
     fn log(&self, figures: &Figures) -> Result<()> {
-        let path = binaries::target_dir().join("fuzz").join("searches.tsv");
+        let path = cargo::target_dir().join("fuzz").join("searches.tsv");
         let context = || format!("write {}", path.display());
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(&path).with_context(context)?;

@@ -13,6 +13,7 @@ mod size;
 use crate::{
     architecture::Architecture,
     binaries::{self, Binaries, Profile},
+    cargo,
     deps::{self, Need},
     generate, say,
 };
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// The path of the image archive for this profile.
 pub(crate) fn archive(profile: Profile) -> PathBuf {
-    binaries::target_dir().join("ferrule").join(profile.folder()).join(ARCHIVE)
+    cargo::target_dir().join("ferrule").join(profile.folder()).join(ARCHIVE)
 }
 
 const ARCHIVE: &str = "image.tar";

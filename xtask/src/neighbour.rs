@@ -2,10 +2,7 @@
 //! number, a newer protocol and unknown fields in its messages. A copy is built, so no production program has a branch
 //! for it.
 
-use crate::{
-    binaries::{cargo, place, target_dir},
-    generate, say,
-};
+use crate::{cargo, generate, say};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::{
     collections::BTreeSet,
@@ -97,7 +94,7 @@ const SMALL_TEST: &str = "dashboard";
 /// If an edit no longer matches the source, or the build fails.
 pub(crate) fn build() -> Result<PathBuf> {
     let started = Instant::now();
-    let dir = target_dir().join("ferrule").join("next");
+    let dir = cargo::target_dir().join("ferrule").join("next");
     let source = dir.join("source");
     say::step("building the next release (its version, protocol and messages differ)");
     copy_source(&source)?;
@@ -105,18 +102,18 @@ pub(crate) fn build() -> Result<PathBuf> {
     // of the whole workspace with its tests, which cargo selects only if a test is among the targets: a small one is.
     // The output has another folder, since the programs have the same names.
     let out = dir.join("target");
-    let status = cargo()
+    let status = cargo::command()
         .current_dir(&source)
         .args(["build", "--offline", "--workspace", "--test", SMALL_TEST])
         .args(["--bin", "ferrule-ipamd", "--bin", "ferrule-cni"])
         .env("CARGO_TARGET_DIR", &out)
-        .env("CARGO_BUILD_BUILD_DIR", target_dir())
+        .env("CARGO_BUILD_BUILD_DIR", cargo::target_dir())
         .stdout(Stdio::from(std::io::stderr()))
         .status()
         .context("start cargo")?;
     ensure!(status.success(), "the next release could not be built; cargo's output is above");
     for name in ["ferrule-ipamd", "ferrule-cni"] {
-        place(&out.join("debug").join(name), &dir.join(name))?;
+        cargo::place(&out.join("debug").join(name), &dir.join(name))?;
     }
     say::good(&format!("built in {}", say::took(started)));
     Ok(dir)

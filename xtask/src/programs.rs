@@ -4,9 +4,9 @@
 //! compiled once, and not once for each lane.
 
 use crate::{
-    binaries, interrupt, layers,
+    cargo, layers,
     libtest::{Ran, Reader},
-    say,
+    processes, say,
 };
 use anyhow::{Context as _, Result};
 use cargo_metadata::Message;
@@ -64,7 +64,7 @@ pub(crate) enum Targets {
 pub(crate) fn build(crates: &BTreeSet<&str>, targets: Targets) -> Result<Built> {
     let started = Instant::now();
     say::step(&format!("building the tests of {} crates", crates.len()));
-    let mut cargo = binaries::cargo();
+    let mut cargo = cargo::command();
     cargo.args(["build", "--locked", "--keep-going", "--tests"]);
     if targets == Targets::TestsAndPrograms {
         cargo.arg("--bins");
@@ -191,7 +191,7 @@ impl Run<'_> {
         // Skip lines are printed by tests that pass, so their output must not be captured.
         let mut command = Command::new(&program.executable);
         command.arg("--nocapture").args(args).current_dir(&program.folder);
-        command.env("CARGO_MANIFEST_DIR", &program.folder).envs(interrupt::tag());
+        command.env("CARGO_MANIFEST_DIR", &program.folder).envs(processes::tag());
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start the tests of {krate}"))?;

@@ -1,6 +1,6 @@
 //! `cargo xtask sim`: thousands of simulated node lives.
 
-use crate::{binaries, deps};
+use crate::{cargo, deps};
 use anyhow::{Context as _, Result};
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[deps::Need::Linker])?;
-    let mut cargo = binaries::cargo();
+    let mut cargo = cargo::command();
     cargo.args(["run", "--locked", "-q", "--profile", "sim", "-p", "tests-sim", "--"]);
     cargo.args(["--seeds", &args.seeds.to_string(), "--from", &args.from.to_string()]);
     for (name, value) in [("--mode", &args.mode), ("--planted", &args.planted)] {

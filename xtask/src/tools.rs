@@ -1,6 +1,6 @@
 //! Cargo's companions that the lanes use, each in one pinned version, built once into the cache.
 
-use crate::{binaries, say};
+use crate::{cargo, say};
 use anyhow::{Context as _, Result, ensure};
 use std::{path::PathBuf, process::Command};
 
@@ -38,7 +38,7 @@ impl Tool {
         }
         say::step(&format!("building {name} {version}, once: some minutes"));
         let work = tempfile::tempdir().context("create a folder to build in")?;
-        let mut cargo = binaries::cargo();
+        let mut cargo = cargo::command();
         // A build without optimization is several times faster, and these programs run for seconds.
         cargo.args(["install", "--quiet", "--locked", "--debug", name, "--version", version]);
         cargo.args(*features).arg("--root").arg(&root).env("CARGO_TARGET_DIR", work.path());

@@ -4,10 +4,7 @@
 //! QEMU translates (TCG), so the machine needs no virtualization. One processor is used, since kernels crash with more of
 //! them under QEMU 7.2.
 
-use crate::{
-    binaries::{self, place},
-    say,
-};
+use crate::{binaries, cargo, say};
 use anyhow::{Context as _, Result, ensure};
 use std::{
     fs,
@@ -41,7 +38,7 @@ const ENDED: &str = "the tests ended with";
 /// Runs the ignored tests of the plugin's suite whose names hold `filter`; shows each line.
 pub(crate) fn run(tests: &Path, filter: &str, mut line: impl FnMut(&str)) -> Result<()> {
     let plugin = binaries::plugin()?;
-    let dir = binaries::target_dir().join("vm");
+    let dir = cargo::target_dir().join("vm");
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let kernel = Kernel::fetch(&dir)?;
     let initrd = file_system(&dir, &kernel, &plugin, tests, filter)?;
@@ -136,7 +133,7 @@ fn file_system(
     }
     let ip = fs::canonicalize(on_path("ip")?).context("find ip")?;
     for (program, at) in [(ip.as_path(), "usr/sbin/ip"), (plugin, "plugin"), (tests, "tests")] {
-        place(program, &root.join(at))?;
+        cargo::place(program, &root.join(at))?;
         libraries(program, &root)?;
     }
     succeed(Command::new("strip").arg(root.join("tests")))?;

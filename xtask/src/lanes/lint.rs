@@ -2,7 +2,7 @@
 
 use super::Tally;
 use crate::{
-    binaries, generate, layers, prose, say,
+    cargo, generate, layers, prose, say,
     tools::{DENY, MACHETE, Tool},
 };
 use anyhow::{Context as _, Result};
@@ -41,7 +41,7 @@ fn tool(tool: &Tool, args: &[&str]) -> Result<bool> {
 }
 
 fn cargo(tally: &mut Tally, step: &str, args: &[&str]) -> Result<()> {
-    let mut cargo = binaries::cargo();
+    let mut cargo = cargo::command();
     cargo.args(args).stdout(Stdio::from(std::io::stderr())).env("RUSTDOCFLAGS", "-D warnings");
     tally.count(step, cargo.status().with_context(|| format!("start {step}"))?.success());
     Ok(())
