@@ -1,7 +1,7 @@
 //! Policy reads each field that the definitions accept. A field that an API server keeps is either understood, or
 //! the answer is "not supported" with the name of the field.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the place of the panic")]
 
 use config_crds::policy_crds;
 use policy_objects::{Object, Parsed, Severity};

@@ -1,6 +1,6 @@
 //! Requests about a small cluster.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the place of the panic")]
 
 use super::*;
 use control_hub::ClientState;
