@@ -54,7 +54,7 @@ pub(crate) enum Blocker {
         config: Option<String>,
     },
     /// The limits of the instance type are unknown.
-    LimitsUntold {
+    LimitsUnknown {
         reason: String,
         next_step: &'static str,
     },
@@ -76,7 +76,7 @@ impl Blocker {
             | Self::TopUp { .. }
             | Self::NoPlacement(_)
             | Self::PlaceMissing { .. }
-            | Self::LimitsUntold { .. }
+            | Self::LimitsUnknown { .. }
             | Self::Unschedulable
             | Self::NotOurs => false,
         }
@@ -95,7 +95,7 @@ impl Blocker {
             | Self::PlaceMissing { .. } => "another ENI".to_owned(),
             Self::MaxPods { .. }
             | Self::TopUp { .. }
-            | Self::LimitsUntold { .. }
+            | Self::LimitsUnknown { .. }
             | Self::Unschedulable
             | Self::NotOurs => "more addresses".to_owned(),
         };
@@ -119,7 +119,7 @@ impl Blocker {
             }
             Self::NoPlacement(NoPlacement::EniConfigMissing { .. } | NoPlacement::AllForbidden)
             | Self::PlaceMissing { .. } => Obstacle::NoPlace,
-            Self::LimitsUntold { .. } => Obstacle::LimitsUnknown,
+            Self::LimitsUnknown { .. } => Obstacle::LimitsUnknown,
             Self::Unschedulable => Obstacle::Unschedulable,
             Self::NotOurs => Obstacle::NotOurs,
             Self::AttachesStick { .. } => Obstacle::AttachStuck,
@@ -141,7 +141,7 @@ impl Blocker {
             Self::Busy { eni } => format!("a call for {eni} is under way"),
             Self::NotReady { eni, why } => format!("{eni} is not ready: {why}"),
             Self::SubnetFull { subnet, counted: Some(free @ 1..), .. } => format!(
-                "subnet {subnet} gives no more addresses, though EC2 counted {free} free ones"
+                "subnet {subnet} has no assignable addresses, though EC2 counted {free} free ones"
             ),
             Self::SubnetFull { subnet, .. } => format!("subnet {subnet} has no free addresses"),
             Self::NoPlace { max } => {
@@ -155,7 +155,7 @@ impl Blocker {
                 format!("ENIConfig {name}, subnet {subnet}: {fault}")
             }
             Self::PlaceMissing { subnet, fault, .. } => format!("subnet {subnet}: {fault}"),
-            Self::LimitsUntold { reason, .. } => reason.clone(),
+            Self::LimitsUnknown { reason, .. } => reason.clone(),
             Self::Unschedulable => "the node is unschedulable: its pool stays as it is".to_owned(),
             Self::NotOurs => "the settings leave ENIs and addresses to somebody else".to_owned(),
         }
@@ -189,7 +189,7 @@ impl Blocker {
             Self::PlaceMissing { .. } => {
                 "see that the subnet and the security groups of the node exist"
             }
-            Self::LimitsUntold { next_step, .. } => next_step,
+            Self::LimitsUnknown { next_step, .. } => next_step,
             Self::Unschedulable => "uncordon the node, or set AWS_MANAGE_ENIS_NON_SCHEDULABLE=true",
             Self::NotOurs => {
                 "add addresses to the node's ENIs, or unset DISABLE_NETWORK_RESOURCE_PROVISIONING \
@@ -212,7 +212,7 @@ impl Blocker {
             | Self::NoPlace { .. }
             | Self::MaxPods { .. }
             | Self::NoPlacement(_)
-            | Self::LimitsUntold { .. }
+            | Self::LimitsUnknown { .. }
             | Self::Unschedulable
             | Self::NotOurs => None,
         }

@@ -53,7 +53,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
          (ENABLE_SUBNET_DISCOVERY, ENIConfig)",
     ),
     us(
-        "gives no more addresses, though EC2 counted",
+        "has no assignable addresses, though EC2 counted",
         "the subnet's free addresses are reserved or too fragmented",
         "check the subnet's CIDR reservations, or use another subnet",
     ),
