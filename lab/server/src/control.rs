@@ -2,14 +2,12 @@
 
 mod client;
 mod cloud;
-mod routes;
 
 pub use client::{Client, ClientError};
 pub use cloud::{
     BranchSpec, BranchView, EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView,
     SubnetOrder, SubnetSpec, SubnetView,
 };
-pub(crate) use routes::router;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

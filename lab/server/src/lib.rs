@@ -18,6 +18,7 @@ mod lab;
 mod live;
 mod loopback;
 mod resource_controller;
+mod routes;
 mod serve;
 
 pub use lab::Cluster;

@@ -1,12 +1,13 @@
 //! The lab's server from its first namespace to its last.
 
 use crate::{
-    api_proxy, control, ec2, forward, http, imds,
+    api_proxy, ec2, forward, http, imds,
     lab::{
         API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, control_in, follow,
         vpc,
     },
     live::LiveCloud,
+    routes,
 };
 use lab_cloud::CloudSpec;
 use lab_fabric::{Fabric, FabricError, InternetHost, process};
@@ -140,7 +141,7 @@ async fn run(
         }
     }
     let socket = owners_socket(&layout.socket())?;
-    let router = control::router(Arc::clone(&lab));
+    let router = routes::router(Arc::clone(&lab));
     tasks.spawn(async move {
         let _ = axum::serve(socket, router).await;
     });

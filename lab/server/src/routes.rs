@@ -1,11 +1,13 @@
 //! The server's end of the control socket: each route is one verb of the lab.
 
-use super::{
-    BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, EniSpec,
-    FaultSpec, FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView,
-    PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetSpec, SubnetView,
+use crate::{
+    control::{
+        BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, EniSpec,
+        FaultSpec, FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView,
+        PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetSpec, SubnetView,
+    },
+    lab::{Lab, LabError},
 };
-use crate::lab::{Lab, LabError};
 use axum::{
     Json, Router,
     extract::{Path, Query, State},
