@@ -39,7 +39,6 @@ const NOT_YET: &[(&str, usize)] = &[
     ("ipamd-core", 31),
     ("lab-cloud", 11),
     ("lab-fabric", 9),
-    ("lab-server", 10),
     ("routing-plan", 2),
 ];
 
