@@ -140,7 +140,7 @@ pub struct EniSpec {
     pub subnet: SubnetId,
     /// The primary address; the internet gateway knows it.
     pub primary: Ipv4Addr,
-    /// The public address of the primary one; `None` takes [`crate::public_address_of`] it, since the
+    /// The public address of the primary one; `None` takes [`public_address_of`] it, since the
     /// fabric's internet gateway knows every primary address.
     pub public: Option<Ipv4Addr>,
     /// The secondary addresses.
@@ -157,6 +157,13 @@ pub struct EniSpec {
     pub groups: BTreeSet<SecurityGroupId>,
     /// EC2's `SourceDestCheck`; when false, any source may leave by this ENI.
     pub source_dest_check: bool,
+}
+
+/// The public address to which the internet gateway translates an ENI's primary address.
+///
+/// Of 198.18.0.0/15, the range set aside for benchmarks: the low 17 bits are the private address's.
+pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
+    Ipv4Addr::from(0xc612_0000 | (u32::from(private) & 0x0001_ffff))
 }
 
 impl EniSpec {
@@ -188,7 +195,7 @@ impl EniSpec {
 
     /// The public address that the internet gateway gives the primary one.
     pub fn public_address(&self) -> Ipv4Addr {
-        self.public.unwrap_or_else(|| crate::public_address_of(self.primary))
+        self.public.unwrap_or_else(|| public_address_of(self.primary))
     }
 
     /// True for the primary ENI of its node.

@@ -5,8 +5,7 @@
 
 use crate::{
     FabricError,
-    namespace::{NamespaceSet, bind, do_mount, forget_namespaces},
-    node::make_private,
+    namespace::{NamespaceSet, bind, do_mount, forget_namespaces, make_private},
 };
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::{

@@ -3,8 +3,8 @@
 use crate::{
     FabricError, Vpc,
     namespace::NamespaceSet,
-    node::write_sysctl,
     router::{IMDS, INTERNET_INDEX, INTERNET_PORT},
+    sysctl::write_sysctl,
     tool,
 };
 use std::{
@@ -35,13 +35,6 @@ const HOST_PORT: &str = "wire";
 
 /// EC2's internet gateways pass no larger packets.
 const INTERNET_MTU: u32 = 1500;
-
-/// The public address to which the internet gateway translates an ENI's primary address.
-///
-/// Of 198.18.0.0/15, the range set aside for benchmarks: the low 17 bits are the private address's.
-pub fn public_address_of(private: Ipv4Addr) -> Ipv4Addr {
-    Ipv4Addr::from(0xc612_0000 | (u32::from(private) & 0x0001_ffff))
-}
 
 /// Lays the wire; runs inside the VPC namespace.
 pub(crate) fn connect(internet_pin: &Path, vpc: &Vpc) -> Result<(), FabricError> {

@@ -30,17 +30,18 @@ mod remove;
 mod router;
 mod rules;
 mod state;
+mod sysctl;
 mod table;
 mod tool;
 
 pub use counters::{Counters, DropReason, EniCounters, Packets};
 pub use desired::{
     DesiredFabric, EniSpec, GroupRule, GroupSpec, NicProfile, NodeSpec, Peer, Power, Protocol,
-    Subnet, Vpc,
+    Subnet, Vpc, public_address_of,
 };
 pub use error::FabricError;
 pub use fabric::{Applied, Fabric};
-pub use internet::{INTERNET_HOST, INTERNET_HOST_V6, InternetHost, public_address_of};
+pub use internet::{INTERNET_HOST, INTERNET_HOST_V6, InternetHost};
 pub use node::{Node, OWN_FOLDERS};
 pub use remove::Removed;
 pub use tool::tools_are_there;

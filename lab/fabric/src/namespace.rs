@@ -202,6 +202,12 @@ pub(crate) fn bind(source: &Path, target: &Path, deep: bool) -> Result<(), Fabri
     do_mount(Some(source), target, None, flags, None, "bind on")
 }
 
+/// Cuts the calling thread's mount namespace off from the one it was copied from.
+pub(crate) fn make_private() -> Result<(), FabricError> {
+    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    do_mount(None, Path::new("/"), None, flags, None, "make private")
+}
+
 /// `mount(2)`; the error contains the attempted action.
 pub(crate) fn do_mount(
     source: Option<&Path>,

@@ -6,6 +6,7 @@ use crate::{
     namespace::{self, Kind, NamespaceSet},
     process,
     state::{State, delete_folder, make_folder, write_file},
+    sysctl::write_sysctl,
     tool,
 };
 use std::{
@@ -17,8 +18,6 @@ use std::{
 };
 
 mod disk;
-
-pub(crate) use disk::make_private;
 
 /// Folders of the node alone; they are on the machine in the node's state directory.
 ///
@@ -245,12 +244,6 @@ impl Node {
 fn new_boot_id() -> Result<String, FabricError> {
     let path = PathBuf::from("/proc/sys/kernel/random/uuid");
     fs::read_to_string(&path).map_err(|cause| FabricError::File { action: "read", path, cause })
-}
-
-/// Sets a sysctl of the calling thread's network namespace.
-pub(crate) fn write_sysctl(key: &str, value: &str) -> Result<(), FabricError> {
-    let path = Path::new("/proc/sys").join(key);
-    fs::write(&path, value).map_err(|cause| FabricError::File { action: "write", path, cause })
 }
 
 /// The running program, even if a newer build has replaced its file.

@@ -2,7 +2,7 @@
 //!
 //! Observe, plan, apply: [`plan`] is a pure function of the desired state and the output of `ip`.
 
-use crate::{DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, node::write_sysctl, tool};
+use crate::{DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, sysctl::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
 use serde::Deserialize;
 use std::{

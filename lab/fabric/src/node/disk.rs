@@ -10,7 +10,7 @@ use super::{Node, OWN_FOLDERS};
 use crate::{
     FabricError,
     enter::HOST_PROC_SYS_NET,
-    namespace::{bind, bind_file, do_mount, forget_namespaces},
+    namespace::{bind, bind_file, do_mount, forget_namespaces, make_private},
     state::make_folder,
 };
 use nix::{
@@ -65,12 +65,6 @@ impl Node {
             _ => bind(entry, &target, true),
         }
     }
-}
-
-/// Cuts the calling thread's mount namespace off from the one it was copied from.
-pub(crate) fn make_private() -> Result<(), FabricError> {
-    let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    do_mount(None, Path::new("/"), None, flags, None, "make private")
 }
 
 fn machine_root() -> Result<Vec<PathBuf>, FabricError> {

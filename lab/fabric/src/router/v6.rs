@@ -3,8 +3,8 @@
 //! A prefix of 2^48 addresses cannot have a neighbor for each. So every route uses one artificial next hop per
 //! port, which permanently has the ENI's Ethernet address.
 
-use super::{LinkMac, ObservedLinks, Plan, write_sysctl};
-use crate::{EniSpec, FabricError, Vpc, tool};
+use super::{LinkMac, ObservedLinks, Plan};
+use crate::{EniSpec, FabricError, Vpc, sysctl::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
 use ipnet::Ipv6Net;
 use serde::Deserialize;
