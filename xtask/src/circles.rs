@@ -38,7 +38,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[(
 const NOT_YET: &[(&str, usize)] = &[
     ("ipamd-core", 31),
     ("lab-cloud", 11),
-    ("lab-fabric", 9),
     ("routing-plan", 2),
 ];
 
