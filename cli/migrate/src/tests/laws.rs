@@ -33,7 +33,7 @@ fn a_takeover_goes_from_agent_to_daemon_to_configuration() {
     assert_eq!(node.plugin(), "ferrule-cni");
     assert_eq!(node.journal.map(|journal| journal.done), Some(true));
     let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
-    assert!(at("agent has ended") < at("ferrule-ipamd serves"));
+    assert!(at("agent has stopped") < at("ferrule-ipamd serves"));
     assert!(at("ferrule-ipamd serves") < at("write 05-ferrule"));
     assert!(at("write 05-ferrule") < at("put 10-aws"));
     assert_eq!(node.plan(Owner::Ferrule).steps, [], "it rests");
@@ -159,9 +159,9 @@ fn a_policy_agents_programs_leave_last_and_others_stay() {
     assert_eq!(named.count(), 3, "{facts:?}");
     let taken = go(&mut node, Owner::Ferrule, 100);
     let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
-    assert!(at("the policy agent has ended") < at("write 05-ferrule"));
+    assert!(at("the policy agent has stopped") < at("write 05-ferrule"));
     assert!(at("put 10-aws") < at("detach 6 programs of the policy agent from 3 host veths"));
-    assert!(at("take 6 programs") < at("remove 7 pinned"));
+    assert!(at("detach 6 programs") < at("remove 7 pinned"));
     assert!(at("remove 7 pinned") < at("record the end of the migration"));
     assert_eq!(
         (node.programs.len(), node.pins.as_slice()),

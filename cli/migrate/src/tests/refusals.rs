@@ -77,18 +77,18 @@ fn pods_with_other_rules_are_refused() {
         protocol: 3,
         text: "pref 1536 from 10.0.1.11 lookup 7".to_owned(),
     });
-    refuses(&node, "default/web-1", "lookup 7` does not fit");
+    refuses(&node, "default/web-1", "lookup 7` does not match");
     node.kernel.rules[0].table = TableId(2);
     let plan = node.plan(Owner::Ferrule);
     assert_eq!(plan.refusals, [], "a twin is no misfit");
-    assert!(plan.facts.iter().any(|fact| fact.contains("twice")), "{:?}", plan.facts);
+    assert!(plan.facts.iter().any(|fact| fact.contains("duplicates")), "{:?}", plan.facts);
     node.kernel.rules.clear();
     node.kernel.routes.push(RouteView { address: "10.0.0.10".parse().unwrap(), dev: Some(7) });
     refuses(&node, "default/web-0", "no route, or more than one");
     node.kernel.routes.clear();
     node.kernel.links.push(LinkView { index: 9, name: "eni0".into(), veth: true, key: None });
     node.kernel.routes.push(RouteView { address: "10.0.0.99".parse().unwrap(), dev: Some(9) });
-    refuses(&node, "eni0", "no such pod");
+    refuses(&node, "eni0", "not in amazon-vpc-cni's checkpoint");
     node.kernel.routes.clear();
     node.kernel.links[0].name = "vlan.eth.3".to_owned();
     refuses(&node, "vlan.eth.3", "branch ENI");
@@ -156,7 +156,7 @@ fn a_policy_agent_is_not_dropped_if_the_daemon_uses_it() {
         node.take(&plan.steps[0]);
     }
     assert!(node.our_daemon);
-    refuses(&node, "ferrule-ipamd", "without the agent no new pod would start");
+    refuses(&node, "ferrule-ipamd", "no new pod would start without the agent");
     assert_eq!((node.plugin().as_str(), node.programs.len()), ("aws-cni", 3));
     node.serves_policy = false;
     assert_eq!(node.plan(Owner::Ferrule).refusals, []);
@@ -186,12 +186,12 @@ fn a_takeover_describes_the_policy_agent_of_the_node() {
     assert_eq!(next(&node), None);
 
     node.choice = PolicyChoice::Drop;
-    refuses(&node, "ferrule-ipamd", "without the agent no new pod would start");
+    refuses(&node, "ferrule-ipamd", "no new pod would start without the agent");
     node.our_daemon = false;
     waits(&node, "ferrule-ipamd serves");
     (node.our_daemon, node.serves_policy) = (true, false);
     assert_eq!(node.plan(Owner::Ferrule).refusals, []);
-    waits(&node, "the policy agent has ended");
+    waits(&node, "the policy agent has stopped");
     (node.choice, node.serves_policy) = (PolicyChoice::Refuse, true);
     assert_eq!(next(&node), None, "a step that was not requested");
 }

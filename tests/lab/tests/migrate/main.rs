@@ -93,7 +93,7 @@ fn ferrule(bin: &Path) -> Result<String> {
 fn apply(lab: &Lab, bin: &Path) -> Result<String> {
     let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
     let migrate = Migrate::start(lab, bin, &["apply", "--wait", "120"])?;
-    migrate.run(vec![("amazon-vpc-cni's agent has ended", &mut swap)])
+    migrate.run(vec![("amazon-vpc-cni's agent has stopped", &mut swap)])
 }
 
 fn rollback(lab: &Lab, bin: &Path) -> Result<String> {
@@ -101,7 +101,7 @@ fn rollback(lab: &Lab, bin: &Path) -> Result<String> {
     let mut start = || lab.run(&["daemon", "start", NODE, "--cni", "amazon-vpc-cni"]).map(drop);
     let migrate = Migrate::start(lab, bin, &["rollback", "--wait", "120"])?;
     migrate.run(vec![
-        ("ferrule-ipamd has ended", &mut stop),
+        ("ferrule-ipamd has stopped", &mut stop),
         ("amazon-vpc-cni's agent serves", &mut start),
     ])
 }
@@ -363,7 +363,7 @@ fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
     let (_, (address, _)) = pods(&lab)?.pop_first().context("no pod")?;
     let rule = format!("pref 1536 from {address} lookup 77");
     let (add, delete) = (format!("ip rule add {rule}"), format!("ip rule del {rule}"));
-    refused(&add, &[], "does not fit", &delete)?;
+    refused(&add, &[], "does not match", &delete)?;
     let route = format!("ip route del {address}/32 && ip route add blackhole {address}/32");
     refused(&route, &[], "no route", "true")?;
     lab.down()
@@ -384,7 +384,7 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     ensure_routed(&lab)?;
     // amazon-vpc-cni's agent must not start before the pods are handed over. ferrule-ipamd must not start after that.
     let (code, said) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
-    ensure!(code == Some(2) && said.contains("ferrule-ipamd has ended"), "{code:?}: {said}");
+    ensure!(code == Some(2) && said.contains("ferrule-ipamd has stopped"), "{code:?}: {said}");
     lab.run(&["daemon", "kill", NODE])?;
     lab.wait_for_line(NODE, &["given back to amazon-vpc-cni"])?;
     ensure!(!lab.is(NODE, "ready")?, "ferrule-ipamd is ready on a node of amazon-vpc-cni");

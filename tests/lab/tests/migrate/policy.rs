@@ -101,7 +101,7 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
         let named = format!("{veth} has the policy agent's handle_egress and handle_ingress");
         ensure!(said.contains(&named), "{named}: {said}");
     }
-    ensure!(said.contains("wait until the policy agent has ended"), "{said}");
+    ensure!(said.contains("wait until the policy agent has stopped"), "{said}");
     ensure!(said.contains("detach 6 programs of the policy agent from 3 host veths"), "{said}");
     agent.end()?;
     refused("6 of its programs are on host veths")?;
@@ -112,8 +112,8 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
     let mut end = || agent.end();
     let run = Migrate::start(&lab, &bin, &["apply", "--policy", "drop", "--wait", "120"])?;
     run.run(vec![
-        ("amazon-vpc-cni's agent has ended", &mut swap),
-        ("the policy agent has ended", &mut end),
+        ("amazon-vpc-cni's agent has stopped", &mut swap),
+        ("the policy agent has stopped", &mut end),
     ])?;
     let left = attached(&lab)?;
     ensure!(left.len() == 1 && left[0].contains(FOREIGN), "{left:?}");
@@ -154,7 +154,7 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     })?;
     let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
     let run = Migrate::start(&lab, &bin, &["apply", "--policy", "keep", "--wait", "120"])?;
-    run.run(vec![("amazon-vpc-cni's agent has ended", &mut swap)])?;
+    run.run(vec![("amazon-vpc-cni's agent has stopped", &mut swap)])?;
     ensure!(attached(&lab)? == attached_before, "a running pod's programs were changed");
     ensure!(pins(&lab)? == pinned, "pins were changed");
     ensure!(!reaches(&lab, "closed0")?, "the pod's policies are no longer in force");
