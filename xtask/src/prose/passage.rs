@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     HeaderCell,
     /// A heading of any level, without an antecedent.
     Heading,
+    /// A message of a program. Its length is not bounded.
+    Message,
 }
 
 impl Kind {
@@ -27,7 +29,7 @@ impl Kind {
     pub(crate) fn has_no_antecedent(self) -> bool {
         match self {
             Self::Doc | Self::Item | Self::Cell | Self::Heading => true,
-            Self::Comment | Self::Paragraph | Self::HeaderCell => false,
+            Self::Comment | Self::Paragraph | Self::HeaderCell | Self::Message => false,
         }
     }
 }
@@ -49,6 +51,12 @@ pub(crate) const CODE_SPACE: char = '\u{a0}';
 impl Passage {
     fn new(kind: Kind, item: Option<&str>) -> Self {
         Self { kind, text: String::new(), item: item.map(str::to_owned), lines: Vec::new() }
+    }
+
+    pub(crate) fn message(text: &str, line: usize) -> Self {
+        let mut passage = Self::new(Kind::Message, None);
+        passage.push(text, line);
+        passage
     }
 
     /// The line of the file at a position of the text.

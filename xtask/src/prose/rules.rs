@@ -1,6 +1,8 @@
 //! The table of rules. Each row has a sentence that it must reject and a near miss that it must accept.
 
 use super::{
+    names::words_of_name,
+    passage::Kind,
     rule::{Check, Rule},
     sentence::Sentence,
 };
@@ -144,7 +146,9 @@ pub(crate) const RULES: &[Rule] = &[
     },
     Rule {
         name: "length",
-        check: Check::Is(|sentence| sentence.words() > LONGEST),
+        check: Check::Is(|sentence| {
+            sentence.passage.kind != Kind::Message && sentence.words() > LONGEST
+        }),
         hint: "at most 25 words: one fact per sentence, the condition after the main clause",
         rejects: &[
             "The daemon observes the kernel and then it takes the book and plans and applies the plan and \
@@ -233,7 +237,6 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn has_no_subject(sentence: &Sentence<'_>) -> bool {
-    use super::passage::Kind;
     let text = sentence.masked.trim_start_matches(['"', '(', '*', '“', '\'']);
     if sentence.passage.kind == Kind::HeaderCell || text.ends_with('?') {
         return false;
@@ -272,28 +275,11 @@ fn repeats(sentence: &Sentence<'_>) -> bool {
     words.filter(|word| !word.is_empty()).all(is_known)
 }
 
-/// Splits an identifier into lower-case words without a plural ending.
-fn words_of_name(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    for character in name.chars() {
-        if character == '_' || character.is_uppercase() {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut()
-            && character != '_'
-        {
-            word.extend(character.to_lowercase());
-        }
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::prose::{
-        passage::{Kind, Markdown, passages},
+        passage::{Markdown, passages},
         rule::Compiled,
         sentence::sentences,
     };
