@@ -174,7 +174,7 @@ fn rows(taints: &[Value]) -> Vec<Row> {
 #[tokio::test]
 async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let chart = Chart::of_this_clone().unwrap();
-    // The admission policy is the only limit here, because RBAC is not enforced.
+    // RBAC allows these requests, so each refusal must be from the admission policy.
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin = cluster.client().await.unwrap();
     let values = json!({

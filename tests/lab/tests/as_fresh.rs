@@ -44,7 +44,7 @@ struct Life<'a> {
     living: Vec<String>,
     /// Pods without network after a GC, or after a DEL without their namespace. Their own DEL follows later.
     given_up: Vec<String>,
-    deeds: ActionCounts,
+    actions: ActionCounts,
     most_enis: usize,
 }
 
@@ -52,8 +52,8 @@ impl Life<'_> {
     fn round(&mut self, number: u64) -> Result<()> {
         match self.dice.below(8) {
             0 => self.collect().context("GC")?,
-            1 => self.forget().context("DEL without a namespace")?,
-            _ => self.come_and_go(number)?,
+            1 => self.delete_without_namespace().context("DEL without a namespace")?,
+            _ => self.add_and_delete(number)?,
         }
         if number.is_multiple_of(16) {
             self.most_enis = self.most_enis.max(self.lab.enis(NODE)?.len());
@@ -62,7 +62,7 @@ impl Life<'_> {
     }
 
     /// Runs ADDs and DELs side by side, and sometimes kills the daemon among them.
-    fn come_and_go(&mut self, number: u64) -> Result<()> {
+    fn add_and_delete(&mut self, number: u64) -> Result<()> {
         let count = 1 + self.dice.below(8);
         let prefix = format!("p{number}-");
         let adding =
@@ -86,8 +86,8 @@ impl Life<'_> {
         }
         ended(adding, "an ADD")?;
         deleting.map_or(Ok(()), |child| ended(child, "a DEL"))?;
-        self.deeds.adds += count;
-        self.deeds.dels += u64::try_from(going.len())?;
+        self.actions.adds += count;
+        self.actions.dels += u64::try_from(going.len())?;
         self.living.extend((0..count).map(|of| format!("{prefix}{of}")));
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Life<'_> {
 
     fn kill(&mut self) -> Result<()> {
         self.lab.run(&["daemon", "kill", NODE])?;
-        self.deeds.kills += 1;
+        self.actions.kills += 1;
         Ok(())
     }
 
@@ -145,12 +145,12 @@ impl Life<'_> {
             None => Ok(true),
             Some(error) => bail!("{error}"),
         })?;
-        self.deeds.collections += 1;
+        self.actions.collections += 1;
         Ok(())
     }
 
     /// Sends the DEL of a runtime for a sandbox whose namespace is gone: with its key alone, and twice.
-    fn forget(&mut self) -> Result<()> {
+    fn delete_without_namespace(&mut self) -> Result<()> {
         let Some(pod) = self.dice.draw(&mut self.living) else { return Ok(()) };
         let sandbox = self.sandboxes(std::slice::from_ref(&pod))?.pop().context("a sandbox")?;
         let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}");
@@ -170,7 +170,7 @@ impl Life<'_> {
             let ended = self.lab.plugin(NODE, &vars, &conf)?;
             let said = String::from_utf8_lossy(&ended.stdout).into_owned();
             ensure!(ended.status.success(), "{pod}: {said}");
-            self.deeds.dels += 1;
+            self.actions.dels += 1;
         }
         if killed {
             self.start_daemon()?;
@@ -197,11 +197,11 @@ fn ended(child: Child, what: &str) -> Result<()> {
     Ok(())
 }
 
-fn lives(test: &str, backend: &str) -> Result<()> {
+fn run_test(test: &str, backend: &str) -> Result<()> {
     let Some(bin) = programs(test) else { return Ok(()) };
-    let deeds = number("FERRULE_LIFE_DEEDS")?.unwrap_or(1_000);
+    let actions = number("FERRULE_LIFE_DEEDS")?.unwrap_or(1_000);
     let seed = seed("FERRULE_LIFE_SEED")?;
-    println!("{test}: FERRULE_LIFE_SEED={seed} FERRULE_LIFE_DEEDS={deeds}");
+    println!("{test}: FERRULE_LIFE_SEED={seed} FERRULE_LIFE_DEEDS={actions}");
     let lab_name = format!("t-life-{backend}");
     let backend_set = format!("FERRULE_NAT_BACKEND={backend}");
     let settings =
@@ -216,27 +216,27 @@ fn lives(test: &str, backend: &str) -> Result<()> {
     let chosen = format!("backend=\"{backend}\"");
     let chosen = lab.metric(NODE, "ferrule_netfilter_backend", &[&chosen])?;
     ensure!(chosen == Some(1.0), "the daemon uses another backend than {backend}");
-    live(&lab, seed, deeds, &then)
+    run_actions(&lab, seed, actions, &then)
         .with_context(|| format!("repeat the run with FERRULE_LIFE_SEED={seed}"))?;
     lab.down()
 }
 
-fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
+fn run_actions(lab: &Lab, seed: u64, actions: u64, then: &Dumps) -> Result<()> {
     let mut life = Life {
         lab,
         dice: Dice::new(seed),
         living: Vec::new(),
         given_up: Vec::new(),
-        deeds: ActionCounts::default(),
+        actions: ActionCounts::default(),
         most_enis: 0,
     };
     for number in 1.. {
-        life.round(number).with_context(|| format!("round {number}, after {:?}", life.deeds))?;
-        if life.deeds.all() >= deeds {
+        life.round(number).with_context(|| format!("round {number}, after {:?}", life.actions))?;
+        if life.actions.all() >= actions {
             break;
         }
     }
-    println!("{:?}, up to {} ENIs", life.deeds, life.most_enis);
+    println!("{:?}, up to {} ENIs", life.actions, life.most_enis);
     ensure!(life.most_enis > 1, "the daemon attached no ENI");
     if !life.given_up.is_empty() {
         ended(life.delete(&life.given_up)?, "a DEL")?;
@@ -257,15 +257,15 @@ fn live(lab: &Lab, seed: u64, deeds: u64, then: &Dumps) -> Result<()> {
 
 #[test]
 fn a_node_with_iptables_is_clean_after_a_thousand_actions() -> Result<()> {
-    lives("a_node_with_iptables_is_clean_after_a_thousand_actions", "iptables-nft")
+    run_test("a_node_with_iptables_is_clean_after_a_thousand_actions", "iptables-nft")
 }
 
 #[test]
 fn a_node_with_legacy_iptables_is_clean_after_a_thousand_actions() -> Result<()> {
-    lives("a_node_with_legacy_iptables_is_clean_after_a_thousand_actions", "iptables-legacy")
+    run_test("a_node_with_legacy_iptables_is_clean_after_a_thousand_actions", "iptables-legacy")
 }
 
 #[test]
 fn a_node_with_nftables_is_clean_after_a_thousand_actions() -> Result<()> {
-    lives("a_node_with_nftables_is_clean_after_a_thousand_actions", "nftables")
+    run_test("a_node_with_nftables_is_clean_after_a_thousand_actions", "nftables")
 }

@@ -21,7 +21,7 @@ fn report(lab: &Lab, node: &str, bin: &Path, root: &Path) -> Result<Value> {
 }
 
 /// Returns the findings that need a fix, as `check object`.
-fn to_mend(report: &Value) -> Result<Vec<String>> {
+fn findings(report: &Value) -> Result<Vec<String>> {
     let findings = report["findings"].as_array().context("no findings")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let bad = findings.iter().filter(|finding| finding["severity"] != "notice");
@@ -42,7 +42,7 @@ fn a_ferrule_node_with_pods_on_two_enis_has_no_findings() -> Result<()> {
     let enis: BTreeSet<&str> = pods.iter().filter_map(|pod| pod["eni"].as_str()).collect();
     ensure!(enis.len() == 2, "pods on {enis:?}");
     let good = report(&lab, "n", &bin, root.path())?;
-    ensure!(to_mend(&good)?.is_empty(), "{good:#}");
+    ensure!(findings(&good)?.is_empty(), "{good:#}");
     // Only the check of the kernel's options may be unable to run: the machine may not show them.
     let unseen = good["unseen"].as_array().context("no list of checks that did not run")?;
     ensure!(unseen.iter().all(|unseen| unseen["check"] == "kernel-features"), "{good:#}");
@@ -52,6 +52,6 @@ fn a_ferrule_node_with_pods_on_two_enis_has_no_findings() -> Result<()> {
     let eni = words.windows(2).find(|pair| pair[0] == "dev").context("table 2 has no link")?[1];
     lab.on_node("n", &["ip", "route", "add", "198.51.100.0/24", "dev", eni])?;
     let spoiled = report(&lab, "n", &bin, root.path())?;
-    ensure!(to_mend(&spoiled)? == [format!("main-routes {eni}")], "{spoiled:#}");
+    ensure!(findings(&spoiled)? == [format!("main-routes {eni}")], "{spoiled:#}");
     Ok(())
 }

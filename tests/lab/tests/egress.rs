@@ -53,7 +53,7 @@ const TO_IPV6: Side = Side {
 };
 
 /// Returns true if the pod gets an echo over TCP.
-fn hears(lab: &Lab, pod: &str, host: &str, port: u16) -> bool {
+fn gets_echo(lab: &Lab, pod: &str, host: &str, port: u16) -> bool {
     let script = format!(
         "exec 3<>/dev/tcp/{host}/{port} && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
     );
@@ -66,10 +66,10 @@ fn names(lab: &Lab, node: &str) -> Result<Vec<String>> {
 }
 
 impl Side {
-    fn all_hear(&self, lab: &Lab, node: &str) -> Result<()> {
+    fn all_get_echo(&self, lab: &Lab, node: &str) -> Result<()> {
         for pod in names(lab, node)? {
             let what = format!("an echo from {} to {pod}", self.outside);
-            wait_for(&what, PATIENCE, || Ok(hears(lab, &pod, self.outside, 7)))?;
+            wait_for(&what, PATIENCE, || Ok(gets_echo(lab, &pod, self.outside, 7)))?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Side {
         let Some(bin) = programs(name) else { return Ok(()) };
         let lab = Lab::up(&bin, lab, &[&["--nodes", "1", "--ipv6"], self.env].concat())?;
         lab.run(&["pod", "add", "node1", "--count", "3"])?;
-        self.all_hear(&lab, "node1")?;
+        self.all_get_echo(&lab, "node1")?;
         // Pods reach each other by their VPC addresses.
         lab.run(&["check", "--tcp", "2"])?;
         lab.run(&["pod", "check"])?;
@@ -156,7 +156,7 @@ impl Side {
             wait_for(&format!("the repair after `{harm}`"), PATIENCE, || {
                 Ok(self.routes(lab, "node1")?.len() == before.len()
                     && self.has_table(lab, "node1")?
-                    && hears(lab, pod, self.outside, 7))
+                    && gets_echo(lab, pod, self.outside, 7))
             })?;
             wait_for("CHECK", PATIENCE, || Ok(lab.run(&["pod", "check"]).is_ok()))?;
         }
@@ -176,7 +176,7 @@ impl Side {
         wait_for("the removal of the table", PATIENCE, || Ok(!self.has_table(lab, "node1")?))?;
         lab.run(&["pod", "add", "node1", "--prefix", "without-", "--count", "1"])?;
         let pod = names(lab, "node1")?.pop().context("no pod")?;
-        ensure!(!hears(lab, &pod, self.outside, 7), "{pod} reaches {}", self.outside);
+        ensure!(!gets_echo(lab, &pod, self.outside, 7), "{pod} reaches {}", self.outside);
         ensure!(self.second(lab, &pod).is_err(), "{pod} has a second address");
         lab.run(&["pod", "check"]).map(drop)
     }

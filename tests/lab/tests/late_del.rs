@@ -53,7 +53,7 @@ impl<'a> Sandbox<'a> {
 }
 
 /// Fails if the rules or the route of an address are missing, or if the pod cannot reach its node.
-fn is_whole(lab: &Lab, address: &str, netns: &str) -> Result<()> {
+fn ensure_network(lab: &Lab, address: &str, netns: &str) -> Result<()> {
     let rules = lab.on_node("node1", &["ip", "rule"])?;
     ensure!(rules.contains(&format!("to {address} ")), "no rule to {address}:\n{rules}");
     let routes = lab.on_node("node1", &["ip", "route", "show", address])?;
@@ -88,7 +88,7 @@ fn old_dels_spare_the_new_pod(test: &str, name: &str, daemon_up: bool) -> Result
         let (third, _) = other.add()?;
         ensure!(third != gone && third != address, "{third} was not free");
     }
-    is_whole(&lab, &address, &new.netns)?;
+    ensure_network(&lab, &address, &new.netns)?;
     let held = lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
     ensure!(held == Some(if daemon_up { 1.0 } else { 2.0 }), "{held:?} assigned");
     let logs = lab.run(&["logs", "node1", "--lines", "10000"])?;

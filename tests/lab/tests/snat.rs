@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const OUTSIDE: &str = "192.0.2.1";
 
 /// Returns true if the pod gets an echo over TCP from the host outside.
-fn hears(lab: &Lab, pod: &str) -> bool {
+fn gets_echo(lab: &Lab, pod: &str) -> bool {
     let script = format!(
         "exec 3<>/dev/tcp/{OUTSIDE}/7 && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
     );
@@ -24,9 +24,9 @@ fn names(lab: &Lab, node: &str) -> Result<Vec<String>> {
 }
 
 /// Waits until every pod of the node gets an echo from outside.
-fn all_hear(lab: &Lab, node: &str) -> Result<()> {
+fn all_get_echo(lab: &Lab, node: &str) -> Result<()> {
     for pod in names(lab, node)? {
-        wait_for(&format!("an echo from outside to {pod}"), PATIENCE, || Ok(hears(lab, &pod)))?;
+        wait_for(&format!("an echo from outside to {pod}"), PATIENCE, || Ok(gets_echo(lab, &pod)))?;
     }
     Ok(())
 }
@@ -58,14 +58,14 @@ fn reach_the_internet(test: &str, lab: &str, rules: &str) -> Result<()> {
         // More pods than the primary ENI has addresses.
         lab.run(&["pod", "add", node, "--count", "18"])?;
         ensure!(lab.enis(node)?.len() > 1, "all pods are on one ENI");
-        all_hear(&lab, node)?;
+        all_get_echo(&lab, node)?;
         let labels = [format!("backend=\"{node}\"")];
         let labels = labels.each_ref().map(String::as_str);
         ensure!(lab.metric(node, "ferrule_netfilter_backend", &labels)? == Some(1.0), "{node}");
         // Pods still see each other's real addresses.
         lab.run(&["check", "--tcp", "4"])?;
         lab.on_node(node, harm)?;
-        all_hear(&lab, node)?;
+        all_get_echo(&lab, node)?;
     }
     lab.down()
 }
@@ -82,12 +82,12 @@ fn external_snat_disables_translation() -> Result<()> {
     for node in ["usual", "excluded", "external"] {
         lab.run(&["pod", "add", node, "--count", "1"])?;
     }
-    all_hear(&lab, "usual")?;
+    all_get_echo(&lab, "usual")?;
     for node in ["excluded", "external"] {
         let pod = names(&lab, node)?.pop().context("no pod")?;
         let rules = || lab.on_node(node, &["nft", "list", "table", "ip", "ferrule"]);
         wait_for(&format!("the netfilter rules of {node}"), PATIENCE, || Ok(rules().is_ok()))?;
-        ensure!(!hears(&lab, &pod), "{node}: the pod's own address was translated");
+        ensure!(!gets_echo(&lab, &pod), "{node}: the pod's own address was translated");
     }
     let rules = lab.on_node("external", &["nft", "list", "table", "ip", "ferrule"])?;
     ensure!(!rules.contains("snat"), "{rules}");
@@ -125,7 +125,7 @@ fn external_services_are_reached_by_the_primary_eni() -> Result<()> {
         let (by, counter) =
             if more.is_empty() { (own, "no_public_address") } else { (primary, "spoofed") };
         wait_for(&format!("{pod} of node {node} to leave by {by}"), PATIENCE, || {
-            ensure!(!hears(&lab, pod), "the outside knows {address}");
+            ensure!(!gets_echo(&lab, pod), "the outside knows {address}");
             let counters = lab.json(&["counters"])?;
             let counted = &counters["enis"];
             let other = &counted[if by == own { primary } else { own }];
@@ -148,7 +148,7 @@ fn running_nodes_learn_a_new_block_of_the_vpc() -> Result<()> {
         let backend = format!("FERRULE_NAT_BACKEND={node}");
         lab.run(&["node", "add", node, "--env", &backend, "--env", "WARM_IP_TARGET=2"])?;
         lab.run(&["pod", "add", node, "--count", "2"])?;
-        all_hear(&lab, node)?;
+        all_get_echo(&lab, node)?;
     }
     let refused = lab.refused(&["subnet", "add", "10.0.0.0/24"])?;
     ensure!(refused.contains("overlaps another subnet"), "{refused}");
@@ -160,8 +160,8 @@ fn running_nodes_learn_a_new_block_of_the_vpc() -> Result<()> {
     let sees = || Ok(lab.run(&["check", "--tcp", "4"]).is_ok());
     wait_for("pods of old and new blocks to see each other", PATIENCE, sees)?;
     for node in backends {
-        all_hear(&lab, node)?;
+        all_get_echo(&lab, node)?;
     }
-    all_hear(&lab, "new")?;
+    all_get_echo(&lab, "new")?;
     lab.down()
 }

@@ -87,14 +87,14 @@ impl Node {
     }
 
     /// Creates, checks and deletes a pod with the current plugin and daemon.
-    fn pod_lives(&self, name: &str) -> Result<()> {
+    fn ensure_pod_lifecycle(&self, name: &str) -> Result<()> {
         self.lab.run(&["pod", "add", "node1", "--pod", name])?;
-        self.pod_is_well(name)?;
+        self.check_pod(name)?;
         self.lab.run(&["pod", "delete", name]).map(drop)
     }
 
     /// Checks a pod. CHECK has code 11 if the daemon takes more than some seconds to start; then it is repeated.
-    fn pod_is_well(&self, name: &str) -> Result<()> {
+    fn check_pod(&self, name: &str) -> Result<()> {
         let give_up = Instant::now() + PATIENCE;
         loop {
             match self.lab.run(&["pod", "check", name]) {
@@ -144,19 +144,19 @@ fn plugin_and_daemon_one_release_apart_work_together() -> Result<()> {
     node.lab.run(&["pod", "add", "node1", "--pod", "older"])?;
     node.install_plugin(&node.next)?;
     node.lab.run(&["pod", "check", "older"]).context("a newer plugin's CHECK")?;
-    node.pod_lives("a").context("a newer plugin beside this daemon")?;
+    node.ensure_pod_lifecycle("a").context("a newer plugin beside this daemon")?;
     let status = node.installer(&["install"]).context("a newer plugin's installer")?;
     ensure!(status.contains("installed"), "{status}");
     node.lab.run(&["pod", "add", "node1", "--pod", "newer"])?;
 
     node.restart_daemon(&node.next)?;
-    node.pod_lives("b").context("both newer")?;
+    node.ensure_pod_lifecycle("b").context("both newer")?;
     node.install_plugin(&node.this)?;
-    node.pod_lives("c").context("this plugin beside a newer daemon")?;
+    node.ensure_pod_lifecycle("c").context("this plugin beside a newer daemon")?;
     // Each release's pod is deleted by the other's plugin and daemon.
     node.lab.run(&["pod", "delete", "newer"])?;
     node.restart_daemon(&node.this)?;
-    node.pod_lives("d").context("back again")?;
+    node.ensure_pod_lifecycle("d").context("back again")?;
     node.lab.run(&["pod", "check", "older"])?;
     node.lab.run(&["pod", "delete", "older"])?;
     node.is_clean()?;
@@ -178,13 +178,14 @@ fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result
                 break;
             }
             let pod = format!("s{number}-{round}");
-            node.pod_lives(&pod).inspect_err(|_| streaming.store(false, Ordering::Relaxed))?;
+            node.ensure_pod_lifecycle(&pod)
+                .inspect_err(|_| streaming.store(false, Ordering::Relaxed))?;
             lives[number].fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     };
     // After each change, every stream creates and deletes some pods.
-    let all_go_on = || {
+    let wait_for_progress = || {
         let before: Vec<_> = lives.iter().map(|of| of.load(Ordering::Relaxed)).collect();
         wait_for("pods of every stream to live", PATIENCE, || {
             let now = lives.iter().map(|of| of.load(Ordering::Relaxed));
@@ -198,13 +199,13 @@ fn upgrades_and_downgrades_under_a_stream_of_adds_and_dels_fail_none() -> Result
         let streams: Vec<_> =
             (0..STREAMS).map(|number| scope.spawn(move || stream(number))).collect();
         let upgrade = || -> Result<()> {
-            all_go_on()?;
+            wait_for_progress()?;
             for release in [&node.next, &node.this, &node.next] {
                 // The order of a DaemonSet's upgrade: the programs, the daemon, the conflist.
                 node.install_plugin(release)?;
                 node.restart_daemon(release)?;
                 node.installer(&["install"])?;
-                all_go_on()?;
+                wait_for_progress()?;
             }
             Ok(())
         };
@@ -247,7 +248,7 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let names = node.names(CONF)?;
     let aside = ["00-bad.conf.ferrule-aside", "10-aws.conflist.ferrule-aside"];
     ensure!(names == [aside[0], "05-ferrule.conflist", aside[1]], "{names:?}");
-    node.pod_lives("a")?;
+    node.ensure_pod_lifecycle("a")?;
 
     // A person edits the conflist wrongly. ADDs fail with the field's name, and the installer reports the edit.
     let edit =
@@ -259,7 +260,7 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let kept = "05-ferrule.conflist.ferrule-edited";
     ensure!(said.contains(kept) && said.contains("changed"), "{said}");
     ensure!(node.file(&format!("{CONF}/{kept}"))?.contains("90010"), "the edited file is lost");
-    node.pod_lives("b")?;
+    node.ensure_pod_lifecycle("b")?;
 
     // With a read-only folder the installer changes nothing, and reports the folder and the next step.
     let seal = format!("mount --bind {CONF} {CONF} && mount -o remount,ro,bind {CONF}");

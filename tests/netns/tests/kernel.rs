@@ -341,8 +341,8 @@ fn lists_are_whole_while_others_change_them() {
     let passed = in_own_thread("lists", || {
         let mut real = Real::new();
         let home = Netns::current().unwrap();
-        let standing: Vec<Op> = (0..200_u8).map(|i| rule_op(1000, i, true)).collect();
-        assert_eq!(real.apply(&standing).changed, 200);
+        let permanent: Vec<Op> = (0..200_u8).map(|i| rule_op(1000, i, true)).collect();
+        assert_eq!(real.apply(&permanent).changed, 200);
         let disturb = thread::spawn(move || {
             let mut socket = home.socket().unwrap();
             let until = Instant::now() + Duration::from_secs(2);
@@ -357,8 +357,8 @@ fn lists_are_whole_while_others_change_them() {
         while !disturb.is_finished() {
             // A list that changes too often is an error. The observation is never a partial list.
             if let Ok(observed) = real.runtime.block_on(real.kernel.observe()) {
-                let standing = observed.rules.iter().filter(|rule| rule.pref == 1000).count();
-                assert_eq!(standing, 200);
+                let permanent = observed.rules.iter().filter(|rule| rule.pref == 1000).count();
+                assert_eq!(permanent, 200);
                 seen += 1;
             }
         }

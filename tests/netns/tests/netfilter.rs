@@ -88,7 +88,7 @@ fn dump() -> Vec<String> {
 }
 
 /// Adds rules of other programs with all three backends.
-fn others() {
+fn add_foreign_rules() {
     let rules = "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n\
                  -A KUBE-SERVICES -d 172.20.0.1/32 -p tcp -m tcp --dport 443 -j DNAT \
                  --to-destination 10.0.9.9:443\n-A POSTROUTING -m mark --mark 0x4000/0x4000 \
@@ -105,7 +105,7 @@ fn others() {
 fn every_backend_converges_rests_and_removes_all_its_objects() {
     for backend in Backend::ALL {
         let node = Node::new();
-        others();
+        add_foreign_rules();
         let before = dump();
         for (snat, node_ports) in [
             (Some(Ports::Random), true),
@@ -128,7 +128,7 @@ fn every_backend_converges_rests_and_removes_all_its_objects() {
 fn a_switch_of_backends_leaves_nothing_of_the_old_one() {
     for to in Backend::ALL {
         let node = Node::new();
-        others();
+        add_foreign_rules();
         node.settle(Some(&desired()), to);
         let alone = dump();
         for from in Backend::ALL {

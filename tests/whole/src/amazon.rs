@@ -3,7 +3,7 @@
 
 use crate::{
     Installed,
-    installed::{WAIT, patiently, said},
+    installed::{WAIT, output_of, retry},
 };
 use anyhow::{Context as _, Result, ensure};
 use lab_programs::{Program, VPC_CNI_VERSION};
@@ -33,7 +33,7 @@ impl Installed {
             self.kubectl(&["wait", "--for=condition=Established", &name, WAIT])?;
         }
         self.cluster().apply(&objects(&self.ec2()?))?;
-        patiently(|| {
+        retry(|| {
             let pods = self.pods("kube-system", "k8s-app=aws-node")?;
             let nodes = self.cluster().json(&["get", "nodes"])?;
             ensure!(Some(pods.len()) == nodes["items"].as_array().map(Vec::len), "{pods:?}");
@@ -56,7 +56,7 @@ impl Installed {
 /// Builds one image from both of its images. The programs are in their folders, and the base is Ferrule's image, which
 /// has iptables too.
 fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
-    let tar = |args: &[&str]| said(Command::new("tar").current_dir(folder).args(args));
+    let tar = |args: &[&str]| output_of(Command::new("tar").current_dir(folder).args(args));
     let of_ours = |path: &str| -> Result<()> {
         let ours = ours.to_str().context("the path is not UTF-8")?;
         tar(&["-xf", ours, path]).map(drop)
@@ -87,7 +87,7 @@ fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
         symlink("xtables-nft-multi", programs.join(name)).context("cannot link iptables")?;
     }
     tar(&["--owner=0", "--group=0", "-C", "root", "-cf", "layer.tar", "app", "init", "usr"])?;
-    let digest = said(Command::new("sha256sum").current_dir(folder).arg("layer.tar"))?;
+    let digest = output_of(Command::new("sha256sum").current_dir(folder).arg("layer.tar"))?;
     let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
     let config = json!({
         "architecture": architecture, "os": "linux",

@@ -16,13 +16,13 @@ use tests_lab::Lab;
 
 /// The programs, image and chart that the lane passes to a test.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct LaneInputs {
     programs: PathBuf,
     image: PathBuf,
     chart: PathBuf,
 }
 
-impl Given {
+impl LaneInputs {
     /// Reads the lane's environment. If `test` cannot run, prints a line with the reason and returns `None`.
     pub fn or_skip(test: &str) -> Option<Self> {
         let of = |name: &str| {
@@ -39,7 +39,7 @@ impl Given {
 
 /// A cluster of the lab with Ferrule's image on its nodes. A drop takes it down.
 pub struct Installed {
-    given: Given,
+    inputs: LaneInputs,
     cluster: Cluster,
     helm: Program,
 }
@@ -61,21 +61,21 @@ impl Installed {
     ///
     /// # Errors
     /// With the output of the lab's tool.
-    pub fn bare(given: Given, name: &str, nodes: usize) -> Result<Self> {
-        Self::bare_with(given, name, nodes, &[])
+    pub fn bare(inputs: LaneInputs, name: &str, nodes: usize) -> Result<Self> {
+        Self::bare_with(inputs, name, nodes, &[])
     }
 
     /// Like [`Installed::bare`], with options of `ferrule-lab up`.
     ///
     /// # Errors
     /// With the output of the lab's tool.
-    pub fn bare_with(given: Given, name: &str, nodes: usize, lab: &[&str]) -> Result<Self> {
+    pub fn bare_with(inputs: LaneInputs, name: &str, nodes: usize, lab: &[&str]) -> Result<Self> {
         let helm = Program::helm()?;
         let nodes = nodes.to_string();
         let mut up = vec!["--nodes", &nodes, "--cni", "none", "--"];
         up.extend(lab);
-        let cluster = Cluster::up(&given.programs, name, &up)?;
-        let installed = Self { given, cluster, helm };
+        let cluster = Cluster::up(&inputs.programs, name, &up)?;
+        let installed = Self { inputs, cluster, helm };
         installed.load_image(&[])?;
         Ok(installed)
     }
@@ -91,7 +91,7 @@ impl Installed {
 
     /// Returns the archive of Ferrule's image.
     pub(crate) fn image(&self) -> &Path {
-        &self.given.image
+        &self.inputs.image
     }
 
     /// Returns the URL of the lab's EC2.
@@ -105,7 +105,7 @@ impl Installed {
     /// # Errors
     /// With the output of the lab's tool.
     pub fn load_image(&self, args: &[&str]) -> Result<()> {
-        let archive = self.given.image.to_str().context("the image's path is not UTF-8")?;
+        let archive = self.inputs.image.to_str().context("the image's path is not UTF-8")?;
         self.lab().run(&[&["cluster", "load-image", archive], args].concat()).map(drop)
     }
 
@@ -145,7 +145,7 @@ impl Installed {
     }
 
     pub(crate) fn chart(&self) -> Result<&str> {
-        self.given.chart.to_str().context("the chart's path is not UTF-8")
+        self.inputs.chart.to_str().context("the chart's path is not UTF-8")
     }
 
     /// Waits until the rollout of the DaemonSet is complete and all nodes are ready.
@@ -165,7 +165,7 @@ impl Installed {
     /// With the command's output.
     pub fn helm(&self, args: &[&str]) -> Result<String> {
         let mut helm = Command::new(self.helm.path());
-        said(
+        output_of(
             helm.args(args)
                 .args(["--namespace", SPACE, "--kubeconfig"])
                 .arg(self.cluster.kubeconfig()),
@@ -190,7 +190,7 @@ impl Installed {
 
     /// Returns the command `ferrule` with another kubeconfig, not started.
     pub fn ferrule_as(&self, kubeconfig: &Path, args: &[&str]) -> Command {
-        let mut tool = Command::new(self.given.programs.join("ferrule"));
+        let mut tool = Command::new(self.inputs.programs.join("ferrule"));
         tool.args(args).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
         tool
     }
@@ -301,11 +301,11 @@ pub fn probe() -> Value {
 ///
 /// # Errors
 /// After two minutes, with the last error of `look`.
-pub(crate) fn patiently<T>(look: impl FnMut() -> Result<T>) -> Result<T> {
+pub(crate) fn retry<T>(look: impl FnMut() -> Result<T>) -> Result<T> {
     Ok(within("the installation", PATIENCE, look)?)
 }
 
-pub(crate) fn said(command: &mut Command) -> Result<String> {
+pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let name = command.get_program().display().to_string();
     let output = output.with_context(|| format!("cannot start {name}"))?;

@@ -7,9 +7,9 @@ mod installed;
 mod prometheus;
 mod traffic;
 
-pub use installed::{CONTROLLERS, Given, Installed, NODE_PODS, POLICY, Pod, probe};
+pub use installed::{CONTROLLERS, Installed, LaneInputs, NODE_PODS, POLICY, Pod, probe};
 pub use prometheus::{Hold, Prometheus, Target};
-pub use traffic::{Answers, Counts, Flows, Newcomers, Traffic};
+pub use traffic::{Counts, Flows, LongConnections, ShortConnections, ShortCounts};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_kubernetes::Program;

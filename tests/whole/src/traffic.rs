@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the counts of connections are printed")]
 
-use crate::{Pod, installed::patiently};
+use crate::{Pod, installed::retry};
 use anyhow::{Context as _, Result, ensure};
 use lab_kubernetes::Program;
 use nix::{
@@ -25,7 +25,7 @@ use std::{
 use tests_eventually::{PATIENCE, within};
 
 /// Long-lived connections from one pod to another. A drop closes them.
-pub struct Traffic {
+pub struct LongConnections {
     from: Pod,
     to: Pod,
     holder: Option<Child>,
@@ -42,7 +42,7 @@ pub struct Counts {
     pub broken: u64,
 }
 
-impl Traffic {
+impl LongConnections {
     /// Opens connections. Each sends a line ten times a second and expects it back.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Traffic {
     }
 }
 
-impl Drop for Traffic {
+impl Drop for LongConnections {
     fn drop(&mut self) {
         if let Some(mut holder) = self.holder.take() {
             let _ = holder.kill();
@@ -88,16 +88,16 @@ impl Drop for Traffic {
 }
 
 /// The number of answered connections, and the errors of the others.
-pub type Answers = (u64, Vec<String>);
+pub type ShortCounts = (u64, Vec<String>);
 
 /// A stream of short connections, one after the other.
-pub struct Newcomers {
+pub struct ShortConnections {
     is_over: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
-    opener: Option<JoinHandle<Result<Answers>>>,
+    opener: Option<JoinHandle<Result<ShortCounts>>>,
 }
 
-impl Newcomers {
+impl ShortConnections {
     /// Starts the stream. Each connection sends a line and reads the answer.
     pub fn between(from: &Pod, to: &Pod) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
@@ -126,14 +126,14 @@ impl Newcomers {
     ///
     /// # Errors
     /// If a connection could not be tried.
-    pub fn end(mut self) -> Result<Answers> {
+    pub fn end(mut self) -> Result<ShortCounts> {
         self.is_over.store(true, Ordering::Relaxed);
         let opener = self.opener.take().context("the stream is stopped already")?;
         opener.join().map_err(|_| anyhow::anyhow!("the thread of the stream panicked"))?
     }
 }
 
-impl Drop for Newcomers {
+impl Drop for ShortConnections {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
@@ -142,21 +142,21 @@ impl Drop for Newcomers {
 /// Fifty long-lived connections between two pods, half of them in each direction, and a stream of short ones in each
 /// direction.
 pub struct Flows {
-    held: Vec<Traffic>,
-    newcomers: Vec<Newcomers>,
+    held: Vec<LongConnections>,
+    short: Vec<ShortConnections>,
 }
 
 impl Flows {
     /// Opens the connections and starts the streams.
     ///
     /// # Errors
-    /// As [`Traffic::between`].
+    /// As [`LongConnections::between`].
     pub fn between(one: &Pod, other: &Pod) -> Result<Self> {
         let ways = [(one, other), (other, one)];
-        let held = ways.map(|(from, to)| Traffic::between(from, to, EACH_WAY));
+        let held = ways.map(|(from, to)| LongConnections::between(from, to, EACH_WAY));
         Ok(Self {
             held: held.into_iter().collect::<Result<_>>()?,
-            newcomers: ways.map(|(from, to)| Newcomers::between(from, to)).into(),
+            short: ways.map(|(from, to)| ShortConnections::between(from, to)).into(),
         })
     }
 
@@ -165,9 +165,9 @@ impl Flows {
     /// # Errors
     /// After a timeout.
     pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
-        for newcomers in &self.newcomers {
+        for short in &self.short {
             within(&format!("{wanted} answered connections"), PATIENCE, || {
-                let answered = newcomers.answered.load(Ordering::Relaxed);
+                let answered = short.answered.load(Ordering::Relaxed);
                 if answered >= wanted { Ok(()) } else { Err(format!("{answered} are answered")) }
             })?;
         }
@@ -188,8 +188,8 @@ impl Flows {
             );
             ensure!(answered > connections, "only {answered} lines were answered");
         }
-        for newcomers in self.newcomers {
-            let (answered, failed) = newcomers.end()?;
+        for short in self.short {
+            let (answered, failed) = short.end()?;
             println!("{answered} new connections, {} failed", failed.len());
             ensure!(
                 answered > 0 && failed.is_empty(),
@@ -202,7 +202,7 @@ impl Flows {
 
 /// Returns a command that runs the probe in a pod's network namespace.
 fn inside(pod: &Pod) -> Result<Command> {
-    let namespace = patiently(|| namespace_of(pod))?;
+    let namespace = retry(|| namespace_of(pod))?;
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", namespace.display())).arg(Program::probe()?.path());
     command.stdin(Stdio::null()).stderr(Stdio::piped());

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tests_lab::wait_for;
 use tests_support::promtool;
-use tests_whole::{Given, Hold, Installed, NODE_PODS, Prometheus};
+use tests_whole::{Hold, Installed, LaneInputs, NODE_PODS, Prometheus};
 
 /// A small type: three ENIs with three addresses each for pods.
 const TYPE: &[&str] = &["--type", "t3.small"];
@@ -283,11 +283,11 @@ fn use_a_missing_image(scene: &Scenario<'_>) {
 #[test]
 fn a_fault_of_a_node_is_reported_with_its_cause_and_its_remedy() {
     let test = "a_fault_of_a_node_is_reported_with_its_cause_and_its_remedy";
-    let Some(given) = Given::or_skip(test) else { return };
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
     if !promtool::is_there(test) {
         return;
     }
-    let cluster = Installed::bare_with(given, "bad", 2, TYPE).unwrap();
+    let cluster = Installed::bare_with(inputs, "bad", 2, TYPE).unwrap();
     cluster.install(SETS).unwrap();
     let targets = cluster.targets(SETS).unwrap();
     let prometheus = Prometheus::beside(&cluster, &targets, Hold::Briefly).unwrap();

@@ -7,7 +7,7 @@
 )]
 
 use std::time::Duration;
-use tests_whole::{Flows, Given, Installed};
+use tests_whole::{Flows, Installed, LaneInputs};
 
 /// Returns the time for which the control plane is stopped: `FERRULE_AWAY_SECONDS`, by default 20 seconds.
 fn away() -> Duration {
@@ -18,8 +18,8 @@ fn away() -> Duration {
 #[test]
 fn connections_survive_each_change_of_the_installation() {
     let test = "connections_survive_each_change_of_the_installation";
-    let Some(given) = Given::or_skip(test) else { return };
-    let cluster = Installed::bare(given, "life", 2).unwrap();
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
+    let cluster = Installed::bare(inputs, "life", 2).unwrap();
     cluster.install(&[]).unwrap();
     let pods = cluster.probes("steady").unwrap();
     let [one, other] = &pods[..] else { panic!("{pods:?}") };

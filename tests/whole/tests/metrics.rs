@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use tests_lab::wait_for;
 use tests_metrics::{DASHBOARD, document, queries};
 use tests_support::promtool;
-use tests_whole::{Given, Hold, Installed, POLICY, Prometheus};
+use tests_whole::{Hold, Installed, LaneInputs, POLICY, Prometheus};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const FIRING: &str = "ALERTS{alertstate=\"firing\"}";
@@ -48,11 +48,11 @@ fn active_or_failing(prometheus: &Prometheus<'_>) -> Vec<String> {
 #[test]
 fn prometheus_reads_a_whole_cluster_and_each_query_of_the_dashboard_has_data() {
     let test = "prometheus_reads_a_whole_cluster_and_each_query_of_the_dashboard_has_data";
-    let Some(given) = Given::or_skip(test) else { return };
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
     if !promtool::is_there(test) {
         return;
     }
-    let cluster = Installed::bare(given, "metrics", 2).unwrap();
+    let cluster = Installed::bare(inputs, "metrics", 2).unwrap();
     cluster.install(POLICY).unwrap();
     let targets = cluster.targets(POLICY).unwrap();
     let mut of = BTreeMap::new();

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tests_lab::wait_for;
-use tests_whole::{CONTROLLERS, Given, Installed, POLICY};
+use tests_whole::{CONTROLLERS, Installed, LaneInputs, POLICY};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -38,8 +38,8 @@ fn wait_for_agents(cluster: &Installed, policies: u64) {
 #[test]
 fn a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written() {
     let test = "a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written";
-    let Some(given) = Given::or_skip(test) else { return };
-    let cluster = Installed::bare(given, "policy", 2).unwrap();
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
+    let cluster = Installed::bare(inputs, "policy", 2).unwrap();
     cluster.install(POLICY).unwrap();
     let replicas = cluster.pods("kube-system", CONTROLLERS).unwrap();
     let nodes: BTreeSet<&str> = replicas.iter().map(|pod| pod.node.as_str()).collect();

@@ -18,7 +18,7 @@ use std::{
 };
 use tests_docs::{command::commands, page::Page, root};
 use tests_lab::wait_for;
-use tests_whole::{Flows, Given, Installed, NODE_PODS, Pod, probe};
+use tests_whole::{Flows, Installed, LaneInputs, NODE_PODS, Pod, probe};
 
 /// The page whose commands the test executes.
 struct Guide(Page);
@@ -87,11 +87,11 @@ impl Takeover {
     }
 
     /// Takes a node over. One pod is created during the takeover by either network, and one after it.
-    fn over(&self, node: &str, newest: &str) -> Result<()> {
+    fn take_over(&self, node: &str, newest: &str) -> Result<()> {
         self.follow(&["label", "ferrule.io/network=ferrule"], node)?;
         let meanwhile = format!("{newest}-meanwhile");
         self.create(&meanwhile, node)?;
-        self.ours_runs(node)?;
+        self.wait_for_ferrule_pod(node)?;
         // The metadata service lags, and the plan refuses addresses that it does not show yet.
         wait_for(&format!("a plan without refusals on {node}"), PATIENCE, || {
             let (code, said) = self.migrate("plan", node)?.end()?;
@@ -105,11 +105,11 @@ impl Takeover {
         self.ready(newest)?;
         let ours = self.of(NODE_PODS, node)?.context("Ferrule has no pod on the node")?;
         ensure!(ours.restarts == 0, "{ours:?}");
-        self.is_made_by(&self.newest(newest)?, PodNetwork::Ferrule)
+        self.ensure_created_by(&self.newest(newest)?, PodNetwork::Ferrule)
     }
 
     /// Waits for Ferrule's pod with the page's command.
-    fn ours_runs(&self, node: &str) -> Result<()> {
+    fn wait_for_ferrule_pod(&self, node: &str) -> Result<()> {
         wait_for(&format!("Ferrule's pod on {node}"), PATIENCE, || {
             let table = self.follow(&["get", "pods", NODE_PODS], node)?;
             ensure!(table.contains(" Running "), "{table}");
@@ -120,7 +120,7 @@ impl Takeover {
     }
 
     /// Rolls a node back.
-    fn back(&self, node: &str, newest: &str) -> Result<()> {
+    fn roll_back(&self, node: &str, newest: &str) -> Result<()> {
         self.follow(&["label", "ferrule.io/network=leaving"], node)?;
         let rollback = self.migrate("rollback", node)?;
         rollback.wait_for_output("wait until amazon-vpc-cni's agent serves")?;
@@ -134,11 +134,11 @@ impl Takeover {
         ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
         self.create(newest, node)?;
         self.ready(newest)?;
-        self.is_made_by(&self.newest(newest)?, PodNetwork::Amazon)
+        self.ensure_created_by(&self.newest(newest)?, PodNetwork::Amazon)
     }
 
     /// Starts the page's `ferrule migrate` command on a node.
-    fn migrate(&self, verb: &str, node: &str) -> Result<OnHost<'_>> {
+    fn migrate(&self, verb: &str, node: &str) -> Result<DebugCommand<'_>> {
         let words = self.guide.kubectl(&["debug", "migrate", verb], node);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.cluster.cluster().command(&words);
@@ -154,7 +154,7 @@ impl Takeover {
             let output = child.wait_with_output().context("cannot wait for kubectl debug")?;
             anyhow::bail!("kubectl debug: {first}{}", String::from_utf8_lossy(&output.stderr));
         };
-        Ok(OnHost { cluster: &self.cluster, pod, child, rest })
+        Ok(DebugCommand { cluster: &self.cluster, pod, child, rest })
     }
 
     fn create(&self, name: &str, node: &str) -> Result<()> {
@@ -182,7 +182,7 @@ impl Takeover {
     }
 
     /// Fails if another network created the pod. Ferrule's rules have its protocol number.
-    fn is_made_by(&self, pod: &Pod, maker: PodNetwork) -> Result<()> {
+    fn ensure_created_by(&self, pod: &Pod, maker: PodNetwork) -> Result<()> {
         let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
         let to = format!("to {} ", pod.address);
         let told: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
@@ -193,7 +193,7 @@ impl Takeover {
     }
 
     /// Fails if a node's rules and links differ from those of its pods.
-    fn is_routed(&self, node: &str) -> Result<()> {
+    fn ensure_routed(&self, node: &str) -> Result<()> {
         let json = |args: &[&str]| -> Result<Vec<Value>> {
             serde_json::from_str(&self.cluster.lab().on_node(node, args)?)
                 .context("cannot parse the output of ip")
@@ -229,14 +229,14 @@ enum PodNetwork {
 }
 
 /// A running command of `kubectl debug`.
-struct OnHost<'a> {
+struct DebugCommand<'a> {
     cluster: &'a Installed,
     pod: String,
     child: Child,
     rest: JoinHandle<()>,
 }
 
-impl OnHost<'_> {
+impl DebugCommand<'_> {
     fn said(&self) -> Result<String> {
         self.cluster.kubectl(&["logs", &self.pod])
     }
@@ -270,8 +270,8 @@ impl OnHost<'_> {
 #[test]
 fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     let test = "a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection";
-    let Some(given) = Given::or_skip(test) else { return };
-    let cluster = Installed::bare(given, "takeover", 2).unwrap();
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
+    let cluster = Installed::bare(inputs, "takeover", 2).unwrap();
     cluster.run_amazon_vpc_cni().unwrap();
     let pods = cluster.probes("steady").unwrap();
     let [one, other] = &pods[..] else { panic!("{pods:?}") };
@@ -288,11 +288,11 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), amazons, "the patch replaced pods");
 
     println!("takeover, rollback and takeover of {}", one.node);
-    takeover.over(&one.node, "first").unwrap();
-    takeover.back(&one.node, "second").unwrap();
-    takeover.over(&one.node, "third").unwrap();
+    takeover.take_over(&one.node, "first").unwrap();
+    takeover.roll_back(&one.node, "second").unwrap();
+    takeover.take_over(&one.node, "third").unwrap();
     println!("takeover of {}", other.node);
-    takeover.over(&other.node, "fourth").unwrap();
+    takeover.take_over(&other.node, "fourth").unwrap();
 
     println!("removal of amazon-vpc-cni");
     takeover.follow(&["patch", "aws-node", "merge"], "").unwrap();
@@ -310,7 +310,7 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
         assert_eq!(pod.restarts, 0, "{pod:?}");
     }
     for pod in &pods {
-        takeover.is_routed(&pod.node).unwrap();
+        takeover.ensure_routed(&pod.node).unwrap();
     }
 
     println!("deletion of pods that amazon-vpc-cni created");
@@ -318,7 +318,7 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     cluster.kubectl(&["delete", "pod", "--selector", "app in (steady, newest)"]).unwrap();
     for pod in &pods {
         wait_for("the removal of all objects of deleted pods", PATIENCE, || {
-            takeover.is_routed(&pod.node).map(|()| true)
+            takeover.ensure_routed(&pod.node).map(|()| true)
         })
         .unwrap();
     }
@@ -327,18 +327,18 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
 #[test]
 fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
     let test = "a_node_that_reboots_before_its_takeover_migrates_by_itself";
-    let Some(given) = Given::or_skip(test) else { return };
-    let cluster = Installed::bare(given, "rebooted", 1).unwrap();
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
+    let cluster = Installed::bare(inputs, "rebooted", 1).unwrap();
     cluster.run_amazon_vpc_cni().unwrap();
     let takeover = Takeover { guide: Guide::read(), cluster };
     let cluster = &takeover.cluster;
     let pods = cluster.probes("steady").unwrap();
     let [before] = &pods[..] else { panic!("{pods:?}") };
-    takeover.is_made_by(before, PodNetwork::Amazon).unwrap();
+    takeover.ensure_created_by(before, PodNetwork::Amazon).unwrap();
     takeover.patch().unwrap();
     cluster.install(&["migration.byLabel=true"]).unwrap();
     takeover.follow(&["label", "ferrule.io/network=ferrule"], &before.node).unwrap();
-    takeover.ours_runs(&before.node).unwrap();
+    takeover.wait_for_ferrule_pod(&before.node).unwrap();
 
     cluster.lab().run(&["node", "reboot", &before.node]).unwrap();
     cluster.lab().run(&["cluster", "join", &before.node]).unwrap();
@@ -346,8 +346,8 @@ fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
         let pods = cluster.pods("default", "app=steady")?;
         let [after] = &pods[..] else { anyhow::bail!("{pods:?}") };
         ensure!(after.name == before.name && after.restarts == 1, "{after:?}");
-        takeover.is_made_by(after, PodNetwork::Ferrule)?;
-        takeover.is_routed(&after.node)?;
+        takeover.ensure_created_by(after, PodNetwork::Ferrule)?;
+        takeover.ensure_routed(&after.node)?;
         Ok(true)
     })
     .unwrap();

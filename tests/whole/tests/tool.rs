@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use tests_lab::wait_for;
-use tests_whole::{Given, Installed, Pod};
+use tests_whole::{Installed, LaneInputs, Pod};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The label of the objects of `ferrule check`.
@@ -24,8 +24,8 @@ const CHECKS: &str = "app.kubernetes.io/managed-by=ferrule-check";
 #[test]
 fn a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up() {
     let test = "a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up";
-    let Some(given) = Given::or_skip(test) else { return };
-    let cluster = Installed::bare(given, "tool", 2).unwrap();
+    let Some(inputs) = LaneInputs::or_skip(test) else { return };
+    let cluster = Installed::bare(inputs, "tool", 2).unwrap();
     cluster.install(&[]).unwrap();
     let pods = cluster.probes("seen").unwrap();
     let folder = tempfile::tempdir().unwrap();

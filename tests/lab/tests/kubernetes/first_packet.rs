@@ -33,14 +33,14 @@ const AGAIN: i64 = 11;
 struct Scenario {
     world: World,
     lab: Lab,
-    place: AgentSite,
+    site: AgentSite,
     controllers: Controllers,
     gate: Gate,
 }
 
 impl Scenario {
     /// Starts the cluster and the node. A first replica publishes the certificate authority and is stopped.
-    fn set(bin: &Path, name: &str, mode: &str) -> Result<Self> {
+    fn new(bin: &Path, name: &str, mode: &str) -> Result<Self> {
         let world = World::new()?;
         world.make_node(NODE, &json!({}))?;
         for policy in policies() {
@@ -59,13 +59,13 @@ impl Scenario {
         let controllers = Controllers::new(&world, bin)?;
         let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
         let replica = controllers.start()?;
-        let place = AgentSite::new(&world, bin, NODE)?;
+        let site = AgentSite::new(&world, bin, NODE)?;
         drop(replica);
-        Ok(Self { world, lab, place, controllers, gate })
+        Ok(Self { world, lab, site, controllers, gate })
     }
 
     fn agent(&self) -> Result<Agent> {
-        self.place.start(&self.lab, &["--replica", &self.gate.at.to_string()])
+        self.site.start(&self.lab, &["--replica", &self.gate.at.to_string()])
     }
 
     /// Creates pods with these numbers, bound to the node.
@@ -115,7 +115,7 @@ impl Scenario {
     /// Waits for the pod's entry on the disk, which the agent writes a moment later.
     fn wait_for_entry(&self, model: &Model, pod: &Started) -> Result<()> {
         wait_for(&format!("the entry of {}", pod.name), PATIENCE, || {
-            ensure_entry(&self.place.kept()?, model, pod).map(|()| true)
+            ensure_entry(&self.site.kept()?, model, pod).map(|()| true)
         })
     }
 
@@ -176,7 +176,7 @@ fn share(which: usize) -> Range<usize> {
 fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> Result<()> {
     let name = "a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller";
     let Some(bin) = programs(name) else { return Ok(()) };
-    let scene = Scenario::set(&bin, "t-first", "strict")?;
+    let scene = Scenario::new(&bin, "t-first", "strict")?;
 
     // Healthy: pods start as soon as they are bound.
     let replica = scene.controllers.start()?;
@@ -201,7 +201,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     scene.gate.lead_to(None);
     drop(replica);
     drop(agent);
-    let kept = scene.place.kept()?;
+    let kept = scene.site.kept()?;
     let known = usual.iter().chain(&slow).filter(|pod| entry(&kept, &pod.uid).is_some()).count();
     ensure!(known == usual.len() + slow.len(), "{known} pods are on the disk");
     scene.ensure_none_starts(&usual[..3])?;
@@ -214,7 +214,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
         let Answer::Starts(result) = sandbox.add()? else {
             anyhow::bail!("{pod:?} does not start although its node has its entry")
         };
-        ensure_entry(&scene.place.kept()?, &model, pod)?;
+        ensure_entry(&scene.site.kept()?, &model, pod)?;
         sandbox.del(&result)?;
     }
     // A new pod with the name of a known one. The new pod is isolated, the old one was not.
@@ -241,7 +241,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
         started?;
         wait_for_all_objects(&scene)
     })?;
-    let metrics = scene.place.metrics()?;
+    let metrics = scene.site.metrics()?;
     ensure!(metrics.contains("ferrule_agent_admitted_total{answer=\"open\"} 0"), "{metrics}");
     drop(agent);
     scene.lab.down()
@@ -251,7 +251,7 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
 fn wait_for_all_objects(scene: &Scenario) -> Result<()> {
     let mut model = scene.model()?;
     wait_for("the node to have all its objects", PATIENCE, || {
-        let lacks = model.lacks(NODE, &scene.place.kept()?.held);
+        let lacks = model.lacks(NODE, &scene.site.kept()?.held);
         ensure!(lacks == 0, "the node lacks {lacks} objects");
         Ok(true)
     })
@@ -262,18 +262,18 @@ fn standard_mode_starts_pods_open_without_a_controller_and_logs_each() -> Result
     let name = "standard_mode_starts_pods_open_without_a_controller_and_logs_each";
     const PODS: usize = 12;
     let Some(bin) = programs(name) else { return Ok(()) };
-    let scene = Scenario::set(&bin, "t-open", "standard")?;
+    let scene = Scenario::new(&bin, "t-open", "standard")?;
     let agent = scene.agent()?;
     let pods = scene.pods(0..PODS)?;
     for (pod, answer) in pods.iter().zip(once(&scene.lab, NODE, &pods)?) {
         ensure!(matches!(answer, Answer::Starts(_)), "{pod:?}: {answer:?}");
         let why = "no replica of the controller is followed";
         scene.lab.wait_for_line(NODE, &[&pod.name, "starts without its policies", why])?;
-        let log = scene.place.log();
+        let log = scene.site.log();
         let told = log.lines().any(|it| it.contains("starts open") && it.contains(&pod.uid));
         ensure!(told, "the agent does not log {pod:?}: {log}");
     }
-    let metrics = scene.place.metrics()?;
+    let metrics = scene.site.metrics()?;
     let open = format!("ferrule_agent_admitted_total{{answer=\"open\"}} {PODS}");
     ensure!(metrics.contains(&open), "{metrics}");
     // Pods also start open without the agent.
@@ -287,14 +287,12 @@ fn standard_mode_starts_pods_open_without_a_controller_and_logs_each() -> Result
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
     let agent = scene.agent()?;
-    scene.place.until(&agent, "the entries of all pods", |status| status.pods > PODS as u64)?;
+    scene.site.until(&agent, "the entries of all pods", |status| status.pods > PODS as u64)?;
     let pod = scene.pods(PODS + 1..PODS + 2)?;
-    scene
-        .place
-        .until(&agent, "the entry of the new pod", |status| status.pods > PODS as u64 + 1)?;
+    scene.site.until(&agent, "the entry of the new pod", |status| status.pods > PODS as u64 + 1)?;
     let answers = once(&scene.lab, NODE, &pod)?;
     ensure!(matches!(answers.as_slice(), [Answer::Starts(_)]), "{answers:?}");
-    let metrics = scene.place.metrics()?;
+    let metrics = scene.site.metrics()?;
     ensure!(metrics.contains("ferrule_agent_admitted_total{answer=\"enforced\"} 1"), "{metrics}");
     scene.lab.down()
 }

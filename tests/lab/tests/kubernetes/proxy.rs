@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tempfile::TempDir;
-use tests_cluster::{Identity, Program, ClusterSpec};
+use tests_cluster::{ClusterSpec, Identity, Program};
 use tests_lab::{Lab, programs, wait_for};
 
 /// The address of the API server for the lab's nodes.
@@ -71,9 +71,9 @@ impl Drop for Running {
 }
 
 /// An open network namespace of the lab.
-struct AgentSite(File);
+struct NetworkNamespace(File);
 
-impl AgentSite {
+impl NetworkNamespace {
     /// Opens the namespace of a process that this command starts.
     fn of(mut command: Command) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net")?;
@@ -140,7 +140,7 @@ enum Eni {
 struct Pod {
     name: String,
     address: IpAddr,
-    place: AgentSite,
+    namespace: NetworkNamespace,
 }
 
 /// Returns a pod of this node on its primary or on a secondary ENI.
@@ -150,7 +150,7 @@ fn pod_on(lab: &Lab, node: &str, eni: Eni) -> Result<Pod> {
     let pod = pod.with_context(|| format!("no pod of {node} on a {eni:?} ENI"))?;
     let name = pod["name"].as_str().context("a pod without a name")?.to_owned();
     let address = pod["address"].as_str().context("a pod without an address")?.parse()?;
-    Ok(Pod { place: AgentSite::pod(lab, &name)?, name, address })
+    Ok(Pod { namespace: NetworkNamespace::pod(lab, &name)?, name, address })
 }
 
 /// Creates a Service with one Service endpoint. Returns its address and its node port.
@@ -231,9 +231,9 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
     };
     add("peer", &[])?;
     lab.run(&["pod", "add", "peer", "--count", "1"])?;
-    let peer = AgentSite::node(&lab, "peer")?;
+    let peer = NetworkNamespace::node(&lab, "peer")?;
     let served = pod_on(&lab, "peer", Eni::Primary)?;
-    served.place.serve()?;
+    served.namespace.serve()?;
     let end = |address: IpAddr, node: &str| json!({"addresses": [address], "nodeName": node});
     let cluster_ip = json!({"type": "ClusterIP"});
     // With the policy `Local` kube-proxy keeps the client's source address, so the reply must leave through the right
@@ -258,30 +258,46 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
             let log: Vec<&str> = log.lines().skip(from).collect();
             anyhow::Error::context(err, format!("{node}; log of kube-proxy:\n{}", log.join("\n")))
         };
-        let hears = |place: &AgentSite, server: SocketAddr, what: &str, answer: &str| {
-            let what = format!("{node}: {what} at {server}");
-            let heard = || {
-                let heard = place.ask(server)?;
-                ensure!(heard == answer, "received {heard:?}, not {answer:?}");
-                Ok(true)
+        let expect_answer =
+            |namespace: &NetworkNamespace, server: SocketAddr, what: &str, answer: &str| {
+                let what = format!("{node}: {what} at {server}");
+                let heard = || {
+                    let heard = namespace.ask(server)?;
+                    ensure!(heard == answer, "received {heard:?}, not {answer:?}");
+                    Ok(true)
+                };
+                wait_for(&what, PATIENCE, heard).map_err(said)
             };
-            wait_for(&what, PATIENCE, heard).map_err(said)
-        };
         let address: IpAddr = text(&lab.node(node)?["address"])?.parse()?;
-        let host = AgentSite::node(&lab, node)?;
+        let host = NetworkNamespace::node(&lab, node)?;
         for eni in [Eni::Primary, Eni::Secondary] {
             let pod = pod_on(&lab, node, eni)?;
-            pod.place.serve()?;
-            let Pod { name, address: own, place } = &pod;
-            hears(place, inside, &format!("{name} asks a pod by its Service"), &own.to_string())?;
-            hears(place, outside, &format!("{name} asks the outside by a Service"), "hello")?;
-            hears(place, OUTSIDE, &format!("{name} asks the outside"), "hello")?;
+            pod.namespace.serve()?;
+            let Pod { name, address: own, namespace } = &pod;
+            expect_answer(
+                namespace,
+                inside,
+                &format!("{name} asks a pod by its Service"),
+                &own.to_string(),
+            )?;
+            expect_answer(
+                namespace,
+                outside,
+                &format!("{name} asks the outside by a Service"),
+                "hello",
+            )?;
+            expect_answer(namespace, OUTSIDE, &format!("{name} asks the outside"), "hello")?;
             let (web, port) = service(&world, name, &node_port, end(*own, node), SERVED)?;
             let by_port = SocketAddr::new(address, port);
-            hears(&peer, by_port, &format!("a node asks {name} by a node port"), &peer_address)?;
+            expect_answer(
+                &peer,
+                by_port,
+                &format!("a node asks {name} by a node port"),
+                &peer_address,
+            )?;
             if eni == Eni::Secondary {
                 let what = format!("the node asks {name} by its Service");
-                hears(&host, web, &what, &address.to_string())?;
+                expect_answer(&host, web, &what, &address.to_string())?;
             }
         }
         let labels = [&*format!("backend=\"{backend}\"")];

@@ -62,25 +62,25 @@ impl Migrate {
         Ok(Self { child, said: Vec::new() })
     }
 
-    /// Waits until the command exits and returns its output. When it waits for one of the conditions in `hands`, runs
+    /// Waits until the command exits and returns its output. When it waits for one of the conditions in `actions`, runs
     /// the action of that condition.
-    fn run(mut self, mut hands: Vec<(&str, &mut dyn FnMut() -> Result<()>)>) -> Result<String> {
+    fn run(mut self, mut actions: Vec<(&str, &mut dyn FnMut() -> Result<()>)>) -> Result<String> {
         let lines = self.child.stdout.take().context("no standard output")?;
         for line in BufReader::new(lines).lines() {
             let line = line.context("cannot read the output")?;
-            let waited = hands
+            let waited = actions
                 .iter()
                 .position(|(wait, _)| line.starts_with("wait until ") && line.contains(wait));
             self.said.push(line);
             if let Some(at) = waited {
-                let (_, act) = hands.remove(at);
+                let (_, act) = actions.remove(at);
                 act()?;
             }
         }
         let status = self.child.wait().context("cannot wait for ferrule migrate")?;
         let said = self.said.join("\n");
         ensure!(status.success(), "ferrule migrate: {status}\n{said}");
-        let left: Vec<&str> = hands.iter().map(|(wait, _)| *wait).collect();
+        let left: Vec<&str> = actions.iter().map(|(wait, _)| *wait).collect();
         ensure!(left.is_empty(), "the command did not wait for {left:?}:\n{said}");
         Ok(said)
     }
@@ -310,7 +310,7 @@ fn over_and_back(
 }
 
 /// Waits until the plan has no refusals. The metadata service lags and shows some addresses later.
-fn understood(lab: &Lab, bin: &Path) -> Result<()> {
+fn wait_for_plan_without_refusals(lab: &Lab, bin: &Path) -> Result<()> {
     wait_for("a plan without refusals", PATIENCE, || {
         let (code, plan) = migrate(lab, bin, &["plan", "-o", "json"])?;
         ensure!(code == Some(0), "{plan}");
@@ -325,13 +325,13 @@ fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
     };
     let lab = lab(&bin, "t-refused", "m5.large", 5)?;
     added(&lab, NODE, 5, "t")?;
-    understood(&lab, &bin)?;
+    wait_for_plan_without_refusals(&lab, &bin)?;
     let everything = || -> Result<String> {
         let dump = "ip rule; ip route; cat /etc/cni/net.d/*; cat /var/run/aws-node/ipam.json; ls -A \
                     /var/lib/ferrule 2>/dev/null; true";
         lab.on_node(NODE, &["sh", "-c", dump])
     };
-    let refused = |harm: &str, words: &[&str], cause: &str, mend: &str| -> Result<()> {
+    let refused = |harm: &str, words: &[&str], cause: &str, undo: &str| -> Result<()> {
         lab.on_node(NODE, &["sh", "-c", harm])?;
         let before = everything()?;
         for verb in ["plan", "apply"] {
@@ -343,7 +343,7 @@ fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
             ensure!(said.contains("REFUSED ") && said.contains("next: "), "{said}");
         }
         ensure!(everything()? == before, "{harm}: the node was changed");
-        lab.on_node(NODE, &["sh", "-c", mend])?;
+        lab.on_node(NODE, &["sh", "-c", undo])?;
         Ok(())
     };
     let store = "/var/run/aws-node/ipam.json";
@@ -376,7 +376,7 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     };
     let lab = lab(&bin, "t-killed", "m5.large", 5)?;
     added(&lab, NODE, 5, "t")?;
-    understood(&lab, &bin)?;
+    wait_for_plan_without_refusals(&lab, &bin)?;
     // The command times out while it waits for the daemons. It has written its own record only.
     let (code, said) = migrate(&lab, &bin, &["apply", "--wait", "0"])?;
     ensure!(code == Some(2) && said.contains("timeout after 0 s"), "{code:?}: {said}");

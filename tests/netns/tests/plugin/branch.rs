@@ -184,7 +184,7 @@ fn is_clean(node: &Node) -> bool {
     links && rules(node, "-4").is_empty() && rules(node, "-6").is_empty()
 }
 
-fn built(net: &Net, veth: &str) {
+fn test_branch_pod(net: &Net, veth: &str) {
     on_a_node(|node| {
         let family = if net.pod.contains(':') { "-6" } else { "-4" };
         let daemon = Daemon::start_with(node, with_branch(node, net, enforcing(veth)));
@@ -250,25 +250,25 @@ fn built(net: &Net, veth: &str) {
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
 fn a_strict_branch_pod_and_its_node_communicate_through_the_branch() {
-    built(&V4, STRICT_VETH);
+    test_branch_pod(&V4, STRICT_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
 fn a_standard_branch_pod_sends_through_the_branch_and_reaches_its_node_directly() {
-    built(&V4, STANDARD_VETH);
+    test_branch_pod(&V4, STANDARD_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
 fn a_strict_ipv6_branch_pod_and_its_node_communicate_through_the_branch() {
-    built(&V6, STRICT_VETH);
+    test_branch_pod(&V6, STRICT_VETH);
 }
 
 #[test]
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
 fn a_standard_ipv6_branch_pod_sends_through_the_branch_and_reaches_its_node_directly() {
-    built(&V6, STANDARD_VETH);
+    test_branch_pod(&V6, STANDARD_VETH);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn routes(node: &Node) -> Vec<String> {
 }
 
 /// Returns the IPv4 addresses of host veths, as `local peer`.
-fn leases(node: &Node) -> Vec<String> {
+fn host_addresses(node: &Node) -> Vec<String> {
     let links = node.show("-4 addr show");
     let of_veths = links.iter().filter(|link| text(&link["ifname"]).starts_with("eni"));
     let addresses = of_veths.flat_map(|link| link["addr_info"].as_array().unwrap().clone());
@@ -73,7 +73,7 @@ fn leases(node: &Node) -> Vec<String> {
 fn host_state(node: &Node) -> Vec<String> {
     let mut all = node.host_state();
     all.extend(routes(node));
-    all.extend(leases(node));
+    all.extend(host_addresses(node));
     all
 }
 
@@ -83,7 +83,7 @@ fn reap(node: &Node) {
 }
 
 /// Connects from the host to the pod, and from the pod to the host.
-fn meet(node: &Node, sandbox: &Sandbox, pod: &str, host: &str) {
+fn connect_both_ways(node: &Node, sandbox: &Sandbox, pod: &str, host: &str) {
     let pod: IpAddr = pod.parse().unwrap();
     let host: IpAddr = host.parse().unwrap();
     let at = |address| SocketAddr::new(address, 8080);
@@ -106,7 +106,7 @@ fn an_ipv6_pod_has_an_ipv4_address_that_the_result_does_not_contain() {
         };
         assert!(second.starts_with("169.254.17"), "{second}");
         assert_eq!(routes(node), [format!("{second} {VETH} 70")]);
-        assert_eq!(leases(node), [format!("169.254.1.1 {second}")]);
+        assert_eq!(host_addresses(node), [format!("169.254.1.1 {second}")]);
         let inside = |words: &str| node.show_inside(&sandbox.netns, words);
         let default = inside("-4 route show default").remove(0);
         assert_eq!((&default["gateway"], &default["dev"]), (&"169.254.1.1".into(), &"eth0".into()));
@@ -117,7 +117,7 @@ fn an_ipv6_pod_has_an_ipv4_address_that_the_result_does_not_contain() {
         let addresses = result["ips"].as_array().unwrap();
         assert_eq!(addresses.len(), 1, "{addresses:?}");
         assert_eq!(addresses[0]["address"], "2001:db8::100/128");
-        meet(node, &sandbox, second, HOST_V4);
+        connect_both_ways(node, &sandbox, second, HOST_V4);
 
         let before = host_state(node);
         assert_eq!(node.add(&sandbox), result);
@@ -140,7 +140,7 @@ fn an_ipv4_pod_has_an_ipv6_address_that_follows_from_its_own() {
         assert_eq!((&default["gateway"], &default["dev"]), (&"fe80::1".into(), &"eth0".into()));
         assert_eq!(result["ips"].as_array().unwrap().len(), 1, "{result}");
         assert_eq!(result["ips"][0]["address"], "10.0.0.100/32");
-        meet(node, &sandbox, SECOND_V6, HOST_V6);
+        connect_both_ways(node, &sandbox, SECOND_V6, HOST_V6);
 
         let before = host_state(node);
         assert_eq!(node.add(&sandbox), result);
@@ -156,7 +156,10 @@ fn a_pod_without_second_address_from_the_daemon_has_none() {
         daemon.book(|book| book.egress = false);
         let sandbox = node.sandbox("c1", "web-0");
         let result = node.add(&sandbox);
-        assert_eq!((seconds(node, &sandbox), routes(node), leases(node)), (vec![], vec![], vec![]));
+        assert_eq!(
+            (seconds(node, &sandbox), routes(node), host_addresses(node)),
+            (vec![], vec![], vec![])
+        );
         check(node, &sandbox, &result).run().is_silent_success();
         // Pods from before a change of the setting still pass CHECK.
         daemon.book(|book| book.egress = true);
@@ -235,7 +238,7 @@ fn pods_that_are_built_at_the_same_time_share_no_address() {
         all.sort();
         all.dedup();
         assert_eq!(all.len(), 12, "{all:?}");
-        assert_eq!((routes(node).len(), leases(node).len()), (12, 12));
+        assert_eq!((routes(node).len(), host_addresses(node).len()), (12, 12));
     });
 }
 
@@ -332,7 +335,7 @@ fn the_first_of_several_interfaces_alone_has_dual_egress() {
         let result = node.call_with("ADD", &sandbox, &conf).run().result();
         assert_eq!(result["ips"].as_array().unwrap().len(), 2, "{result}");
         assert_eq!(
-            (seconds(node, &sandbox).len(), leases(node).len(), routes(node).len()),
+            (seconds(node, &sandbox).len(), host_addresses(node).len(), routes(node).len()),
             (1, 1, 1)
         );
     });

@@ -17,7 +17,7 @@ fn four_dels(node: &Node, sandbox: &Sandbox, result: &Value) {
 }
 
 /// Returns the kernel objects of the new sandbox.
-fn belongings(node: &Node, sandbox: &Sandbox, address: &str) -> Vec<String> {
+fn objects_of(node: &Node, sandbox: &Sandbox, address: &str) -> Vec<String> {
     let mut lines = vec![node.link(VETH).unwrap()["ifindex"].to_string()];
     lines.push(node.link(VETH).unwrap()["group"].to_string());
     lines.extend(node.pod_routes().into_iter().filter(|line| line.contains(address)));
@@ -36,12 +36,12 @@ fn the_old_sandboxs_four_dels_after_the_next_add_leave_the_new_pod_alone() {
             let old_result = node.add(&old);
             node.add(&new);
             assert_eq!(node.link(VETH).unwrap()["ifalias"], "ferrule:aws-cni/new/eth0");
-            let before = belongings(node, &new, "10.0.0.101");
+            let before = objects_of(node, &new, "10.0.0.101");
             assert_eq!(before.len(), 7, "link, group, route, two rules, two routes inside");
 
             let daemon = up.then_some(daemon);
             four_dels(node, &old, &old_result);
-            assert_eq!(belongings(node, &new, "10.0.0.101"), before, "up: {up}");
+            assert_eq!(objects_of(node, &new, "10.0.0.101"), before, "up: {up}");
             let leftover = node.pod_rules().into_iter().find(|rule| rule.contains("10.0.0.100"));
             assert_eq!(leftover, None, "the old address is gone; up: {up}");
             drop(daemon);
@@ -59,12 +59,12 @@ fn old_dels_spare_a_new_pod_with_the_same_address() {
             node.first_del(&old, &old_result).run().is_silent_success();
             daemon.book(|book| book.next = vec!["10.0.0.100".parse().unwrap()]);
             node.add(&new);
-            let before = belongings(node, &new, "10.0.0.100");
+            let before = objects_of(node, &new, "10.0.0.100");
             assert_eq!(before.len(), 7);
 
             let daemon = up.then_some(daemon);
             four_dels(node, &old, &old_result);
-            assert_eq!(belongings(node, &new, "10.0.0.100"), before, "up: {up}");
+            assert_eq!(objects_of(node, &new, "10.0.0.100"), before, "up: {up}");
             drop(daemon);
         });
     }

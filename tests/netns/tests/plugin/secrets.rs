@@ -12,7 +12,7 @@ use std::{fs, path::Path};
 const CANARY: &str = "canary-7f3a";
 
 /// Returns a runtime's configuration with a secret in every possible place.
-fn laden(node: &Node) -> Value {
+fn conf_with_secrets(node: &Node) -> Value {
     let mut conf = node.conf();
     conf["runtimeConfig"] = json!({
         "io.kubernetes.cri.pod-annotations": {"token": CANARY, (CANARY): "x"},
@@ -26,7 +26,7 @@ fn laden(node: &Node) -> Value {
     conf
 }
 
-fn laden_call(node: &Node, verb: &str, conf: &Value) -> Call {
+fn call_with_secrets(node: &Node, verb: &str, conf: &Value) -> Call {
     let call = node.call_with(verb, &node.sandbox("c1", "web-0"), conf);
     let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0";
     call.var("CNI_ARGS", &format!("{args};Token={CANARY};{CANARY}=1"))
@@ -58,27 +58,27 @@ fn are_clean(folder: &Path) {
 fn a_secret_in_any_input_appears_nowhere() {
     on_a_node(|node| {
         let daemon = Daemon::start(node);
-        let conf = laden(node);
-        let added = laden_call(node, "ADD", &conf).run();
+        let conf = conf_with_secrets(node);
+        let added = call_with_secrets(node, "ADD", &conf).run();
         is_clean(&added);
         let mut after = conf.clone();
         let result = added.result();
         for (key, value) in result.as_object().unwrap() {
             after["prevResult"][key] = value.clone();
         }
-        let checked = laden_call(node, "CHECK", &after).run();
+        let checked = call_with_secrets(node, "CHECK", &after).run();
         checked.is_silent_success();
         node.ip("rule del pref 512");
-        is_clean(&laden_call(node, "CHECK", &after).run());
-        is_clean(&laden_call(node, "DEL", &after).run());
+        is_clean(&call_with_secrets(node, "CHECK", &after).run());
+        is_clean(&call_with_secrets(node, "DEL", &after).run());
         for behavior in [DaemonBehavior::Empty(Reason::Exhausted), DaemonBehavior::Forgetful] {
             daemon.book(|book| book.behavior = behavior);
-            let failed = laden_call(node, "ADD", &conf).run();
+            let failed = call_with_secrets(node, "ADD", &conf).run();
             assert_eq!(failed.code, Some(1));
             is_clean(&failed);
         }
         daemon.kill();
-        is_clean(&laden_call(node, "DEL", &after).run());
+        is_clean(&call_with_secrets(node, "DEL", &after).run());
         assert!(node.path("state").is_dir(), "no tombstone");
 
         are_clean(node.folder.path());
@@ -107,7 +107,7 @@ fn a_secret_in_the_wrong_place_appears_nowhere_either() {
                 let mut conf = node.conf();
                 conf[key] = value;
                 for verb in ["ADD", "DEL", "CHECK", "VERSION"] {
-                    is_clean(&laden_call(node, verb, &conf).run());
+                    is_clean(&call_with_secrets(node, verb, &conf).run());
                 }
             }
         }
