@@ -1,14 +1,14 @@
 //! The model itself: what it holds, and how a call of the API runs.
 
 use crate::{
-    Action, CallError, CloudSpec, Ec2Error, Iam, OperateError, Request, Reservation, Response, Vpc,
+    Action, CallError, CloudSpec, Ec2Error, OperateError, Request, Reservation, Response, Vpc,
     clock::Epoch,
     fault::Faults,
     filter,
     idempotency::Tokens,
     ipv6::AddressPool6,
-    operate::check_vpc,
     rng::{Rng, mix},
+    spec::check_vpc,
     state::{State, View},
     subnet::AddressPool,
     table::Stamp,
@@ -17,6 +17,7 @@ use crate::{
     trunk::Trunks,
 };
 use config_model::{InstanceId, Span, SubnetId, Time, VpcId};
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
@@ -29,6 +30,13 @@ pub enum Caller {
     Administrator,
     /// The role of an instance, by credentials from its IMDS.
     Role { role: String, instance: InstanceId },
+}
+
+/// Actions that a role may not do; all others are allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Iam {
+    /// Action names without `ec2:`, `*` at the end allowed, such as `Describe*`.
+    pub deny: BTreeSet<String>,
 }
 
 /// EC2 and IMDS of one account, one region, one VPC.

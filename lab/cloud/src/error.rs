@@ -1,5 +1,7 @@
-//! EC2's error codes and texts.
+//! EC2's error codes and texts, and the errors of operators.
 
+use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId};
+use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 
@@ -24,6 +26,42 @@ pub enum CallError {
     /// EC2 has acted, but the answer never arrives: close the connection without one.
     #[error("the action was carried out, but its reply was lost")]
     ReplyLost,
+}
+
+/// An order that the operator cannot give.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each message says it")]
+pub enum OperateError {
+    #[error("there is no instance {0}")]
+    NoInstance(InstanceId),
+    #[error("there is no ENI {0}")]
+    NoEni(EniId),
+    #[error("ENI {0} is not attached")]
+    NotAttached(EniId),
+    #[error("ENI {0} is the primary one of its instance")]
+    PrimaryEni(EniId),
+    #[error("there is no subnet {0}")]
+    NoSubnet(SubnetId),
+    #[error("there is no security group {0}")]
+    NoGroup(SecurityGroupId),
+    #[error("{name:?} is not an instance type that the lab knows; {hint}")]
+    NoType { name: String, hint: String },
+    #[error("instance {instance} is {state}, but should be {wanted}")]
+    WrongState { instance: InstanceId, state: &'static str, wanted: &'static str },
+    #[error("VPC {cidr} {why}")]
+    BadVpc { cidr: Ipv4Net, why: &'static str },
+    #[error("subnet {cidr} {why}")]
+    BadSubnet { cidr: Ipv4Net, why: &'static str },
+    #[error("subnet {cidr} {why}")]
+    BadIpv6Subnet { cidr: Ipv6Net, why: &'static str },
+    #[error("the VPC already has a security group {0:?}")]
+    GroupExists(String),
+    #[error("subnet {0} has no free address")]
+    SubnetFull(SubnetId),
+    #[error("EC2 would refuse this: {0}")]
+    Refused(String),
+    #[error("there is no public address left in {0}")]
+    PublicPoolEmpty(Ipv4Net),
 }
 
 impl Ec2Error {

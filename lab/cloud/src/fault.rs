@@ -1,6 +1,6 @@
 //! Bad weather: what an operator can make go wrong.
 
-use crate::{Action, Bucket, Cloud, Ec2Error, throttle::Buckets, transition::Transition};
+use crate::{Action, Bucket, Ec2Error, throttle::Buckets};
 use config_model::{AttachmentId, EniId, InstanceId, Span, Time};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt};
@@ -110,6 +110,25 @@ fn spend(times: &mut Option<u32>) -> bool {
 }
 
 impl Faults {
+    pub(crate) fn add(&mut self, fault: Fault) -> FaultId {
+        self.next += 1;
+        let id = FaultId(self.next);
+        let active =
+            Active { fault, calls: BTreeMap::new(), buckets: Buckets::default(), held: Vec::new() };
+        self.set.insert(id, active);
+        id
+    }
+
+    /// Removes a fault. Returns the attachments that waited for its end; `None` if it was not set.
+    pub(crate) fn remove(&mut self, id: FaultId) -> Option<Vec<(EniId, AttachmentId)>> {
+        self.set.remove(&id).map(|active| active.held)
+    }
+
+    /// The faults that are set; counted ones show what is left of them.
+    pub(crate) fn all(&self) -> Vec<(FaultId, Fault)> {
+        self.set.iter().map(|(id, active)| (*id, active.fault.clone())).collect()
+    }
+
     /// Decision of a fault about throttling: `Some(true)` lets the call pass its own bucket.
     pub(crate) fn throttles(&mut self, now: Time, action: Action) -> Option<bool> {
         let mut verdict = None;
@@ -176,7 +195,7 @@ impl Faults {
         self.latest(|fault| if let Fault::ReadLag { lag } = fault { Some(*lag) } else { None })
     }
 
-    fn imds_status(&self, instance: &InstanceId) -> Option<u16> {
+    pub(crate) fn imds_status(&self, instance: &InstanceId) -> Option<u16> {
         self.latest(|fault| {
             if let Fault::ImdsStatus { instance: only, status } = fault
                 && only.as_ref().is_none_or(|only| only == instance)
@@ -227,48 +246,5 @@ impl Active {
             return Some(self.buckets.take(now, (action, false), *bucket));
         }
         None
-    }
-}
-
-impl Cloud {
-    /// Makes something go wrong.
-    pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
-        self.advance(now);
-        // A new lag goes back only to its own start at first: the state before the lag was not kept.
-        self.faults.next += 1;
-        let id = FaultId(self.faults.next);
-        let active =
-            Active { fault, calls: BTreeMap::new(), buckets: Buckets::default(), held: Vec::new() };
-        self.faults.set.insert(id, active);
-        id
-    }
-
-    /// Ends a fault; false if it was not set. Attachments that waited for it continue.
-    pub fn clear_fault(&mut self, now: Time, id: FaultId) -> bool {
-        self.advance(now);
-        let Some(active) = self.faults.set.remove(&id) else { return false };
-        for (eni, attachment) in active.held {
-            self.after(self.spec.timing.attach, Transition::Attached(eni, attachment));
-        }
-        self.settle();
-        true
-    }
-
-    /// Ends all faults.
-    pub fn clear_faults(&mut self, now: Time) {
-        let ids: Vec<FaultId> = self.faults.set.keys().copied().collect();
-        for id in ids {
-            self.clear_fault(now, id);
-        }
-    }
-
-    /// The faults that are set; counted ones show what is left of them.
-    pub fn faults(&self) -> Vec<(FaultId, Fault)> {
-        self.faults.set.iter().map(|(id, active)| (*id, active.fault.clone())).collect()
-    }
-
-    /// The HTTP status with which IMDS fails for this instance now; `None` without such a fault.
-    pub fn imds_outage(&self, instance: &InstanceId) -> Option<u16> {
-        self.faults.imds_status(instance)
     }
 }

@@ -2,7 +2,7 @@
 
 mod pool;
 
-pub(crate) use pool::AddressPool6;
+pub(crate) use pool::{AddressPool6, AddressRequest6};
 
 use crate::{
     AssignIpv6Addresses, AssignedIpv6Addresses, Cloud, CreateNetworkInterface, Ec2Error,
@@ -10,17 +10,6 @@ use crate::{
     address::{MOST_UNATTACHED, count},
 };
 use config_model::{InstanceId, SubnetId};
-use ipnet::Ipv6Net;
-use std::net::Ipv6Addr;
-
-/// The IPv6 addresses that a request asks for, after the check of its parameters against each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AddressRequest6 {
-    pub(crate) addresses: Vec<Ipv6Addr>,
-    pub(crate) count: usize,
-    pub(crate) prefixes: Vec<Ipv6Net>,
-    pub(crate) prefix_count: usize,
-}
 
 impl AddressRequest6 {
     /// One address that EC2 picks.

@@ -16,6 +16,7 @@
 
 mod action;
 mod address;
+mod advance;
 mod attachment;
 mod census;
 mod clock;
@@ -52,21 +53,20 @@ mod truth;
 mod types;
 
 pub use action::Action;
-pub use cloud::{Caller, Cloud};
+pub use cloud::{Caller, Cloud, Iam};
 pub use controller::{
     ClusterSnapshot, ClusterWrite, ControllerEvent, ObservedNode, ObservedPod, PodEni,
     ResourceController, TrunkRequest,
 };
 pub use document::Document;
-pub use error::{CallError, Ec2Error};
+pub use error::{CallError, Ec2Error, OperateError};
 pub use fault::{Fault, FaultId};
 pub use launch::{Launch, LaunchInterface};
 pub use model::{
     Attachment, AttachmentStatus, EniStatus, GroupIdentifier, Instance, InstanceState,
-    InterfaceKind, NetworkInterface, Peer, PrivateAddress, Protocol, Rule, SecurityGroup, Subnet,
-    Tag, Vpc,
+    InterfaceKind, NetworkInterface, Peer, PrivateAddress, Protocol, Reservation, ReservationKind,
+    Rule, SecurityGroup, Subnet, Tag, TrunkAssociation, Vpc,
 };
-pub use operate::{Iam, OperateError};
 pub use request::{
     AssignIpv6Addresses, AssignPrivateIpAddresses, AssociateTrunkInterface, AttachNetworkInterface,
     AttachmentChange, CreateNetworkInterface, CreateSubnetCidrReservation, CreateTags,
@@ -77,13 +77,11 @@ pub use request::{
     Page, PrivateAddressRequest, Request, TagSpecification, TagToDelete, UnassignIpv6Addresses,
     UnassignPrivateIpAddresses,
 };
-pub use reservation::{Reservation, ReservationKind};
 pub use response::{
     AssignedIpv6Addresses, AssignedPrivateIpAddresses, Attached, DescribedInstance, Response,
     TagDescription,
 };
 pub use spec::{CloudSpec, SecurityGroupSpec, SubnetSpec, Timing};
 pub use throttle::{Bucket, Throttling};
-pub use trunk::TrunkAssociation;
 pub use truth::{Truth, TruthBranch, TruthEni, TruthInstance, TruthSubnet};
 pub use types::{Hypervisor, InstanceType, NetworkCard};

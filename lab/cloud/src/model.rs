@@ -1,8 +1,12 @@
 //! The objects of the cloud, as EC2 shows them.
 
+mod association;
 mod group;
+mod reservation;
 
+pub use association::TrunkAssociation;
 pub use group::{GroupIdentifier, Peer, Protocol, Rule, SecurityGroup};
+pub use reservation::{Reservation, ReservationKind};
 
 use crate::InstanceType;
 use config_model::{

@@ -1,59 +1,17 @@
-//! Operations outside the API of the daemon: VPC blocks, subnets, security groups, permissions, forced detachment.
+//! Operations outside the API of the daemon: VPC blocks, subnets, security groups, permissions, faults, forced
+//! detachment.
 
 use crate::{
-    Cloud, InstanceState, InstanceType, Peer, Protocol, Rule, SecurityGroup, SecurityGroupSpec,
-    Subnet, SubnetSpec, ipv6::AddressPool6, subnet::AddressPool,
+    Cloud, Fault, FaultId, Iam, InstanceState, InstanceType, OperateError, Peer, Protocol, Rule,
+    SecurityGroup, SecurityGroupSpec, Subnet, SubnetSpec, ipv6::AddressPool6, spec::check_vpc,
+    subnet::AddressPool, transition::Transition,
 };
 use config_model::{EniId, InstanceId, SecurityGroupId, SubnetId, Time};
 use ipnet::{Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-
-/// Actions that a role may not do; all others are allowed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Iam {
-    /// Action names without `ec2:`, `*` at the end allowed, such as `Describe*`.
-    pub deny: BTreeSet<String>,
-}
-
-/// An order that the operator cannot give.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "each message says it")]
-pub enum OperateError {
-    #[error("there is no instance {0}")]
-    NoInstance(InstanceId),
-    #[error("there is no ENI {0}")]
-    NoEni(EniId),
-    #[error("ENI {0} is not attached")]
-    NotAttached(EniId),
-    #[error("ENI {0} is the primary one of its instance")]
-    PrimaryEni(EniId),
-    #[error("there is no subnet {0}")]
-    NoSubnet(SubnetId),
-    #[error("there is no security group {0}")]
-    NoGroup(SecurityGroupId),
-    #[error("{name:?} is not an instance type that the lab knows; {hint}")]
-    NoType { name: String, hint: String },
-    #[error("instance {instance} is {state}, but should be {wanted}")]
-    WrongState { instance: InstanceId, state: &'static str, wanted: &'static str },
-    #[error("VPC {cidr} {why}")]
-    BadVpc { cidr: Ipv4Net, why: &'static str },
-    #[error("subnet {cidr} {why}")]
-    BadSubnet { cidr: Ipv4Net, why: &'static str },
-    #[error("subnet {cidr} {why}")]
-    BadIpv6Subnet { cidr: Ipv6Net, why: &'static str },
-    #[error("the VPC already has a security group {0:?}")]
-    GroupExists(String),
-    #[error("subnet {0} has no free address")]
-    SubnetFull(SubnetId),
-    #[error("EC2 would refuse this: {0}")]
-    Refused(String),
-    #[error("there is no public address left in {0}")]
-    PublicPoolEmpty(Ipv4Net),
-}
 
 impl InstanceType {
     /// The type of this name.
@@ -76,26 +34,6 @@ impl InstanceType {
         };
         Err(OperateError::NoType { name: name.to_owned(), hint })
     }
-}
-
-/// EC2's conditions for a VPC's block.
-pub(crate) fn check_vpc(cidr: Ipv4Net) -> Result<(), OperateError> {
-    let bad = |why| Err(OperateError::BadVpc { cidr, why });
-    if cidr.trunc() != cidr {
-        return bad("has bits behind its prefix");
-    }
-    if !(16..=28).contains(&cidr.prefix_len()) {
-        return bad("is not a /16 to /28 network");
-    }
-    let first = cidr.network();
-    if first.is_loopback()
-        || first.is_link_local()
-        || first.octets()[0] == 0
-        || first.octets()[0] >= 224
-    {
-        return bad("is in a range with a meaning of its own");
-    }
-    Ok(())
 }
 
 impl Cloud {
@@ -300,6 +238,41 @@ impl Cloud {
         self.settle();
         Ok(())
     }
+
+    /// Makes something go wrong.
+    pub fn set_fault(&mut self, now: Time, fault: Fault) -> FaultId {
+        self.advance(now);
+        // A new lag goes back only to its own start at first: the state before the lag was not kept.
+        self.faults.add(fault)
+    }
+
+    /// Ends a fault; false if it was not set. Attachments that waited for it continue.
+    pub fn clear_fault(&mut self, now: Time, id: FaultId) -> bool {
+        self.advance(now);
+        let Some(held) = self.faults.remove(id) else { return false };
+        for (eni, attachment) in held {
+            self.after(self.spec.timing.attach, Transition::Attached(eni, attachment));
+        }
+        self.settle();
+        true
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&mut self, now: Time) {
+        for (id, _) in self.faults.all() {
+            self.clear_fault(now, id);
+        }
+    }
+
+    /// The faults that are set; counted ones show what is left of them.
+    pub fn faults(&self) -> Vec<(FaultId, Fault)> {
+        self.faults.all()
+    }
+
+    /// The HTTP status with which IMDS fails for this instance now; `None` without such a fault.
+    pub fn imds_outage(&self, instance: &InstanceId) -> Option<u16> {
+        self.faults.imds_status(instance)
+    }
 }
 
 /// `euw1-az1` for `eu-west-1a`: the same zone by the name that all accounts share.
@@ -327,18 +300,6 @@ mod tests {
         let said = |name| InstanceType::require(name).unwrap_err().to_string();
         assert!(said("c5.nope").contains("c5.xlarge") && !said("c5.nope").contains("m5."));
         assert!(said("nope").contains("c5, ") && said("nope").contains("\"nope\""));
-    }
-
-    #[test]
-    fn a_vpc_has_the_properties_of_one_in_ec2() {
-        let check = |cidr: &str| check_vpc(cidr.parse().unwrap());
-        for good in ["10.0.0.0/16", "172.31.0.0/28", "100.64.0.0/16"] {
-            assert_eq!(check(good), Ok(()), "{good}");
-        }
-        for bad in ["10.0.0.0/8", "10.0.0.0/29", "10.0.0.5/16", "127.0.0.0/16", "169.254.0.0/16"] {
-            let said = check(bad).unwrap_err().to_string();
-            assert!(said.contains(bad), "{said}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Initial state of a lab's cloud.
 
-use crate::{Rule, Throttling};
+use crate::{OperateError, Rule, Throttling};
 use config_model::Span;
 use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -181,6 +181,44 @@ impl Timing {
             imds_lag: Span::seconds(1),
             describe_latency: Span::millis(60),
             mutate_latency: Span::millis(250),
+        }
+    }
+}
+
+/// EC2's conditions for a VPC's block.
+pub(crate) fn check_vpc(cidr: Ipv4Net) -> Result<(), OperateError> {
+    let bad = |why| Err(OperateError::BadVpc { cidr, why });
+    if cidr.trunc() != cidr {
+        return bad("has bits behind its prefix");
+    }
+    if !(16..=28).contains(&cidr.prefix_len()) {
+        return bad("is not a /16 to /28 network");
+    }
+    let first = cidr.network();
+    if first.is_loopback()
+        || first.is_link_local()
+        || first.octets()[0] == 0
+        || first.octets()[0] >= 224
+    {
+        return bad("is in a range with a meaning of its own");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn a_vpc_has_the_properties_of_one_in_ec2() {
+        let check = |cidr: &str| check_vpc(cidr.parse().unwrap());
+        for good in ["10.0.0.0/16", "172.31.0.0/28", "100.64.0.0/16"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["10.0.0.0/8", "10.0.0.0/29", "10.0.0.5/16", "127.0.0.0/16", "169.254.0.0/16"] {
+            let said = check(bad).unwrap_err().to_string();
+            assert!(said.contains(bad), "{said}");
         }
     }
 }

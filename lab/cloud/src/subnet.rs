@@ -1,6 +1,6 @@
 //! Assigned addresses of a subnet.
 
-use crate::{Ec2Error, reservation::ReservationKind, rng::Rng};
+use crate::{Ec2Error, ReservationKind, rng::Rng};
 use config_model::EniId;
 use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, net::Ipv4Addr};

@@ -1,75 +1,21 @@
 //! Trunks and their branches.
 
+mod associations;
+
+pub(crate) use associations::Trunks;
+
 use crate::{
     AssociateTrunkInterface, Cloud, DescribeTrunkInterfaceAssociations, DisassociateTrunkInterface,
-    Ec2Error, EniStatus, InterfaceKind, NetworkInterface, Response, filter, filter::Filtered,
-    paging,
+    Ec2Error, EniStatus, InterfaceKind, NetworkInterface, Response, TrunkAssociation, filter,
+    filter::Filtered, paging,
 };
 use config_model::EniId;
-use serde::Serialize;
 use std::{collections::BTreeMap, sync::Arc};
-
-/// A branch of a trunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct TrunkAssociation {
-    /// Its id, `trunk-assoc-…`.
-    pub id: String,
-    pub branch: EniId,
-    pub trunk: EniId,
-    /// The VLAN that carries the branch's packets on the trunk.
-    pub vlan: u16,
-}
 
 /// VLAN ids on the wire, 802.1Q's all ones and 0 left out.
 const LAST_VLAN: u16 = 4094;
 /// EC2's largest page here.
 const MOST: u32 = 255;
-
-/// Trunk of each branch; Describe calls see it without lag.
-#[derive(Debug, Default)]
-pub(crate) struct Trunks {
-    all: BTreeMap<String, TrunkAssociation>,
-    by_trunk: BTreeMap<EniId, BTreeMap<u16, String>>,
-    by_branch: BTreeMap<EniId, String>,
-}
-
-impl Trunks {
-    pub(crate) fn has_branches(&self, trunk: &EniId) -> bool {
-        self.by_trunk.contains_key(trunk)
-    }
-
-    /// The branches of a trunk, by VLAN.
-    pub(crate) fn branches<'a>(
-        &'a self,
-        trunk: &EniId,
-    ) -> impl Iterator<Item = &'a TrunkAssociation> {
-        let ids = self.by_trunk.get(trunk).into_iter().flat_map(|vlans| vlans.values());
-        ids.filter_map(|id| self.all.get(id))
-    }
-
-    fn of_branch(&self, branch: &EniId) -> Option<&TrunkAssociation> {
-        self.all.get(self.by_branch.get(branch)?)
-    }
-
-    fn add(&mut self, association: TrunkAssociation) {
-        let (id, vlan) = (association.id.clone(), association.vlan);
-        self.by_trunk.entry(association.trunk.clone()).or_default().insert(vlan, id.clone());
-        self.by_branch.insert(association.branch.clone(), id.clone());
-        self.all.insert(id, association);
-    }
-
-    fn remove(&mut self, id: &str) -> Option<TrunkAssociation> {
-        let association = self.all.remove(id)?;
-        self.by_branch.remove(&association.branch);
-        if let Some(vlans) = self.by_trunk.get_mut(&association.trunk) {
-            vlans.remove(&association.vlan);
-            if vlans.is_empty() {
-                self.by_trunk.remove(&association.trunk);
-            }
-        }
-        Some(association)
-    }
-}
 
 impl Cloud {
     pub(crate) fn associate_trunk(

@@ -1,6 +1,5 @@
 //! Assigned IPv6 addresses of a subnet.
 
-use super::AddressRequest6;
 use crate::{Ec2Error, rng::Rng};
 use ipnet::Ipv6Net;
 use std::{collections::BTreeSet, net::Ipv6Addr};
@@ -11,6 +10,15 @@ const HOST_BITS: u32 = 64;
 const PREFIX_BITS: u32 = 48;
 /// EC2 keeps the first four addresses of a subnet and the last one.
 const RESERVED: u64 = 4;
+
+/// The IPv6 addresses that a request asks for, after the check of its parameters against each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AddressRequest6 {
+    pub(crate) addresses: Vec<Ipv6Addr>,
+    pub(crate) count: usize,
+    pub(crate) prefixes: Vec<Ipv6Net>,
+    pub(crate) prefix_count: usize,
+}
 
 /// The addresses of one /64; EC2 has far more than anybody takes.
 #[derive(Clone, Debug)]
