@@ -37,8 +37,6 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[(
 /// without a circle is a fault.
 const NOT_YET: &[(&str, usize)] = &[
     ("ipamd-core", 31),
-    ("lab-cloud", 11),
-    ("routing-plan", 2),
 ];
 
 #[derive(Debug, Default)]
