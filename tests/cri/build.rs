@@ -1,4 +1,4 @@
-//! Compiles the part of CRI that the tests speak.
+//! Compiles the part of CRI that the tests use.
 
 const PROTO: &str = "proto/cri.proto";
 

@@ -10,7 +10,7 @@ use routing_plan::{
 use std::{collections::BTreeSet, net::IpAddr};
 use tests_support::{
     FakeKernel, lookup, lookup_incoming,
-    node::{address, family, far, key, mac, node, speak, within_subnet},
+    node::{address, family, far, key, mac, node, set_family, within_subnet},
 };
 
 /// The ENI that is the trunk.
@@ -95,7 +95,7 @@ fn world() -> impl Strategy<Value = World> {
     let node_of = (family, layout);
     (node_of, pods, vec(any::<bool>(), 4), any::<bool>(), any::<bool>(), vec(mess(), 0..10))
         .prop_map(|((family, layout), pods, confirmed, strict, once, messes)| {
-            speak(family);
+            set_family(family);
             let mut desired = NodeDesired { layout, ..node(2, Vec::new()) };
             desired.enis[1].trunk = true;
             desired.trunk = Some(mac(TRUNK));
@@ -351,7 +351,7 @@ fn local_is_asked(state: &Observed) -> bool {
 
 #[test]
 fn a_vlan_of_another_pod_stays_and_is_reported() {
-    speak(Family::V4);
+    set_family(Family::V4);
     let mut desired = node(2, Vec::new());
     desired.trunk = Some(mac(TRUNK));
     let (holder, comer) = (branch_pod(1, true), branch_pod(2, true));
@@ -372,7 +372,7 @@ fn a_vlan_of_another_pod_stays_and_is_reported() {
 
 #[test]
 fn the_steps_for_a_strict_pod_are_in_this_order() {
-    speak(Family::V6);
+    set_family(Family::V6);
     let mut desired = node(2, Vec::new());
     desired.trunk = Some(mac(TRUNK));
     desired.branches = vec![branch_pod(1, true)];

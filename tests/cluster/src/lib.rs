@@ -1,8 +1,8 @@
-//! A real Kubernetes to test against: the control plane of [`lab_kubernetes`], without nodes.
+//! A real Kubernetes for tests: the control plane of [`lab_kubernetes`], without nodes.
 //!
-//! [`Cluster`] starts what a test needs of it, on free ports of loopback. `ferrule-cluster`, behind
-//! `cargo xtask cluster`, keeps one running for people.
+//! [`Cluster`] starts the required components on free ports of loopback. `ferrule-cluster`, which `cargo
+//! xtask cluster` runs, keeps one running for people.
 
 pub use lab_kubernetes::{
-    Access, Cluster, Identity, Part, Program, VERSION, ClusterSpec, client, free_ports, keep,
+    Access, Cluster, ClusterSpec, Identity, Part, Program, VERSION, client, free_ports, keep,
 };

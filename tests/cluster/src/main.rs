@@ -1,22 +1,22 @@
-//! `ferrule-cluster`: a Kubernetes that stays until it is told to go.
+//! `ferrule-cluster`: a Kubernetes that runs until `down`.
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use tests_cluster::{Part, Program, VERSION, ClusterSpec, keep};
+use tests_cluster::{ClusterSpec, Part, Program, VERSION, keep};
 
 #[derive(Parser)]
 #[command(
     name = "cargo xtask cluster",
     about = "A real Kubernetes on this machine's loopback",
-    after_help = "`up` prints what to set KUBECONFIG to. The first one builds Kubernetes from its Go modules, which takes minutes."
+    after_help = "`up` prints the value for KUBECONFIG. The first `up` builds Kubernetes from its Go modules, which takes minutes."
 )]
 struct Cli {
-    /// Where its state lies
+    /// Folder of the cluster's state
     #[arg(long, env = "FERRULE_CLUSTER_DIR", default_value = "/tmp/ferrule-cluster")]
     dir: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(subcommand)]
@@ -25,9 +25,9 @@ struct Cli {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Output {
-    /// For people
+    /// Text for people
     Text,
-    /// One object
+    /// One JSON object
     Json,
 }
 
@@ -39,15 +39,15 @@ enum Verb {
         #[arg(long)]
         api_only: bool,
     },
-    /// End it and remove its files
+    /// Stop the cluster and remove its files
     Down,
-    /// What runs
+    /// List the running components
     Status,
-    /// Build one of the programs that go with it, if it is not in the cache, and print where it is
+    /// Build a program of the same version unless it is in the cache, and print its path
     Program {
-        /// Which
+        /// Name of the program
         name: Name,
-        /// The plugins' architecture, if it is not this machine's
+        /// Architecture of the plugins; default: that of this machine
         #[arg(long, value_name = "amd64|arm64")]
         arch: Option<String>,
     },
@@ -55,11 +55,11 @@ enum Verb {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
-    /// kubectl of the same version
+    /// The client of the same version
     Kubectl,
-    /// Helm
+    /// The chart tool
     Helm,
-    /// The CNI project's plugins: a folder
+    /// Folder with the CNI project's plugins
     Plugins,
 }
 
@@ -75,11 +75,11 @@ fn main() -> Result<()> {
     match cli.verb {
         Verb::Up { api_only } => {
             if !keep::what_runs(&cli.dir).is_empty() {
-                bail!("a cluster runs in {}; `down` ends it", cli.dir.display());
+                bail!("a cluster is already running in {}; stop it with `down`", cli.dir.display());
             }
             keep::forget(&cli.dir)?;
             std::fs::create_dir_all(&cli.dir)
-                .with_context(|| format!("make {}", cli.dir.display()))?;
+                .with_context(|| format!("create {}", cli.dir.display()))?;
             let all = vec![Part::ControllerManager, Part::Scheduler];
             let parts = if api_only { Vec::new() } else { all };
             let wanted = ClusterSpec { parts, ..ClusterSpec::default() };
@@ -95,14 +95,14 @@ fn main() -> Result<()> {
             show(&cli.dir, cli.output)
         }
         Verb::Status => show(&cli.dir, cli.output),
-        Verb::Program { name, arch } => say_where(name, arch.as_deref()),
+        Verb::Program { name, arch } => print_path(name, arch.as_deref()),
     }
 }
 
-#[expect(clippy::print_stdout, reason = "that is what it is asked for")]
-fn say_where(name: Name, arch: Option<&str>) -> Result<()> {
+#[expect(clippy::print_stdout, reason = "the command's output")]
+fn print_path(name: Name, arch: Option<&str>) -> Result<()> {
     if arch.is_some() && !matches!(name, Name::Plugins) {
-        bail!("--arch goes with plugins only");
+        bail!("--arch is valid for plugins only");
     }
     let program = match name {
         Name::Kubectl => Program::kubectl(),
@@ -113,7 +113,7 @@ fn say_where(name: Name, arch: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "that is what it is asked for")]
+#[expect(clippy::print_stdout, reason = "the command's output")]
 fn show(folder: &Path, output: Output) -> Result<()> {
     let running = keep::what_runs(folder);
     let kubeconfig = (!running.is_empty()).then(|| keep::kubeconfig(folder));

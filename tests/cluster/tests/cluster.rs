@@ -1,16 +1,16 @@
-//! The harness itself: what it starts is a real Kubernetes, and nothing of it stays.
+//! The harness: it starts a real Kubernetes and removes all of it.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test at its line")]
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, api::PostParams};
 use std::{collections::BTreeMap, fs};
-use tests_cluster::{Cluster, Identity, VERSION, ClusterSpec};
+use tests_cluster::{Cluster, ClusterSpec, Identity, VERSION};
 
 fn config_map(name: &str) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.to_owned());
-    map.data = Some(BTreeMap::from([("said".to_owned(), "once".to_owned())]));
+    map.data = Some(BTreeMap::from([("key".to_owned(), "value".to_owned())]));
     map
 }
 
@@ -24,7 +24,7 @@ fn processes() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_serves_keeps_what_it_was_told_over_a_restart_and_goes_wholly() {
+async fn a_cluster_keeps_its_objects_over_a_restart_and_leaves_nothing() {
     let mut cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let folder = cluster.kubeconfig().parent().unwrap().parent().unwrap().to_owned();
     let runs = || processes().iter().any(|line| line.contains(folder.to_str().unwrap()));
@@ -38,15 +38,15 @@ async fn it_serves_keeps_what_it_was_told_over_a_restart_and_goes_wholly() {
     assert!(maps.get("kept").await.is_err());
     cluster.start_api_server().unwrap();
     let kept = maps.get("kept").await.unwrap();
-    assert_eq!(kept.data.unwrap()["said"], "once");
+    assert_eq!(kept.data.unwrap()["key"], "value");
 
     drop(cluster);
-    assert!(!runs(), "something of {} still runs", folder.display());
+    assert!(!runs(), "a process of {} still runs", folder.display());
     assert!(!folder.exists());
 }
 
 #[tokio::test]
-async fn a_user_has_no_rights_but_those_that_rbac_gives() {
+async fn a_user_has_only_the_rights_of_rbac() {
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin: Api<Namespace> = Api::all(cluster.client().await.unwrap());
     admin.get("default").await.unwrap();

@@ -1,7 +1,7 @@
-//! The kinds of network policy in a real API server: it takes their definitions, and of objects what
-//! their owners take.
+//! The kinds of network policy in a real API server: it accepts their definitions, and treats objects as
+//! their owners' validation rules require.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test at its line")]
 
 mod policy_kinds {
     pub(crate) mod antrea;
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tests_cluster::{Cluster, ClusterSpec};
 use tests_eventually::{PATIENCE, eventually_async};
 
-/// An object's kind and spec, and what the API server says: nothing, or a refusal with these words in it.
+/// An object's kind and spec, and the expected answer of the API server. `None`: accepted; a text: a refusal
+/// that contains it.
 pub(crate) struct Row {
     what: &'static str,
     kind: Kind,
@@ -26,10 +27,10 @@ pub(crate) struct Row {
     refused: Option<&'static str>,
 }
 
-/// Group, version, kind, plural, and whether it has a namespace.
+/// Group, version, kind, plural, and true if it is namespaced.
 pub(crate) type Kind = (&'static str, &'static str, &'static str, &'static str, bool);
 
-pub(crate) fn taken(what: &'static str, kind: Kind, spec: Value) -> Row {
+pub(crate) fn accepted(what: &'static str, kind: Kind, spec: Value) -> Row {
     Row { what, kind, spec, refused: None }
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn refused(what: &'static str, kind: Kind, spec: Value, why: &'static
 }
 
 #[tokio::test]
-async fn an_api_server_takes_the_definitions_and_of_objects_what_their_owners_take() {
+async fn an_api_server_validates_policies_as_their_owners_do() {
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let client = cluster.client().await.unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -49,14 +50,14 @@ async fn an_api_server_takes_the_definitions_and_of_objects_what_their_owners_ta
     let mut wrong = Vec::new();
     for row in [upstream::rows(), antrea::rows(), aws::rows()].concat() {
         wait_until_served(&client, row.kind).await;
-        let said = create(&client, &row).await;
-        let good = match (&said, row.refused) {
+        let refusal = create(&client, &row).await;
+        let good = match (&refusal, row.refused) {
             (None, None) => true,
-            (Some(said), Some(why)) => said.contains(why),
+            (Some(refusal), Some(why)) => refusal.contains(why),
             (None, Some(_)) | (Some(_), None) => false,
         };
         if !good {
-            wrong.push(format!("{}: wanted {:?}, got {said:?}", row.what, row.refused));
+            wrong.push(format!("{}: expected {:?}, got {refusal:?}", row.what, row.refused));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -70,7 +71,7 @@ impl Clone for Row {
     }
 }
 
-/// What the API server says against it, which it would not keep in any case.
+/// The API server's refusal of a dry run. `None` if it accepts the object.
 async fn create(client: &Client, row: &Row) -> Option<String> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let (group, version, kind, _, namespaced) = row.kind;

@@ -1,4 +1,4 @@
-//! CRI over the runtime's unix socket, one blocking call at a time and any number side by side.
+//! CRI over the runtime's unix socket, with blocking calls that may run in parallel.
 
 use crate::wire::{
     ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxStatus, PodSandboxStatusRequest,
@@ -19,101 +19,101 @@ use std::{
 use tokio::{net::UnixStream, runtime::Runtime, time::timeout};
 use tonic::{Response, Status, body::Body};
 
-/// A connection to a runtime. It may be used from many threads at once.
+/// A connection to a runtime. Several threads may use it at once.
 pub struct Cri {
     tasks: Runtime,
     client: RuntimeServiceClient<Connection>,
 }
 
 impl Cri {
-    /// Connects to a runtime that serves already.
+    /// Connects to a runtime.
     ///
     /// # Errors
-    /// When nobody serves there.
+    /// If no server listens on the socket.
     pub fn connect(socket: &Path) -> Result<Self> {
         let tasks = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
-            .context("start tasks for CRI")?;
+            .context("start tokio")?;
         let connection = tasks.block_on(open(socket));
         let connection = connection
             .with_context(|| format!("connect to the runtime at {}", socket.display()))?;
-        // A unix socket has no host; this one is never resolved.
+        // A unix socket has no host; this name is never resolved.
         let client =
             RuntimeServiceClient::with_origin(connection, Uri::from_static("http://localhost"));
         Ok(Self { tasks, client })
     }
 
-    /// The runtime's name and version.
+    /// Name and version of the runtime.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn version(&self) -> Result<String> {
         let mut client = self.client.clone();
         let reply = self.call("Version", client.version(VersionRequest::default()))?;
         Ok(format!("{} {}", reply.runtime_name, reply.runtime_version))
     }
 
-    /// Makes a sandbox; its id.
+    /// Creates a sandbox and returns its ID.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn run(&self, config: &PodSandboxConfig) -> Result<String> {
         let mut client = self.client.clone();
         let request = RunPodSandboxRequest { config: Some(config.clone()) };
         Ok(self.call("RunPodSandbox", client.run_pod_sandbox(request))?.pod_sandbox_id)
     }
 
-    /// Ends a sandbox; may be repeated.
+    /// Stops a sandbox. Idempotent.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn stop(&self, id: &str) -> Result<()> {
         let mut client = self.client.clone();
         let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("StopPodSandbox", client.stop_pod_sandbox(request)).map(drop)
     }
 
-    /// Removes a sandbox; may be repeated.
+    /// Removes a sandbox. Idempotent.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn remove(&self, id: &str) -> Result<()> {
         let mut client = self.client.clone();
         let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("RemovePodSandbox", client.remove_pod_sandbox(request)).map(drop)
     }
 
-    /// What the runtime says of a sandbox.
+    /// The status of a sandbox.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn status(&self, id: &str) -> Result<PodSandboxStatus> {
         let mut client = self.client.clone();
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
         let reply = self.call("PodSandboxStatus", client.pod_sandbox_status(request))?;
-        reply.status.with_context(|| format!("an answer about sandbox {id} that says nothing"))
+        reply.status.with_context(|| format!("the answer about sandbox {id} has no status"))
     }
 
     /// All sandboxes, ready or not.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn list(&self) -> Result<Vec<PodSandbox>> {
         let mut client = self.client.clone();
         let request = ListPodSandboxRequest::default();
         Ok(self.call("ListPodSandbox", client.list_pod_sandbox(request))?.items)
     }
 
-    /// Whether runtime and network are ready, as a kubelet asks.
+    /// The conditions of the runtime, which include RuntimeReady and NetworkReady.
     ///
     /// # Errors
-    /// As every call: what the runtime answered.
+    /// The runtime's error.
     pub fn conditions(&self) -> Result<Vec<RuntimeCondition>> {
         let mut client = self.client.clone();
         let reply = self.call("Status", client.status(StatusRequest { verbose: false }))?;
-        Ok(reply.status.context("a status without conditions")?.conditions)
+        Ok(reply.status.context("the status has no conditions")?.conditions)
     }
 
     fn call<T>(
@@ -129,7 +129,7 @@ impl Cri {
     }
 }
 
-/// One HTTP/2 connection, which a task of its own drives.
+/// An HTTP/2 connection, which a separate task drives.
 #[derive(Clone)]
 struct Connection(http2::SendRequest<Body>);
 
@@ -137,7 +137,7 @@ async fn open(socket: &Path) -> Result<Connection> {
     let stream = UnixStream::connect(socket).await?;
     let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        // A connection that breaks ends the calls on it, and they say so.
+        // If the connection breaks, the calls on it return the error.
         let _ = driver.await;
     });
     Ok(Connection(sender))
@@ -149,7 +149,7 @@ impl tower_service::Service<Request<Body>> for Connection {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // A connection that has ended meanwhile: the call itself says so, with its cause.
+        // If the connection has ended, the call itself returns the error with its cause.
         self.0.poll_ready(cx).map(|_| Ok(()))
     }
 
@@ -158,5 +158,5 @@ impl tower_service::Service<Request<Body>> for Connection {
     }
 }
 
-/// What a kubelet gives a sandbox.
+/// A kubelet's time limit for a sandbox.
 const PATIENCE: Duration = Duration::from_secs(240);

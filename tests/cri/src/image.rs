@@ -1,4 +1,4 @@
-//! The image of the sandboxes: one static program, from no registry.
+//! The image of the sandboxes: one static program, not from a registry.
 
 use anyhow::{Context as _, Result, ensure};
 use std::{
@@ -7,7 +7,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The image's name.
 pub(crate) const NAME: &str = "test.local/pod:1";
 
 /// Builds the image as an archive in this folder.
@@ -20,8 +19,8 @@ pub(crate) fn pack(folder: &Path) -> Result<PathBuf> {
         .stdin(Stdio::null())
         .output()
         .context("start cc")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cc {PROGRAM}: {}: {said}", output.status);
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cc {PROGRAM}: {}: {text}", output.status);
     lab_programs::image::pack(folder, NAME, &pod, &["/pod"])
 }
 

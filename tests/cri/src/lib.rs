@@ -1,11 +1,10 @@
 //! A real container runtime on a node of the lab, driven over CRI as a kubelet does.
 //!
-//! [`Node`] is where to start: a lab whose first node runs containerd and runc, with our plugin as the
-//! node's network. The lab plays no runtime here: who calls the plugin, how often, with what, and what
-//! becomes of its results is containerd's to say.
+//! Start at [`Node`]: a lab whose first node runs containerd and runc, with `ferrule-cni` as the node's
+//! network. All calls of the plugin come from containerd, which also uses the results.
 //!
-//! Everything that is started runs in a process and mount namespace of its own below the node's, so it
-//! goes with one process, whatever became of the test.
+//! All processes run in a process and mount namespace below the node's. So the end of its first process ends
+//! all of them, even if the test panics.
 
 mod client;
 mod containerd;

@@ -1,4 +1,4 @@
-//! A lab whose first node runs containerd; its second one is a host to call the pods from.
+//! A lab whose first node runs containerd. The second node is a host that calls the pods.
 
 use crate::{
     client::Cri,
@@ -13,30 +13,28 @@ use tests_lab::{Lab, wait_for};
 
 /// A node of the lab with a container runtime.
 pub struct Node {
-    // In this order: the runtime ends while its node is still there.
-    /// Its runtime.
+    // The order matters: the runtime must end before its node does.
     pub containerd: Containerd,
-    /// The lab that it is in.
     pub lab: Lab,
 }
 
-/// A sandbox that was made.
+/// A sandbox that was created.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sandbox {
-    /// The pod's name, which is its host name also.
+    /// Name and host name of the pod.
     pub name: String,
-    /// The runtime's id of it.
+    /// The runtime's ID.
     pub id: String,
-    /// The address that the runtime tells the kubelet.
+    /// The address in the runtime's status.
     pub address: String,
 }
 
 impl Node {
-    /// Starts a lab of two nodes, `args` as of `ferrule-lab up`, and a runtime in the first. Its
-    /// conflist is the one that the lab put there, in this version of CNI and after `change`.
+    /// Starts a lab of two nodes, with `args` for `ferrule-lab up`, and a runtime in the first one. Its
+    /// conflist is the lab's, in this version of CNI and after `change`.
     ///
     /// # Errors
-    /// Carries what was said by what failed.
+    /// The error of the failed step.
     pub fn up(
         programs: &Path,
         name: &str,
@@ -49,7 +47,7 @@ impl Node {
         Self::in_lab(lab, program, version, change)
     }
 
-    /// The same in a lab that is up, with the conflist that is there now.
+    /// As `up`, in a running lab with its current conflist.
     ///
     /// # Errors
     /// As [`Node::up`].
@@ -62,17 +60,17 @@ impl Node {
         let text = lab.on_node(NODE, &["cat", "/etc/cni/net.d/05-ferrule.conflist"])?;
         let mut conflist: Value = serde_json::from_str(&text).context("the lab's conflist")?;
         conflist["cniVersion"] = json!(version);
-        // Otherwise the runtime would take the newest that it knows.
+        // Otherwise the runtime would use the newest version that it knows.
         conflist.as_object_mut().context("the lab's conflist")?.remove("cniVersions");
         conflist["plugins"][0]["capabilities"]["portMappings"] = json!(true);
         change(&mut conflist);
-        // What a node's image brings beside the network's own plugin: a runtime calls it by itself.
+        // Every runtime calls the loopback plugin, which is part of a node's image.
         lab.on_node(NODE, &["cp", LOOPBACK, "/opt/cni/bin/"])?;
         let containerd = Containerd::start(&lab, NODE, program, &conflist)?;
         Ok(Self { containerd, lab })
     }
 
-    /// A pod's sandbox as a kubelet would ask for it.
+    /// The configuration of a pod's sandbox as a kubelet would send it.
     pub fn pod(&self, name: &str) -> PodSandboxConfig {
         PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
@@ -89,20 +87,21 @@ impl Node {
         }
     }
 
-    /// Makes a sandbox; fails with the runtime's words and the end of its log.
+    /// Creates a sandbox.
     ///
     /// # Errors
-    /// When the runtime refuses, or it is not ready or has no address afterwards.
+    /// If the runtime refuses, or the sandbox is not ready or has no address. The error contains the
+    /// end of the runtime's log.
     pub fn make(&self, cri: &Cri, pod: &PodSandboxConfig) -> Result<Sandbox> {
-        let id = cri.run(pod).with_context(|| self.containerd.last_words())?;
+        let id = cri.run(pod).with_context(|| self.containerd.log_tail())?;
         let name = pod.hostname.clone();
         Ok(Sandbox { address: self.address(cri, &id)?, name, id })
     }
 
-    /// The address of a sandbox that is ready.
+    /// The address of a ready sandbox.
     ///
     /// # Errors
-    /// When it is not ready or has none.
+    /// If the sandbox is not ready or has no address.
     pub fn address(&self, cri: &Cri, id: &str) -> Result<String> {
         let status = cri.status(id)?;
         ensure!(status.state() == PodSandboxState::SandboxReady, "sandbox {id} is not ready");
@@ -111,32 +110,32 @@ impl Node {
         Ok(address)
     }
 
-    /// Stops a sandbox, twice as a kubelet may, and removes it.
+    /// Stops a sandbox twice, as a kubelet may, and removes it.
     ///
     /// # Errors
-    /// When the runtime refuses.
+    /// If the runtime refuses.
     pub fn remove(&self, cri: &Cri, sandbox: &Sandbox) -> Result<()> {
-        let whose = || format!("sandbox of {}; {}", sandbox.name, self.containerd.last_words());
-        cri.stop(&sandbox.id).with_context(whose)?;
-        cri.stop(&sandbox.id).with_context(whose)?;
-        cri.remove(&sandbox.id).with_context(whose)
+        let context = || format!("sandbox of {}; {}", sandbox.name, self.containerd.log_tail());
+        cri.stop(&sandbox.id).with_context(context)?;
+        cri.stop(&sandbox.id).with_context(context)?;
+        cri.remove(&sandbox.id).with_context(context)
     }
 
-    /// Each of these answers the other node by its own name, so its address is its own and the way
-    /// through the VPC is whole.
+    /// Checks that each sandbox answers the other node with its own name: its address is its own, and the
+    /// path through the VPC works.
     ///
     /// # Errors
-    /// Names those that do not, and what was heard instead.
+    /// Lists the sandboxes that do not, with their answers.
     pub fn answer(&self, sandboxes: &[Sandbox]) -> Result<()> {
         let addresses: Vec<&str> = sandboxes.iter().map(|of| of.address.as_str()).collect();
         let script = format!("for ip in {}; do {CALL}; done", addresses.join(" "));
-        let said = self.lab.on_node(OTHER, &["bash", "-c", &script])?;
-        let heard: BTreeMap<&str, &str> =
-            said.lines().filter_map(|line| line.split_once(' ')).collect();
+        let answers = self.lab.on_node(OTHER, &["bash", "-c", &script])?;
+        let by_address: BTreeMap<&str, &str> =
+            answers.lines().filter_map(|line| line.split_once(' ')).collect();
         let wrong: Vec<String> = sandboxes
             .iter()
-            .filter(|of| heard.get(of.address.as_str()) != Some(&of.name.as_str()))
-            .map(|of| format!("{} at {}: {:?}", of.name, of.address, heard.get(&*of.address)))
+            .filter(|of| by_address.get(of.address.as_str()) != Some(&of.name.as_str()))
+            .map(|of| format!("{} at {}: {:?}", of.name, of.address, by_address.get(&*of.address)))
             .collect();
         if !wrong.is_empty() {
             bail!("{} of {} did not answer: {wrong:?}", wrong.len(), sandboxes.len());
@@ -144,19 +143,19 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until nothing of any sandbox is left: in the runtime, in its cache of results, in the
-    /// daemon's book, in the kernel, as tombstone.
+    /// Waits until nothing of any sandbox is left: in the runtime, its cache of results, the daemon's address
+    /// book, the kernel, and the tombstones.
     ///
     /// # Errors
-    /// Says what is.
-    pub fn holds_nothing(&self, cri: &Cri) -> Result<()> {
+    /// Lists the rest.
+    pub fn is_empty_of_sandboxes(&self, cri: &Cri) -> Result<()> {
         wait_for("nothing to be left of the sandboxes", PATIENCE, || {
             let sandboxes = cri.list()?;
             ensure!(sandboxes.is_empty(), "sandboxes: {sandboxes:?}");
             let namespaces = self.containerd.network_namespaces()?;
             ensure!(namespaces.is_empty(), "network namespaces: {namespaces:?}");
             let held = self.lab.metric(NODE, "awscni_assigned_ip_addresses", &[])?;
-            ensure!(held == Some(0.0), "addresses in the daemon's book: {held:?}");
+            ensure!(held == Some(0.0), "addresses in the daemon's address book: {held:?}");
             for (what, script) in LEFTOVERS {
                 let left = self.lab.on_node(NODE, &["bash", "-c", script])?;
                 ensure!(left.trim().is_empty(), "{what}:\n{left}");
@@ -169,10 +168,10 @@ impl Node {
 /// The node with the runtime.
 pub(crate) const NODE: &str = "node1";
 const OTHER: &str = "node2";
-/// Where Debian's containernetworking-plugins has it.
+/// Path in Debian's package containernetworking-plugins.
 const LOOPBACK: &str = "/usr/lib/cni/loopback";
 
-/// What may not be there any more, and how to look for it.
+/// State that must be gone, and the command that lists it.
 const LEFTOVERS: [(&str, &str); 4] = [
     ("rules", "ip rule | grep -E '^(512|1536):' || true"),
     ("host links", "ip -o link | grep -oE ' eni[0-9a-f]{11}@' || true"),
@@ -180,11 +179,12 @@ const LEFTOVERS: [(&str, &str); 4] = [
     ("tombstones", "find /var/lib/ferrule -path '*tombstones/*' -type f"),
 ];
 
-/// Refused is who does not listen yet: a runtime does not wait for that. Nothing else is excused.
+/// Retries a refused connection, because a runtime does not wait until the container listens. Other errors
+/// are not retried.
 const CALL: &str = r#"for n in {1..300}; do
-    said=$(LC_ALL=C timeout 10 bash -c "exec 3<> /dev/tcp/$ip/8080; cat <&3" 2>&1)
-    case $said in *refused*) sleep 0.1;; *) break;; esac
+    answer=$(LC_ALL=C timeout 10 bash -c "exec 3<> /dev/tcp/$ip/8080; cat <&3" 2>&1)
+    case $answer in *refused*) sleep 0.1;; *) break;; esac
 done
-echo "$ip ${said//$'\n'/ }""#;
+echo "$ip ${answer//$'\n'/ }""#;
 
 const PATIENCE: Duration = Duration::from_secs(120);

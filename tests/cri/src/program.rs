@@ -1,4 +1,4 @@
-//! Which containerd: Debian's, or a current one.
+//! The containerd under test: Debian's or a current one.
 
 use anyhow::Result;
 use std::{ffi::OsString, path::PathBuf};
@@ -6,22 +6,22 @@ use std::{ffi::OsString, path::PathBuf};
 /// A containerd with its client and its shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Debian's package; its CNI library refuses results of 1.1.0.
+    /// Debian's package. Its CNI library refuses results of version 1.1.0.
     Debian,
-    /// The current one that the tests are written for, in this folder.
+    /// The current version that the tests support, in this folder.
     Built(PathBuf),
 }
 
 impl Program {
-    /// The current version, built now if it is not in the cache.
+    /// The current version, built unless it is in the cache.
     ///
     /// # Errors
-    /// When there is no Go, or the build fails.
+    /// If Go is not installed, or the build fails.
     pub fn built() -> Result<Self> {
         Ok(Self::Built(lab_programs::Program::containerd()?.path().to_owned()))
     }
 
-    /// The search path on which its programs come first: containerd finds its shim by it.
+    /// The search path with its programs first: containerd finds its shim by it.
     pub(crate) fn search_path(&self) -> OsString {
         let usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         match self {

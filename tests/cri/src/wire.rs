@@ -1,4 +1,4 @@
-//! The messages as they travel, generated from `proto/cri.proto`.
+//! The CRI messages, generated from `proto/cri.proto`.
 
 #![allow(
     missing_docs,

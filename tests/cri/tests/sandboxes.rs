@@ -1,9 +1,6 @@
-//! Sandboxes of a real containerd: one, a hundred side by side, over restarts of both daemons.
+//! Sandboxes of a real containerd: one, a hundred in parallel, and over restarts of both daemons.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "which runtime it was, and how often the daemon was killed"
-)]
+#![expect(clippy::print_stdout, reason = "the version of the runtime, and the number of kills")]
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
@@ -16,9 +13,9 @@ use std::{
 use tests_cri::{Cri, Node, PortMapping, Program, Sandbox};
 use tests_lab::{Lab, programs, wait_for};
 
-/// The suite that every version of CNI passes: a sandbox gets an address that works, lives through
-/// the end of its runtime and of its daemon, and goes without a trace.
-fn a_sandbox_lives(
+/// The suite for every version of CNI. A sandbox gets a working address, survives the end of its runtime and
+/// of the daemon, and leaves nothing behind.
+fn check_sandbox_life(
     test: &str,
     lab: &str,
     program: fn() -> Result<Program>,
@@ -31,7 +28,7 @@ fn a_sandbox_lives(
     let sandboxes = ["web-0", "web-1"].map(|name| node.make(&cri, &node.pod(name)));
     let sandboxes = sandboxes.into_iter().collect::<Result<Vec<_>>>()?;
     node.answer(&sandboxes)?;
-    // What the runtime keeps for the DEL is a result of this version.
+    // The result that the runtime keeps for the DEL has this version.
     let kept = node.lab.on_node("node1", &["bash", "-c", "cat /var/lib/cni/results/*"])?;
     ensure!(kept.contains(&format!("\"cniVersion\":\"{cni}\"")), "kept results: {kept}");
 
@@ -51,28 +48,28 @@ fn a_sandbox_lives(
     for sandbox in &all {
         node.remove(&cri, sandbox)?;
     }
-    node.holds_nothing(&cri)
+    node.is_empty_of_sandboxes(&cri)
 }
 
 #[test]
-fn a_sandbox_of_debians_containerd_lives_with_cni_0_4_0() -> Result<()> {
-    let test = "a_sandbox_of_debians_containerd_lives_with_cni_0_4_0";
-    a_sandbox_lives(test, "t-cri-040", || Ok(Program::Debian), "0.4.0")
+fn a_sandbox_of_debians_containerd_survives_restarts_with_cni_0_4_0() -> Result<()> {
+    let test = "a_sandbox_of_debians_containerd_survives_restarts_with_cni_0_4_0";
+    check_sandbox_life(test, "t-cri-040", || Ok(Program::Debian), "0.4.0")
 }
 
 #[test]
-fn a_sandbox_of_debians_containerd_lives_with_cni_1_0_0() -> Result<()> {
-    let test = "a_sandbox_of_debians_containerd_lives_with_cni_1_0_0";
-    a_sandbox_lives(test, "t-cri-100", || Ok(Program::Debian), "1.0.0")
+fn a_sandbox_of_debians_containerd_survives_restarts_with_cni_1_0_0() -> Result<()> {
+    let test = "a_sandbox_of_debians_containerd_survives_restarts_with_cni_1_0_0";
+    check_sandbox_life(test, "t-cri-100", || Ok(Program::Debian), "1.0.0")
 }
 
 #[test]
-fn a_sandbox_of_a_current_containerd_lives_with_cni_1_1_0() -> Result<()> {
-    let test = "a_sandbox_of_a_current_containerd_lives_with_cni_1_1_0";
-    a_sandbox_lives(test, "t-cri-110", Program::built, "1.1.0")
+fn a_sandbox_of_a_current_containerd_survives_restarts_with_cni_1_1_0() -> Result<()> {
+    let test = "a_sandbox_of_a_current_containerd_survives_restarts_with_cni_1_1_0";
+    check_sandbox_life(test, "t-cri-110", Program::built, "1.1.0")
 }
 
-/// Does it for each of these at once; what came of them, in the same order.
+/// Runs a closure for all items in parallel, and returns the results in the same order.
 fn side_by_side<T: Sync, R: Send>(
     of: &[T],
     each: impl Fn(&T) -> Result<R> + Sync,
@@ -86,8 +83,8 @@ fn side_by_side<T: Sync, R: Send>(
     })
 }
 
-/// Makes a sandbox as a kubelet does: what failed is cleaned up and begun anew.
-fn make_in_the_end(node: &Node, cri: &Cri, name: &str, failed: &AtomicUsize) -> Result<Sandbox> {
+/// Creates a sandbox as a kubelet does: after a failure it cleans up and retries.
+fn make_with_retries(node: &Node, cri: &Cri, name: &str, failed: &AtomicUsize) -> Result<Sandbox> {
     let mut pod = node.pod(name);
     loop {
         let attempt = pod.metadata.as_ref().map_or(0, |metadata| metadata.attempt);
@@ -99,11 +96,11 @@ fn make_in_the_end(node: &Node, cri: &Cri, name: &str, failed: &AtomicUsize) -> 
         if attempt == ATTEMPTS {
             return Err(error.context(format!("{name}, attempt {attempt}")));
         }
-        pod.metadata.as_mut().context("a pod without metadata")?.attempt = attempt + 1;
+        pod.metadata.as_mut().context("the pod has no metadata")?.attempt = attempt + 1;
     }
 }
 
-/// There are as many as there should be, each with an address of its own at which it answers.
+/// Checks the number of sandboxes, and that each answers at its own address.
 fn all_answer(node: &Node, sandboxes: &[Sandbox]) -> Result<()> {
     let addresses: BTreeSet<_> = sandboxes.iter().map(|of| &of.address).collect();
     ensure!(addresses.len() == MANY, "{MANY} sandboxes have {} addresses", addresses.len());
@@ -111,8 +108,8 @@ fn all_answer(node: &Node, sandboxes: &[Sandbox]) -> Result<()> {
 }
 
 #[test]
-fn a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed() -> Result<()> {
-    let test = "a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed";
+fn a_hundred_parallel_sandboxes_survive_kills_of_the_daemon() -> Result<()> {
+    let test = "a_hundred_parallel_sandboxes_survive_kills_of_the_daemon";
     let Some(bin) = programs(test) else { return Ok(()) };
     let settings =
         ["--type", "m5.4xlarge", "--env", "WARM_IP_TARGET=20", "--env", "IP_COOLDOWN_PERIOD=5"];
@@ -120,13 +117,13 @@ fn a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed() -> Result<
     let cri = node.containerd.connect()?;
     let names = |of: std::ops::Range<usize>| of.map(|n| format!("web-{n}")).collect::<Vec<_>>();
     let failed = AtomicUsize::new(0);
-    let make = |name: &String| make_in_the_end(&node, &cri, name, &failed);
+    let make = |name: &String| make_with_retries(&node, &cri, name, &failed);
     let working = AtomicBool::new(true);
     let kills = AtomicUsize::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
             while working.load(Ordering::Relaxed) {
-                // It may be down still from the last time.
+                // The daemon may still be down from the previous kill.
                 let killed = node.lab.output(&["daemon", "kill", "node1"]);
                 let killed = killed.is_ok_and(|output| output.status.success());
                 kills.fetch_add(usize::from(killed), Ordering::Relaxed);
@@ -136,7 +133,7 @@ fn a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed() -> Result<
         let work = || -> Result<()> {
             let first = side_by_side(&names(0..MANY), make)?;
             all_answer(&node, &first)?;
-            // One half goes while as many come.
+            // One half is removed while as many are created.
             let (going, staying) = first.split_at(MANY / 2);
             let (gone, came) = thread::scope(|scope| {
                 let gone = scope.spawn(|| side_by_side(going, |of| node.remove(&cri, of)));
@@ -153,13 +150,13 @@ fn a_hundred_sandboxes_side_by_side_outlive_a_daemon_that_is_killed() -> Result<
         worked
     })?;
     let kills = kills.into_inner();
-    println!("{test}: {kills} kills, {} sandboxes begun anew", failed.into_inner());
-    ensure!(kills > 1, "the daemon was hardly ever killed");
-    node.holds_nothing(&cri)
+    println!("{test}: {kills} kills, {} sandboxes retried", failed.into_inner());
+    ensure!(kills > 1, "the daemon was killed {kills} times only");
+    node.is_empty_of_sandboxes(&cri)
 }
 
-/// What the runtime had promised is there afterwards; what a kubelet finds half made it removes and
-/// begins anew; in the end nothing is left. (Debian's containerd forgets namespaces in such a moment.)
+/// Sandboxes that the runtime has confirmed survive. A kubelet removes and recreates the half-built ones. At
+/// the end nothing is left. (Debian's containerd loses namespaces in this case.)
 #[test]
 fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
     let test = "a_containerd_killed_while_it_makes_sandboxes_leaves_nothing";
@@ -168,7 +165,7 @@ fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
     let mut node = Node::up(&bin, "t-cri-kill", &settings, Program::built()?, "1.1.0", |_| ())?;
     let names: Vec<String> = (0..BURST).map(|n| format!("web-{n}")).collect();
     let cri = node.containerd.connect()?;
-    let promised = thread::scope(|scope| {
+    let results = thread::scope(|scope| {
         let making: Vec<_> =
             names.iter().map(|name| scope.spawn(|| cri.run(&node.pod(name)))).collect();
         let killed = wait_for("the first sandbox to be made", PATIENCE, || {
@@ -185,19 +182,19 @@ fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
     node.containerd.start_again()?;
     let cri = node.containerd.connect()?;
     let mut all = Vec::new();
-    let mut begun_anew = Vec::new();
-    for (name, promised) in names.iter().zip(promised) {
-        match promised {
+    let mut unfinished = Vec::new();
+    for (name, result) in names.iter().zip(results) {
+        match result {
             Ok(id) => {
                 let address = node.address(&cri, &id).with_context(|| name.clone())?;
                 all.push(Sandbox { name: name.clone(), address, id });
             }
-            Err(_) => begun_anew.push(name),
+            Err(_) => unfinished.push(name),
         }
     }
-    println!("{test}: {} made, {} under way", all.len(), begun_anew.len());
+    println!("{test}: {} made, {} under way", all.len(), unfinished.len());
     ensure!(
-        !begun_anew.is_empty(),
+        !unfinished.is_empty(),
         "all {BURST} sandboxes were made before the runtime was killed"
     );
     let kept: BTreeSet<&String> = all.iter().map(|of| &of.id).collect();
@@ -207,20 +204,20 @@ fn a_containerd_killed_while_it_makes_sandboxes_leaves_nothing() -> Result<()> {
         cri.stop(&id)?;
         cri.remove(&id)?;
     }
-    for name in begun_anew {
+    for name in unfinished {
         let mut pod = node.pod(name);
-        pod.metadata.as_mut().context("a pod without metadata")?.attempt = 1;
+        pod.metadata.as_mut().context("the pod has no metadata")?.attempt = 1;
         all.push(node.make(&cri, &pod)?);
     }
     let addresses: BTreeSet<_> = all.iter().map(|of| &of.address).collect();
     ensure!(addresses.len() == BURST, "{BURST} sandboxes have {} addresses", addresses.len());
     node.answer(&all)?;
     side_by_side(&all, |of| node.remove(&cri, of))?;
-    node.holds_nothing(&cri)
+    node.is_empty_of_sandboxes(&cri)
 }
 
-/// The network of a node with a current containerd is ready while STATUS is 0, which a kubelet makes
-/// the node's readiness.
+/// The network of a node with a current containerd is ready while STATUS returns 0. A kubelet makes that the
+/// node's readiness.
 #[test]
 fn a_node_is_ready_while_its_daemon_can_serve() -> Result<()> {
     let test = "a_node_is_ready_while_its_daemon_can_serve";
@@ -231,7 +228,7 @@ fn a_node_is_ready_while_its_daemon_can_serve() -> Result<()> {
         wait_for(&format!("NetworkReady to be {wanted}"), PATIENCE, || {
             let conditions = cri.conditions()?;
             let found = conditions.iter().find(|condition| condition.r#type == "NetworkReady");
-            let found = found.context("no condition NetworkReady")?;
+            let found = found.context("the runtime has no condition NetworkReady")?;
             ensure!(found.status == wanted, "{}: {}", found.reason, found.message);
             Ok(true)
         })
@@ -243,10 +240,10 @@ fn a_node_is_ready_while_its_daemon_can_serve() -> Result<()> {
     network(true)
 }
 
-/// No containerd asks for GC yet, so the test does, as a runtime would: with what it still knows.
+/// No containerd calls GC yet, so the test does, with the attachments that the runtime still has.
 #[test]
-fn what_the_runtime_does_not_know_any_more_is_collected() -> Result<()> {
-    let test = "what_the_runtime_does_not_know_any_more_is_collected";
+fn a_sandbox_that_the_runtime_has_lost_is_collected() -> Result<()> {
+    let test = "a_sandbox_that_the_runtime_has_lost_is_collected";
     let Some(bin) = programs(test) else { return Ok(()) };
     let node = Node::up(&bin, "t-cri-gc", &[], Program::built()?, "1.1.0", |_| ())?;
     let cri = node.containerd.connect()?;
@@ -269,30 +266,30 @@ fn what_the_runtime_does_not_know_any_more_is_collected() -> Result<()> {
         Ok(true)
     })?;
     node.answer(std::slice::from_ref(&kept))?;
-    // The runtime's own DEL comes later than the collection.
+    // The runtime's own DEL follows the collection.
     node.remove(&cri, &forgotten)?;
     node.remove(&cri, &kept)?;
-    node.holds_nothing(&cri)
+    node.is_empty_of_sandboxes(&cri)
 }
 
-/// A plugin that notes what the runtime gave it and then is ours.
-const EYE: &str = r#"cat > /opt/cni/bin/eye <<'END'
+/// A plugin that records its input and then executes `ferrule-cni`.
+const RECORDER: &str = r#"cat > /opt/cni/bin/recorder <<'END'
 #!/bin/bash
 read -r -d '' netconf
 printf '%s\n' "$netconf" | tr -d '\n' >> /var/log/ferrule/netconf.$CNI_COMMAND
 echo >> /var/log/ferrule/netconf.$CNI_COMMAND
 exec /opt/cni/bin/ferrule-cni <<< "$netconf"
 END
-chmod 755 /opt/cni/bin/eye"#;
+chmod 755 /opt/cni/bin/recorder"#;
 
 #[test]
-fn annotations_and_port_mappings_of_a_pod_arrive() -> Result<()> {
-    let test = "annotations_and_port_mappings_of_a_pod_arrive";
+fn annotations_and_port_mappings_of_a_pod_reach_the_plugin() -> Result<()> {
+    let test = "annotations_and_port_mappings_of_a_pod_reach_the_plugin";
     let Some(bin) = programs(test) else { return Ok(()) };
     let settings = ["--type", "p4d.24xlarge", "--env", "ENABLE_MULTI_NIC=true"];
-    let look = |conflist: &mut Value| conflist["plugins"][0]["type"] = json!("eye");
+    let look = |conflist: &mut Value| conflist["plugins"][0]["type"] = json!("recorder");
     let node = Node::up(&bin, "t-cri-conf", &settings, Program::Debian, "1.0.0", look)?;
-    node.lab.on_node("node1", &["bash", "-c", EYE])?;
+    node.lab.on_node("node1", &["bash", "-c", RECORDER])?;
     let cri = node.containerd.connect()?;
     let mut pod = node.pod("web-0");
     pod.annotations.insert(NIC_CONFIG.to_owned(), "multi-nic-attachment".to_owned());
@@ -303,12 +300,12 @@ fn annotations_and_port_mappings_of_a_pod_arrive() -> Result<()> {
     });
     let sandbox = node.make(&cri, &pod)?;
     node.answer(std::slice::from_ref(&sandbox))?;
-    // The plugin did what the annotation says: an interface on each of the four network cards.
+    // The annotation has its effect: an interface on each of the four network cards.
     let rules = node.lab.on_node("node1", &["ip", "-o", "link"])?;
     let links = rules.lines().filter(|line| line.contains(": eni")).count();
     ensure!(links == 4, "{links} links of the pod on the node:\n{rules}");
     node.remove(&cri, &sandbox)?;
-    node.holds_nothing(&cri)?;
+    node.is_empty_of_sandboxes(&cri)?;
     for verb in ["ADD", "DEL"] {
         let path = format!("/var/log/ferrule/netconf.{verb}");
         let noted = node.lab.on_node("node1", &["cat", &path])?;
@@ -316,22 +313,22 @@ fn annotations_and_port_mappings_of_a_pod_arrive() -> Result<()> {
         let netconf: Value = serde_json::from_str(first).with_context(|| noted.clone())?;
         let given = &netconf["runtimeConfig"];
         let annotation = &given["io.kubernetes.cri.pod-annotations"][NIC_CONFIG];
-        ensure!(annotation == "multi-nic-attachment", "{verb} was given {given}");
+        ensure!(annotation == "multi-nic-attachment", "{verb} received {given}");
         let mapping = &given["portMappings"][0];
-        ensure!(mapping["HostPort"] == 18080, "{verb} was given {given}");
-        ensure!(mapping["ContainerPort"] == 8080, "{verb} was given {given}");
+        ensure!(mapping["HostPort"] == 18080, "{verb} received {given}");
+        ensure!(mapping["ContainerPort"] == 8080, "{verb} received {given}");
     }
     Ok(())
 }
 
-/// The plugins of Debian's package, chained after ours by the installer's own code: a host port leads to
-/// pods of either ENI, from another node and from the node itself; bandwidth is limited by annotation;
-/// a sysctl holds.
+/// The plugins of Debian's package, which the installer chains after `ferrule-cni`. A host port leads to pods
+/// of either ENI, from another node and from the node itself. An annotation limits bandwidth. A sysctl is
+/// set.
 #[test]
-fn host_ports_bandwidth_and_sysctls_by_chained_plugins() -> Result<()> {
-    let test = "host_ports_bandwidth_and_sysctls_by_chained_plugins";
+fn chained_plugins_set_host_ports_bandwidth_and_sysctls() -> Result<()> {
+    let test = "chained_plugins_set_host_ports_bandwidth_and_sysctls";
     let Some(bin) = programs(test) else { return Ok(()) };
-    // Three addresses an ENI: the last pods are on another one.
+    // Three addresses per ENI, so the last pods are on another ENI.
     let lab = Lab::up(&bin, "t-cri-chain", &["--nodes", "2", "--type", "t3.small"])?;
     let copy = "cp /usr/lib/cni/{portmap,bandwidth,tuning} /opt/cni/bin/";
     lab.on_node("node1", &["bash", "-c", copy])?;
@@ -348,8 +345,8 @@ fn host_ports_bandwidth_and_sysctls_by_chained_plugins() -> Result<()> {
     for number in 0..PORTS {
         let mut pod = node.pod(&format!("web-{number}"));
         if number == 0 {
-            for way in ["ingress", "egress"] {
-                let limit = format!("kubernetes.io/{way}-bandwidth");
+            for direction in ["ingress", "egress"] {
+                let limit = format!("kubernetes.io/{direction}-bandwidth");
                 pod.annotations.insert(limit, "8M".to_owned());
             }
         }
@@ -369,24 +366,25 @@ fn host_ports_bandwidth_and_sysctls_by_chained_plugins() -> Result<()> {
             ensure!(link.contains(" mtu 1400 "), "{link}");
             let limits = node.lab.on_node("node1", &["tc", "qdisc", "show"])?;
             let limits = limits.matches("qdisc tbf").count();
-            ensure!(limits == 2, "{limits} limits, not one each way");
+            ensure!(limits == 2, "{limits} limits instead of one per direction");
         }
     }
     node.answer(&sandboxes)?;
     ensure!(node.lab.enis("node1")?.len() > 1, "all pods are on one ENI");
-    let address = node.lab.node("node1")?["address"].as_str().context("no address")?.to_owned();
+    let address =
+        node.lab.node("node1")?["address"].as_str().context("the node has no address")?.to_owned();
     for (number, sandbox) in sandboxes.iter().enumerate() {
         let call = format!("exec 3<> /dev/tcp/{address}/{}; cat <&3", 18080 + number);
         for from in ["node2", "node1"] {
-            let said = node.lab.on_node(from, &["timeout", "10", "bash", "-c", &call]);
-            let said = said.with_context(|| format!("{from} calls {}", sandbox.name))?;
-            ensure!(said.trim() == sandbox.name, "{from} heard {said:?} from {sandbox:?}");
+            let answer = node.lab.on_node(from, &["timeout", "10", "bash", "-c", &call]);
+            let answer = answer.with_context(|| format!("{from} calls {}", sandbox.name))?;
+            ensure!(answer.trim() == sandbox.name, "{from} got {answer:?} from {sandbox:?}");
         }
     }
     for sandbox in &sandboxes {
         node.remove(&cri, sandbox)?;
     }
-    node.holds_nothing(&cri)?;
+    node.is_empty_of_sandboxes(&cri)?;
     let left = node.lab.on_node("node1", &["bash", "-c", "tc qdisc show; ip -o link"])?;
     ensure!(!left.contains("tbf") && !left.contains("bwp"), "{left}");
     let rules = node.lab.on_node("node1", &["iptables-save", "-t", "nat"])?;
@@ -394,13 +392,13 @@ fn host_ports_bandwidth_and_sysctls_by_chained_plugins() -> Result<()> {
     Ok(())
 }
 
-/// How many sandboxes come or go at once.
+/// Number of sandboxes that are created or removed at once.
 const MANY: usize = 100;
-/// How many pods have a host port: more than one ENI has addresses for.
+/// Number of pods with a host port; more than one ENI has addresses for.
 const PORTS: i32 = 5;
-/// How many of them a runtime has under way when it is killed.
+/// Number of sandboxes under construction when the runtime is killed.
 const BURST: usize = 40;
-/// How often a kubelet begins a sandbox anew here before the test gives up.
+/// Number of retries for a sandbox before the test fails.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_KILLS: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use datapath_node::{Answer, Effect, Node, Ticket};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::timeout;
 
-/// A node whose effects are carried out by this backend.
+/// A node whose effects this backend executes.
 pub struct Agent<B> {
     /// The core.
     pub node: Node,
@@ -31,27 +31,27 @@ impl<B: Backend> Agent<B> {
         agent
     }
 
-    /// A replica sends these changes.
+    /// Delivers these changes from a replica.
     pub async fn send(&mut self, changes: Vec<Change>) {
         self.generation += 1;
         self.node.part(part(self.generation, changes), self.now);
         self.run().await;
     }
 
-    /// A pod starts.
+    /// Starts a pod.
     pub async fn admit(&mut self, pod: u8, mode: EnforcingMode) {
         let ticket = self.node.admit(local(pod), vec![link(pod)], mode, self.now);
         self.asked.insert(ticket, pod);
         self.run().await;
     }
 
-    /// A pod has ended.
+    /// Ends a pod.
     pub async fn forget(&mut self, pod: u8) {
         self.node.forget(&id(pod), "", self.now);
         self.run().await;
     }
 
-    /// Time passes, in steps at which the node has something to do.
+    /// Advances time, in steps at which the node's timers expire.
     pub async fn pass(&mut self, span: Span) {
         let end = self.now + span;
         while let Some(wake) = self.node.wake_at().filter(|wake| *wake <= end) {
@@ -64,15 +64,15 @@ impl<B: Backend> Agent<B> {
         self.run().await;
     }
 
-    /// Takes the backend's events that are there.
+    /// Delivers the pending events of the backend.
     pub async fn take_events(&mut self) {
-        while let Ok(event) = timeout(MOMENT, self.backend.event()).await {
+        while let Ok(event) = timeout(EVENT_WAIT, self.backend.event()).await {
             self.node.backend_event(&event, self.now);
             self.run().await;
         }
     }
 
-    /// Carries out effects until there are none.
+    /// Executes effects until there are none.
     async fn run(&mut self) {
         loop {
             let effects = self.node.take_effects();
@@ -109,5 +109,5 @@ impl<B: Backend> Agent<B> {
     }
 }
 
-/// The wait for an event that may not be there.
-const MOMENT: Duration = Duration::from_millis(50);
+/// Time to wait for a possible event.
+const EVENT_WAIT: Duration = Duration::from_millis(50);

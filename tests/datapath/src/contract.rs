@@ -19,7 +19,7 @@ fn removed(object: &ObjectId) -> Change {
     Change { of: Some(change::Of::Removed(object.to_proto())) }
 }
 
-/// A life of a node: pods come and go, and policies change.
+/// States of a node whose pods and policies change.
 fn states() -> Vec<Desired> {
     let mut series = Series::new();
     vec![
@@ -127,7 +127,7 @@ pub async fn a_failing_endpoint_holds_its_own_pod_only<S: Subject>(subject: impl
     }
     let failing = agent.node.overview().failing_endpoints;
     assert_eq!(failing.len(), 2, "{failing:?}");
-    // A runtime tries the pod again. Once the kernel accepts it, it starts.
+    // The runtime retries the pod, which starts once the kernel accepts it.
     faults.refuse_endpoint(&uid(1), false);
     faults.refuse_endpoint(&uid(2), false);
     agent.answers.clear();
@@ -161,14 +161,14 @@ pub async fn a_state_that_is_removed_externally_is_repaired<S: Subject>(subject:
         agent.pass(Span::seconds(10)).await;
         assert_eq!(agent.node.drift(), (None, 1));
         assert_eq!(subject.in_force(), before);
-        // A pod that ends takes its own state along only.
+        // The end of a pod removes only its own state.
         agent.forget(1).await;
         assert_ne!(subject.in_force(), before);
         assert!(agent.node.overview().failing_endpoints.is_empty());
     }
 }
 
-/// Whatever a killed process leaves, the next one completes by a full pass.
+/// The next process completes the state by a full pass, at whatever effect the previous one was killed.
 pub async fn a_process_that_is_killed_at_any_effect_is_completed_by_the_next<S: Subject>(
     subject: impl Fn() -> S,
 ) {
@@ -198,7 +198,7 @@ pub async fn a_process_that_is_killed_at_any_effect_is_completed_by_the_next<S: 
     }
 }
 
-/// A backend that ends keeps its state for the next process, or removes all of it.
+/// A backend that retires keeps its state for the next process, or removes all of it.
 pub async fn a_backend_that_retires_keeps_or_removes_its_state<S: Subject>(
     subject: impl Fn() -> S,
 ) {

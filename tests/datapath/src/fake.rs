@@ -1,4 +1,4 @@
-//! A backend in memory: it executes effects on a kernel of its own, which can be read, refused and cut.
+//! A backend in memory: it executes effects on its own kernel, which tests can read, make refuse, and stop.
 
 use crate::{Faults, Subject};
 use async_trait::async_trait;
@@ -30,16 +30,13 @@ struct Kernel {
     events: VecDeque<BackendEvent>,
 }
 
-/// An effect on the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Writes a row.
     WriteRow(ObjectId, String),
-    /// Attaches a pod's filters, or replaces them.
+    /// Attaches or replaces the filters of a pod.
     Attach(String, String),
-    /// Removes a pod's filters.
+    /// Removes the filters of a pod.
     Detach(String),
-    /// Deletes a row.
     DeleteRow(ObjectId),
 }
 
@@ -128,7 +125,7 @@ impl Target {
         }
     }
 
-    /// Effects in an order in which no pod refers to a row that is not there.
+    /// Effects in an order in which no pod refers to a missing row.
     fn plan(&self, kernel: &Kernel, desired: &Desired) -> Vec<Call> {
         let changed = desired.changed.as_ref();
         let row_in = |id: &ObjectId| changed.is_none_or(|changed| changed.objects.contains(id));

@@ -13,12 +13,11 @@ pub use fake::{Call, Fake, FakeBackend};
 use datapath_backend::Backend;
 use std::collections::BTreeMap;
 
-/// A backend under test, with the kernel that it programs. The kernel's state outlives the backend's process.
+/// A backend under test and the kernel that it programs. The kernel's state outlives the backend's process.
 pub trait Subject {
-    /// The backend.
     type Backend: Backend;
 
-    /// Starts a process of the backend over the state that an earlier one left.
+    /// Starts a process of the backend over the state that an earlier process left.
     fn start(&self) -> Self::Backend;
 
     /// The state in force, comparable; `None` for a backend that enforces nothing.
@@ -36,14 +35,14 @@ pub trait Faults {
     /// Removes the state of an endpoint as another process would, and has the backend notice it by itself or not.
     fn remove_endpoint(&self, uid: &str, noticed: bool);
 
-    /// Kills the backend's process after so many effects, counted from now.
+    /// Kills the backend's process after this number of effects from now.
     fn cut_after(&self, effects: usize);
 
     /// The number of effects since the start.
     fn effects(&self) -> usize;
 }
 
-/// Makes one test of each part of the contract, for a subject that the expression makes.
+/// Creates one test for each part of the contract. The expression creates the subject.
 #[macro_export]
 macro_rules! contract_suite {
     ($name:ident, $subject:expr) => {

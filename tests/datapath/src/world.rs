@@ -87,7 +87,7 @@ pub fn part(generation: u64, changes: Vec<Change>) -> Part {
     Part { generation, changes, last: true }
 }
 
-/// A series of states, each of which differs from the one before by its set of changes.
+/// A series of states. Each state contains the set of changes since the previous one.
 #[derive(Debug)]
 pub struct Series {
     state: NodeSnapshot,
@@ -104,10 +104,10 @@ impl Series {
         Self { state, generation: 0, endpoints: Endpoints::new(), revision: 0 }
     }
 
-    /// The next state: after these changes of the snapshot, with these pods.
+    /// The next state: the snapshot after these changes, with these pods.
     ///
     /// # Panics
-    /// If the changes do not fit.
+    /// If the changes do not fit the snapshot.
     pub fn next(&mut self, changes: Vec<Change>, pods: &[u8]) -> Desired {
         self.generation += 1;
         let taken = self.state.receive(part(self.generation, changes)).expect("the changes fit");
@@ -136,7 +136,7 @@ impl Default for Series {
     }
 }
 
-/// The same state, which requires a full pass.
+/// The same state without a set of changes, which requires a full pass.
 pub fn whole(desired: &Desired) -> Desired {
     Desired { changed: None, ..desired.clone() }
 }

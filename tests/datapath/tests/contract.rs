@@ -1,10 +1,10 @@
-//! The contract on the backends of this release, and on one in memory.
+//! The contract for the backends of this release and for the fake backend.
 
 use datapath_backend::NoBackend;
 use std::collections::BTreeMap;
 use tests_datapath::{Call, Fake, Faults, Subject, contract_suite, world};
 
-/// `none` keeps its state in its own process only.
+/// The backend `none`, which keeps its state in its own process only.
 struct Unenforced;
 
 impl Subject for Unenforced {

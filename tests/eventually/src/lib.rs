@@ -1,14 +1,14 @@
-//! Waiting in tests for a state that another process, thread or kernel reaches in its own time.
+//! Waits in tests for a state that another process, thread or kernel reaches.
 //!
-//! [`eventually`] panics at the caller's line if patience ends, [`within`] returns [`Late`] instead. Both report the last
-//! observation. With the feature `async` there are [`eventually_async`] and [`within_async`].
+//! [`eventually`] panics at the caller's line after its time limit, [`within`] returns [`Late`]. Both report
+//! the last observation. With the feature `async` there are [`eventually_async`] and [`within_async`].
 
 use std::{error::Error, fmt, thread, time::Duration};
 
 /// Enough for a machine that is several times slower than a developer's. Only a failing test waits that long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The result of one look: the awaited state, or a description of the present one.
+/// The result of one observation: the awaited state, or a description of the present one.
 pub trait Observation {
     /// The value of the awaited state.
     type Found;
@@ -62,7 +62,7 @@ impl fmt::Display for Late {
 
 impl Error for Late {}
 
-/// Observes until the awaited state is there, and returns its value.
+/// Observes until the awaited state is reached, and returns its value.
 ///
 /// # Panics
 /// After `patience`, with the last observation.
@@ -78,8 +78,8 @@ pub fn eventually<O: Observation>(
     }
 }
 
-/// Observes until the awaited state is there, and returns its value. It observes at least twice: once at the start and
-/// once after `patience`.
+/// Observes until the awaited state is reached, and returns its value. It observes at least twice: once at
+/// the start and once after `patience`.
 ///
 /// # Errors
 /// [`Late`] after `patience`, with the last observation.
@@ -100,7 +100,7 @@ pub fn within<O: Observation>(
     }
 }
 
-/// As [`eventually`]. A look that hangs is canceled when patience ends.
+/// As [`eventually`]. An observation that hangs is canceled after `patience`.
 ///
 /// # Panics
 /// After `patience`, with the last observation.
@@ -116,7 +116,7 @@ pub async fn eventually_async<O: Observation>(
     }
 }
 
-/// As [`within`]. A look that hangs is canceled when patience ends.
+/// As [`within`]. An observation that hangs is canceled after `patience`.
 ///
 /// # Errors
 /// [`Late`] after `patience`, with the last observation.
@@ -133,7 +133,7 @@ pub async fn within_async<O: Observation>(
     let mut last = "none: the first look did not return".to_owned();
     loop {
         let left = patience.saturating_sub(start.elapsed());
-        // The last look is short, but a busy machine must have the time for it.
+        // Little time is left for the last observation, but a busy machine needs some.
         match timeout(left.max(LAST_LOOK), observe()).await.map(Observation::outcome) {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(observed)) => last = observed,
@@ -149,7 +149,8 @@ pub async fn within_async<O: Observation>(
 #[cfg(any(feature = "async", test))]
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// Pauses between looks: short at first for a state that is nearly there, longer later to spare the machine.
+/// Pauses between observations: short at first, because most states are reached soon, and longer later, to
+/// reduce load.
 struct Pauses(Duration);
 
 impl Default for Pauses {

@@ -1,5 +1,5 @@
-//! A kernel in memory: it executes operations, answers with the errors that Linux answers with,
-//! records what it was asked, and fails where it is told to.
+//! A kernel in memory. It executes operations with Linux' error codes, records the requests, and fails on
+//! demand.
 
 mod addresses;
 mod routes;
@@ -12,21 +12,18 @@ use routing_plan::{
 };
 use std::collections::BTreeMap;
 
-/// One recorded request.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What was asked.
     pub op: Op,
-    /// What was answered.
     pub answer: Result<(), Errno>,
 }
 
-/// The fake.
 #[derive(Clone, Debug)]
 pub struct FakeKernel {
-    /// Its state, free to be tampered with.
+    /// The state, which tests may change.
     pub state: Observed,
-    /// Everything it was asked, in order.
+    /// Every request in order.
     pub calls: Vec<Call>,
     faults: BTreeMap<usize, Errno>,
     next_index: u32,
@@ -59,17 +56,16 @@ impl Default for FakeKernel {
 }
 
 impl FakeKernel {
-    /// Everything there is.
     pub fn observe(&self) -> Observed {
         self.state.clone()
     }
 
-    /// Carries out operations as an executor must.
+    /// Executes operations as an executor must.
     pub fn apply(&mut self, ops: &[Op]) -> Applied {
         self.apply_watching(ops, |_, _| ())
     }
 
-    /// The same, and shows the kernel after every single step.
+    /// As `apply`, and calls `watch` after every single step.
     pub fn apply_watching(&mut self, ops: &[Op], mut watch: impl FnMut(&Op, &Self)) -> Applied {
         let mut execution = Execution::default();
         for op in ops {
@@ -86,12 +82,12 @@ impl FakeKernel {
         execution.finish()
     }
 
-    /// Makes the request after `calls` more of them fail, whatever it is.
+    /// Makes the request after `calls` more requests fail, whatever it is.
     pub fn refuse_after(&mut self, calls: usize, errno: Errno) {
         self.faults.insert(self.calls.len() + calls, errno);
     }
 
-    /// A new device or veth, down, without addresses.
+    /// Adds a device or a veth, down and without addresses.
     pub fn add_link(&mut self, name: &str, mac: Mac, kind: LinkKind) -> IfIndex {
         let index = IfIndex(self.next_index);
         self.next_index += 1;
@@ -115,7 +111,7 @@ impl FakeKernel {
         index
     }
 
-    /// Takes a link down: its routes go, its IPv4 addresses stay.
+    /// Sets a link down. Its routes are removed, and its IPv4 addresses stay.
     pub fn set_down(&mut self, index: IfIndex) {
         if let Some(link) = self.state.links.get_mut(&index) {
             link.up = false;
@@ -128,7 +124,7 @@ impl FakeKernel {
         }
     }
 
-    /// They go down, come up and vanish with it.
+    /// VLANs of a link, which go down, come up and disappear with it.
     fn vlans_of(&self, parent: IfIndex) -> Vec<IfIndex> {
         let carried = |link: &&Link| {
             matches!(link.kind, LinkKind::Vlan(_))
@@ -223,6 +219,15 @@ impl FakeKernel {
                 self.state.neighbors.retain(|other| (other.dev, other.address) != key);
                 self.state.neighbors.push(*neighbor);
                 Ok(())
+            }
+            Action::DeleteNeighbor(neighbor) => {
+                if !self.state.links.contains_key(&neighbor.dev) {
+                    return Err(Errno::ENODEV);
+                }
+                let key = (neighbor.dev, neighbor.address);
+                let before = self.state.neighbors.len();
+                self.state.neighbors.retain(|other| (other.dev, other.address) != key);
+                if self.state.neighbors.len() < before { Ok(()) } else { Err(Errno::ENOENT) }
             }
             Action::WriteSysctl(name, value) => match self.state.sysctls.get_mut(name) {
                 Some(there) => {

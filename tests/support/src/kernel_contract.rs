@@ -1,11 +1,11 @@
-//! What holds for every kernel that plans are carried out on, the fake one and the real one.
+//! The contract of every kernel that plans are applied to, fake or real.
 //!
-//! Each case starts on an empty namespace and fails by panicking.
+//! Each case starts in an empty namespace and fails by a panic.
 
 mod drift;
 mod objects;
 
-use crate::node::{address, eni, mac, node, pod, speak};
+use crate::node::{address, eni, mac, node, pod, set_family};
 use config_model::{Mac, TableId, registry};
 use ipnet::IpNet;
 use routing_plan::{
@@ -13,25 +13,24 @@ use routing_plan::{
     Route, Subject, plan,
 };
 
-/// A kernel under test, with what only a test may do to it.
+/// A kernel under test, with operations that only tests use.
 pub trait TestKernel {
-    /// One full observation.
     fn observe(&mut self) -> Observed;
-    /// Carries out operations as an executor must.
+    /// Executes operations as an executor must.
     fn apply(&mut self, ops: &[Op]) -> Applied;
-    /// Attaches an ENI: a link, down, without addresses.
+    /// Attaches an ENI: a link that is down and has no addresses.
     fn add_eni(&mut self, name: &str, mac: Mac) -> IfIndex;
-    /// Makes a veth whose other end is in a pod; the host end is up.
+    /// Creates a veth whose other end is in a pod. The host end is up.
     fn add_pod_veth(&mut self, name: &str, alias: Option<&str>) -> IfIndex;
-    /// Takes a link down.
+    /// Sets a link down.
     fn set_down(&mut self, index: IfIndex);
 }
 
-/// One case: a sentence, and what shows it.
+/// A case: its claim and its function.
 pub type Case = (&'static str, fn(&mut dyn TestKernel));
 
-/// Every case, in every family that it speaks of. What shows it runs on a thread on which nothing
-/// else speaks of another family meanwhile.
+/// Every case in every family that it applies to. The family is thread-local, so cases of different families
+/// must run on different threads.
 pub fn cases() -> Vec<(Family, Case)> {
     let both = [Family::V4, Family::V6].into_iter().flat_map(|family| {
         let cases = [objects::CASES, drift::CASES].concat();
@@ -41,13 +40,12 @@ pub fn cases() -> Vec<(Family, Case)> {
     both.chain(of_v4).chain(drift::V6_CASES.iter().map(|case| (Family::V6, *case))).collect()
 }
 
-/// Runs one.
 pub fn run((family, (_, case)): (Family, Case), kernel: &mut dyn TestKernel) {
-    speak(family);
+    set_family(family);
     case(kernel);
 }
 
-/// A namespace with a node's links, planned for until it rests.
+/// A namespace with a node's links, on which plans are applied.
 struct Stage<'a> {
     kernel: &'a mut dyn TestKernel,
     desired: NodeDesired,
@@ -56,7 +54,8 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Two secondary ENIs, a pod on the primary ENI and one on each of them; nothing is planned yet.
+    /// Two secondary ENIs, a pod on the primary ENI and one on each secondary ENI. No plan has been applied
+    /// yet.
     fn raw(kernel: &'a mut dyn TestKernel) -> Self {
         let desired = node(2, vec![pod(0, 1), pod(1, 1), pod(2, 1)]);
         let primary = kernel.add_eni("eth0", mac(0));
@@ -76,14 +75,14 @@ impl<'a> Stage<'a> {
         stage
     }
 
-    fn settled(kernel: &'a mut dyn TestKernel) -> Self {
+    fn converged(kernel: &'a mut dyn TestKernel) -> Self {
         let mut stage = Self::raw(kernel);
         stage.pass();
-        stage.assert_rests();
+        stage.assert_converged();
         stage
     }
 
-    /// One pass of the repair loop, in which the kernel must refuse nothing.
+    /// One pass of the repair loop. The kernel must refuse nothing.
     fn pass(&mut self) -> Applied {
         let observed = self.kernel.observe();
         let plan = plan(&self.desired, &observed);
@@ -92,7 +91,7 @@ impl<'a> Stage<'a> {
         applied
     }
 
-    fn assert_rests(&mut self) {
+    fn assert_converged(&mut self) {
         let observed = self.kernel.observe();
         let plan = plan(&self.desired, &observed);
         assert_eq!(plan.ops, [], "after {observed:#?}");
@@ -102,7 +101,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What somebody else does.
+    /// A change by another program.
     fn force(&mut self, action: Action) {
         let op = Op::new(Subject::Node, action);
         let applied = self.kernel.apply(std::slice::from_ref(&op));
@@ -116,7 +115,7 @@ impl<'a> Stage<'a> {
 
 fn subnet_address(n: u8, dev: IfIndex) -> LinkAddr {
     let EniDesired { address, subnet, .. } = eni(n);
-    let address = address.expect("it has one");
+    let address = address.expect("the ENI has an address");
     let address = IpNet::new_assert(address, subnet.prefix_len());
     let peer = None;
     LinkAddr { dev, address, peer, global: true, secondary: false, noprefixroute: false }

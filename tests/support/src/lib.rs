@@ -1,8 +1,8 @@
-//! Fakes that execute what they are told, and the suites they share with the real thing.
+//! Fakes, and the test suites that they share with the real components.
 //!
-//! [`FakeKernel`] carries out routing operations on a state that can be observed; the cases of
-//! [`kernel_contract`] hold for it and for a real kernel alike, so that what is proved on the one
-//! is true of the other.
+//! [`FakeKernel`] executes routing operations on a state that tests can observe. The cases of
+//! [`kernel_contract`] hold for it and for a real kernel, so that results on the fake are valid for the real
+//! one.
 
 mod fake_kernel;
 pub mod kernel_contract;

@@ -1,18 +1,18 @@
-//! Where the kernel would send a packet, worked out from an observation.
+//! Route lookup on an observation, as the kernel does it.
 
-use config_model::{Mark, TableId};
-use routing_plan::{Family, Observed, PodDesired, Route, Rule};
+use config_model::{HostEndMode, Mark, TableId};
+use routing_plan::{Family, Link, Observed, PodDesired, Route, Rule};
 use std::net::IpAddr;
 
-/// The route of a packet: rules in order, within a table the longest prefix, then the lowest
-/// metric, then the first.
+/// The route of a packet: rules in order, then within a table the longest prefix, the lowest metric, and the
+/// first route.
 ///
-/// What netfilter does to the marks of packets from an address counts too, as with one that comes in.
+/// The marks that netfilter sets on packets from an address count too, also for incoming packets.
 pub fn lookup(observed: &Observed, from: IpAddr, to: IpAddr, mark: u32) -> Option<&Route> {
     lookup_incoming(observed, None, from, to, mark)
 }
 
-/// The same for one that came in by a link.
+/// As [`lookup`], for a packet that arrived on a link.
 pub fn lookup_incoming<'a>(
     observed: &'a Observed,
     iif: Option<&str>,
@@ -41,16 +41,21 @@ fn best(observed: &Observed, table: TableId, to: IpAddr) -> Option<&Route> {
         route.table == table && route.dst.contains(&to) && route.dev.is_some_and(up)
     };
     let rank = |route: &&Route| (u8::MAX - route.dst.prefix_len(), route.metric);
-    // The first of several that are equal: what `min_by_key` returns.
+    // The first of equal routes, which `min_by_key` returns.
     observed.routes.iter().filter(usable).min_by_key(rank)
 }
 
-/// Whether packets reach the pod over its host veth, and its own leave by its ENI's table.
+/// True if packets reach the pod over its host veth, and packets of the pod use its ENI's table.
 pub fn pod_is_connected(observed: &Observed, pod: &PodDesired, eni_mac: config_model::Mac) -> bool {
     let far = crate::node::far();
     let link = |route: &Route| route.dev.and_then(|dev| observed.links.get(&dev));
     let inwards = lookup(observed, far, pod.address, 0).and_then(link);
     let outwards = lookup(observed, pod.address, far, 0).and_then(link);
-    inwards.is_some_and(|link| link.name == pod.veth.as_str())
+    let name = pod.host_end.gateway_port().unwrap_or(pod.veth.as_str());
+    let is_neighbor = |link: &Link| {
+        pod.host_end == HostEndMode::Routed
+            || observed.bridged_addresses(&pod.key, link.index).contains(&pod.address)
+    };
+    inwards.is_some_and(|link| link.name == name && is_neighbor(link))
         && outwards.is_some_and(|link| link.mac == Some(eni_mac))
 }

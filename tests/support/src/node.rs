@@ -1,6 +1,8 @@
-//! A small node to plan for: what it should be, and the links that a plan expects to find.
+//! A small node for planners: its desired state and its links.
 
-use config_model::{EniId, Mac, PodKey, PodName, RuleLayout, TableId, VethName, registry};
+use config_model::{
+    EniId, HostEndMode, Mac, PodKey, PodName, RuleLayout, TableId, VethName, registry,
+};
 use ipnet::{IpNet, Ipv4Net};
 use routing_plan::{EniDesired, Family, NodeDesired, PodDesired, PrimaryDesired};
 use std::{
@@ -13,17 +15,17 @@ thread_local! {
     static FAMILY: Cell<Family> = const { Cell::new(Family::V4) };
 }
 
-/// Makes every function here speak of this family on the calling thread; IPv4 at first.
-pub fn speak(family: Family) {
+/// Sets the family of this module's functions on the calling thread. The default is IPv4.
+pub fn set_family(family: Family) {
     FAMILY.set(family);
 }
 
-/// The family that the functions here speak of.
+/// The family of this module's functions on the calling thread.
 pub fn family() -> Family {
     FAMILY.get()
 }
 
-/// An address that is nobody's and far away.
+/// An address outside of the node's subnets.
 pub fn far() -> IpAddr {
     match family() {
         Family::V4 => Ipv4Addr::new(192, 0, 2, 1).into(),
@@ -31,7 +33,7 @@ pub fn far() -> IpAddr {
     }
 }
 
-/// The address with the length of its subnet's prefix.
+/// The address with the prefix length of its subnet.
 pub fn within_subnet(n: u8, host: u8) -> IpNet {
     let length = match family() {
         Family::V4 => 24,
@@ -40,7 +42,7 @@ pub fn within_subnet(n: u8, host: u8) -> IpNet {
     IpNet::new_assert(address(n, host), length)
 }
 
-/// The Ethernet address of ENI `n`; 0 is the primary.
+/// The MAC address of ENI `n`; 0 is the primary ENI.
 pub fn mac(n: u8) -> Mac {
     Mac([0x02, 0, 0, 0, 0, n])
 }
@@ -83,11 +85,12 @@ pub fn pod(n: u8, i: u8) -> PodDesired {
         veth: VethName::of("eni", &name, 0),
         address: address(n, 20 + i),
         table: table(n),
+        host_end: HostEndMode::Routed,
         confirmed: true,
     }
 }
 
-/// The key of `eth0` in the sandbox of this id.
+/// The key of `eth0` in the sandbox with this ID.
 pub fn key(container_id: &str) -> PodKey {
     PodKey::new(registry::CNI_NETWORK, container_id, "eth0").expect("a key in good form")
 }
@@ -97,7 +100,7 @@ pub fn range(number: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(198, 18, number, 0), 24)
 }
 
-/// The addresses that ENI `n` has for pods: of IPv4 those of its first two pods are single ones.
+/// The blocks of ENI `n` for pods. In IPv4 those of its first two pods are single addresses.
 fn blocks(n: u8) -> BTreeSet<IpNet> {
     let block = |host, length| IpNet::new_assert(address(n, host), length);
     match family() {

@@ -1,4 +1,4 @@
-//! Prometheus' own judgement: `promtool`, of Debian's package `prometheus`.
+//! Prometheus' checks by `promtool` of Debian's package `prometheus`.
 
 use anyhow::{Context as _, Result, ensure};
 use std::{
@@ -6,8 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Whether it is installed; says that the test is skipped if not.
-#[expect(clippy::print_stdout, reason = "whoever runs tests is told what was not tested")]
+/// True if `promtool` is installed. Otherwise prints that the test is skipped.
+#[expect(clippy::print_stdout, reason = "a skipped test must be visible")]
 pub fn is_there(test: &str) -> bool {
     let found = Command::new("promtool").arg("--version").output().is_ok();
     if !found {
@@ -16,10 +16,10 @@ pub fn is_there(test: &str) -> bool {
     found
 }
 
-/// Runs it.
+/// Runs `promtool`.
 ///
 /// # Errors
-/// If it cannot be run or complains, with what it says.
+/// If it cannot be started or reports a problem; the error contains its output.
 pub fn run(args: &[&str]) -> Result<()> {
     let output = Command::new("promtool").args(args).output().context("run promtool")?;
     let (out, err) =
@@ -28,10 +28,10 @@ pub fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// What it complains of a page of metrics: one line each, the metric's name first.
+/// The complaints about a page of metrics: one line each, which starts with the metric's name.
 ///
 /// # Errors
-/// If it cannot be run, or the page is not one that Prometheus reads.
+/// If `promtool` cannot be started, or the page is not in Prometheus' format.
 pub fn complaints(page: &str) -> Result<Vec<String>> {
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -43,7 +43,10 @@ pub fn complaints(page: &str) -> Result<Vec<String>> {
     promtool.stdin.take().context("promtool has no input")?.write_all(page.as_bytes())?;
     let output = promtool.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    // 3: there are complaints. Anything else: it could not be read.
-    ensure!(matches!(output.status.code(), Some(0 | 3)), "promtool cannot read it: {text}\n{page}");
+    // Exit code 3 means complaints. Other codes mean that the page cannot be parsed.
+    ensure!(
+        matches!(output.status.code(), Some(0 | 3)),
+        "promtool cannot parse the page: {text}\n{page}"
+    );
     Ok(text.lines().map(str::to_owned).collect())
 }

@@ -1,4 +1,4 @@
-//! The fake kernel passes the suite that the real one passes in `tests/netns/tests/kernel.rs`.
+//! The fake kernel passes the same suite as the real one in `tests/netns/tests/kernel.rs`.
 
 use config_model::Mac;
 use routing_plan::{Action, Applied, Family, IfIndex, LinkKind, LinkRef, Observed, Op, Subject};

@@ -1,6 +1,6 @@
 //! Antrea's kinds.
 
-use crate::{Kind, Row, refused, taken};
+use crate::{Kind, Row, accepted, refused};
 use serde_json::{Value, json};
 
 const GROUP: &str = "crd.antrea.io";
@@ -10,7 +10,7 @@ const ANNP: Kind = (GROUP, "v1beta1", "NetworkPolicy", "networkpolicies", true);
 const CLUSTER_GROUP: Kind = (GROUP, "v1beta1", "ClusterGroup", "clustergroups", false);
 const GROUP_OF_NAMESPACE: Kind = (GROUP, "v1beta1", "Group", "groups", true);
 
-/// A policy about all pods with these rules of egress.
+/// A policy for all pods with these egress rules.
 fn egress(rules: Value) -> Value {
     json!({ "priority": 1, "appliedTo": [{ "podSelector": {} }], "egress": rules })
 }
@@ -33,8 +33,8 @@ pub(crate) fn rows() -> Vec<Row> {
 
 fn tiers() -> Vec<Row> {
     vec![
-        taken("application", TIER, json!({ "priority": 250, "description": "ours" })),
-        taken("a tier at 220", TIER, json!({ "priority": 220 })),
+        accepted("application", TIER, json!({ "priority": 250, "description": "ours" })),
+        accepted("a tier at 220", TIER, json!({ "priority": 220 })),
         refused("a reserved tier", TIER, json!({ "priority": 254 }), "are reserved"),
         refused("a tier too far", TIER, json!({ "priority": 256 }), "less than or equal to 255"),
     ]
@@ -49,13 +49,13 @@ fn policies() -> Vec<Row> {
     let priority =
         |priority: f64| json!({ "priority": priority, "appliedTo": [{ "podSelector": {} }] });
     vec![
-        taken("Pass in a tier", ACNP, tier("platform", "Pass")),
+        accepted("Pass in a tier", ACNP, tier("platform", "Pass")),
         refused("Pass in baseline", ACNP, tier("baseline", "Pass"), "cannot have the action Pass"),
         refused("Pass in Baseline", ANNP, tier("Baseline", "Pass"), "cannot have the action Pass"),
-        taken("Drop in baseline", ANNP, tier("baseline", "Drop")),
+        accepted("Drop in baseline", ANNP, tier("baseline", "Drop")),
         refused("Deny", ACNP, tier("platform", "Deny"), "Unsupported value"),
-        taken("priority 1.5", ACNP, priority(1.5)),
-        taken("priority 10000", ANNP, priority(10000.0)),
+        accepted("priority 1.5", ACNP, priority(1.5)),
+        accepted("priority 10000", ANNP, priority(10000.0)),
         refused("priority 0.5", ACNP, priority(0.5), "greater than or equal to 1"),
         refused("priority 10001", ANNP, priority(10001.0), "less than or equal to 10000"),
         refused(
@@ -103,12 +103,12 @@ fn subjects() -> Vec<Row> {
         refused("appliedTo in both", ACNP, both.clone(), "not in both"),
         refused("appliedTo in both, with a namespace", ANNP, both, "not in both"),
         refused("appliedTo of one rule of two", ACNP, of_one_rule, "or in every rule"),
-        taken("appliedTo of each rule", ACNP, of_each_rule.clone()),
-        taken("appliedTo of each rule, with a namespace", ANNP, of_each_rule),
-        taken("an empty appliedTo in a rule", ACNP, empty_in_rule),
-        taken("an empty item", ACNP, applied_to(json!({}))),
-        taken("a group", ACNP, applied_to(json!({ "group": "g" }))),
-        taken(
+        accepted("appliedTo of each rule", ACNP, of_each_rule.clone()),
+        accepted("appliedTo of each rule, with a namespace", ANNP, of_each_rule),
+        accepted("an empty appliedTo in a rule", ACNP, empty_in_rule),
+        accepted("an empty item", ACNP, applied_to(json!({}))),
+        accepted("a group", ACNP, applied_to(json!({ "group": "g" }))),
+        accepted(
             "a group without a name",
             ACNP,
             applied_to(json!({ "group": "", "podSelector": {} })),
@@ -125,7 +125,7 @@ fn subjects() -> Vec<Row> {
             applied_to(json!({ "group": "g", "podSelector": {} })),
             alone,
         ),
-        taken(
+        accepted(
             "pods of namespaces",
             ACNP,
             applied_to(json!({ "podSelector": {}, "namespaceSelector": {} })),
@@ -144,8 +144,8 @@ fn subjects() -> Vec<Row> {
             applied_to(json!({ "serviceAccount": { "name": "a" } })),
             "Required value",
         ),
-        taken("nodes", ACNP, applied_to(json!({ "nodeSelector": {} }))),
-        taken(
+        accepted("nodes", ACNP, applied_to(json!({ "nodeSelector": {} }))),
+        accepted(
             "a Service",
             ACNP,
             applied_to(json!({ "service": { "name": "a", "namespace": "b" } })),
@@ -167,9 +167,9 @@ fn peers() -> Vec<Row> {
         egress(json!([rule]))
     };
     vec![
-        taken("an empty peer", ACNP, to(json!({}))),
-        taken("the same namespace", ACNP, to(json!({ "namespaces": { "match": "Self" } }))),
-        taken("the same labels", ACNP, to(json!({ "namespaces": { "sameLabels": ["team"] } }))),
+        accepted("an empty peer", ACNP, to(json!({}))),
+        accepted("the same namespace", ACNP, to(json!({ "namespaces": { "match": "Self" } }))),
+        accepted("the same labels", ACNP, to(json!({ "namespaces": { "sameLabels": ["team"] } }))),
         refused(
             "both of namespaces",
             ACNP,
@@ -182,17 +182,17 @@ fn peers() -> Vec<Row> {
             to(json!({ "namespaces": { "match": "Self" }, "namespaceSelector": {} })),
             "namespaces or namespaceSelector, not both",
         ),
-        taken(
+        accepted(
             "a block with a selector, which it wins over",
             ACNP,
             to(json!({
                 "ipBlock": { "cidr": "10.0.0.0/8" }, "podSelector": {},
             })),
         ),
-        taken("a block with a hole", ANNP, block("10.0.0.0/8", "10.0.1.0/24")),
+        accepted("a block with a hole", ANNP, block("10.0.0.0/8", "10.0.1.0/24")),
         refused("a block that is none", ANNP, block("10.0.0.0/40", "10.0.1.0/24"), "cidr"),
         refused("a hole that is none", ACNP, block("10.0.0.0/8", "here"), "cidr"),
-        taken("a group", ANNP, to(json!({ "group": "g" }))),
+        accepted("a group", ANNP, to(json!({ "group": "g" }))),
         refused("a group and nodes", ANNP, to(json!({ "group": "g", "nodeSelector": {} })), alone),
         refused(
             "nodes and pods",
@@ -200,10 +200,10 @@ fn peers() -> Vec<Row> {
             to(json!({ "nodeSelector": {}, "podSelector": {} })),
             alone,
         ),
-        taken("a name", ACNP, to(json!({ "fqdn": "*.example.org" }))),
+        accepted("a name", ACNP, to(json!({ "fqdn": "*.example.org" }))),
         refused("a name with a slash", ANNP, to(json!({ "fqdn": "a/b" })), "should match"),
-        taken("Services", ACNP, to_services(json!({}))),
-        taken("Services and no peers", ACNP, to_services(json!({ "to": [] }))),
+        accepted("Services", ACNP, to_services(json!({}))),
+        accepted("Services and no peers", ACNP, to_services(json!({ "to": [] }))),
         refused(
             "Services and peers",
             ACNP,
@@ -222,7 +222,7 @@ fn peers() -> Vec<Row> {
             egress(json!([{ "action": "Drop", "toServices": [{ "name": "db" }] }])),
             "Required value",
         ),
-        taken(
+        accepted(
             "a Service of the policy's namespace",
             ANNP,
             egress(json!([{ "action": "Drop", "toServices": [{ "name": "db" }] }])),
@@ -247,11 +247,11 @@ fn peers() -> Vec<Row> {
 fn protocols() -> Vec<Row> {
     let protocol = |protocol: Value| egress(json!([{ "action": "Drop", "protocols": [protocol] }]));
     vec![
-        taken("every port of TCP", ACNP, ports(json!({ "protocol": "TCP" }))),
-        taken("a port by name", ACNP, ports(json!({ "port": "web" }))),
-        taken("ports", ACNP, ports(json!({ "port": 80, "endPort": 90 }))),
-        taken("one port as a range", ANNP, ports(json!({ "port": 80, "endPort": 80 }))),
-        taken("a port that no packet has", ACNP, ports(json!({ "port": 70000 }))),
+        accepted("every port of TCP", ACNP, ports(json!({ "protocol": "TCP" }))),
+        accepted("a port by name", ACNP, ports(json!({ "port": "web" }))),
+        accepted("ports", ACNP, ports(json!({ "port": 80, "endPort": 90 }))),
+        accepted("one port as a range", ANNP, ports(json!({ "port": 80, "endPort": 80 }))),
+        accepted("a port that no packet has", ACNP, ports(json!({ "port": 70000 }))),
         refused(
             "ports upside down",
             ACNP,
@@ -270,7 +270,7 @@ fn protocols() -> Vec<Row> {
             ports(json!({ "port": "web", "endPort": 80 })),
             "requires a numeric port",
         ),
-        taken("the sender's ports", ACNP, ports(json!({ "sourcePort": 1, "sourceEndPort": 2 }))),
+        accepted("the sender's ports", ACNP, ports(json!({ "sourcePort": 1, "sourceEndPort": 2 }))),
         refused(
             "the sender's ports upside down",
             ACNP,
@@ -283,14 +283,14 @@ fn protocols() -> Vec<Row> {
             ports(json!({ "protocol": "ICMP" })),
             "Unsupported",
         ),
-        taken("echo", ACNP, protocol(json!({ "icmp": { "icmpType": 8 } }))),
+        accepted("echo", ACNP, protocol(json!({ "icmp": { "icmpType": 8 } }))),
         refused(
             "a type that ICMP has not",
             ACNP,
             protocol(json!({ "icmp": { "icmpType": 256 } })),
             "less than or equal to 255",
         ),
-        taken(
+        accepted(
             "IGMP",
             ANNP,
             protocol(json!({ "igmp": { "igmpType": 22, "groupAddress": "224.0.0.1" } })),
@@ -301,7 +301,7 @@ fn protocols() -> Vec<Row> {
             protocol(json!({ "icmp": {}, "igmp": {} })),
             "must validate one and only one schema",
         ),
-        taken(
+        accepted(
             "HTTP",
             ACNP,
             egress(json!([{
@@ -315,15 +315,15 @@ fn protocols() -> Vec<Row> {
 fn groups() -> Vec<Row> {
     let one_of = "a group has one of";
     vec![
-        taken("nobody", CLUSTER_GROUP, json!({})),
-        taken(
+        accepted("nobody", CLUSTER_GROUP, json!({})),
+        accepted(
             "pods of namespaces",
             CLUSTER_GROUP,
             json!({ "podSelector": {}, "namespaceSelector": {} }),
         ),
-        taken("nodes", CLUSTER_GROUP, json!({ "nodeSelector": {} })),
-        taken("groups", GROUP_OF_NAMESPACE, json!({ "childGroups": ["a", "b"] })),
-        taken(
+        accepted("nodes", CLUSTER_GROUP, json!({ "nodeSelector": {} })),
+        accepted("groups", GROUP_OF_NAMESPACE, json!({ "childGroups": ["a", "b"] })),
+        accepted(
             "addresses and no children",
             GROUP_OF_NAMESPACE,
             json!({ "ipBlocks": [{ "cidr": "10.0.0.0/8" }], "childGroups": [] }),
@@ -355,17 +355,17 @@ fn groups() -> Vec<Row> {
     ]
 }
 
-/// What is large is not dear: the cost of CEL is bounded while an object runs through it, too.
+/// Large objects that are still valid: the API server bounds the cost of CEL at run time too.
 fn large() -> Vec<Row> {
     let holes: Vec<String> =
         (0..10_000).map(|hole| format!("10.{}.{}.0/24", hole / 256, hole % 256)).collect();
     let rule = json!({ "action": "Drop", "ports": [{ "port": 1, "endPort": 2 }] });
     vec![
-        taken(
+        accepted(
             "10,000 holes",
             ACNP,
             to(json!({ "ipBlock": { "cidr": "10.0.0.0/8", "except": holes } })),
         ),
-        taken("5,000 rules", ANNP, egress(json!(vec![rule; 5000]))),
+        accepted("5,000 rules", ANNP, egress(json!(vec![rule; 5000]))),
     ]
 }

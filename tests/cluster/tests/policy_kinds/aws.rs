@@ -1,6 +1,6 @@
 //! AWS's kinds.
 
-use crate::{Kind, Row, refused, taken};
+use crate::{Kind, Row, accepted, refused};
 use serde_json::{Value, json};
 
 const ECNP: Kind =
@@ -38,7 +38,7 @@ pub(crate) fn rows() -> Vec<Row> {
         })
     };
     vec![
-        taken("names to accept", ECNP, egress("Accept", names(), json!({}))),
+        accepted("names to accept", ECNP, egress("Accept", names(), json!({}))),
         refused(
             "names to deny",
             ECNP,
@@ -51,9 +51,9 @@ pub(crate) fn rows() -> Vec<Row> {
             egress("Pass", names(), json!({})),
             "require the action Accept",
         ),
-        taken("a port without protocol", ECNP, of_port(json!({ "portNumber": { "port": 80 } }))),
-        taken("a port by name", ECNP, of_port(json!({ "namedPort": "web" }))),
-        taken(
+        accepted("a port without protocol", ECNP, of_port(json!({ "portNumber": { "port": 80 } }))),
+        accepted("a port by name", ECNP, of_port(json!({ "namedPort": "web" }))),
+        accepted(
             "ports",
             ECNP,
             of_port(json!({ "portRange": { "protocol": "UDP", "start": 1, "end": 2 } })),
@@ -64,12 +64,12 @@ pub(crate) fn rows() -> Vec<Row> {
             of_port(json!({ "portRange": { "start": 2, "end": 2 } })),
             "start must be less than end",
         ),
-        taken(
+        accepted(
             "a network that is none",
             ECNP,
             egress("Deny", json!({ "networks": ["10.0.0.0/33"] }), json!({})),
         ),
-        taken("100 rules", ECNP, ingress(json!(vec![rule.clone(); 100]))),
+        accepted("100 rules", ECNP, ingress(json!(vec![rule.clone(); 100]))),
         refused("101 rules", ECNP, ingress(json!(vec![rule; 101])), "must have at most 100 items"),
         refused(
             "pods of no namespaces",
@@ -79,9 +79,9 @@ pub(crate) fn rows() -> Vec<Row> {
             }),
             "Required value",
         ),
-        taken("names", EANP, application(names())),
-        taken("no rule's peers", EANP, json!({ "podSelector": {}, "egress": [{}] })),
-        taken(
+        accepted("names", EANP, application(names())),
+        accepted("no rule's peers", EANP, json!({ "podSelector": {}, "egress": [{}] })),
+        accepted(
             "pods of namespaces",
             EANP,
             application(json!({
@@ -96,7 +96,7 @@ pub(crate) fn rows() -> Vec<Row> {
         ),
         refused("no name", EANP, application(json!({ "domainNames": [] })), "at least 1 items"),
         refused("no podSelector", EANP, json!({ "egress": [] }), "Required value"),
-        taken(
+        accepted(
             "ports of any kind",
             EANP,
             json!({

@@ -1,6 +1,6 @@
 //! Upstream's ClusterNetworkPolicy.
 
-use crate::{Kind, Row, refused, taken};
+use crate::{Kind, Row, accepted, refused};
 use serde_json::{Value, json};
 
 const CNP: Kind = (
@@ -11,7 +11,7 @@ const CNP: Kind = (
     false,
 );
 
-/// A policy with one rule of egress.
+/// A policy with one egress rule.
 fn egress(action: &str, to: Value, protocols: Option<Value>) -> Value {
     let mut rule = json!({ "action": action, "to": to });
     if let Some(protocols) = protocols {
@@ -40,7 +40,7 @@ pub(crate) fn rows() -> Vec<Row> {
         )
     };
     vec![
-        taken("no rule", CNP, with("tier", json!("Baseline"))),
+        accepted("no rule", CNP, with("tier", json!("Baseline"))),
         refused("tcp without anything", CNP, ports(json!({})), "should have at least 1"),
         refused(
             "a range of one port",
@@ -54,7 +54,7 @@ pub(crate) fn rows() -> Vec<Row> {
             ports(json!({ "destinationPort": { "range": { "start": 81, "end": 80 } } })),
             "start must be less than end",
         ),
-        taken(
+        accepted(
             "all of TCP",
             CNP,
             ports(json!({ "destinationPort": { "range": { "start": 1, "end": 65535 } } })),
@@ -72,17 +72,17 @@ pub(crate) fn rows() -> Vec<Row> {
                 "number": 1, "range": { "start": 1, "end": 2 } } })),
             "must have at most 1",
         ),
-        taken("25 rules", CNP, with("ingress", json!(vec![rule.clone(); 25]))),
+        accepted("25 rules", CNP, with("ingress", json!(vec![rule.clone(); 25]))),
         refused(
             "26 rules",
             CNP,
             with("ingress", json!(vec![rule; 26])),
             "must have at most 25 items",
         ),
-        taken("25 peers", CNP, peers(25)),
+        accepted("25 peers", CNP, peers(25)),
         refused("26 peers", CNP, peers(26), "must have at most 25 items"),
         refused("no peer", CNP, peers(0), "should have at least 1 items"),
-        taken("priority 1000", CNP, with("priority", json!(1000))),
+        accepted("priority 1000", CNP, with("priority", json!(1000))),
         refused("priority 1001", CNP, with("priority", json!(1001)), "less than or equal to 1000"),
         refused("priority -1", CNP, with("priority", json!(-1)), "greater than or equal to 0"),
         refused("no subject", CNP, json!({ "tier": "Admin", "priority": 1 }), "Required value"),
@@ -93,7 +93,7 @@ pub(crate) fn rows() -> Vec<Row> {
             with("subject", json!({ "namespaces": {}, "pods": { "podSelector": {} } })),
             "must have at most 1",
         ),
-        taken(
+        accepted(
             "pods of all namespaces",
             CNP,
             with("subject", json!({ "pods": { "podSelector": {} } })),
@@ -106,8 +106,8 @@ pub(crate) fn rows() -> Vec<Row> {
             "Unsupported value",
         ),
         refused("an empty peer", CNP, egress("Deny", json!([{}]), None), "should have at least 1"),
-        taken("a network", CNP, to_networks("fd00::/8")),
-        taken("a network with host bits", CNP, to_networks("10.0.0.5/8")),
+        accepted("a network", CNP, to_networks("fd00::/8")),
+        accepted("a network with host bits", CNP, to_networks("10.0.0.5/8")),
         refused(
             "a network that is none",
             CNP,
@@ -121,14 +121,18 @@ pub(crate) fn rows() -> Vec<Row> {
             egress("Deny", json!([{ "networks": ["10.0.0.0/8", "10.0.0.0/8"] }]), None),
             "Duplicate value",
         ),
-        taken("nodes", CNP, egress("Pass", json!([{ "nodes": {} }]), None)),
-        taken("names", CNP, egress("Accept", json!([{ "domainNames": ["*.example.com."] }]), None)),
-        taken(
+        accepted("nodes", CNP, egress("Pass", json!([{ "nodes": {} }]), None)),
+        accepted(
+            "names",
+            CNP,
+            egress("Accept", json!([{ "domainNames": ["*.example.com."] }]), None),
+        ),
+        accepted(
             "names with an underscore",
             CNP,
             egress("Accept", json!([{ "domainNames": ["_dmarc.example.com"] }]), None),
         ),
-        taken(
+        accepted(
             "names to deny",
             CNP,
             egress("Deny", json!([{ "domainNames": ["example.com"] }]), None),
@@ -149,7 +153,7 @@ pub(crate) fn rows() -> Vec<Row> {
             ),
             "only pods have named ports",
         ),
-        taken(
+        accepted(
             "a port's name of pods",
             CNP,
             egress(

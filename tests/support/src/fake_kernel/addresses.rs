@@ -1,4 +1,4 @@
-//! Addresses: what they bring along and what goes with them.
+//! Addresses, and the routes that the kernel adds and removes with them.
 
 use super::FakeKernel;
 use config_model::TableId;
@@ -31,13 +31,13 @@ impl FakeKernel {
         };
         let place = self.state.addresses.iter().position(same).ok_or(Errno::EADDRNOTAVAIL)?;
         let gone = self.state.addresses.remove(place);
-        self.forget(&gone);
+        self.remove_routes_from(&gone);
         if gone.address.addr().is_ipv6() {
-            self.disconnect(&gone);
+            self.remove_subnet_route(&gone);
             return Ok(());
         }
         if !gone.secondary {
-            self.succeed(&gone);
+            self.promote_secondary(&gone);
         }
         if !self.state.addresses.iter().any(|a| a.dev == gone.dev) {
             self.flush_routes_of(gone.dev);
@@ -45,8 +45,8 @@ impl FakeKernel {
         Ok(())
     }
 
-    /// The subnet's other addresses go too, or the first of them takes the place.
-    fn succeed(&mut self, gone: &LinkAddr) {
+    /// The subnet's secondary addresses are removed too, or the first of them is promoted.
+    fn promote_secondary(&mut self, gone: &LinkAddr) {
         let link = self.state.links.get(&gone.dev);
         let promote = link.and_then(|link| link.ipv4.get(&Ipv4Conf::PromoteSecondaries));
         if promote.is_some_and(|value| *value != 0) {
@@ -62,18 +62,18 @@ impl FakeKernel {
         self.state.addresses = stay;
         let go: Vec<LinkAddr> = go;
         for address in go {
-            self.forget(&address);
+            self.remove_routes_from(&address);
         }
     }
 
-    /// Routes that propose the address go with it, the one to its subnet among them.
-    fn forget(&mut self, address: &LinkAddr) {
+    /// Routes with this preferred source are removed, including the subnet's route.
+    fn remove_routes_from(&mut self, address: &LinkAddr) {
         let ip = address.address.addr();
         self.state.routes.retain(|route| route.src != Some(ip));
     }
 
-    /// An IPv6 subnet's route goes with its last address.
-    fn disconnect(&mut self, gone: &LinkAddr) {
+    /// An IPv6 subnet's route is removed with its last address.
+    fn remove_subnet_route(&mut self, gone: &LinkAddr) {
         let shared = |a: &LinkAddr| in_same_subnet(a, gone) && !a.noprefixroute;
         if !gone.noprefixroute && !self.state.addresses.iter().any(shared) {
             let route = connected(gone.address, gone.dev);

@@ -1,4 +1,4 @@
-//! Routes: what they need, and which of a key counts.
+//! Routes: their requirements, and the order of routes with the same key.
 
 use super::FakeKernel;
 use config_model::TableId;
@@ -31,7 +31,7 @@ impl FakeKernel {
         }
     }
 
-    /// Puts a route behind others of its key, where it counts for nothing until they go.
+    /// Appends a route after others of the same key. It has no effect until they are removed.
     pub fn append_route(&mut self, route: Route) {
         self.state.routes.push(route);
     }
@@ -63,7 +63,7 @@ impl FakeKernel {
             return Err(Errno::ENETDOWN);
         }
         match route.gateway {
-            // The link is named, and every link has link-local addresses.
+            // The route names its link, and every link has link-local addresses.
             Some(IpAddr::V6(gateway)) if gateway.is_unicast_link_local() => Ok(()),
             Some(gateway) if !self.on_link(gateway, dev, route.table) => Err(match gateway {
                 IpAddr::V4(_) => Errno::ENETUNREACH,
@@ -73,7 +73,7 @@ impl FakeKernel {
         }
     }
 
-    /// A gateway must be on the link, by the route's own table or by main.
+    /// A gateway must be reachable on the link by the route's own table or by main.
     fn on_link(&self, gateway: IpAddr, dev: IfIndex, table: TableId) -> bool {
         self.state.routes.iter().any(|route| {
             (route.table == table || route.table == TableId::MAIN)

@@ -1,4 +1,4 @@
-//! Rules: twins are welcome, and a deletion takes the first that fits.
+//! Rules: twins are accepted, and a deletion removes the first match.
 
 use super::FakeKernel;
 use ipnet::IpNet;

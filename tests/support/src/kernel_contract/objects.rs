@@ -9,26 +9,29 @@ use routing_plan::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    ("a link keeps what it is given", a_link_keeps_what_it_is_given),
+    ("a link keeps its settings", a_link_keeps_its_settings),
     ("a link that goes down loses its routes, and IPv6 its addresses", down_loses_routes),
     ("a route needs its link, up, and a gateway on it", a_route_needs_its_link),
     ("a route can be replaced in place but not added twice", route_keys),
-    ("a route is deleted exactly, and its absence is success", route_deletion),
-    ("rules have twins by protocol, and each is deleted by itself", rule_twins),
-    ("a purge takes every table and every twin", purge),
-    ("links are deleted by group, their routes with them, their rules not", group),
+    ("a route is deleted exactly, and a missing route is no error", route_deletion),
+    ("rules can have twins of other protocols, and each is deleted separately", rule_twins),
+    ("a purge removes every table and every twin", purge),
+    ("a deletion by group removes links and their routes, but not rules", group),
     ("a refused step stops its own subject and no other", refusal),
-    ("a pod's host side is built, found complete, and removed", pod_host_side),
+    ("the host side of a pod is built, recognized as complete, and removed", pod_host_side),
 ];
 
-/// What is otherwise in IPv6, and matters in IPv4 alone.
+/// Cases of IPv4 only, because IPv6 behaves differently.
 pub(super) const V4_CASES: &[Case] = &[
-    ("a subnet's route comes with its address unless that is declined", subnet_routes),
-    ("a subnet's first address takes the others along unless they are promoted", promotion),
+    ("an address adds its subnet's route unless noprefixroute is set", subnet_routes),
+    (
+        "the removal of a subnet's first address removes the others unless they are promoted",
+        promotion,
+    ),
     ("without its last address a link loses all routes", last_address),
 ];
 
-fn a_link_keeps_what_it_is_given(kernel: &mut dyn TestKernel) {
+fn a_link_keeps_its_settings(kernel: &mut dyn TestKernel) {
     let index = kernel.add_eni("eth1", mac(1));
     let link = LinkRef { index, name: "eth1".to_owned() };
     let alias = key("a").alias();
@@ -183,7 +186,7 @@ fn rule_twins(kernel: &mut dyn TestKernel) {
     let rules = kernel.observe().rules;
     assert!(rules.contains(&ours) && rules.contains(&twin) && rules.contains(&marked), "{rules:?}");
     assert!(rules.is_sorted_by_key(|rule| (rule.family, rule.pref)));
-    // Ours came first; the protocol alone tells the kernel which one is meant.
+    // Ferrule's rule was added first. Only the protocol distinguishes the twins.
     assert_eq!(try_one(kernel, Action::DeleteRule(twin.clone())).changed, 1);
     let rules = kernel.observe().rules;
     assert!(rules.contains(&ours) && !rules.contains(&twin));
@@ -262,11 +265,12 @@ fn pod_host_side(kernel: &mut dyn TestKernel) {
         table: wanted.table,
         layout: RuleLayout::PerPod,
         number: 0,
+        host_end: pod::HostEnd::Routed,
         mtu: 1500,
         branch: None,
     };
     let applied = kernel.apply(&net.host_batch(index));
-    // For IPv6 the gateway's address as well.
+    // For IPv6 also the gateway's address.
     let steps = if family() == Family::V4 { 4 } else { 5 };
     assert_eq!((applied.changed, applied.refused), (steps, Vec::new()));
     let observed = kernel.observe();
@@ -278,7 +282,7 @@ fn pod_host_side(kernel: &mut dyn TestKernel) {
     assert_eq!((removed.changed, removed.refused), (3, Vec::new()));
     assert_eq!(routing_plan::addresses_in_use(&kernel.observe()).len(), 0);
     let again = kernel.apply(&pod::removal(wanted.address, Some(index)));
-    // In the table of either layout a route is looked for.
+    // The route is looked up in the table of either layout.
     assert_eq!((again.already, again.refused), (4, Vec::new()));
 }
 
