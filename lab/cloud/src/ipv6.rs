@@ -10,6 +10,8 @@ use crate::{
     address::{MOST_UNATTACHED, count},
 };
 use config_model::{InstanceId, SubnetId};
+use ipnet::Ipv6Net;
+use std::net::Ipv6Addr;
 
 impl AddressRequest6 {
     /// One address that EC2 picks.
