@@ -19,7 +19,10 @@ use ipamd_rpc::{
     RpcError,
 };
 use ipnet::IpNet;
-use routing_plan::{Family, Scope, pod::PodNet};
+use routing_plan::{
+    Family, Scope,
+    pod::{self, PodNet},
+};
 use std::{
     net::IpAddr,
     time::{Duration, Instant},
@@ -64,11 +67,11 @@ fn demand_readable(call: &Call, log: &Log) -> Result<(), Fault> {
         return Err(Fault::new(
             Code::InvalidConfig,
             "prevResult in the network configuration is not a result",
-            "look at the plugin that stands before ferrule-cni in the chain",
+            "look at the plugin before ferrule-cni in the chain",
         ));
     }
     if call.conf.cards == Cards::Unknown {
-        let text = format!("the pod's annotation {NIC_CONFIG} has a value that is not known");
+        let text = format!("the pod's annotation {NIC_CONFIG} has an unknown value");
         log.line(Level::Warn, &text, &[]);
     }
     Ok(())
@@ -106,7 +109,10 @@ fn reserve(
                 wiring.reach_both_families();
             }
             let enis = reservation.addresses.iter().filter_map(|held| held.eni.clone());
-            (plumbing(&reservation, call), enis.collect())
+            let nets = wiring
+                .host_end(&call.key, &reservation.host_end)
+                .and_then(|host_end| plumbing(&reservation, call, &host_end));
+            (nets, enis.collect())
         }
         ReserveOutcome::ReservedBranch(branch) => {
             wiring.carried_by(branch.trunk);
@@ -214,7 +220,7 @@ fn demand_uid(call: &Call, enforcer: Option<&Enforcer>) -> Result<(), Fault> {
             Err(Fault::new(
                 Code::InvalidEnvironment,
                 format!(
-                    "{}: CNI_ARGS lacks K8S_POD_UID, by which policy knows the pod",
+                    "{}: CNI_ARGS lacks K8S_POD_UID, by which policies identify the pod",
                     call.pod_text()
                 ),
                 "containerd and CRI-O set it; with another runtime set FERRULE_POLICY=false on ferrule-ipamd",
@@ -235,7 +241,10 @@ fn host_links(nets: &[PodNet], pairs: &[Pair], enis: &[EniId]) -> Vec<HostLink> 
         table: Some(net.table),
         mark: None,
         eni: enis.get(number).cloned(),
-        host_end: HostEnd::Routed,
+        host_end: match net.host_end {
+            pod::HostEnd::Routed => HostEnd::Routed,
+            pod::HostEnd::Bridged(_) => HostEnd::Bridged { port: net.veth.as_str().to_owned() },
+        },
     };
     nets.iter().zip(pairs).enumerate().map(link).collect()
 }
@@ -306,14 +315,18 @@ fn confirm(
 }
 
 /// One interface for each address. An interface with addresses of both families is an error.
-fn plumbing(reservation: &Reservation, call: &Call) -> Result<Vec<PodNet>, Fault> {
+fn plumbing(
+    reservation: &Reservation,
+    call: &Call,
+    host_end: &pod::HostEnd,
+) -> Result<Vec<PodNet>, Fault> {
     let one = |held: &PodAddress| match (held.ipv4, held.ipv6) {
         (Some(address), None) => Some((IpAddr::V4(address), held.table)),
         (None, Some(address)) => Some((IpAddr::V6(address), held.table)),
         (Some(_), Some(_)) | (None, None) => None,
     };
     let nets = reservation.addresses.iter().map(one).collect::<Option<Vec<_>>>();
-    nets.and_then(|addresses| call.plumbing(&addresses, reservation.rules)).ok_or_else(|| {
+    nets.and_then(|addresses| call.plumbing(&addresses, reservation.rules, host_end)).ok_or_else(|| {
         Fault::new(
             Code::TryAgainLater,
             format!(

@@ -9,7 +9,7 @@ use crate::{
 use config_model::{PodKey, PodName, RuleLayout, TableId, VethName, registry};
 use datapath_rpc::AgentPod;
 use ipamd_rpc::{Branch, Enforcing, TraceParent};
-use routing_plan::pod::PodNet;
+use routing_plan::pod::{HostEnd, PodNet};
 use serde_json::Value;
 use std::net::IpAddr;
 
@@ -75,6 +75,7 @@ impl Call {
         &self,
         addresses: &[(IpAddr, TableId)],
         layout: RuleLayout,
+        host_end: &HostEnd,
     ) -> Option<Vec<PodNet>> {
         let pod = self.attachment.pod.pod.as_ref()?;
         let net = |(number, &(address, table))| PodNet {
@@ -84,6 +85,7 @@ impl Call {
             address,
             table,
             layout,
+            host_end: host_end.clone(),
             mtu: self.conf.mtu,
             branch: None,
         };
@@ -108,6 +110,7 @@ impl Call {
             address,
             table: branch.table(),
             layout: RuleLayout::PerPod,
+            host_end: HostEnd::Routed,
             mtu: self.conf.mtu,
             branch: Some(branch),
         })

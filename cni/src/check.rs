@@ -9,10 +9,13 @@ use crate::{
     session::{Session, unavailable},
     wiring::failed,
 };
-use config_model::{TableId, VethName, registry};
-use ipamd_rpc::{Branch, Enforcing, Held, RpcError};
+use config_model::{HostEndMode, TableId, VethName, registry};
+use ipamd_rpc::{Assignment, Branch, Enforcing, RpcError};
 use routing_netlink::{Socket, With};
-use routing_plan::{Observed, pod, pod::PodNet};
+use routing_plan::{
+    Observed,
+    pod::{self, GatewayPort, HostEnd, PodNet},
+};
 use std::{
     collections::BTreeMap,
     net::IpAddr,
@@ -43,6 +46,7 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
     };
     if !promised.is_empty() {
         let layout = held.as_ref().ok().and_then(|held| Some(held.as_ref()?.rules));
+        let mode = held.as_ref().ok().and_then(|held| Some(held.as_ref()?.host_end.clone()));
         let nets = |host: &Observed| match branch {
             // The setting may have changed since the pod was built.
             Some(branch) => {
@@ -51,14 +55,15 @@ pub(crate) fn check(call: &Call) -> Result<Served, Fault> {
                     false => Enforcing::Standard,
                 };
                 let branch = Branch { enforcing, ..branch };
-                call.branch_plumbing(&branch).into_iter().collect()
+                Ok(call.branch_plumbing(&branch).into_iter().collect())
             }
             // Without the daemon, the host's rules show the layout.
             None => {
                 let layout = layout.unwrap_or_else(|| host.layout());
                 let addresses = promised.iter().map(|&address| (address, table(host, address)));
                 let addresses: Vec<_> = addresses.collect();
-                call.plumbing(&addresses, layout).expect("the name was demanded")
+                let host_end = host_end(call, mode, &promised, host)?;
+                Ok(call.plumbing(&addresses, layout, &host_end).expect("the name was demanded"))
             }
         };
         findings.extend(kernel(call, previous, &sandbox, nets)?);
@@ -88,7 +93,7 @@ fn previous(call: &Call) -> Result<&AddResult, Fault> {
     ))
 }
 
-fn inspect(call: &Call) -> Result<Option<Held>, RpcError> {
+fn inspect(call: &Call) -> Result<Option<Assignment>, RpcError> {
     Session::inspect(&call.daemon, &call.key, Instant::now() + DEADLINE)
 }
 
@@ -140,7 +145,7 @@ fn is_strict(call: &Call, previous: &AddResult) -> bool {
 /// Checks the daemon's answer. Returns the expected tables of its addresses.
 fn judge(
     call: &Call,
-    held: Option<&Held>,
+    held: Option<&Assignment>,
     promised: &[IpAddr],
     findings: &mut Vec<String>,
 ) -> BTreeMap<IpAddr, TableId> {
@@ -168,17 +173,42 @@ fn judge(
     tables
 }
 
+/// The observed host end. Without the daemon's answer, a neighbor entry on the gateway port shows a bridged pod.
+///
+/// # Errors
+/// The finding, if the gateway port is missing.
+fn host_end(
+    call: &Call,
+    mode: Option<HostEndMode>,
+    addresses: &[IpAddr],
+    host: &Observed,
+) -> Result<HostEnd, String> {
+    let bridged = HostEndMode::bridged(&call.conf.veth_prefix);
+    let mode = mode.unwrap_or_else(|| {
+        let link = bridged.gateway_port().and_then(|name| host.link_named(name));
+        let known = link.map(|link| host.bridged_addresses(&call.key, link.index));
+        let is_bridged = known.is_some_and(|known| addresses.iter().any(|ip| known.contains(ip)));
+        if is_bridged { bridged.clone() } else { HostEndMode::Routed }
+    });
+    let Some(name) = mode.gateway_port() else { return Ok(HostEnd::Routed) };
+    let port = host.link_named(name).and_then(GatewayPort::of).map(HostEnd::Bridged);
+    port.ok_or_else(|| format!("gateway port {name} on the host is missing or down"))
+}
+
 fn kernel(
     call: &Call,
     previous: &AddResult,
     sandbox: &Sandbox,
-    nets: impl FnOnce(&Observed) -> Vec<PodNet>,
+    nets: impl FnOnce(&Observed) -> Result<Vec<PodNet>, String>,
 ) -> Result<Vec<String>, Fault> {
     let mut inside = sandbox.socket()?;
     let in_pod = inside.observe(With::Neighbors).map_err(|error| failed(&call.key, &error))?;
-    let on_host = Socket::open().and_then(|mut host| host.observe(With::Nothing));
+    let on_host = Socket::open().and_then(|mut host| host.observe(With::Neighbors));
     let on_host = on_host.map_err(|error| failed(&call.key, &error))?;
-    let nets = nets(&on_host);
+    let nets = match nets(&on_host) {
+        Ok(nets) => nets,
+        Err(finding) => return Ok(vec![finding]),
+    };
     let findings = nets.iter().flat_map(|net| pod::check(net, &in_pod, &on_host));
     let mut findings: Vec<String> = findings.map(|finding| finding.to_string()).collect();
     for net in &nets {

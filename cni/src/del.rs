@@ -10,14 +10,14 @@ use crate::{
     tombstone,
     wiring::failed,
 };
-use config_model::{Tombstone, VethName, causes, registry};
+use config_model::{HostEndMode, Tombstone, VethName, causes, registry};
 use datapath_rpc::AgentAt;
 use ipamd_npa::{PolicyAgent, PolicyError};
 use ipamd_rpc::{Enforcer, Release, ReleaseCause, Released, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
-    Action, Link, LinkRef, Op, Subject, disconnect,
-    pod::{removal, retire},
+    Action, IfIndex, Link, LinkRef, Op, Subject, disconnect,
+    pod::{removal, removal_from_port, retire},
 };
 use std::{
     collections::BTreeSet,
@@ -115,6 +115,13 @@ fn remove_released(
     addresses: Vec<IpAddr>,
 ) -> Result<Vec<IpAddr>, SocketError> {
     let mut ops = Vec::new();
+    // The mode of an earlier ADD is not known: a node with a gateway port may have bridged the pod.
+    let port = gateway_port(call, host)?;
+    ops.extend(
+        port.iter().flat_map(|port| {
+            addresses.iter().flat_map(|address| removal_from_port(*address, *port))
+        }),
+    );
     for (number, link) in (0..).zip(named_links(call, host, addresses.len())?) {
         let own = link.clone().filter(|link| is_own(call, link));
         // Pods taken over from amazon-vpc-cni have no alias; the route to them is theirs.
@@ -126,6 +133,14 @@ fn remove_released(
     }
     host.run(&ops)?;
     Ok(addresses)
+}
+
+/// The gateway port of a bridge on this node; `None` on a node without bridged pods.
+fn gateway_port(call: &Call, host: &Socket) -> Result<Option<IfIndex>, SocketError> {
+    match HostEndMode::bridged(&call.conf.veth_prefix).gateway_port() {
+        Some(name) => host.index_of(name),
+        None => Ok(None),
+    }
 }
 
 /// Removes only the links that carry the key: the daemon does not know the key, so an address may be another pod's by
@@ -162,7 +177,8 @@ fn remove_without_daemon(
     call: &Call,
     host: &mut Socket,
 ) -> Result<Result<Vec<IpAddr>, SocketError>, Fault> {
-    let seen = host.observe(With::Nothing);
+    let seen = host.observe(With::Neighbors);
+    let port = gateway_port(call, host).unwrap_or_default();
     let carries = |link: &&Link| link.key().is_some_and(|key| call.key.covers(&key));
     let own: Vec<Link> = match &seen {
         Ok(seen) => seen.links.values().filter(carries).cloned().collect(),
@@ -172,12 +188,24 @@ fn remove_without_daemon(
     if let Ok(seen) = &seen {
         addresses.extend(own.iter().flat_map(|link| seen.routed_to(link.index)));
     }
+    let keys = own.iter().filter_map(Link::key);
+    let bridged: BTreeSet<IpAddr> = match (&seen, port) {
+        (Ok(seen), Some(port)) => keys.flat_map(|key| seen.bridged_addresses(&key, port)).collect(),
+        (Ok(_) | Err(_), _) => BTreeSet::new(),
+    };
+    addresses.extend(bridged.iter().copied());
     let pod = call.attachment.pod.pod.clone();
     let tombstone = Tombstone::new(call.key.clone(), pod, addresses.iter().copied().collect());
     tombstone::leave(&call.conf.state_dir, &tombstone)?;
     Ok(seen.and_then(|seen| {
-        let is_own = |dev| own.iter().any(|link| link.index == dev);
-        let provable = addresses.into_iter().filter(|address| !seen.routed_past(*address, is_own));
+        // A neighbor entry with the pod's Ethernet address proves the route by the gateway port.
+        let is_foreign = |address: &IpAddr| {
+            let is_port = |dev| port == Some(dev) && bridged.contains(address);
+            seen.routed_past(*address, |dev| {
+                is_port(dev) || own.iter().any(|link| link.index == dev)
+            })
+        };
+        let provable = addresses.into_iter().filter(|address| !is_foreign(address));
         let addresses: Vec<IpAddr> = provable.collect();
         let dev = |address: &IpAddr| {
             let leads = |link: &&Link| seen.routed_to(link.index).contains(address);
@@ -185,6 +213,9 @@ fn remove_without_daemon(
         };
         let mut ops: Vec<Op> =
             addresses.iter().flat_map(|address| removal(*address, dev(address))).collect();
+        let by_port =
+            |port| bridged.iter().flat_map(move |address| removal_from_port(*address, port));
+        ops.extend(port.into_iter().flat_map(by_port));
         ops.extend(disconnect(&seen, own.iter()));
         ops.extend(own.iter().map(|link| {
             Op::new(Subject::Link(link.index), Action::DeleteLink(LinkRef::from(link)))

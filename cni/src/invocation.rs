@@ -120,7 +120,7 @@ impl Attachment {
                 Fault::new(
                     Code::InvalidEnvironment,
                     format!("{name} is not UTF-8"),
-                    "the container runtime must set it as the CNI specification says",
+                    "the container runtime must set it as the CNI specification requires",
                 )
             })
         };

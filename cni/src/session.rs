@@ -5,8 +5,8 @@ use config_model::{HostLink, PodKey, PodName, causes};
 use datapath_rpc::{Admitted, AgentAt, AgentError, AgentPod};
 use ipamd_npa::{PolicyAgent, PolicyError};
 use ipamd_rpc::{
-    Client, Collect, Collected, Confirm, Enforcer, Held, PoolStatus, Reason, Refusal, Release,
-    Released, Reserve, ReserveOutcome, RpcError, TraceParent,
+    Assignment, Client, Collect, Collected, Confirm, Enforcer, PoolStatus, Reason, Refusal,
+    Release, Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
 use runtime_socket::block_on;
 use std::{
@@ -159,7 +159,7 @@ impl Session {
         daemon: &Daemon,
         key: &PodKey,
         deadline: Instant,
-    ) -> Result<Option<Held>, RpcError> {
+    ) -> Result<Option<Assignment>, RpcError> {
         Self::ask(daemon, Duration::MAX, deadline, |session| {
             block_on(session.client.inspect(key.clone(), deadline))
         })
@@ -225,7 +225,7 @@ pub(crate) fn remedy(error: &RpcError) -> &'static str {
     if let RpcError::VersionMismatch { .. } = error {
         "finish the upgrade: plugin and daemon may be one release apart, not more"
     } else if let RpcError::PermissionDenied { .. } = error {
-        "the daemon answers root and its own user alone; run the plugin as root"
+        "the daemon answers only root and its own user; run the plugin as root"
     } else {
         "look at the log of ferrule-ipamd on this node; the runtime will try again"
     }

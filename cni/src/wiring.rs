@@ -5,13 +5,13 @@ use crate::{
     fault::{Code, Fault},
     sandbox::Sandbox,
 };
-use config_model::{Mac, PodKey, VethName, causes, registry};
+use config_model::{HostEndMode, Mac, PodKey, VethName, causes, registry};
 use routing_netlink::{Socket, SocketError, With, write_sysctls};
 use routing_plan::{
-    Action, Applied, Branch, Errno, Family, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Op, Route,
-    Subject, disconnect,
+    Action, Applied, Branch, Errno, Family, IfIndex, Ipv6Conf, Link, LinkKind, LinkRef, Observed,
+    Op, Route, Subject, disconnect,
     egress::{self, Egress},
-    pod::PodNet,
+    pod::{GatewayPort, HostEnd, PodNet, mac_addresses},
 };
 use std::{
     collections::BTreeSet,
@@ -82,6 +82,21 @@ impl<'a> Wiring<'a> {
         self.egress = true;
     }
 
+    /// Looks up the gateway port of mode bridged. It must exist before the pod: the host's route leads to it.
+    pub(crate) fn host_end(&mut self, key: &PodKey, mode: &HostEndMode) -> Result<HostEnd, Fault> {
+        let HostEndMode::Bridged { gateway_port } = mode else { return Ok(HostEnd::Routed) };
+        let link = self.host.link_named(gateway_port).map_err(|error| failed(key, &error))?;
+        link.as_ref().and_then(GatewayPort::of).map(HostEnd::Bridged).ok_or_else(|| {
+            Fault::new(
+                Code::TryAgainLater,
+                format!(
+                    "{key}: the gateway port {gateway_port} of the node's bridge is missing or down"
+                ),
+                "look at the log of ferrule-agent, which creates it; the runtime will try again",
+            )
+        })
+    }
+
     /// Builds an interface, or repairs an existing one. Old links of the same name are deleted, until the deadline.
     pub(crate) fn build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
         let built = self.try_build(net, deadline);
@@ -100,7 +115,7 @@ impl<'a> Wiring<'a> {
         };
         self.linked.insert(net.key.clone());
         self.set_files(net);
-        let host_mac = pair.host.mac.unwrap_or_else(|| macs(&net.key).0);
+        let host_mac = pair.host.mac.unwrap_or_else(|| mac_addresses(&net.key)[0]);
         let batch = net.pod_batch(pair.pod.index, host_mac);
         let applied = self.pod.run(&batch).map_err(|error| failed(&net.key, &error))?;
         demand(&net.key, &applied, "in the pod's namespace")?;
@@ -149,8 +164,8 @@ impl<'a> Wiring<'a> {
                 egress::V4_COUNT,
                 egress::range(Family::V4),
             ),
-            "see `ip -4 route` for who has them; delete pods of this node, or set \
-             ENABLE_V4_EGRESS=false for pods that reach IPv6 alone",
+            "see `ip -4 route` for their pods; delete pods of this node, or set \
+             ENABLE_V4_EGRESS=false for pods with IPv6 only",
         ))
     }
 
@@ -178,8 +193,9 @@ impl<'a> Wiring<'a> {
     /// Removes every completed step of a build. Returns the error of the first step that could not be removed.
     pub(crate) fn undo(&mut self, net: &PodNet) -> Result<(), Fault> {
         // A link with only the same name may belong to the next sandbox.
-        let ours =
-            |link: &Link| link.mac == Some(macs(&net.key).0) || link.alias == Some(net.key.alias());
+        let ours = |link: &Link| {
+            link.mac == Some(mac_addresses(&net.key)[0]) || link.alias == Some(net.key.alias())
+        };
         let linked = self.linked.contains(&net.key);
         let host_end = if linked { self.host_link(net)?.filter(ours) } else { None };
         if net.branch.is_some() && self.addressed.contains(&net.key) {
@@ -273,7 +289,7 @@ impl<'a> Wiring<'a> {
     }
 
     fn create(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
-        let (host_mac, pod_mac) = macs(&net.key);
+        let [host_mac, pod_mac] = mac_addresses(&net.key);
         let mut pair = net.veth_pair(host_mac, pod_mac);
         loop {
             self.clear_name(net)?;
@@ -356,10 +372,7 @@ impl<'a> Wiring<'a> {
             Some(link) if link.kind == LinkKind::Veth => self.delete(&net.key, &link),
             Some(link) => Err(Fault::new(
                 Code::KernelRefused,
-                format!(
-                    "host interface {} is needed for {} but is no veth of a pod",
-                    link.name, net.key
-                ),
+                format!("host interface {} is needed for {} but is not a veth", link.name, net.key),
                 "rename it, or set vethPrefix in the network configuration",
             )),
         }
@@ -370,7 +383,7 @@ impl<'a> Wiring<'a> {
         let (rules, rest): (Vec<Op>, Vec<Op>) = net
             .host_batch(host_end.index)
             .into_iter()
-            .partition(|op| matches!(op.action, Action::AddRule(_)));
+            .partition(|op| matches!(op.action, Action::AddRule(_) | Action::SetNeighbor(_)));
         // A new link is up. A link under repair may be down, and would refuse the route.
         let name = net.veth.as_str().to_owned();
         let up = Action::SetUp(LinkRef { index: host_end.index, name });
@@ -395,7 +408,7 @@ impl<'a> Wiring<'a> {
 
     /// Replaces a conflicting route, unless it belongs to a live pod.
     fn take_over_route(&mut self, net: &PodNet, ours: &Route, host_end: &End) -> Result<(), Fault> {
-        let seen = self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
+        let seen = self.host.observe(With::Neighbors).map_err(|error| failed(&net.key, &error))?;
         // A strict branch pod's route is in a table of its own.
         let same = |route: &&Route| (route.table, route.dst) == (ours.table, ours.dst);
         let same: BTreeSet<IfIndex> =
@@ -405,14 +418,16 @@ impl<'a> Wiring<'a> {
             .values()
             .filter(|link| link.index != host_end.index && link.group != registry::GROUP_REAP)
             .filter(|link| {
-                same.contains(&link.index) || seen.routed_to(link.index).contains(&net.address)
+                same.contains(&link.index)
+                    || seen.routed_to(link.index).contains(&net.address)
+                    || is_bridged_to(&seen, net, link)
             })
             .find_map(Link::key);
         if let Some(holder) = holder {
             return Err(Fault::new(
                 Code::TryAgainLater,
                 format!("address {} for {} is in use by {holder}", ours.dst.addr(), net.key),
-                "ferrule-ipamd gave it out twice: please report it; the next try may get another",
+                "ferrule-ipamd assigned it twice: report this defect; the next try may get another address",
             ));
         }
         let subject = Subject::Link(host_end.index);
@@ -438,6 +453,13 @@ impl<'a> Wiring<'a> {
 /// True if this is the pod's second address.
 fn is_second(net: &PodNet, address: IpAddr) -> bool {
     Family::of(address) != Family::of(net.address) && egress::is_within(address)
+}
+
+/// True if the host's neighbor entry leads the address of `net` to the bridged pod behind this link.
+fn is_bridged_to(seen: &Observed, net: &PodNet, link: &Link) -> bool {
+    let HostEnd::Bridged(port) = &net.host_end else { return false };
+    let addresses = link.key().map(|key| seen.bridged_addresses(&key, port.index));
+    addresses.is_some_and(|addresses| addresses.contains(&net.address))
 }
 
 fn demand(key: &PodKey, applied: &Applied, place: &str) -> Result<(), Fault> {
@@ -466,19 +488,6 @@ fn are_peers(host: &Link, pod: &Link) -> bool {
         && pod.peer.is_some_and(|peer| peer.index == host.index)
 }
 
-/// The Ethernet addresses of both ends. They are derived from the key, so no randomness is needed and a packet
-/// capture shows the pod. Since they are locally administered, udev does not change them.
-fn macs(key: &PodKey) -> (Mac, Mac) {
-    let digest = key.digest();
-    let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap_or(0);
-    let mac = |from: usize| {
-        let mut bytes: [u8; 6] = std::array::from_fn(|at| byte(from + at));
-        bytes[0] = (bytes[0] & 0xfc) | 0x02;
-        Mac(bytes)
-    };
-    (mac(0), mac(6))
-}
-
 /// A failure of the netlink socket.
 pub(crate) fn failed(key: &PodKey, error: &SocketError) -> Fault {
     refusal(format!("{key}: {}", causes(error)))
@@ -490,23 +499,4 @@ fn refusal(message: String) -> Fault {
         message,
         "nothing was left behind; the runtime will try again, and the kernel's log may say more",
     )
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    #[test]
-    fn both_ends_have_unicast_addresses_of_their_own_that_follow_from_the_key() {
-        let key = PodKey::new("aws-cni", "a1", "eth0").unwrap();
-        let (host, pod) = macs(&key);
-        assert_ne!(host, pod);
-        assert_eq!((host, pod), macs(&key));
-        assert_ne!(host, macs(&PodKey::new("aws-cni", "a2", "eth0").unwrap()).0);
-        for Mac(bytes) in [host, pod] {
-            assert_eq!(bytes[0] & 0x03, 0x02, "locally administered, not multicast");
-        }
-    }
 }

@@ -190,7 +190,7 @@ pub(crate) fn rule(message: &RuleMessage) -> Option<Rule> {
             _ => rule.selector.other = true,
         }
     }
-    // A range that is not understood must not look like a rule for everybody.
+    // A range that cannot be parsed must not look like a rule for all packets.
     let Selector { src, dst, .. } = &rule.selector;
     rule.selector.other |= (message.header.src_len != 0 && src.is_none())
         || (message.header.dst_len != 0 && dst.is_none());

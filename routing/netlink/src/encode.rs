@@ -112,6 +112,9 @@ pub(crate) fn means(action: &Action) -> Means {
             let body = RouteNetlinkMessage::NewNeighbour(neighbor_message(neighbor));
             Request::new(body, NLM_F_CREATE | NLM_F_REPLACE)
         }
+        Action::DeleteNeighbor(neighbor) => {
+            Request::new(RouteNetlinkMessage::DelNeighbour(neighbor_message(neighbor)), 0)
+        }
         Action::WriteSysctl(name, value) => {
             return Means::File { name: name.clone(), value: value.clone() };
         }

@@ -64,6 +64,7 @@ pub struct LinuxKernel {
     connection: JoinHandle<()>,
     sysctl_root: PathBuf,
     watched: BTreeSet<SysctlName>,
+    content: With,
 }
 
 /// Wait before a list that changed is read again; the n-th wait is n times as long.
@@ -87,7 +88,15 @@ impl LinuxKernel {
         connection.set_forward_ack(true);
         connection.set_forward_done(true);
         let connection = tokio::spawn(connection);
-        Ok(Self { handle, connection, sysctl_root: sysctl_root.as_ref().to_owned(), watched })
+        let (sysctl_root, content) = (sysctl_root.as_ref().to_owned(), With::Nothing);
+        Ok(Self { handle, connection, sysctl_root, watched, content })
+    }
+
+    /// Adds neighbor entries to observations. Plans for bridged pods need them.
+    #[must_use]
+    pub fn with_neighbors(mut self) -> Self {
+        self.content = With::Neighbors;
+        self
     }
 
     /// Reads the watched settings alone: they change without an event.
@@ -188,7 +197,7 @@ impl LinuxKernel {
 impl Kernel for LinuxKernel {
     async fn observe(&mut self) -> Result<Observed, KernelError> {
         let mut observed = Observed::default();
-        for list in lists(With::Nothing) {
+        for list in lists(self.content) {
             let answers = self.dump(list).await?;
             list.fill(&mut observed, &answers);
         }

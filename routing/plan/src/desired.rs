@@ -1,7 +1,9 @@
 //! The desired state of the node's networking.
 
 use crate::{Branch, Family, SysctlName, egress};
-use config_model::{EniId, Mac, Mark, PodKey, PodName, RuleLayout, TableId, VethName, registry};
+use config_model::{
+    EniId, HostEndMode, Mac, Mark, PodKey, PodName, RuleLayout, TableId, VethName, registry,
+};
 use ipnet::{IpNet, Ipv4Net};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -101,6 +103,8 @@ pub struct PodDesired {
     pub address: IpAddr,
     /// The table of its ENI.
     pub table: TableId,
+    /// The link of the host's route to it: its host veth, or the gateway port of a bridge.
+    pub host_end: HostEndMode,
     /// True once the plugin has confirmed the build. The plan repairs confirmed pods only.
     pub confirmed: bool,
 }
@@ -120,6 +124,7 @@ impl PodDesired {
         key: &PodKey,
         pod: &PodName,
         veth_prefix: &str,
+        host_end: &HostEndMode,
         confirmed: bool,
         addresses: impl IntoIterator<Item = (IpAddr, TableId)>,
     ) -> impl Iterator<Item = Self> {
@@ -128,6 +133,7 @@ impl PodDesired {
             veth: VethName::of(veth_prefix, pod, number),
             address,
             table,
+            host_end: host_end.clone(),
             confirmed,
         })
     }

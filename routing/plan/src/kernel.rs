@@ -511,6 +511,13 @@ impl Observed {
             .any(|route| route.dev.is_some_and(|dev| !own(dev)))
     }
 
+    /// The addresses of this bridged pod interface, according to the permanent neighbor entries on `gateway_port`.
+    pub fn bridged_addresses(&self, key: &PodKey, gateway_port: IfIndex) -> BTreeSet<IpAddr> {
+        let [_, mac] = crate::pod::mac_addresses(key);
+        let of_pod = |n: &&Neighbor| n.permanent && n.dev == gateway_port && n.mac == Some(mac);
+        self.neighbors.iter().filter(of_pod).map(|neighbor| neighbor.address).collect()
+    }
+
     /// The routes in the tables for routes to pods, of either layout.
     fn pod_routes(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter().filter(|route| is_for_pods(route.table))

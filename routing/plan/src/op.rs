@@ -120,6 +120,8 @@ pub enum Action {
     PurgeRules(RulePattern),
     /// Add or replace a neighbor entry.
     SetNeighbor(Neighbor),
+    /// Remove the neighbor entry of this link and address.
+    DeleteNeighbor(Neighbor),
     WriteSysctl(SysctlName, String),
 }
 
@@ -144,6 +146,9 @@ impl fmt::Display for Action {
             Self::DeleteRule(rule) => write!(f, "remove rule {rule}, protocol {}", rule.protocol),
             Self::PurgeRules(pattern) => write!(f, "remove all rules {pattern}"),
             Self::SetNeighbor(n) => write!(f, "put neighbor {} on link #{}", n.address, n.dev),
+            Self::DeleteNeighbor(n) => {
+                write!(f, "remove neighbor {} of link #{}", n.address, n.dev)
+            }
             Self::WriteSysctl(name, value) => write!(f, "set {name} to {value}"),
         }
     }
@@ -258,6 +263,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         | Action::DeleteRoute(_)
         | Action::DeleteRule(_)
         | Action::PurgeRules(_)
+        | Action::DeleteNeighbor(_)
             if gone =>
         {
             Outcome::AlreadySo
@@ -282,6 +288,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         | Action::DeleteRule(_)
         | Action::PurgeRules(_)
         | Action::SetNeighbor(_)
+        | Action::DeleteNeighbor(_)
         | Action::WriteSysctl(..) => Outcome::Refused(errno),
     }
 }

@@ -71,6 +71,13 @@ pub enum Note {
         veth: String,
         address: IpAddr,
     },
+    /// The gateway port of bridged pods is missing, down or without Ethernet address: the host cannot reach them.
+    GatewayPortMissing {
+        /// Name of the port's link.
+        port: String,
+        /// Number of confirmed pods that need it.
+        pods: usize,
+    },
     /// Another pod uses the VLAN of a confirmed pod.
     VlanHeld {
         key: PodKey,
@@ -95,6 +102,9 @@ impl fmt::Display for Note {
             Self::VethMissing { key, veth, address } => {
                 write!(f, "{address}: no host veth {veth} of {key}")
             }
+            Self::GatewayPortMissing { port, pods } => {
+                write!(f, "waiting for gateway port {port}, which {pods} pods need")
+            }
             Self::VlanHeld { key, vlan, by } => {
                 write!(f, "VLAN {vlan} of {key} is in use by {by}")
             }
@@ -113,6 +123,7 @@ pub fn plan(desired: &NodeDesired, observed: &Observed) -> Plan {
     node::plan(&mut plan, desired, observed);
     sysctls(&mut plan, desired, observed);
     shared::add(&mut plan, desired, observed);
+    pods::gateway_ports(&mut plan, desired, observed);
     // Pods come before ENIs: a stale rule to an empty table is harmless until the table has routes.
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         pods::plan(&mut plan, pod, desired, observed);

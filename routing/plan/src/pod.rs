@@ -28,10 +28,56 @@ pub struct PodNet {
     pub table: TableId,
     /// Layout of the host's rules for pods. A pod with a branch ENI has rules of its own in either layout.
     pub layout: RuleLayout,
+    /// The host end's mode. A pod with a branch ENI is always routed.
+    pub host_end: HostEnd,
     /// MTU of both ends in bytes.
     pub mtu: u32,
     /// Its branch ENI, whose table is `table`.
     pub branch: Option<Branch>,
+}
+
+/// The host end of a pod: its mode with the observed gateway port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostEnd {
+    /// The host's route leads to the host veth.
+    Routed,
+    /// The host veth is a port of a bridge, and the host's route leads to the gateway port.
+    Bridged(GatewayPort),
+}
+
+/// The link by which the host reaches the pods of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatewayPort {
+    pub index: IfIndex,
+    pub name: String,
+    /// Pods have it as the Ethernet address of their gateway.
+    pub mac: Mac,
+}
+
+impl GatewayPort {
+    /// `None` if the link is down or has no Ethernet address: no route can use it then.
+    pub fn of(link: &Link) -> Option<Self> {
+        let mac = link.mac.filter(|_| link.up)?;
+        Some(Self { index: link.index, name: link.name.clone(), mac })
+    }
+
+    /// The host's entry for a pod. The port has no address, so the host cannot solicit the pod's Ethernet address.
+    pub(crate) fn neighbor(&self, address: IpAddr, key: &PodKey) -> Neighbor {
+        let [_, mac] = mac_addresses(key);
+        Neighbor { dev: self.index, address, mac: Some(mac), permanent: true }
+    }
+}
+
+/// The Ethernet addresses of a pod interface: host end, pod's end. They are derived from the key, so no randomness is
+/// needed and a packet capture shows the pod. Since they are locally administered, udev does not change them.
+pub fn mac_addresses(key: &PodKey) -> [Mac; 2] {
+    let digest = key.digest();
+    let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap_or(0);
+    [0, 6].map(|from| {
+        let mut bytes: [u8; 6] = std::array::from_fn(|at| byte(from + at));
+        bytes[0] = (bytes[0] & 0xfc) | 0x02;
+        Mac(bytes)
+    })
 }
 
 /// One end of a veth pair to create.
@@ -69,7 +115,7 @@ impl PodNet {
         }
     }
 
-    /// Operations in the pod's namespace after the links exist.
+    /// Operations in the pod's namespace after the links exist. `host_mac` is the host end's address.
     pub fn pod_batch(&self, pod_end: IfIndex, host_mac: Mac) -> Vec<Op> {
         let link = LinkRef { index: pod_end, name: self.key.ifname.clone() };
         let built = [
@@ -92,21 +138,39 @@ impl PodNet {
         let alias = Action::SetAlias(link, self.key.alias());
         let gateway = self.host_address(host_end).map(Action::AddAddress);
         let route = Action::ReplaceRoute(self.host_route(host_end));
-        self.ops([alias].into_iter().chain(loose).chain(gateway).chain([route]).chain(rules))
+        let neighbor = self.host_neighbor().map(Action::SetNeighbor);
+        let first = [alias].into_iter().chain(loose).chain(gateway).chain([route]);
+        self.ops(first.chain(neighbor).chain(rules))
     }
 
-    /// Undoes a failed build, however far it got. The link's routes disappear with it.
+    /// Undoes a failed build, however far it got. A link's routes disappear with it; those by a gateway port do not.
     pub fn undo_batch(&self, host_end: Option<IfIndex>) -> Vec<Op> {
         let name = self.veth.as_str().to_owned();
         let link = host_end.map(|index| Action::DeleteLink(LinkRef { index, name }));
-        self.ops(purges(self.address).into_iter().chain(link))
+        let bridged = match &self.host_end {
+            HostEnd::Routed => Vec::new(),
+            HostEnd::Bridged(port) => port_removals(self.address, port.index),
+        };
+        self.ops(purges(self.address).into_iter().chain(bridged).chain(link))
     }
 
     /// The host's route to the pod.
     pub fn host_route(&self, host_end: IfIndex) -> Route {
         let shared = self.layout.pod_routes();
         let table = self.branch.map_or(shared, |branch| branch.host_table());
-        Route::on_link(table, self.address, host_end)
+        let dev = match &self.host_end {
+            HostEnd::Routed => host_end,
+            HostEnd::Bridged(port) => port.index,
+        };
+        Route::on_link(table, self.address, dev)
+    }
+
+    /// The host's neighbor entry for the pod; `None` in mode routed.
+    pub fn host_neighbor(&self) -> Option<Neighbor> {
+        match &self.host_end {
+            HostEnd::Routed => None,
+            HostEnd::Bridged(port) => Some(port.neighbor(self.address, &self.key)),
+        }
     }
 
     /// The host's rules with which the pod is built. A shared rule to pods may exist already. The pod's own rule from
@@ -131,7 +195,10 @@ impl PodNet {
     }
 
     pub(crate) fn host_address(&self, dev: IfIndex) -> Option<LinkAddr> {
-        host_address(self.gateway(), dev)
+        match self.host_end {
+            HostEnd::Routed => host_address(self.gateway(), dev),
+            HostEnd::Bridged(_) => None,
+        }
     }
 
     /// The table in the pod for this interface.
@@ -152,7 +219,12 @@ impl PodNet {
         Route::default_via(self.pod_table(), self.gateway(), dev)
     }
 
-    pub(crate) fn gateway_neighbor(&self, dev: IfIndex, mac: Mac) -> Neighbor {
+    /// The pod's entry for its gateway: the host end, which has `host_mac`, or the gateway port.
+    pub(crate) fn gateway_neighbor(&self, dev: IfIndex, host_mac: Mac) -> Neighbor {
+        let mac = match &self.host_end {
+            HostEnd::Routed => host_mac,
+            HostEnd::Bridged(port) => port.mac,
+        };
         Neighbor { dev, address: self.gateway(), mac: Some(mac), permanent: true }
     }
 
@@ -194,17 +266,33 @@ pub(crate) fn host_address(gateway: IpAddr, dev: IfIndex) -> Option<LinkAddr> {
 /// Operations of a DEL for one address on the host, in either layout. All rules of the pod alone are removed, and the
 /// host routes if they lead to `host_end`, the link with the pod's own key.
 pub fn removal(address: IpAddr, host_end: Option<IfIndex>) -> Vec<Op> {
-    let routes = host_end.into_iter().flat_map(|dev| {
-        [RuleLayout::PerPod, RuleLayout::Compact].map(|layout| {
-            let route = Route::on_link(layout.pod_routes(), address, dev);
-            Action::DeleteRoute(Route { protocol: 0, ..route })
-        })
-    });
+    let routes = host_end.into_iter().flat_map(|dev| routes_by(address, dev));
+    let routes = routes.map(Action::DeleteRoute);
     purges(address)
         .into_iter()
         .chain(routes)
         .map(|action| Op::new(Subject::Address(address), action))
         .collect()
+}
+
+/// Operations of a DEL for one address on a node with a gateway port: the host's routes by it and the neighbor entry.
+pub fn removal_from_port(address: IpAddr, gateway_port: IfIndex) -> Vec<Op> {
+    let actions = port_removals(address, gateway_port).into_iter();
+    actions.map(|action| Op::new(Subject::Address(address), action)).collect()
+}
+
+fn port_removals(address: IpAddr, port: IfIndex) -> Vec<Action> {
+    let neighbor = Neighbor { dev: port, address, mac: None, permanent: true };
+    let routes = routes_by(address, port).map(Action::DeleteRoute);
+    routes.into_iter().chain([Action::DeleteNeighbor(neighbor)]).collect()
+}
+
+/// The host's routes to an address by a link, of either layout and with any protocol.
+fn routes_by(address: IpAddr, dev: IfIndex) -> [Route; 2] {
+    [RuleLayout::PerPod, RuleLayout::Compact].map(|layout| {
+        let route = Route::on_link(layout.pod_routes(), address, dev);
+        Route { protocol: 0, ..route }
+    })
 }
 
 /// Moves the host end of a deleted pod to the reap group. The daemon deletes such links together: one deletion costs

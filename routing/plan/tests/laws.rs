@@ -4,20 +4,21 @@
 //! interruption at any step, the next plan converges. It *spares* foreign objects. It never disconnects a pod that is
 //! connected before and after.
 
-use config_model::{Mac, Mark, RuleLayout, TableId, registry};
+use config_model::{HostEndMode, Mac, Mark, RuleLayout, TableId, registry};
 use ipnet::IpNet;
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use routing_plan::{
-    Action, Applied, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, NodeDesired, Observed,
-    Op, Plan, PodDesired, Route, Rule, Selector, Subject,
+    Action, Applied, Errno, Family, IfIndex, LinkAddr, LinkKind, LinkRef, Neighbor, NodeDesired,
+    Observed, Op, Plan, PodDesired, Route, Rule, Selector, Subject,
     egress::{self, Egress},
-    plan, pod,
+    plan,
+    pod::{self, GatewayPort, HostEnd},
 };
 use std::collections::BTreeSet;
 use tests_support::{
     FakeKernel,
     node::{
-        address, eni, family, far, key, mac, node, pod as pod_of, range, speak, table,
+        address, eni, family, far, key, mac, node, pod as pod_of, range, set_family, table,
         within_subnet,
     },
     pod_is_connected,
@@ -62,6 +63,12 @@ enum Mess {
     StrayLease { host: u8, link: usize, protocol: u8 },
     /// A route to the second address of an IPv4 address.
     StrayEgress { n: u8, host: u8, link: usize },
+    /// A permanent neighbor entry on the gateway port, for an address of an ENI.
+    StrayNeighbor { n: u8, host: u8 },
+    /// A gateway port that was deleted and created again.
+    NewGatewayPort,
+    /// A neighbor entry that is gone.
+    LostNeighbor { index: usize },
     /// A link taken down.
     Down { link: usize },
     /// Some rule or route gone.
@@ -105,6 +112,9 @@ fn mess() -> impl Strategy<Value = Mess> {
             .prop_map(|(host, link, protocol)| Mess::StrayLease { host, link, protocol }),
         1 => (0..=2_u8, 18..30_u8, 0..8_usize)
             .prop_map(|(n, host, link)| Mess::StrayEgress { n, host, link }),
+        2 => (0..=2_u8, 18..30_u8).prop_map(|(n, host)| Mess::StrayNeighbor { n, host }),
+        1 => Just(Mess::NewGatewayPort),
+        1 => (0..8_usize).prop_map(|index| Mess::LostNeighbor { index }),
         1 => (0..8_usize).prop_map(|link| Mess::Down { link }),
         3 => (0..60_usize).prop_map(|index| Mess::Lost { index }),
     ]
@@ -124,6 +134,9 @@ enum Foreign {
     Rule(Rule),
     Route(Route),
     Link(IfIndex),
+    Neighbor(Neighbor),
+    /// The bridge that a link is a port of.
+    Membership(IfIndex, Option<IfIndex>),
 }
 
 fn world() -> impl Strategy<Value = World> {
@@ -132,16 +145,19 @@ fn world() -> impl Strategy<Value = World> {
     let family = prop_oneof![Just(Family::V4), Just(Family::V6)];
     let layout = || prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)];
     let once = prop::option::of(layout());
-    let flags = (vec(any::<bool>(), 12), vec(any::<bool>(), 3), once, layout(), any::<bool>());
+    let bridged = vec(any::<bool>(), 12);
+    let flags = (vec(any::<bool>(), 12), bridged, vec(any::<bool>(), 3));
+    let flags = (flags, once, layout(), any::<bool>());
     (family, pods, flags, vec(mess(), 0..14)).prop_map(
-        |(family, pods, (flags, attached, once, layout, egress), messes)| {
+        |(family, pods, ((flags, bridged, attached), once, layout, egress), messes)| {
             // The test uses this family for the world.
-            speak(family);
+            set_family(family);
             let pods: Vec<PodDesired> = pods
                 .into_iter()
-                .zip(flags)
-                .map(|((n, i), confirmed)| PodDesired {
+                .zip(flags.into_iter().zip(bridged))
+                .map(|((n, i), (confirmed, bridged))| PodDesired {
                     confirmed: confirmed || i > 0,
+                    host_end: host_end(bridged),
                     ..pod_of(n, i)
                 })
                 .collect();
@@ -168,10 +184,16 @@ fn build(
             kernel.add_link(&format!("eth{n}"), mac(n), LinkKind::Device);
         }
     }
+    add_gateway_port(&mut kernel);
     for pod in &desired.pods.clone() {
         let veth = kernel.add_link(pod.veth.as_str(), pod_mac(pod), LinkKind::Veth);
         force(&mut kernel, Action::SetUp(link(veth)));
         force(&mut kernel, Action::SetAlias(link(veth), pod.key.alias()));
+        if pod.host_end != HostEndMode::Routed {
+            // The bridge's owner has made the host end a port.
+            let port = gateway_port(&kernel);
+            kernel.state.links.entry(veth).and_modify(|link| link.master = Some(port.index));
+        }
     }
     if let Some(layout) = once {
         // The result of an earlier daemon, with the other layout or the same.
@@ -181,6 +203,9 @@ fn build(
     for mess in messes {
         spoil(&mut kernel, &mut desired, mess, &mut foreign);
     }
+    let memberships = kernel.state.links.values().map(|link| (link.index, link.master));
+    let memberships = memberships.filter(|(_, master)| master.is_some());
+    foreign.extend(memberships.map(|(port, master)| Foreign::Membership(port, master)));
     // No plan can spare an object that a later mess destroyed.
     foreign.retain(|thing| is_there(thing, &kernel.state));
     kernel.calls.clear();
@@ -216,7 +241,7 @@ fn spoil(
             else {
                 return;
             };
-            for op in pod_net(&pod, RuleLayout::Compact).host_batch(veth) {
+            for op in pod_net(kernel, &pod, RuleLayout::Compact).host_batch(veth) {
                 attempt(kernel, op.action);
             }
         }
@@ -335,9 +360,27 @@ fn spoil(
             };
             attempt(kernel, Action::AddRoute(egress.host_route(dev)));
         }
+        Mess::StrayNeighbor { n, host } => {
+            let dev = gateway_port(kernel).index;
+            let mac = Some(Mac([0x0a, 0, 0, 7, n, host]));
+            let entry = Neighbor { dev, address: address(n, host), mac, permanent: true };
+            attempt(kernel, Action::SetNeighbor(entry));
+        }
+        Mess::NewGatewayPort => {
+            let old = gateway_port(kernel).index;
+            force(kernel, Action::DeleteLink(link(old)));
+            add_gateway_port(kernel);
+        }
+        Mess::LostNeighbor { index } => {
+            if let Some(entry) = kernel.state.neighbors.get(index).copied() {
+                force(kernel, Action::DeleteNeighbor(entry));
+            }
+        }
         Mess::Foreign { kind, host } => add_foreign(kernel, kind, host, foreign),
         Mess::Down { link } => {
-            if let Some(dev) = nth_link(kernel, link) {
+            if let Some(dev) =
+                nth_link(kernel, link).filter(|dev| *dev != gateway_port(kernel).index)
+            {
                 kernel.set_down(dev);
             }
         }
@@ -361,6 +404,11 @@ fn add_foreign(kernel: &mut FakeKernel, kind: u8, host: u8, foreign: &mut Vec<Fo
     let unmanaged = address(99, host);
     let rule =
         |pref, selector, table| Rule { protocol: 4, ..Rule::ours(pref, selector, TableId(table)) };
+    let dev = gateway_port(kernel).index;
+    let entry = Neighbor { dev, address: unmanaged, mac: Some(Mac([8; 6])), permanent: true };
+    if try_one(kernel, Action::SetNeighbor(entry)) {
+        foreign.push(Foreign::Neighbor(entry));
+    }
     let rule = match kind {
         0 => rule(registry::PREF_TO_POD, Selector::to(unmanaged), 254),
         1 => rule(registry::PREF_FROM_POD, Selector::from(unmanaged), 77),
@@ -531,17 +579,18 @@ proptest! {
     #[test]
     fn a_pass_between_any_steps_of_an_add_or_a_del_is_harmless(
         world in world(),
-        add_steps in 0_usize..6,
-        del_steps in 0_usize..5,
+        add_steps in 0_usize..7,
+        del_steps in 0_usize..8,
         built_for in prop_oneof![Just(RuleLayout::PerPod), Just(RuleLayout::Compact)],
+        bridged in any::<bool>(),
     ) {
         let World { mut desired, mut kernel, foreign: _ } = world;
-        let newcomer = pod_of(1, 9);
+        let newcomer = PodDesired { host_end: host_end(bridged), ..pod_of(1, 9) };
         // ADD: the reservation comes first, then the kernel, step by step, then the confirmation.
         desired.pods.push(PodDesired { confirmed: false, ..newcomer.clone() });
         let veth = kernel.add_link(newcomer.veth.as_str(), pod_mac(&newcomer), LinkKind::Veth);
         force(&mut kernel, Action::SetUp(link(veth)));
-        let net = pod_net(&newcomer, built_for);
+        let net = pod_net(&kernel, &newcomer, built_for);
         let build = net.host_batch(veth);
         let (early, late) = build.split_at(add_steps.min(build.len()));
         prop_assert_eq!(kernel.apply(early).refused, vec![]);
@@ -551,6 +600,7 @@ proptest! {
             let rules = net.rules();
             rules.iter().all(|rule| state.rules.iter().any(|other| other.is_twin_of(rule)))
                 && state.routes.iter().any(|route| route.leads_as(&net.host_route(veth)))
+                && net.host_neighbor().is_none_or(|entry| state.neighbors.contains(&entry))
         };
         prop_assert!(mine(&kernel.state), "the pass took a part of what ADD built");
         if let Some(pod) = desired.pods.last_mut() {
@@ -562,7 +612,9 @@ proptest! {
         }
         // DEL: the address is given back first, then the plugin removes, and a pass helps.
         desired.pods.pop();
-        let remove = pod::removal(newcomer.address, Some(veth));
+        let port = gateway_port(&kernel).index;
+        let by_port = pod::removal_from_port(newcomer.address, port);
+        let remove = [by_port, pod::removal(newcomer.address, Some(veth))].concat();
         let (early, late) = remove.split_at(del_steps.min(remove.len()));
         prop_assert_eq!(kernel.apply(early).refused, vec![]);
         settle(&desired, &mut kernel);
@@ -576,6 +628,8 @@ proptest! {
         prop_assert!(!kernel.state.links.contains_key(&veth));
         let in_use = routing_plan::addresses_in_use(&kernel.state);
         prop_assert!(!in_use.contains(&newcomer.address));
+        let is_left = |entry: &Neighbor| entry.address == newcomer.address;
+        prop_assert!(!kernel.state.neighbors.iter().any(is_left));
         prop_assert_eq!(plan(&desired, &kernel.observe()).ops, vec![]);
     }
 }
@@ -605,13 +659,36 @@ fn settle(desired: &NodeDesired, kernel: &mut FakeKernel) {
 /// a plan, so removals that depend on them need a third pass.
 const PASSES: usize = 3;
 
-fn pod_net(pod: &PodDesired, layout: RuleLayout) -> pod::PodNet {
+fn host_end(bridged: bool) -> HostEndMode {
+    if bridged { HostEndMode::bridged("eni") } else { HostEndMode::Routed }
+}
+
+/// Adds the gateway port of a bridge, as its owner does.
+fn add_gateway_port(kernel: &mut FakeKernel) {
+    let mode = HostEndMode::bridged("eni");
+    let name = mode.gateway_port().expect("the mode has a port");
+    let kind = LinkKind::Other("openvswitch".to_owned());
+    let port = kernel.add_link(name, Mac([0x0a, 0, 0, 8, 0, 1]), kind);
+    force(kernel, Action::SetUp(link(port)));
+}
+
+fn gateway_port(kernel: &FakeKernel) -> GatewayPort {
+    let mode = HostEndMode::bridged("eni");
+    let link = mode.gateway_port().and_then(|name| kernel.state.link_named(name));
+    link.and_then(GatewayPort::of).expect("the port is up")
+}
+
+fn pod_net(kernel: &FakeKernel, pod: &PodDesired, layout: RuleLayout) -> pod::PodNet {
     pod::PodNet {
         key: pod.key.clone(),
         veth: pod.veth.clone(),
         address: pod.address,
         table: pod.table,
         layout,
+        host_end: match pod.host_end {
+            HostEndMode::Routed => HostEnd::Routed,
+            HostEndMode::Bridged { .. } => HostEnd::Bridged(gateway_port(kernel)),
+        },
         number: 0,
         mtu: 9001,
         branch: None,
@@ -662,7 +739,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
         let link = state.link_of(&pod.key);
         prop_assert!(link.is_some_and(|link| link.up && link.group == 0));
-        if family() == Family::V6 {
+        if family() == Family::V6 && pod.host_end == HostEndMode::Routed {
             let gateway = IpNet::new_assert(registry::POD_GATEWAY_V6.into(), 64);
             let at = link.map(|link| (link.index, gateway));
             let has = state.addresses.iter().any(|a| Some((a.dev, a.address)) == at);
@@ -675,10 +752,22 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
         }
     }
     assert_other_family(desired, state)?;
+    assert_neighbors(desired, state)?;
     let held: BTreeSet<_> = desired.pods.iter().map(|pod| pod.address).collect();
     for address in routing_plan::addresses_in_use(state) {
         let ours = !held.contains(&address) && desired.managed.contains(&IpNet::from(address));
         prop_assert!(!ours || is_strangers(state, address), "{} is in use", address);
+    }
+    Ok(())
+}
+
+/// Checks that the gateway port has no neighbor entry of a managed address except those of bridged pods.
+fn assert_neighbors(desired: &NodeDesired, state: &Observed) -> Result<(), TestCaseError> {
+    for entry in &state.neighbors {
+        let mut pods = desired.pods.iter().filter(|pod| pod.address == entry.address);
+        let is_known = pods.any(|pod| pod.host_end != HostEndMode::Routed || !pod.confirmed);
+        let is_managed = desired.managed.contains(&IpNet::from(entry.address));
+        prop_assert!(is_known || !is_managed, "{:?} is left", entry);
     }
     Ok(())
 }
@@ -693,7 +782,8 @@ fn assert_other_family(desired: &NodeDesired, state: &Observed) -> Result<(), Te
         let derived = egress_of(pod.address).filter(|_| desired.egress);
         let Some(second) = lease.or(derived) else { continue };
         held.insert((second.address, link.index));
-        if pod.confirmed {
+        // Bridged pods have no second address; one of an earlier mode stays.
+        if pod.confirmed && pod.host_end == HostEndMode::Routed {
             let first = state.routes.iter().find(|r| r.host_address() == Some(second.address));
             prop_assert_eq!(first.and_then(|route| route.dev), Some(link.index), "{:?}", second);
             let gateway = second.host_address(link.index).address;
@@ -761,6 +851,10 @@ fn is_there(thing: &Foreign, state: &Observed) -> bool {
         Foreign::Rule(rule) => state.rules.contains(rule),
         Foreign::Route(route) => state.routes.contains(route),
         Foreign::Link(index) => state.links.contains_key(index),
+        Foreign::Neighbor(entry) => state.neighbors.contains(entry),
+        Foreign::Membership(port, master) => {
+            state.links.get(port).is_none_or(|link| link.master == *master)
+        }
     }
 }
 

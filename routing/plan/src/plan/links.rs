@@ -3,9 +3,9 @@
 use super::Plan;
 use crate::{
     Action, Family, Ipv4Conf, Ipv6Conf, Link, LinkAddr, LinkKind, LinkRef, Observed, PodDesired,
-    Subject, branch::LOOSE,
+    Subject, branch::LOOSE, pod::GatewayPort,
 };
-use config_model::registry;
+use config_model::{HostEndMode, registry};
 
 /// Finds the host end by its alias. Pods of amazon-vpc-cni have none and are found by name.
 pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
@@ -13,6 +13,18 @@ pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&
         let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
         observed.link_named(pod.veth.as_str()).filter(unmarked)
     })
+}
+
+/// The link of the host's route to a pod: its host veth, or the gateway port of its bridge. `None` if it is missing or
+/// the port is unusable.
+pub(super) fn route_link<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
+    match &pod.host_end {
+        HostEndMode::Routed => host_end(pod, observed),
+        HostEndMode::Bridged { gateway_port } => {
+            let usable = |link: &&Link| GatewayPort::of(link).is_some();
+            observed.link_named(gateway_port).filter(usable)
+        }
+    }
 }
 
 /// Makes a host end usable: out of the group of links to delete, up, and with IPv6 if its pod has it.

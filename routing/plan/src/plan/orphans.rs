@@ -1,4 +1,4 @@
-//! Rules and routes that belong to no pod or ENI.
+//! Rules, routes and neighbor entries that belong to no pod or ENI.
 //!
 //! Only objects that are provably ours are removed. They have our protocol number, or the form of a pod's rule or
 //! host route and an address of our ENIs. Objects with an address of a pod, or of an ADD or DEL in progress, are
@@ -9,7 +9,7 @@ use crate::{
     Action, IfIndex, Link, LinkKind, NodeDesired, Observed, PodDesired, Route, Rule, Subject,
     egress, kernel::pod_of,
 };
-use config_model::{PodKey, registry};
+use config_model::{HostEndMode, PodKey, registry};
 use ipnet::IpNet;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,6 +49,32 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
         }
         if !held.contains(&address) && is_ours(route, address, &managed, desired, observed) {
             plan.push(Subject::Address(address), Action::DeleteRoute(route.clone()));
+        }
+    }
+    neighbors(plan, &held, &managed, desired, observed);
+}
+
+/// Removes permanent entries on gateway ports for addresses of our ENIs that no bridged pod has.
+fn neighbors(
+    plan: &mut Plan,
+    held: &BTreeSet<IpAddr>,
+    managed: &Blocks<'_>,
+    desired: &NodeDesired,
+    observed: &Observed,
+) {
+    let default = HostEndMode::bridged(&desired.veth_prefix);
+    let modes = desired.pods.iter().map(|pod| &pod.host_end).chain([&default]);
+    let names: BTreeSet<&str> = modes.filter_map(HostEndMode::gateway_port).collect();
+    let ports = names.into_iter().filter_map(|name| observed.link_named(name));
+    let ports: BTreeSet<IfIndex> = ports.map(|link| link.index).collect();
+    let is_routed = |pod: &&PodDesired| pod.confirmed && pod.host_end == HostEndMode::Routed;
+    let routed: BTreeSet<IpAddr> =
+        desired.pods.iter().filter(is_routed).map(|pod| pod.address).collect();
+    let is_orphan = |address: &IpAddr| !held.contains(address) || routed.contains(address);
+    for neighbor in observed.neighbors.iter().filter(|n| n.permanent && ports.contains(&n.dev)) {
+        if is_orphan(&neighbor.address) && managed.contain(neighbor.address) {
+            let action = Action::DeleteNeighbor(*neighbor);
+            plan.push(Subject::Address(neighbor.address), action);
         }
     }
 }

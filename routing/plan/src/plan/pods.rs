@@ -1,19 +1,21 @@
-//! A confirmed pod: the host's route to it and its rules.
+//! A confirmed pod: the host's route to it, its neighbor entry if it is bridged, and its rules.
+//!
+//! The host veth of a bridged pod belongs to the bridge's owner: no operation adds it to a bridge or removes it.
 
 use super::{
     Note, Plan, ensure,
-    links::{disable_accept_ra, ensure_address, host_end, keep_up, set_ipv6},
+    links::{disable_accept_ra, ensure_address, host_end, keep_up, route_link, set_ipv6},
     place, remove_rules, shared,
 };
 use crate::{
     Action, Family, Ipv6Conf, Link, NodeDesired, Observed, PodDesired, Route, Rule, Subject,
     egress::{self, Egress},
     kernel::pod_of,
-    pod,
+    pod::{self, GatewayPort},
     rules::{from_rule, to_rule},
 };
-use config_model::{RuleLayout, TableId, registry};
-use std::net::IpAddr;
+use config_model::{HostEndMode, RuleLayout, TableId, registry};
+use std::{collections::BTreeMap, net::IpAddr};
 
 pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, observed: &Observed) {
     let Some(link) = host_end(pod, observed) else {
@@ -26,11 +28,19 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
     };
     let subject = Subject::Address(pod.address);
     keep_up(plan, &subject, link, Family::of(pod.address));
-    let gateway = pod::gateway(Family::of(pod.address), pod.key.number());
-    if let Some(wanted) = pod::host_address(gateway, link.index) {
-        ensure_address(plan, &subject, wanted, observed);
+    let leads = route_link(pod, observed);
+    match &pod.host_end {
+        HostEndMode::Routed => {
+            let gateway = pod::gateway(Family::of(pod.address), pod.key.number());
+            if let Some(wanted) = pod::host_address(gateway, link.index) {
+                ensure_address(plan, &subject, wanted, observed);
+            }
+        }
+        HostEndMode::Bridged { .. } => ensure_neighbor(plan, pod, link, leads, observed),
     }
-    place(plan, &subject, host_route(desired.layout, pod, link), observed);
+    if let Some(leads) = leads {
+        place(plan, &subject, host_route(desired.layout, pod, leads), observed);
+    }
     let own = own_rules(pod, desired, observed);
     for rule in &own {
         ensure(plan, &subject, rule.clone(), observed);
@@ -43,9 +53,50 @@ pub(super) fn plan(plan: &mut Plan, pod: &PodDesired, desired: &NodeDesired, obs
         let whole = other.selector.src.is_none() || other.selector.dst.is_none();
         whole && pod_of(other) == Some(pod.address) && !keeps(other)
     });
-    remove_other_routes(plan, pod, link, desired, observed);
-    lead_other_family(plan, pod, link, desired, observed);
+    if let Some(leads) = leads {
+        remove_other_routes(plan, pod, leads, desired, observed);
+    }
+    if pod.host_end == HostEndMode::Routed {
+        lead_other_family(plan, pod, link, desired, observed);
+    }
     disable_accept_ra(plan, link);
+}
+
+/// Prepares each gateway port of confirmed pods. Its owner creates it and sets it up; without it the pods' routes wait.
+pub(super) fn gateway_ports(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
+    let mut ports: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in desired.pods.iter().filter(|pod| pod.confirmed) {
+        if let Some(port) = pod.host_end.gateway_port() {
+            *ports.entry(port).or_default() += 1;
+        }
+    }
+    for (port, pods) in ports {
+        let usable = |link: &&Link| GatewayPort::of(link).is_some();
+        let Some(link) = observed.link_named(port).filter(usable) else {
+            plan.notes.push(Note::GatewayPortMissing { port: port.to_owned(), pods });
+            continue;
+        };
+        if desired.family == Family::V6 {
+            set_ipv6(plan, &Subject::Link(link.index), link, Ipv6Conf::DisableIpv6, 0);
+        }
+        disable_accept_ra(plan, link);
+    }
+}
+
+/// The host's neighbor entry for a bridged pod. The Ethernet address of a pod of amazon-vpc-cni does not follow from
+/// the key, so such a pod has no entry of ours.
+fn ensure_neighbor(
+    plan: &mut Plan,
+    pod: &PodDesired,
+    host_end: &Link,
+    port: Option<&Link>,
+    observed: &Observed,
+) {
+    let Some(port) = port.and_then(GatewayPort::of) else { return };
+    let neighbor = port.neighbor(pod.address, &pod.key);
+    if host_end.key().as_ref() == Some(&pod.key) && !observed.neighbors.contains(&neighbor) {
+        plan.push(Subject::Address(pod.address), Action::SetNeighbor(neighbor));
+    }
 }
 
 /// The host's side of the pod's second address. For an IPv6 pod the observed lease names the address.

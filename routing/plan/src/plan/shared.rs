@@ -4,7 +4,10 @@
 //! During a change of the layout, a rule is removed only after an observation shows its replacement for every
 //! affected pod. A packet matches the old rules, the new ones, or both, and all of them route alike.
 
-use super::{Plan, ensure, links::host_end};
+use super::{
+    Plan, ensure,
+    links::{host_end, route_link},
+};
 use crate::{
     Action, EniDesired, Family, NodeDesired, Observed, PodDesired, Rule, Selector, Subject,
     kernel::pod_of,
@@ -119,7 +122,7 @@ fn needs(pod: &PodDesired, rule: &Rule, desired: &NodeDesired, observed: &Observ
 
 /// True if the pod's own rule was observed and leads to it by table main.
 pub(super) fn has_own_to(pod: &PodDesired, observed: &Observed) -> bool {
-    let dev = host_end(pod, observed).map(|link| link.index);
+    let dev = route_link(pod, observed).map(|link| link.index);
     let mut routes = observed.routes.iter().filter(|route| {
         route.table == TableId::MAIN && route.plain && route.host_address() == Some(pod.address)
     });

@@ -1,8 +1,8 @@
 //! CHECK: differences between a pod and the result of its ADD.
 
-use super::PodNet;
+use super::{HostEnd, PodNet};
 use crate::{
-    Family, IfIndex, Link, LinkAddr, LinkKind, Observed, Route, Rule, Selector,
+    Family, IfIndex, Link, LinkAddr, LinkKind, Neighbor, Observed, Route, Rule, Selector,
     egress::{self, Egress},
     kernel::{Short, pod_of},
 };
@@ -20,7 +20,8 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Compares the pod's namespace (observed with neighbors) and the host's with the result of ADD.
+/// Compares the pod's namespace and the host's with the result of ADD. The pod's is observed with neighbors, and the
+/// host's too if the pod is bridged.
 pub fn check(net: &PodNet, pod: &Observed, host: &Observed) -> Vec<Mismatch> {
     let mut found = Findings(Vec::new());
     let host_end = host_end(net, host, &mut found);
@@ -62,6 +63,26 @@ impl Findings {
             }
         }
     }
+
+    fn neighbor(&mut self, desired: &Neighbor, link: &str, place: &str, observed: &Observed) {
+        let same = |n: &&Neighbor| (n.dev, n.address) == (desired.dev, desired.address);
+        let (address, mac) = (desired.address, mac_text(desired));
+        match observed.neighbors.iter().find(same) {
+            None => self.add(format!("no neighbor {address} at {mac} on {link} {place}")),
+            Some(there) if there == desired => {}
+            Some(there) => {
+                let at = mac_text(there);
+                let kind = if there.permanent { "permanent" } else { "not permanent" };
+                self.add(format!(
+                    "neighbor {address} {place} is at {at}, {kind}; it should be at {mac}, permanent"
+                ));
+            }
+        }
+    }
+}
+
+fn mac_text(neighbor: &Neighbor) -> String {
+    neighbor.mac.map_or_else(|| "nowhere".to_owned(), |mac| mac.to_string())
 }
 
 fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Option<&'a Link> {
@@ -71,7 +92,14 @@ fn host_end<'a>(net: &PodNet, host: &'a Observed, found: &mut Findings) -> Optio
         (Some(link), _) => {
             found.link(link, PLACE, net);
             let route = net.host_route(link.index);
-            found.route(&route, &link.name, PLACE, host);
+            let leads = match &net.host_end {
+                HostEnd::Routed => &link.name,
+                HostEnd::Bridged(port) => &port.name,
+            };
+            found.route(&route, leads, PLACE, host);
+            if let Some(neighbor) = net.host_neighbor() {
+                found.neighbor(&neighbor, leads, PLACE, host);
+            }
             if link.group == registry::GROUP_REAP {
                 found.add(format!("link {} on the host was given up by a DEL", link.name));
             }
@@ -184,20 +212,7 @@ fn pod_end(net: &PodNet, pod: &Observed, host_end: Option<&Link>, found: &mut Fi
         found.add(format!("no rule {rule} {PLACE}"));
     }
     let Some(mac) = host_end.and_then(|link| link.mac) else { return };
-    let wanted = net.gateway_neighbor(link.index, mac);
-    let gateway = net.gateway();
-    let there = pod.neighbors.iter().find(|n| (n.dev, n.address) == (wanted.dev, wanted.address));
-    match there {
-        None => found.add(format!("no neighbor {gateway} at {mac} on {ifname} in the pod")),
-        Some(there) if *there == wanted => {}
-        Some(there) => {
-            let at = there.mac.map_or_else(|| "nowhere".to_owned(), |mac| mac.to_string());
-            let kind = if there.permanent { "permanent" } else { "not permanent" };
-            found.add(format!(
-                "neighbor {gateway} in the pod is at {at}, {kind}; it should be at {mac}, permanent"
-            ));
-        }
-    }
+    found.neighbor(&net.gateway_neighbor(link.index, mac), ifname, PLACE, pod);
 }
 
 /// Checks the pod's second address if any part of it exists. The setting at the time of the ADD decided whether it

@@ -16,7 +16,7 @@ pub struct SavedTable {
 
 /// Cause of a failed parse.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of iptables-save is not understood: {text:?}")]
+#[error("cannot parse line {line} of iptables-save: {text:?}")]
 pub struct Unreadable {
     /// Counted from 1.
     pub line: usize,

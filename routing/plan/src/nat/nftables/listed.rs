@@ -26,7 +26,7 @@ pub struct ListedChain {
 
 /// The output is not that of `nft -j`.
 #[derive(Debug, thiserror::Error)]
-#[error("nft's list of the table is not understood: {0}")]
+#[error("cannot parse the table as listed by nft: {0}")]
 pub struct Unreadable(#[from] serde_json::Error);
 
 #[derive(Deserialize)]
