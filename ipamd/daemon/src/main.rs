@@ -1,7 +1,7 @@
 //! The `ferrule-ipamd` binary: settings, log, cloud and kernel, then [`ipamd_daemon::run`].
 
 use anyhow::{Context as _, Result};
-use config_model::registry;
+use config_model::{HostEndMode, registry};
 use config_settings::Settings;
 use ipamd_cloud::{CallReport, Cloud, Ec2, Options};
 use ipamd_daemon::{
@@ -71,13 +71,13 @@ fn health(name: HealthName) -> Result<ExitCode> {
 fn install(order: Order) -> Result<ExitCode> {
     let (settings, warnings) = settings()?;
     for warning in &warnings {
-        told(&warning.to_string());
+        print_line(&warning.to_string());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-        ipamd_daemon::install::install(&settings, &own_folder()?, order, told, async {
+        ipamd_daemon::install::install(&settings, &own_folder()?, order, print_line, async {
             tokio::select! {
                 _ = terminated.recv() => {}
                 _ = interrupted.recv() => {}
@@ -90,7 +90,7 @@ fn install(order: Order) -> Result<ExitCode> {
 
 fn uninstall(keep_programs: bool) -> Result<ExitCode> {
     let (settings, _) = settings()?;
-    ipamd_daemon::install::uninstall(&settings, &own_folder()?, keep_programs, told)?;
+    ipamd_daemon::install::uninstall(&settings, &own_folder()?, keep_programs, print_line)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,7 +100,7 @@ fn own_folder() -> Result<PathBuf> {
     Ok(own.parent().context("find this program's folder")?.to_owned())
 }
 
-fn told(line: &str) {
+fn print_line(line: &str) {
     eprintln!("ferrule-ipamd: {line}");
 }
 
@@ -137,7 +137,10 @@ async fn run(settings: Settings) -> Result<()> {
     let demanded = desired::family(&settings).sysctls();
     let there = |name: &_| demanded.contains_key(name) || proc_sys.has(name);
     let watched = desired::sysctls(&settings).into_keys().filter(there).collect();
-    let kernel = LinuxKernel::open(proc_sys.root(), watched).context("open the kernel")?;
+    let mut kernel = LinuxKernel::open(proc_sys.root(), watched).context("open the kernel")?;
+    if desired::host_end(&settings) != HostEndMode::Routed {
+        kernel = kernel.with_neighbors();
+    }
     let changes = Trigger::default();
     tokio::spawn(watch_kernel(changes.clone()));
     let metrics = Arc::new(Metrics::new());

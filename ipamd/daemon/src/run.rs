@@ -119,8 +119,8 @@ where
     };
     let (statuses, status) = watch::channel(health::starting());
     let (troubles, seen_troubles) = watch::channel(Vec::new());
-    let hearers = health::Told { statuses, troubles };
-    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, hearers));
+    let outputs = health::HealthOutputs { statuses, troubles };
+    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, outputs));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
     if let Some(told) = told {
         tasks.spawn(told.pass_on(inbox.clone()));
@@ -154,6 +154,7 @@ where
             Some(PodEniMode::Strict) | None => Enforcing::Strict,
         },
         rules: settings.rules,
+        host_end: ipamd_node::desired::host_end(&settings),
         passes: seen_reports.clone(),
     };
     let service = Service::new(

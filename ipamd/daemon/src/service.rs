@@ -11,14 +11,14 @@ use crate::{
     tombstones::Tombstones,
     view::Phase,
 };
-use config_model::{Mac, PodKey, PodName, RuleLayout, Span};
+use config_model::{HostEndMode, Mac, PodKey, PodName, RuleLayout, Span};
 use datapath_rpc::AgentAt;
 use ipamd_core::{Answer, BranchEni, Cards, PodAddress, Refusal, RefusalReason, ReleaseCause};
 use ipamd_node::desired;
 use ipamd_rpc::{
-    self as rpc, Branch, Collect, Collected, Enforcer, Enforcing, Held, PoolStatus, Reason,
+    self as rpc, Assignment, Branch, Collect, Collected, Enforcer, Enforcing, PoolStatus, Reason,
     Release, Released, Reservation, Reserve, ReserveOutcome,
-    server::{Ipam, Unable},
+    server::{CallFailed, Ipam},
 };
 use ipnet::Ipv4Net;
 use routing_plan::Family;
@@ -42,6 +42,7 @@ pub(crate) struct PodSettings {
     pub(crate) enforcing: Enforcing,
     pub(crate) family: Family,
     pub(crate) rules: RuleLayout,
+    pub(crate) host_end: HostEndMode,
     /// The last repair pass, which shows whether pods reach destinations of the other family.
     pub(crate) passes: watch::Receiver<PassReport>,
 }
@@ -75,7 +76,10 @@ impl Service {
             vpc_v4_cidrs: self.pod_settings.vpc_cidrs.borrow().clone(),
             use_external_snat: self.pod_settings.external_snat,
             rules: self.pod_settings.rules,
-            egress: self.pod_settings.passes.borrow().egress,
+            // A bridged pod has no second address.
+            egress: self.pod_settings.host_end == HostEndMode::Routed
+                && self.pod_settings.passes.borrow().egress,
+            host_end: self.pod_settings.host_end.clone(),
         }
     }
 
@@ -89,7 +93,7 @@ impl Service {
         Some((held.pod, address))
     }
 
-    async fn give_back(&self, key: PodKey, cause: ReleaseCause) -> Result<Released, Unable> {
+    async fn give_back(&self, key: PodKey, cause: ReleaseCause) -> Result<Released, CallFailed> {
         self.metrics.released(cause);
         let annotated = self.annotated(&key).await;
         let question = Question::Release { key: key.clone(), cause };
@@ -102,7 +106,7 @@ impl Service {
                 let addresses = addresses.into_iter().map(address).collect();
                 Ok(if known { Released::Known(addresses) } else { Released::Unknown })
             }
-            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
+            Answer::Refused(refusal) => Err(CallFailed { message: refusal.message }),
             other @ (Answer::Reserved { .. }
             | Answer::ReservedBranch(_)
             | Answer::Confirmed { .. }) => Err(misfit("release", &other)),
@@ -110,7 +114,7 @@ impl Service {
     }
 
     /// A DEL of this key that could not reach the daemon comes before its next ADD.
-    async fn drain_tombstone(&self, key: &PodKey) -> Result<(), Unable> {
+    async fn drain_tombstone(&self, key: &PodKey) -> Result<(), CallFailed> {
         if self.tombstones.of(key).is_none() {
             return Ok(());
         }
@@ -123,7 +127,7 @@ impl Service {
 }
 
 impl Ipam for Service {
-    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
+    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, CallFailed> {
         self.metrics.add_requests.inc();
         self.drain_tombstone(&request.key).await?;
         let give_up_at = clock::now() + request.wait.min(self.pod_settings.add_wait);
@@ -171,7 +175,7 @@ impl Ipam for Service {
         Ok(outcome)
     }
 
-    async fn confirm(&self, request: rpc::Confirm) -> Result<bool, Unable> {
+    async fn confirm(&self, request: rpc::Confirm) -> Result<bool, CallFailed> {
         let rpc::Confirm { key, host_interface } = request;
         let question = Question::Confirm { key: key.clone(), host_interface };
         match self.inbox.ask(question).await.map_err(unable)? {
@@ -182,14 +186,14 @@ impl Ipam for Service {
                 }
                 Ok(confirmed)
             }
-            Answer::Refused(refusal) => Err(Unable { message: refusal.message }),
+            Answer::Refused(refusal) => Err(CallFailed { message: refusal.message }),
             other @ (Answer::Reserved { .. }
             | Answer::ReservedBranch(_)
             | Answer::Released { .. }) => Err(misfit("confirm", &other)),
         }
     }
 
-    async fn release(&self, request: Release) -> Result<Released, Unable> {
+    async fn release(&self, request: Release) -> Result<Released, CallFailed> {
         let Release { key, cause, .. } = request;
         let cause = match cause {
             rpc::ReleaseCause::PodDeleted => ReleaseCause::PodDeleted,
@@ -198,7 +202,7 @@ impl Ipam for Service {
         self.give_back(key, cause).await
     }
 
-    async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
+    async fn inspect(&self, key: PodKey) -> Result<Option<Assignment>, CallFailed> {
         let Some(pod) = self.inbox.inspect(key).await.map_err(unable)? else { return Ok(None) };
         let branch = match pod.branch {
             Some(branch) => {
@@ -206,34 +210,39 @@ impl Ipam for Service {
                 let trunk = desired::trunk(&view.snapshot);
                 let PodSettings { enforcing, family, .. } = self.pod_settings;
                 let told = branch_of(&pod.pod, branch, enforcing, family, trunk);
-                Some(told.map_err(|refusal| Unable { message: refusal.message })?)
+                Some(told.map_err(|refusal| CallFailed { message: refusal.message })?)
             }
             None => None,
         };
         let addresses = pod.addresses.into_iter().map(address).collect();
         let (confirmed, rules) = (pod.confirmed, self.pod_settings.rules);
-        Ok(Some(Held { addresses, branch, confirmed, rules }))
+        let host_end = self.pod_settings.host_end.clone();
+        Ok(Some(Assignment { addresses, branch, confirmed, rules, host_end }))
     }
 
-    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+    async fn holds(&self, pod: &PodName) -> Result<bool, CallFailed> {
         let view = self.inbox.view().await.map_err(unable)?;
         Ok(view.snapshot.pods.iter().any(|held| held.pod == *pod))
+    }
+
+    fn host_end(&self) -> HostEndMode {
+        self.pod_settings.host_end.clone()
     }
 
     fn enforcer(&self) -> Option<Enforcer> {
         self.pod_settings.enforcer.clone()
     }
 
-    async fn status(&self) -> Result<PoolStatus, Unable> {
+    async fn status(&self) -> Result<PoolStatus, CallFailed> {
         Ok(self.status.borrow().clone())
     }
 
     /// A reservation after the view of the book belongs to an ADD that the runtime cannot list yet, so it stays.
-    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
+    async fn collect(&self, request: Collect) -> Result<Collected, CallFailed> {
         let Collect { network, valid } = request;
         let view = self.inbox.view().await.map_err(unable)?;
         if let Phase::Starting(_) | Phase::Stopping = view.phase {
-            return Err(Unable { message: format!("the daemon is {}", view.phase) });
+            return Err(CallFailed { message: format!("the daemon is {}", view.phase) });
         }
         let mut collected = Collected::default();
         for pod in view.snapshot.pods {
@@ -252,7 +261,7 @@ impl Ipam for Service {
                 }
                 // Another request released it first.
                 Ok(Released::Unknown) => {}
-                Err(Unable { message }) => {
+                Err(CallFailed { message }) => {
                     collected.failed.insert(pod.key, message);
                 }
             }
@@ -329,13 +338,13 @@ fn stopping() -> rpc::Refusal {
     }
 }
 
-fn unable(ended: Ended) -> Unable {
-    Unable { message: ended.to_string() }
+fn unable(ended: Ended) -> CallFailed {
+    CallFailed { message: ended.to_string() }
 }
 
-fn misfit(attempt: &str, answer: &Answer) -> Unable {
+fn misfit(attempt: &str, answer: &Answer) -> CallFailed {
     tracing::error!(?answer, "the event loop sent another kind of answer to {attempt}");
-    Unable { message: format!("cannot {attempt}: the event loop sent another kind of answer") }
+    CallFailed { message: format!("cannot {attempt}: the event loop sent another kind of answer") }
 }
 
 /// An unconfirmed reservation of this age belongs to no running ADD: twice the longest wait for an address.

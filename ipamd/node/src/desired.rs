@@ -1,6 +1,6 @@
 //! The desired host networking, derived from the address book and the settings.
 
-use config_model::{CardIndex, DeviceIndex, EniId, Mac, registry};
+use config_model::{CardIndex, DeviceIndex, EniId, HostEndMode, Mac, registry};
 use config_settings::{PodEniMode, Settings};
 use ipamd_core::{BranchEni, EniKind, EniView, PodView, Snapshot};
 use ipnet::{IpNet, Ipv4Net};
@@ -24,10 +24,11 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
     let family = family(settings);
     let ours = || book.enis.iter().filter(|eni| eni.managed || eni.id == primary.id);
     let secondary = ours().filter(|eni| eni.id != primary.id && !eni.leaving);
+    let host_end = host_end(settings);
     let pods = book.pods.iter().flat_map(|pod| {
         let addresses = pod.addresses.iter().map(|held| (held.address, held.table));
         let prefix = &settings.veth_prefix;
-        PodDesired::interfaces(&pod.key, &pod.pod, prefix, pod.confirmed, addresses)
+        PodDesired::interfaces(&pod.key, &pod.pod, prefix, &host_end, pod.confirmed, addresses)
     });
     Some(NodeDesired {
         family,
@@ -48,6 +49,11 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         egress: settings.egress && (family == Family::V6 || primary.primary_v6.is_some()),
         sysctls: sysctls(settings),
     })
+}
+
+/// The mode of pods' host ends. Every pod is routed, because no backend of ferrule-agent needs a bridge.
+pub fn host_end(_: &Settings) -> HostEndMode {
+    HostEndMode::Routed
 }
 
 /// The sysctls that the settings require.

@@ -34,7 +34,10 @@ fn stuck(plan: &Plan, applied: &Applied) -> BTreeMap<Subject, String> {
         Note::LinkMissing { subject, .. } | Note::LinkAmbiguous { subject, .. } => {
             Some((subject.clone(), note.to_string()))
         }
-        Note::VethMissing { .. } | Note::VlanHeld { .. } | Note::ForeignInReapGroup { .. } => None,
+        Note::VethMissing { .. }
+        | Note::GatewayPortMissing { .. }
+        | Note::VlanHeld { .. }
+        | Note::ForeignInReapGroup { .. } => None,
     });
     let refused = applied.refused.iter();
     notes

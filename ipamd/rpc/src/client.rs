@@ -1,8 +1,8 @@
 //! The plugin's side of the socket.
 
 use crate::{
-    Collect, Collected, Confirm, Enforcer, Held, MAX_MESSAGE_BYTES, Malformed, PoolStatus, Release,
-    Released, Reserve, ReserveOutcome, RpcError, SPOKEN, TraceParent, Versions,
+    Assignment, Collect, Collected, Confirm, Enforcer, MAX_MESSAGE_BYTES, Malformed, PoolStatus,
+    Release, Released, Reserve, ReserveOutcome, RpcError, SUPPORTED, TraceParent, Versions,
     message::conversion, trace, wire::ipam_client::IpamClient,
 };
 use config_model::PodKey;
@@ -128,7 +128,11 @@ impl Client {
     ///
     /// # Errors
     /// No valid answer arrived by `deadline`.
-    pub async fn inspect(&self, key: PodKey, deadline: Instant) -> Result<Option<Held>, RpcError> {
+    pub async fn inspect(
+        &self,
+        key: PodKey,
+        deadline: Instant,
+    ) -> Result<Option<Assignment>, RpcError> {
         let mut inner = self.inner.clone();
         let request = self.within(deadline, conversion::inspect_request(key, self.peer.versions));
         let reply = self.peer.answer("inspect", deadline, inner.inspect(request)).await?;
@@ -174,7 +178,7 @@ impl Client {
 
 impl Peer {
     fn at(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), versions: SPOKEN }
+        Self { socket: socket.to_owned(), versions: SUPPORTED }
     }
 
     async fn answer<T>(

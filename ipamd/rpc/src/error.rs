@@ -12,7 +12,7 @@ pub enum RpcError {
     #[error("the daemon's socket {} does not exist", socket.display())]
     Missing { socket: PathBuf },
     /// The kernel refused connections until the deadline: the daemon is down or overloaded.
-    #[error("nobody answers at the daemon's socket {}", socket.display())]
+    #[error("connection refused at the daemon's socket {}", socket.display())]
     Refused {
         socket: PathBuf,
         #[source]

@@ -21,9 +21,10 @@ pub use client::Client;
 pub use enforcer::Enforcer;
 pub use error::RpcError;
 pub use message::{
-    Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
-    Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    Assignment, Branch, Collect, Collected, Confirm, Enforcing, Malformed, Pod, PodAddress,
+    PoolStatus, Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve,
+    ReserveOutcome,
 };
 pub use runtime_socket::{MAX_MESSAGE_BYTES, NoCommonVersion, Versions};
 pub use trace::TraceParent;
-pub use version::{SPOKEN, negotiate};
+pub use version::{SUPPORTED, negotiate};

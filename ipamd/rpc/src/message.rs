@@ -2,7 +2,9 @@
 
 pub(crate) mod conversion;
 
-use config_model::{DeviceIndex, EniId, HostEndMode, Mac, PodKey, PodName, RuleLayout, Span, TableId};
+use config_model::{
+    DeviceIndex, EniId, HostEndMode, Mac, PodKey, PodName, RuleLayout, Span, TableId,
+};
 use ipnet::Ipv4Net;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,6 +70,8 @@ pub struct Reservation {
     pub rules: RuleLayout,
     /// The pod reaches the other family's destinations by a second address of its first interface.
     pub egress: bool,
+    /// The mode of the host ends of all interfaces.
+    pub host_end: HostEndMode,
 }
 
 /// A pod's address with its route table: IPv4, IPv6 or both.
@@ -175,7 +179,7 @@ pub enum Released {
 
 /// The assignment of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Assignment {
     pub addresses: Vec<PodAddress>,
     /// The branch ENI, if the key has one instead of addresses.
     pub branch: Option<Branch>,
@@ -183,6 +187,8 @@ pub struct Held {
     pub confirmed: bool,
     /// The layout of the host's rules for pods.
     pub rules: RuleLayout,
+    /// The mode of the host ends of all interfaces. A branch ENI's is always routed.
+    pub host_end: HostEndMode,
 }
 
 /// The state of the pool and of running pods.

@@ -3,7 +3,7 @@
 
 mod service;
 
-pub use service::{Ipam, Unable};
+pub use service::{CallFailed, Ipam};
 
 use crate::wire::ipam_server::IpamServer;
 use runtime_socket::{

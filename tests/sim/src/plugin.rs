@@ -138,7 +138,9 @@ impl World {
         let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
         let given = addresses.iter().map(|given| (given.address, given.table));
         let prefix = &self.settings.veth_prefix;
-        let nets = PodDesired::interfaces(&sandbox.key, &sandbox.name, prefix, true, given);
+        let mode = ipamd_node::desired::host_end(&self.settings);
+        let nets =
+            PodDesired::interfaces(&sandbox.key, &sandbox.name, prefix, &mode, true, given);
         sandbox.nets = (0..)
             .zip(nets)
             .map(|(number, net)| PodNet {
@@ -148,6 +150,7 @@ impl World {
                 address: net.address,
                 table: net.table,
                 layout: self.settings.rules,
+                host_end: routing_plan::pod::HostEnd::Routed,
                 mtu: registry::ENI_MTU,
                 branch: None,
             })

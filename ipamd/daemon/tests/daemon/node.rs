@@ -275,6 +275,7 @@ impl TestNode {
             address: held.all().next().unwrap(),
             table: held.table,
             layout: config_model::RuleLayout::PerPod,
+            host_end: routing_plan::pod::HostEnd::Routed,
             mtu: 9001,
             branch: None,
         };

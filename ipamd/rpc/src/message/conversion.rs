@@ -4,8 +4,9 @@
 pub(crate) mod host_end;
 
 use super::{
-    Branch, Collect, Collected, Confirm, Enforcing, Held, Malformed, Pod, PodAddress, PoolStatus,
-    Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
+    Assignment, Branch, Collect, Collected, Confirm, Enforcing, Malformed, Pod, PodAddress,
+    PoolStatus, Reason, Refusal, Release, ReleaseCause, Released, Reservation, Reserve,
+    ReserveOutcome,
 };
 use crate::{Enforcer, Versions, wire};
 use config_model::{DeviceIndex, EnforcingMode, EniId, PodKey, PodName, RuleLayout, Span, TableId};
@@ -126,11 +127,11 @@ impl From<ReserveOutcome> for wire::reserve_reply::Outcome {
             ReserveOutcome::Reserved(held) => {
                 let (host_end_mode, gateway_port) = host_end::to_wire(held.host_end);
                 Self::Reserved(wire::Reservation {
-                addresses: held.addresses.into_iter().map(Into::into).collect(),
-                vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
-                use_external_snat: held.use_external_snat,
-                rules: wire::RuleLayout::from(held.rules).into(),
-                egress: held.egress,
+                    addresses: held.addresses.into_iter().map(Into::into).collect(),
+                    vpc_v4_cidrs: held.vpc_v4_cidrs.iter().map(ToString::to_string).collect(),
+                    use_external_snat: held.use_external_snat,
+                    rules: wire::RuleLayout::from(held.rules).into(),
+                    egress: held.egress,
                     host_end_mode,
                     gateway_port,
                 })
@@ -384,7 +385,7 @@ pub(crate) fn inspect_request(key: PodKey, versions: Versions) -> wire::InspectR
     wire::InspectRequest { versions: Some(versions.into()), key: Some(key.into()) }
 }
 
-pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed> {
+pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Assignment>, Malformed> {
     if !reply.known {
         return Ok(None);
     }
@@ -392,7 +393,7 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Held>, Malformed>
     let host_end = host_end::from_wire(reply.host_end_mode, reply.gateway_port)?;
     let branch = reply.branch.map(TryInto::try_into).transpose()?;
     let addresses = addresses(reply.addresses)?;
-    Ok(Some(Held { addresses, branch, confirmed, rules, host_end }))
+    Ok(Some(Assignment { addresses, branch, confirmed, rules, host_end }))
 }
 
 pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
@@ -486,7 +487,7 @@ fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) ->
 #[cfg(feature = "server")]
 pub(crate) mod reply {
     use super::{
-        Collected, Enforcer, Held, Malformed, PodKey, PoolStatus, Released, Versions, wire,
+        Assignment, Collected, Enforcer, Malformed, PodKey, PoolStatus, Released, Versions, wire,
     };
 
     /// Returns the versions of a request. A request without versions gets a range that shares no version with any
@@ -536,9 +537,9 @@ pub(crate) mod reply {
         }
     }
 
-    pub(crate) fn inspected(held: Option<Held>, version: u32) -> wire::InspectReply {
+    pub(crate) fn inspected(held: Option<Assignment>, version: u32) -> wire::InspectReply {
         match held {
-            Some(Held { addresses, branch, confirmed, rules, host_end }) => {
+            Some(Assignment { addresses, branch, confirmed, rules, host_end }) => {
                 let (host_end_mode, gateway_port) = super::host_end::to_wire(host_end);
                 let addresses = addresses.into_iter().map(Into::into).collect();
                 let branch = branch.map(Into::into);

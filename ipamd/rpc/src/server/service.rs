@@ -1,13 +1,13 @@
 //! The gRPC service: it converts requests, limits their number and answers in the negotiated version.
 
 use crate::{
-    Collect, Collected, Confirm, Enforcer, Held, Malformed, PoolStatus, Reason, Refusal, Release,
-    Released, Reserve, ReserveOutcome,
+    Assignment, Collect, Collected, Confirm, Enforcer, Malformed, PoolStatus, Reason, Refusal,
+    Release, Released, Reserve, ReserveOutcome,
     message::conversion::{self, reply},
     negotiate, trace,
     wire::{self, ipam_server},
 };
-use config_model::{EnforcingMode, PodKey, PodName};
+use config_model::{EnforcingMode, HostEndMode, PodKey, PodName};
 use runtime_socket::server::MAX_REQUESTS;
 use std::{future::Future, sync::Arc};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -23,26 +23,35 @@ pub trait Ipam: Send + Sync + 'static {
     fn reserve(
         &self,
         request: Reserve,
-    ) -> impl Future<Output = Result<ReserveOutcome, Unable>> + Send;
+    ) -> impl Future<Output = Result<ReserveOutcome, CallFailed>> + Send;
 
     /// Confirms that the interface is built. Returns false if the key has no reservation.
-    fn confirm(&self, request: Confirm) -> impl Future<Output = Result<bool, Unable>> + Send;
+    fn confirm(&self, request: Confirm) -> impl Future<Output = Result<bool, CallFailed>> + Send;
 
     /// Releases the addresses.
-    fn release(&self, request: Release) -> impl Future<Output = Result<Released, Unable>> + Send;
+    fn release(
+        &self,
+        request: Release,
+    ) -> impl Future<Output = Result<Released, CallFailed>> + Send;
 
     /// Returns the assignment of the key.
-    fn inspect(&self, key: PodKey) -> impl Future<Output = Result<Option<Held>, Unable>> + Send;
+    fn inspect(
+        &self,
+        key: PodKey,
+    ) -> impl Future<Output = Result<Option<Assignment>, CallFailed>> + Send;
 
     /// Returns the state of the pool and of running pods.
-    fn status(&self) -> impl Future<Output = Result<PoolStatus, Unable>> + Send;
+    fn status(&self) -> impl Future<Output = Result<PoolStatus, CallFailed>> + Send;
 
     /// Releases all interfaces of a network, except those in the list and those of ADDs under way. It continues after a
     /// failure.
-    fn collect(&self, request: Collect) -> impl Future<Output = Result<Collected, Unable>> + Send;
+    fn collect(
+        &self,
+        request: Collect,
+    ) -> impl Future<Output = Result<Collected, CallFailed>> + Send;
 
     /// Returns whether a pod of this name has an assignment.
-    fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, Unable>> + Send;
+    fn holds(&self, pod: &PodName) -> impl Future<Output = Result<bool, CallFailed>> + Send;
 
     /// The mode of pods' host ends. A plugin that cannot build it gets a refusal.
     fn host_end(&self) -> HostEndMode {
@@ -58,13 +67,13 @@ pub trait Ipam: Send + Sync + 'static {
 /// The daemon could not carry out a call. The plugin gets the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Unable {
+pub struct CallFailed {
     /// The failed action, its object and the cause.
     pub message: String,
 }
 
-impl From<Unable> for Status {
-    fn from(unable: Unable) -> Self {
+impl From<CallFailed> for Status {
+    fn from(unable: CallFailed) -> Self {
         Self::internal(unable.message)
     }
 }
@@ -110,7 +119,8 @@ fn refuse_mode(pod: &str, mode: &HostEndMode) -> Refusal {
             "cannot build pod {pod}: the plugin ferrule-cni on this node is older than the daemon and builds no \
              bridged host ends"
         ),
-        next_step: "let ferrule-ipamd install put the plugin of the daemon's release in place".to_owned(),
+        next_step: "let ferrule-ipamd install put the plugin of the daemon's release in place"
+            .to_owned(),
     }
 }
 

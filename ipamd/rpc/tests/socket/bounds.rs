@@ -49,13 +49,13 @@ async fn excess_reservations_are_refused_as_busy_and_releases_still_pass() {
     assert!(late.reserve(reserve("late"), soon()).await.is_ok());
 }
 
-const SOCKET_FOR_STRANGER: &str = "FERRULE_TEST_STRANGERS_SOCKET";
+const OTHER_USERS_SOCKET: &str = "FERRULE_TEST_OTHER_USERS_SOCKET";
 const NOBODY: u32 = 65_534;
 
 /// The other half of the next test: this very test binary, run by another user.
 #[tokio::test]
-async fn stranger() {
-    let Some(socket) = std::env::var_os(SOCKET_FOR_STRANGER) else { return };
+async fn other_user() {
+    let Some(socket) = std::env::var_os(OTHER_USERS_SOCKET) else { return };
     let client = Client::connect(socket.as_ref(), soon()).await.unwrap();
     let error = client.release(release("a"), soon()).await.unwrap_err();
     let RpcError::PermissionDenied { said, .. } = error else { panic!("{error:?}") };
@@ -71,19 +71,19 @@ async fn another_user_is_refused_by_the_sockets_mode_and_by_the_daemon() {
     let home = tempfile::tempdir().unwrap();
     std::fs::set_permissions(home.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let daemon = Daemon::start(&home.path().join("ipamd.sock")).await;
-    let run_stranger = || {
-        let mut stranger = Command::new("/proc/self/exe");
-        stranger.args(["--exact", "bounds::stranger", "--nocapture"]);
-        stranger.env(SOCKET_FOR_STRANGER, &daemon.socket).uid(NOBODY).gid(NOBODY);
-        tokio::task::spawn_blocking(move || stranger.output().unwrap())
+    let run_other_user = || {
+        let mut other_user = Command::new("/proc/self/exe");
+        other_user.args(["--exact", "bounds::other_user", "--nocapture"]);
+        other_user.env(OTHER_USERS_SOCKET, &daemon.socket).uid(NOBODY).gid(NOBODY);
+        tokio::task::spawn_blocking(move || other_user.output().unwrap())
     };
-    let kept_out = run_stranger().await.unwrap();
+    let kept_out = run_other_user().await.unwrap();
     let said = String::from_utf8_lossy(&kept_out.stderr).into_owned();
     assert!(!kept_out.status.success() && said.contains("PermissionDenied"), "{said}");
     assert!(said.contains("attempt: \"connect\""), "{said}");
 
     std::fs::set_permissions(&daemon.socket, PermissionsExt::from_mode(0o666)).unwrap();
-    let turned_away = run_stranger().await.unwrap();
+    let turned_away = run_other_user().await.unwrap();
     let said = String::from_utf8_lossy(&turned_away.stderr).into_owned();
     assert!(turned_away.status.success(), "{said}");
     assert!(daemon.client().await.release(release("a"), shortly()).await.is_ok());

@@ -2,9 +2,9 @@
 
 use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
-    Client, Collect, Collected, Confirm, Enforcer, Held, Pod, PodAddress, PoolStatus, Reason,
+    Assignment, Client, Collect, Collected, Confirm, Enforcer, Pod, PodAddress, PoolStatus, Reason,
     Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,
-    server::{Ipam, Unable, serve},
+    server::{CallFailed, Ipam, serve},
 };
 use runtime_socket::server::{Health, listen};
 use std::{
@@ -61,9 +61,15 @@ pub(crate) fn address() -> PodAddress {
     }
 }
 
-pub(crate) fn held(confirmed: bool) -> Held {
+pub(crate) fn held(confirmed: bool) -> Assignment {
     let rules = RuleLayout::Compact;
-    Held { addresses: vec![address()], branch: None, confirmed, rules }
+    Assignment {
+        addresses: vec![address()],
+        branch: None,
+        confirmed,
+        rules,
+        host_end: HostEndMode::Routed,
+    }
 }
 
 /// Holds pods; the container ids `full`, `broken` and `slow` call for a refusal, a failure and an
@@ -86,7 +92,7 @@ impl Drop for Waiter<'_> {
 }
 
 impl Ipam for Book {
-    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, Unable> {
+    async fn reserve(&self, request: Reserve) -> Result<ReserveOutcome, CallFailed> {
         match request.key.container_id.as_str() {
             "full" => {
                 return Ok(ReserveOutcome::Refused(Refusal {
@@ -95,7 +101,9 @@ impl Ipam for Book {
                     next_step: "add a subnet".into(),
                 }));
             }
-            "broken" => return Err(Unable { message: "write the checkpoint: disk full".into() }),
+            "broken" => {
+                return Err(CallFailed { message: "write the checkpoint: disk full".into() });
+            }
             id if id.starts_with("slow") => {
                 self.waiting.send_modify(|count| *count += 1);
                 let _counted = Waiter(&self.waiting);
@@ -111,25 +119,26 @@ impl Ipam for Book {
             use_external_snat: false,
             rules: RuleLayout::Compact,
             egress: true,
+            host_end: HostEndMode::Routed,
         }))
     }
 
-    async fn confirm(&self, request: Confirm) -> Result<bool, Unable> {
+    async fn confirm(&self, request: Confirm) -> Result<bool, CallFailed> {
         let mut held = self.held.lock().unwrap();
         Ok(held.get_mut(&request.key).map(|confirmed| *confirmed = true).is_some())
     }
 
-    async fn release(&self, request: Release) -> Result<Released, Unable> {
+    async fn release(&self, request: Release) -> Result<Released, CallFailed> {
         let known = self.held.lock().unwrap().remove(&request.key).is_some();
         Ok(if known { Released::Known(vec![address()]) } else { Released::Unknown })
     }
 
-    async fn inspect(&self, key: PodKey) -> Result<Option<Held>, Unable> {
+    async fn inspect(&self, key: PodKey) -> Result<Option<Assignment>, CallFailed> {
         let confirmed = self.held.lock().unwrap().get(&key).copied();
         Ok(confirmed.map(held))
     }
 
-    async fn holds(&self, pod: &PodName) -> Result<bool, Unable> {
+    async fn holds(&self, pod: &PodName) -> Result<bool, CallFailed> {
         let names = self.names.lock().unwrap();
         let name = |key: &PodKey| names.get(key);
         Ok(self.held.lock().unwrap().keys().any(|key| name(key) == Some(pod)))
@@ -139,12 +148,12 @@ impl Ipam for Book {
         self.policy.lock().unwrap().clone()
     }
 
-    async fn status(&self) -> Result<PoolStatus, Unable> {
+    async fn status(&self) -> Result<PoolStatus, CallFailed> {
         Ok(PoolStatus { unavailable: vec!["no address".into()], impaired: vec!["eni-1".into()] })
     }
 
     /// Spares what is not confirmed; what is called `stuck` stays.
-    async fn collect(&self, request: Collect) -> Result<Collected, Unable> {
+    async fn collect(&self, request: Collect) -> Result<Collected, CallFailed> {
         let mut collected = Collected::default();
         let mut held = self.held.lock().unwrap();
         held.retain(|key, confirmed| {

@@ -31,8 +31,8 @@ impl Multiplexed {
         let pod = Pod { namespace: "default".into(), name: "web-0".into(), ..Pod::default() };
         let request = ReserveRequest {
             versions: Some(Versions {
-                oldest: ipamd_rpc::SPOKEN.oldest,
-                newest: ipamd_rpc::SPOKEN.newest,
+                oldest: ipamd_rpc::SUPPORTED.oldest,
+                newest: ipamd_rpc::SUPPORTED.newest,
             }),
             key: Some(Key {
                 network: key.network.clone(),

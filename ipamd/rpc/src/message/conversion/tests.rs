@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
 
 use super::*;
-use crate::SPOKEN;
+use crate::SUPPORTED;
 
 fn key() -> PodKey {
     PodKey::new("aws-cni", "a1b2", "eth0").unwrap()
@@ -63,15 +63,15 @@ fn every_request_is_equal_after_a_conversion_to_the_wire_and_back() {
         wait: Span::seconds(45),
         multi_nic: true,
     };
-    assert_eq!(Reserve::try_from(reserve.clone().into_wire(SPOKEN)), Ok(reserve));
+    assert_eq!(Reserve::try_from(reserve.clone().into_wire(SUPPORTED)), Ok(reserve));
 
     let confirm = Confirm { key: key(), host_interface: "eni0d7763386da".into() };
-    assert_eq!(Confirm::try_from(confirm.clone().into_wire(SPOKEN)), Ok(confirm));
+    assert_eq!(Confirm::try_from(confirm.clone().into_wire(SUPPORTED)), Ok(confirm));
 
     for cause in [ReleaseCause::PodDeleted, ReleaseCause::SetupFailed] {
         for pod in [Some(pod()), None] {
             let release = Release { key: key(), pod, cause };
-            assert_eq!(Release::try_from(release.clone().into_wire(SPOKEN)), Ok(release));
+            assert_eq!(Release::try_from(release.clone().into_wire(SUPPORTED)), Ok(release));
         }
     }
 }
@@ -93,14 +93,14 @@ fn every_answer_is_equal_after_a_conversion_to_the_wire_and_back() {
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
         assert_eq!(reply::released(answer.clone(), None, 1).try_into(), Ok(answer));
     }
-    let plain = |rules| Held {
+    let plain = |rules| Assignment {
         addresses: vec![address()],
         branch: None,
         confirmed: true,
         rules,
         host_end: HostEndMode::bridged("eni"),
     };
-    let of_branch = Held {
+    let of_branch = Assignment {
         addresses: Vec::new(),
         branch: Some(branch()),
         confirmed: false,
@@ -122,7 +122,7 @@ fn a_wait_beyond_the_wires_range_becomes_the_longest_possible() {
         wait: Span::millis(u64::MAX),
         multi_nic: false,
     };
-    assert_eq!(long.into_wire(SPOKEN).wait_ms, u32::MAX);
+    assert_eq!(long.into_wire(SUPPORTED).wait_ms, u32::MAX);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn an_unknown_reason_or_cause_becomes_the_harmless_one() {
     assert_eq!(read.reason, Reason::TryAgain);
 
     let release = Release { key: key(), pod: None, cause: ReleaseCause::SetupFailed };
-    let newer = wire::ReleaseRequest { cause: 99, ..release.into_wire(SPOKEN) };
+    let newer = wire::ReleaseRequest { cause: 99, ..release.into_wire(SUPPORTED) };
     assert_eq!(Release::try_from(newer).unwrap().cause, ReleaseCause::PodDeleted);
 }
 
@@ -174,7 +174,7 @@ fn incomplete_requests_are_refused_with_the_missing_field() {
         wait: Span::default(),
         multi_nic: false,
     };
-    let good = reserve.into_wire(SPOKEN);
+    let good = reserve.into_wire(SUPPORTED);
     type Break = fn(&mut wire::ReserveRequest);
     let broken: [(Break, &str); 5] = [
         (|r| r.key = None, "key"),
@@ -189,7 +189,7 @@ fn incomplete_requests_are_refused_with_the_missing_field() {
         assert_eq!(Reserve::try_from(sent).unwrap_err().field, field);
     }
     let confirm = Confirm { key: key(), host_interface: "a name with spaces".into() };
-    assert!(Confirm::try_from(confirm.into_wire(SPOKEN)).is_err());
+    assert!(Confirm::try_from(confirm.into_wire(SUPPORTED)).is_err());
 }
 
 #[test]

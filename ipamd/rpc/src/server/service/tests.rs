@@ -12,37 +12,37 @@ struct Policed {
     asked: AtomicUsize,
 }
 
-fn nothing<T>() -> Result<T, Unable> {
-    Err(Unable { message: "it has nothing".to_owned() })
+fn nothing<T>() -> Result<T, CallFailed> {
+    Err(CallFailed { message: "it has nothing".to_owned() })
 }
 
 impl Ipam for Policed {
-    async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, Unable> {
+    async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, CallFailed> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         nothing()
     }
 
-    async fn confirm(&self, _: Confirm) -> Result<bool, Unable> {
+    async fn confirm(&self, _: Confirm) -> Result<bool, CallFailed> {
         nothing()
     }
 
-    async fn release(&self, _: Release) -> Result<Released, Unable> {
+    async fn release(&self, _: Release) -> Result<Released, CallFailed> {
         nothing()
     }
 
-    async fn inspect(&self, _: PodKey) -> Result<Option<Held>, Unable> {
+    async fn inspect(&self, _: PodKey) -> Result<Option<Assignment>, CallFailed> {
         nothing()
     }
 
-    async fn status(&self) -> Result<PoolStatus, Unable> {
+    async fn status(&self) -> Result<PoolStatus, CallFailed> {
         nothing()
     }
 
-    async fn collect(&self, _: Collect) -> Result<Collected, Unable> {
+    async fn collect(&self, _: Collect) -> Result<Collected, CallFailed> {
         nothing()
     }
 
-    async fn holds(&self, _: &PodName) -> Result<bool, Unable> {
+    async fn holds(&self, _: &PodName) -> Result<bool, CallFailed> {
         nothing()
     }
 
@@ -60,8 +60,8 @@ async fn answered(mode: EnforcingMode, awaits_agent: bool) -> (Result<Outcome, S
     let pod = wire::Pod { namespace: "shop".into(), name: "web-0".into(), ..wire::Pod::default() };
     let request = wire::ReserveRequest {
         versions: Some(wire::Versions {
-            oldest: crate::SPOKEN.oldest,
-            newest: crate::SPOKEN.newest,
+            oldest: crate::SUPPORTED.oldest,
+            newest: crate::SUPPORTED.newest,
         }),
         key: Some(key),
         pod: Some(pod),

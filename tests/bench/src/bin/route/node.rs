@@ -23,23 +23,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How the node knows its pods.
+/// The layout of the node's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// By routes alone, as a router would: what rules are compared with.
+    /// Routes only, as in a router: the reference.
     None,
-    /// A rule to each pod and one from it.
+    /// A rule to each pod and a rule from it.
     PerPod,
-    /// Shared rules; the pods' addresses come in prefixes.
+    /// Shared rules; the pods' addresses are in prefixes.
     Prefixes,
-    /// Shared rules; the pods' addresses are single ones, and netfilter marks their packets.
+    /// Shared rules; the pods have single addresses, and netfilter marks their packets.
     Singles,
 }
 
 impl Rules {
     pub(crate) const ALL: [Self; 4] = [Self::None, Self::PerPod, Self::Prefixes, Self::Singles];
 
-    /// Its word in figures.
+    /// Name of the layout in figures.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -57,19 +57,19 @@ impl Rules {
     }
 }
 
-/// A node, ready to be measured. Everything of it ends with this value.
+/// A node that is set up. Its namespaces are removed on drop.
 pub(crate) struct Node {
     pub(crate) pods: usize,
     pub(crate) layout: Rules,
-    /// Number of its rules, including the kernel's own.
+    /// Number of its IPv4 rules, including the kernel's own.
     pub(crate) rules: usize,
-    /// In the namespace of the pod that was added last.
+    /// In the namespace of the last pod.
     pod: UdpSocket,
     pod_address: SocketAddr,
     /// In the namespace beyond the ENIs.
     beyond: UdpSocket,
     beyond_address: SocketAddr,
-    /// Of the node itself.
+    /// In the node's namespace.
     host: Socket,
     desired: NodeDesired,
     marked: Marks,
@@ -85,42 +85,41 @@ const PODS_OF_ENI: usize = 50;
 const FIRST_HOST: usize = 16;
 const MTU: u32 = 9001;
 const PORT: u16 = 7007;
-/// The host beyond the node.
+/// Address of the host beyond the node.
 const BEYOND: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-/// A packet that has not come by then was lost.
+/// A packet counts as lost after this time.
 const LOST: Duration = Duration::from_secs(5);
-const A_MOMENT: Duration = Duration::from_millis(200);
+const SHORT_WAIT: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Node {
     pub(crate) fn set_up(pods: usize, layout: Rules) -> Result<Self> {
         ensure!(pods > 0 && pods <= usize::from(SECONDARY_ENIS) * PODS_OF_ENI, "{pods} pods");
-        // A thread of its own may change its namespace, and is thrown away.
-        let worker = thread::spawn(move || Construction::open(pods, layout)?.finish());
+        // A separate thread enters the namespaces and then ends.
+        let worker = thread::spawn(move || NodeBuilder::open(pods, layout)?.finish());
         worker.join().map_err(|_| anyhow::anyhow!("the thread panicked"))?
     }
 
-    /// With thousands of links the kernel takes its time to say that each has its carrier, and drops
-    /// what is sent until then. Afterwards neighbors are known as well.
+    /// With thousands of links the kernel takes seconds until each link has its carrier, and drops packets
+    /// until then. Afterwards both ends have resolved their neighbors as well.
     fn wait_for_carriers(&self) -> Result<()> {
         let give_up = Instant::now() + PATIENCE;
         let patience = |time| {
             let both = [&self.pod, &self.beyond];
             both.iter().try_for_each(|socket| socket.set_read_timeout(Some(time)))
         };
-        patience(A_MOMENT).context("set a time-out")?;
+        patience(SHORT_WAIT).context("set a time-out")?;
         while let Err(error) = self.round_trip() {
             ensure!(Instant::now() < give_up, "{error:#} for {PATIENCE:?}");
         }
-        // What was late must not be taken for what comes next.
+        // Late packets must not count as answers to the next ones.
         while receive(&self.pod).is_ok() || receive(&self.beyond).is_ok() {}
         patience(LOST).context("set a time-out")
     }
 
-    /// Lays the rules out the other way and back again, pass by pass as the daemon does, while packets
-    /// go to the pod and back without a pause. How many did, and how many rules of the way between are
-    /// left.
-    pub(crate) fn there_and_back(&mut self) -> Result<(u64, usize)> {
+    /// Changes the layout to the other one and back, pass by pass as the daemon does, with continuous
+    /// traffic. Returns the number of round trips meanwhile and the number of rules at the end.
+    pub(crate) fn switch_layout_twice(&mut self) -> Result<(u64, usize)> {
         let Self { host, desired, marked, netns, pod, pod_address, beyond, beyond_address, .. } =
             self;
         let stop = AtomicBool::new(false);
@@ -138,16 +137,16 @@ impl Node {
         let switch = || {
             for _ in 0..2 {
                 desired.layout = desired.layout.other();
-                settle(host, desired, marked)?;
+                converge(host, desired, marked)?;
             }
-            let seen = host.observe(With::Nothing)?;
+            let observed = host.observe(With::Nothing)?;
             Ok::<usize, anyhow::Error>(
-                seen.rules.iter().filter(|rule| rule.family == Family::V4).count(),
+                observed.rules.iter().filter(|rule| rule.family == Family::V4).count(),
             )
         };
         thread::scope(|scope| {
             let trips = scope.spawn(trips);
-            let switched = within(netns, switch);
+            let switched = run_in(netns, switch);
             stop.store(true, Ordering::Relaxed);
             let count = trips.join().map_err(|_| anyhow::anyhow!("the thread panicked"))?;
             Ok((count?, switched??))
@@ -177,8 +176,8 @@ fn receive(at: &UdpSocket) -> Result<()> {
     at.recv(&mut packet).map(drop).context("a packet was lost")
 }
 
-/// What is needed while the node is made; the thread is in the node's namespace.
-struct Construction {
+/// A node under construction. The calling thread is in the node's namespace.
+struct NodeBuilder {
     pods: usize,
     layout: Rules,
     host: Socket,
@@ -189,7 +188,7 @@ struct Construction {
     made: u16,
 }
 
-impl Construction {
+impl NodeBuilder {
     fn open(pods: usize, layout: Rules) -> Result<Self> {
         let beyond = namespace()?;
         let parked = namespace()?;
@@ -200,8 +199,8 @@ impl Construction {
     }
 
     fn finish(mut self) -> Result<Node> {
-        let forward = SysctlName::new("net/ipv4/ip_forward").context("a setting's name")?;
-        write_sysctls(&[(forward, "1")]).context("let the node forward")?;
+        let forward = SysctlName::new("net/ipv4/ip_forward").context("not a sysctl name")?;
+        write_sysctls(&[(forward, "1")]).context("enable forwarding on the node")?;
         self.enis()?;
         let desired = self.desired();
         let mut marked = BTreeMap::new();
@@ -209,18 +208,18 @@ impl Construction {
         for pod in &desired.pods {
             last = Some(self.build(pod, pod == &desired.pods[self.pods - 1])?);
         }
-        let (net, veth) = last.context("no pod")?;
+        let (net, veth) = last.context("the node has no pod")?;
         let rules = match self.layout {
             Rules::None => self.without_rules(&desired, &net)?,
             Rules::PerPod | Rules::Prefixes | Rules::Singles => {
-                settle(&mut self.host, &desired, &mut marked)?
+                converge(&mut self.host, &desired, &mut marked)?
             }
         };
         let gateway_mac = mac(200, 0);
-        self.inside(&net, veth, gateway_mac)?;
-        self.way_back(&net)?;
+        self.set_up_pod(&net, veth, gateway_mac)?;
+        self.add_return_route(&net)?;
         let bind = |at: &Netns, address: IpAddr| {
-            Ok::<_, anyhow::Error>(within(at, move || UdpSocket::bind((address, PORT)))??)
+            Ok::<_, anyhow::Error>(run_in(at, move || UdpSocket::bind((address, PORT)))??)
         };
         let node = Node {
             pods: self.pods,
@@ -240,25 +239,28 @@ impl Construction {
         Ok(node)
     }
 
-    /// The node's ENIs: the far ends are the VPC's router, with the first address of each subnet.
+    /// The node's ENIs. The far ends belong to the VPC router, with the first address of each subnet.
     fn enis(&mut self) -> Result<()> {
         let mut router = self.beyond.socket()?;
         for n in 0..=SECONDARY_ENIS {
             let far = mac(100 + n, 0);
             let link = self.veth(&format!("eth{n}"), mac(n, 0), "beyond", far)?;
             if n == 0 {
-                demand(&mut self.host, &[Action::AddAddress(address_on(link, own(0), 24))])?;
+                apply_all(&mut self.host, &[Action::AddAddress(address_on(link, own(0), 24))])?;
                 let default = Route::default_via(TableId::MAIN, gateway(0), link);
-                demand(&mut self.host, &[Action::ReplaceRoute(default)])?;
+                apply_all(&mut self.host, &[Action::ReplaceRoute(default)])?;
             }
             let name = format!("far{}", self.made);
             let peer = router.link_named(&name)?.context("the far end of an ENI")?;
             let up = Action::SetUp(LinkRef::from(&peer));
-            demand(&mut router, &[up, Action::AddAddress(address_on(peer.index, gateway(n), 24))])?;
+            apply_all(
+                &mut router,
+                &[up, Action::AddAddress(address_on(peer.index, gateway(n), 24))],
+            )?;
         }
         let lo = router.link_named("lo")?.context("no loopback")?;
         let beyond = address_on(lo.index, BEYOND.into(), 32);
-        demand(&mut router, &[Action::SetUp(LinkRef::from(&lo)), Action::AddAddress(beyond)])
+        apply_all(&mut router, &[Action::SetUp(LinkRef::from(&lo)), Action::AddAddress(beyond)])
     }
 
     fn desired(&self) -> NodeDesired {
@@ -292,7 +294,7 @@ impl Construction {
         }
     }
 
-    /// Its addresses for pods: four prefixes of sixteen, or single ones.
+    /// Addresses of an ENI for pods: four prefixes of sixteen, or single addresses.
     fn blocks(&self, n: u8) -> BTreeSet<IpNet> {
         let (step, length) = if self.layout == Rules::Prefixes { (16, 28) } else { (1, 32) };
         let hosts = (FIRST_HOST..FIRST_HOST + PODS_OF_ENI).step_by(step);
@@ -307,33 +309,37 @@ impl Construction {
             address: pod.address,
             table: pod.table,
             layout: self.layout.layout(),
+            host_end: routing_plan::pod::HostEnd::Routed,
             mtu: MTU,
             branch: None,
         };
         let place = if measured { "measured" } else { "parked" };
         let link = self.veth(net.veth.as_str(), mac(200, 0), place, mac(201, self.made))?;
         if self.layout == Rules::None {
-            demand(&mut self.host, &[Action::ReplaceRoute(net.host_route(link))])?;
+            apply_all(&mut self.host, &[Action::ReplaceRoute(net.host_route(link))])?;
         } else {
             let batch = net.host_batch(link).into_iter().map(|op| op.action);
-            demand(&mut self.host, &batch.collect::<Vec<_>>())?;
+            apply_all(&mut self.host, &batch.collect::<Vec<_>>())?;
         }
         Ok((net, link))
     }
 
-    /// Routes alone: what the measured pod sends leaves by its ENI because of where it goes.
+    /// Routes only: the destination selects the ENI for packets of the measured pod.
     fn without_rules(&mut self, desired: &NodeDesired, net: &PodNet) -> Result<usize> {
-        let number =
-            desired.enis.iter().position(|eni| eni.table == net.table).context("its ENI")?;
+        let number = desired
+            .enis
+            .iter()
+            .position(|eni| eni.table == net.table)
+            .context("no ENI has the pod's table")?;
         let eni = &desired.enis[number];
         let n = u8::try_from(number + 1).context("an ENI's number")?;
-        let link = self.host.link_named(&format!("eth{n}"))?.context("its link")?;
+        let link = self.host.link_named(&format!("eth{n}"))?.context("the ENI has no link")?;
         let gateway = eni.gateway();
         let beyond = Route {
             dst: IpNet::from(IpAddr::V4(BEYOND)),
             ..Route::default_via(TableId::MAIN, gateway, link.index)
         };
-        demand(
+        apply_all(
             &mut self.host,
             &[
                 Action::SetMtu(LinkRef::from(&link), MTU),
@@ -341,37 +347,37 @@ impl Construction {
                 Action::ReplaceRoute(beyond),
             ],
         )?;
-        let seen = self.host.observe(With::Nothing)?;
-        Ok(seen.rules.iter().filter(|rule| rule.family == Family::V4).count())
+        let observed = self.host.observe(With::Nothing)?;
+        Ok(observed.rules.iter().filter(|rule| rule.family == Family::V4).count())
     }
 
-    /// The part of the setup that ADD builds in the pod.
-    fn inside(&mut self, net: &PodNet, _host_end: IfIndex, host_mac: Mac) -> Result<()> {
+    /// The steps of an ADD inside the pod.
+    fn set_up_pod(&mut self, net: &PodNet, _host_end: IfIndex, host_mac: Mac) -> Result<()> {
         let mut pod = self.measured.socket()?;
         let link = pod.link_named(&format!("far{}", self.made))?.context("the pod's end")?;
         let batch = net.pod_batch(link.index, host_mac).into_iter().map(|op| op.action);
-        demand(&mut pod, &batch.collect::<Vec<_>>())
+        apply_all(&mut pod, &batch.collect::<Vec<_>>())
     }
 
-    /// The VPC's router knows of which ENI the pod's address is.
-    fn way_back(&mut self, net: &PodNet) -> Result<()> {
+    /// The route of the VPC router to the pod's ENI.
+    fn add_return_route(&mut self, net: &PodNet) -> Result<()> {
         let n = u8::try_from((self.pods - 1) / PODS_OF_ENI + 1).context("an ENI's number")?;
         let mut router = self.beyond.socket()?;
-        let seen = router.observe(With::Nothing)?;
+        let observed = router.observe(With::Nothing)?;
         let by = |address: &&LinkAddr| address.address.addr() == gateway(n);
-        let link = seen.addresses.iter().find(by).context("the far end of the ENI")?.dev;
+        let link = observed.addresses.iter().find(by).context("the far end of the ENI")?.dev;
         let route = Route {
             dst: IpNet::from(net.address),
             ..Route::default_via(TableId::MAIN, own(n), link)
         };
-        demand(&mut router, &[Action::ReplaceRoute(route)])
+        apply_all(&mut router, &[Action::ReplaceRoute(route)])
     }
 
-    /// A pair of links; the near one is up. Its number.
+    /// Creates a veth pair, sets the near end up and returns its index.
     fn veth(&mut self, name: &str, near: Mac, place: &str, far: Mac) -> Result<IfIndex> {
         self.made += 1;
         let end = |name: &str, mac| VethEnd { name: name.to_owned(), mac, mtu: MTU };
-        // Numbers of their own: a link whose peer has the same number waits for its carrier.
+        // The index must differ from that of the peer, or the link waits for its carrier.
         let host_index = Some(IfIndex(10_000 + u32::from(self.made)));
         let pair = VethPair {
             host: end(name, near),
@@ -388,14 +394,14 @@ impl Construction {
     }
 }
 
-/// A new network namespace, into which the calling thread goes.
+/// Creates a network namespace and moves the calling thread into it.
 fn namespace() -> Result<Netns> {
-    unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace; it needs root")?;
+    unshare(CloneFlags::CLONE_NEWNET).context("create a network namespace; run as root")?;
     Ok(Netns::current()?)
 }
 
-/// Runs it on a thread of that namespace.
-fn within<T: Send>(at: &Netns, work: impl FnOnce() -> T + Send) -> Result<T> {
+/// Runs a closure on a new thread in that namespace.
+fn run_in<T: Send>(at: &Netns, work: impl FnOnce() -> T + Send) -> Result<T> {
     let enter = || {
         nix::sched::setns(at, CloneFlags::CLONE_NEWNET).context("enter a network namespace")?;
         Ok(work())
@@ -405,33 +411,34 @@ fn within<T: Send>(at: &Netns, work: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Plans as the daemon does, until there is nothing more to do. How many rules there are then. The
+/// Plans and applies as the daemon does until the plan is empty. Returns the number of IPv4 rules. The
 /// calling thread is in the node's namespace.
-fn settle(host: &mut Socket, desired: &NodeDesired, marked: &mut Marks) -> Result<usize> {
+fn converge(host: &mut Socket, desired: &NodeDesired, marked: &mut Marks) -> Result<usize> {
     for _ in 0..6 {
         let by_address = marked.iter().map(|(address, mark)| ((*address).into(), *mark)).collect();
-        let seen = Observed { marked: by_address, ..host.observe(With::Nothing)? };
-        let next = plan(desired, &seen);
+        let observed = Observed { marked: by_address, ..host.observe(With::Nothing)? };
+        let next = plan(desired, &observed);
         if next.ops.is_empty() && next.marks == *marked {
             ensure!(next.notes.is_empty(), "{:?}", next.notes);
-            return Ok(seen.rules.iter().filter(|rule| rule.family == Family::V4).count());
+            return Ok(observed.rules.iter().filter(|rule| rule.family == Family::V4).count());
         }
         let actions: Vec<Action> = next.ops.into_iter().map(|op| op.action).collect();
-        demand(host, &actions)?;
+        apply_all(host, &actions)?;
         if next.marks != *marked {
             let gone = || format!("delete table ip {}\n", sources::TABLE);
             nft(&sources::plan(&next.marks, None).unwrap_or_else(gone))?;
             *marked = next.marks;
         }
     }
-    bail!("the node does not come to rest")
+    bail!("the node does not converge in six passes")
 }
 
-/// Carries out all of it.
-fn demand(kernel: &mut Socket, actions: &[Action]) -> Result<()> {
+/// Applies all actions. The kernel must accept each of them.
+fn apply_all(kernel: &mut Socket, actions: &[Action]) -> Result<()> {
     let mut ops = Vec::new();
     for action in actions {
-        // A file; only the node itself has such actions, and the thread is there.
+        // This action is a write to a file. Only the node has such actions, and the thread is in its
+        // namespace.
         if let Action::SetIpv6(link, conf, value) = action {
             let file = (conf.sysctl(&link.name), &*value.to_string());
             write_sysctls(&[file]).with_context(|| action.to_string())?;
@@ -439,7 +446,7 @@ fn demand(kernel: &mut Socket, actions: &[Action]) -> Result<()> {
             ops.push(Op::new(Subject::Node, action.clone()));
         }
     }
-    // A batch at a time: what the socket can hold is bounded.
+    // In batches, because the socket's buffer is limited.
     for batch in ops.chunks(100) {
         let applied = kernel.run(batch)?;
         ensure!(applied.refused.is_empty(), "the kernel refused {:?}", applied.refused);
@@ -451,7 +458,12 @@ fn nft(script: &str) -> Result<()> {
     let mut nft = Command::new("nft");
     nft.args(["-f", "-"]).stdin(Stdio::piped());
     let mut child = nft.spawn().context("start nft; install nftables")?;
-    child.stdin.take().context("nft's input")?.write_all(script.as_bytes()).context("feed nft")?;
+    child
+        .stdin
+        .take()
+        .context("nft's input")?
+        .write_all(script.as_bytes())
+        .context("write to nft")?;
     let status = child.wait().context("wait for nft")?;
     ensure!(status.success(), "nft: {status}");
     Ok(())
@@ -461,10 +473,11 @@ fn pod(at: usize) -> PodDesired {
     let name = PodName { namespace: "bench".to_owned(), name: format!("pod-{at}") };
     let n = u8::try_from(at / PODS_OF_ENI + 1).unwrap_or(u8::MAX);
     PodDesired {
-        key: PodKey::new(registry::CNI_NETWORK, format!("c{at}"), "eth0").expect("in good form"),
+        key: PodKey::new(registry::CNI_NETWORK, format!("c{at}"), "eth0").expect("a valid pod key"),
         veth: VethName::of("eni", &name, 0),
         address: address(n, FIRST_HOST + at % PODS_OF_ENI),
         table: table(n),
+        host_end: config_model::HostEndMode::Routed,
         confirmed: true,
     }
 }
@@ -477,12 +490,12 @@ fn address(n: u8, host: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, n, u8::try_from(host).unwrap_or(u8::MAX)).into()
 }
 
-/// The ENI's own address.
+/// Primary address of an ENI.
 fn own(n: u8) -> IpAddr {
     address(n, 5)
 }
 
-/// The VPC's router in the ENI's subnet.
+/// The VPC router's address in the ENI's subnet.
 fn gateway(n: u8) -> IpAddr {
     address(n, 1)
 }
