@@ -9,8 +9,8 @@ pub enum InstallError {
     /// A folder does not exist. The installer does not create it: in a container it would be a folder of the
     /// container.
     #[error(
-        "{path} is not a folder: make it on the node, mount it into the container, and let \
-         {setting} name it as the container has it"
+        "{path} is not a folder: create it on the node, mount it into the container, and \
+         set {setting} to its path in the container"
     )]
     NoFolder {
         /// The folder.
@@ -31,7 +31,7 @@ pub enum InstallError {
         cause: io::Error,
     },
     /// A file or folder cannot be read.
-    #[error("read {path}")]
+    #[error("cannot read {path}")]
     Unread {
         /// The file or folder.
         path: PathBuf,
@@ -49,8 +49,8 @@ pub enum InstallError {
     },
     /// The state folder of a node with our network does not exist.
     #[error(
-        "{path} is not there, though {conflist} is Ferrule's: whose pods run is told there; mount it, or let {setting} \
-         name it"
+        "{path} is missing although {conflist} is Ferrule's: it shows whose pods run; mount it, or set {setting} \
+         to its path"
     )]
     NoState {
         /// The folder.
@@ -64,7 +64,7 @@ pub enum InstallError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A step failed.
-    #[error("{op} in {folder}; nothing is half done, so run it again once that is mended")]
+    #[error("cannot {op} in {folder}; no file is incomplete: fix the cause and run this again")]
     Step {
         /// The step.
         op: Op,

@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_plugin_that_does_not_answer_has_no_versions() {
         let folder = tempfile::tempdir().unwrap();
-        let answer = |script: &str| {
+        let versions_of = |script: &str| {
             let path = folder.path().join("plugin");
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -73,7 +73,7 @@ mod tests {
             r#"echo "{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[\"0.4.0\",\"1.0.0\"]}""#;
         let expected = ["0.4.0", "1.0.0"].map(str::to_owned).into();
         let asked = format!("[ \"$CNI_COMMAND\" = VERSION ] || exit 1; {answer}");
-        assert_eq!(answer(&asked), Some(expected));
+        assert_eq!(versions_of(&asked), Some(expected));
         for bad in [
             "exit 1".to_owned(),
             format!("{answer}; exit 1"),
@@ -81,7 +81,7 @@ mod tests {
             "echo '{}'".to_owned(),
             "kill -9 $$".to_owned(),
         ] {
-            assert_eq!(answer(&bad), None, "{bad}");
+            assert_eq!(versions_of(&bad), None, "{bad}");
         }
         assert_eq!(versions(&folder.path().join("absent")), None);
     }

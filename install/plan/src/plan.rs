@@ -70,9 +70,9 @@ pub enum Op {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Install { name } => write!(f, "bring program {name}"),
+            Self::Install { name } => write!(f, "install program {name}"),
             Self::InstallMissing { name } => {
-                write!(f, "bring plugin {name}, which nobody has brought")
+                write!(f, "install plugin {name}, which the node lacks")
             }
             Self::Write { name, .. } => write!(f, "write {name}"),
             Self::Rename { from, to } if *to == aside(from) => {
@@ -120,13 +120,13 @@ impl fmt::Display for Note {
             ),
             Self::Superseded { name } => write!(
                 f,
-                "{name} was written anew since it was put aside; the older one stays as {}",
+                "{name} was written again since it was put aside; the older one stays as {}",
                 aside(name)
             ),
             Self::TakenOver => write!(
                 f,
-                "{CONFLIST} stays as `ferrule migrate` has made it of amazon-vpc-cni's; remove it \
-                 to have it written with the daemon's settings"
+                "{CONFLIST} is the result of `ferrule migrate` and stays; remove it to have it \
+                 written with the daemon's settings"
             ),
             Self::NoHostPorts => write!(
                 f,
@@ -134,7 +134,7 @@ impl fmt::Display for Note {
                  there (it is one of the CNI project's plugins)"
             ),
             Self::NoNetwork => f.write_str(
-                "no network is left: the node will not be ready before another one is installed",
+                "no network is left: the node is not ready until another one is installed",
             ),
         }
     }
@@ -155,7 +155,7 @@ pub enum Refusal {
     #[error("{PLUGIN} is not beside this program; the image lacks it")]
     NoPlugin,
     /// A file is not a program.
-    #[error("{name} is no program, or half of one; the image is broken")]
+    #[error("{name} is not a complete program; the image is broken")]
     NoProgram { name: String },
     /// A program of another architecture.
     #[error(
@@ -177,7 +177,7 @@ pub enum Refusal {
     /// Pods of amazon-vpc-cni run, and there was no takeover.
     #[error(
         "{name} stays the node's network: amazon-vpc-cni's checkpoint lists pods, and the node is \
-         not taken over; do that by `ferrule migrate apply`"
+         not taken over; run `ferrule migrate apply`"
     )]
     NotTakenOver {
         /// amazon-vpc-cni's conflist.
@@ -186,7 +186,7 @@ pub enum Refusal {
     /// Our pods run, and amazon-vpc-cni, which would become the network again, does not know their addresses.
     #[error(
         "ferrule-ipamd's checkpoint holds pods, and amazon-vpc-cni, which had the node before, \
-         would give their addresses out again; give the node back by `ferrule migrate rollback`, \
+         would give their addresses out again; give the node back with `ferrule migrate rollback`, \
          or drain it while ferrule-ipamd runs, and run this again"
     )]
     HoldsPods,

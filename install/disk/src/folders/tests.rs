@@ -147,7 +147,7 @@ fn programs_and_network_are_there_whole_and_may_be_run_and_read() {
     // A mode that somebody has changed is put right.
     let plugin = node.path("bin/ferrule-cni");
     fs::set_permissions(&plugin, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(install(&node.on(RealDisk)).unwrap(), ["bring program ferrule-cni"]);
+    assert_eq!(install(&node.on(RealDisk)).unwrap(), ["install program ferrule-cni"]);
     assert_eq!(mode(&plugin), 0o755);
 }
 
@@ -302,7 +302,7 @@ fn plugins_of_the_image_come_where_they_are_missing_and_stay_in_the_end() {
     }
     fs::write(node.path("bin/portmap"), "theirs").unwrap();
     let done = install(&folders()).unwrap();
-    assert_eq!(done[0], "bring plugin loopback, which nobody has brought");
+    assert_eq!(done[0], "install plugin loopback, which the node lacks");
     assert_eq!(mode(&node.path("bin/loopback")), 0o755);
     assert_eq!(fs::read(node.path("bin/loopback")).unwrap(), program("loopback"));
     assert_eq!(fs::read(node.path("bin/portmap")).unwrap(), b"theirs");

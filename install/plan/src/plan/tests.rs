@@ -259,7 +259,7 @@ fn programs_are_brought_once_and_only_those_that_run_here() {
     seen.programs.insert("bridge".to_owned(), FileState::Other);
     let plan = programs(&ours(header(0x3e)), &none, here, &seen).unwrap();
     let unfinished = "remove .ferrule-cni.ferrule-new";
-    assert_eq!(steps(&plan), [unfinished, "bring program ferrule", "bring program ferrule-cni"]);
+    assert_eq!(steps(&plan), [unfinished, "install program ferrule", "install program ferrule-cni"]);
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours(header(0x3e)), &none, here, &after).unwrap(), Plan::default());
     assert_eq!(
@@ -283,7 +283,7 @@ fn plugins_that_the_node_lacks_are_brought_and_others_stay_as_they_are() {
     let mut seen = Observed::default();
     seen.programs.insert("portmap".to_owned(), FileState::Other);
     let plan = programs(&ours, &lent, here, &seen).unwrap();
-    let brought = ["bring program ferrule-cni", "bring plugin loopback, which nobody has brought"];
+    let brought = ["install program ferrule-cni", "install plugin loopback, which the node lacks"];
     assert_eq!(steps(&plan), brought);
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours, &lent, here, &after).unwrap(), Plan::default());
