@@ -23,9 +23,9 @@ fn a_good_node_has_no_findings() {
         assert_eq!(report["findings"], Value::Array(Vec::new()));
         assert_eq!(report["unseen"], Value::Array(Vec::new()));
         assert_eq!(report["good"].as_array().unwrap().len(), 16);
-        let told = node.doctor(&[]);
-        assert_eq!(told.status.code(), Some(0));
-        let text = String::from_utf8(told.stdout).unwrap();
+        let output = node.doctor(&[]);
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.ends_with("16 good, 0 faults, 0 warnings, 0 notices, 0 not checked\n"));
     });
 }
@@ -388,8 +388,8 @@ fn ip(words: &str) {
 #[track_caller]
 fn run(program: &str, words: &str) {
     let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {words}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {words}: {printed}");
 }
 
 /// Writes to standard error directly, because the test harness hides the output of passing tests.

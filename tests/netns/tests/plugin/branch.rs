@@ -215,12 +215,12 @@ fn test_branch_pod(net: &Net, veth: &str) {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let netns = Some(sandbox.netns.as_path());
         let before = carried(node, &vpc);
-        let told = |seen: Option<String>| seen.unwrap_or_else(|| "no datagram".to_owned());
-        assert_eq!(told(echo(node, netns, Some(&vpc), ip(net.far))), pod, "pod to far");
+        let source_of = |seen: Option<String>| seen.unwrap_or_else(|| "no datagram".to_owned());
+        assert_eq!(source_of(echo(node, netns, Some(&vpc), ip(net.far))), pod, "pod to far");
         let after = carried(node, &vpc);
         assert!(after > before, "the pod's packet did not use the branch");
         assert_eq!(
-            told(echo(node, Some(&vpc), netns, ip(pod))),
+            source_of(echo(node, Some(&vpc), netns, ip(pod))),
             match family {
                 "-4" => net.gateway.to_owned(),
                 _ => net.far.to_owned(),
@@ -228,9 +228,9 @@ fn test_branch_pod(net: &Net, veth: &str) {
             "far to pod"
         );
         // The node reaches a strict pod through the branch, and a standard pod directly.
-        assert_eq!(told(echo(node, None, netns, ip(pod))), net.node, "node to pod");
+        assert_eq!(source_of(echo(node, None, netns, ip(pod))), net.node, "node to pod");
         node.ip_inside(&vpc, "link set branch down");
-        let without = told(echo(node, None, netns, ip(pod)));
+        let without = source_of(echo(node, None, netns, ip(pod)));
         assert_eq!(without == net.node, !strict, "without the branch: {without}");
 
         let mut conf = node.conf();

@@ -7,8 +7,8 @@ use config_model::{
 use datapath_rpc::{Admission, Admitted, AgentPod};
 use ipamd_npa::wire as agent;
 use ipamd_rpc::{
-    Branch, Collect, Collected, Confirm, Enforcer, Assignment, PodAddress, PoolStatus, Reason, Refusal,
-    Release, Released, Reservation, Reserve, ReserveOutcome,
+    Assignment, Branch, Collect, Collected, Confirm, Enforcer, PodAddress, PoolStatus, Reason,
+    Refusal, Release, Released, Reservation, Reserve, ReserveOutcome,
     server::{self, CallFailed},
     wire,
 };
@@ -487,10 +487,10 @@ impl agent::np_backend_server::NpBackend for Backend {
         let veths: Vec<&str> = names.filter(|name| name.starts_with("eni")).collect();
         let (pod, count) = (asked.k8s_pod_name, asked.interface_count);
         let (namespace, mode) = (asked.k8s_pod_namespace, asked.network_policy_mode);
-        let told = format!("enforce {namespace}/{pod} {mode} {count} with {}", veths.join(" "));
+        let call = format!("enforce {namespace}/{pod} {mode} {count} with {}", veths.join(" "));
         let slow = {
             let mut book = self.book.0.lock().unwrap();
-            book.asked.push(told);
+            book.asked.push(call);
             book.agent_delay
         };
         tokio::time::sleep(slow).await;
@@ -505,8 +505,8 @@ impl agent::np_backend_server::NpBackend for Backend {
         asked: Request<agent::DeleteNpRequest>,
     ) -> Result<Response<agent::DeleteNpReply>, Status> {
         let asked = asked.into_inner();
-        let told = format!("delete {}/{}", asked.k8s_pod_namespace, asked.k8s_pod_name);
-        self.book.0.lock().unwrap().asked.push(told);
+        let call = format!("delete {}/{}", asked.k8s_pod_namespace, asked.k8s_pod_name);
+        self.book.0.lock().unwrap().asked.push(call);
         Ok(Response::new(agent::DeleteNpReply { success: true }))
     }
 }

@@ -41,10 +41,10 @@ fn bridged(node: &Node, sandbox: &Sandbox) -> Value {
 /// Returns links and addresses in the pod, without fields that the kernel changes asynchronously.
 fn inside(node: &Node, sandbox: &Sandbox) -> Vec<String> {
     let links = node.show_inside(&sandbox.netns, "addr");
-    let told = |link: &Value| {
+    let line = |link: &Value| {
         format!("{} {} {}", link["ifname"], link["address"], link["addr_info"][0]["local"])
     };
-    links.iter().map(told).collect()
+    links.iter().map(line).collect()
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn a_foreign_result_with_the_address_of_a_ferrule_pod_does_not_affect_that_pod()
             del().is_silent_success();
             assert_eq!(node.host_state(), before);
         }
-        let told: Vec<_> = tombstones(node).into_iter().map(|of| of.key.container_id).collect();
-        assert_eq!(told, ["theirs"]);
+        let ids: Vec<_> = tombstones(node).into_iter().map(|of| of.key.container_id).collect();
+        assert_eq!(ids, ["theirs"]);
     });
 }
 

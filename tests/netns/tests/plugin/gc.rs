@@ -164,8 +164,8 @@ fn gc_without_a_daemon_removes_by_key_and_leaves_tombstones() {
         assert!(message.contains("tombstones"), "{message}");
         assert_eq!(node.host_state(), with_kept);
         let [tombstone] = tombstones(node).try_into().unwrap();
-        let told = (&tombstone.key, tombstone.addresses[0].to_string());
-        assert_eq!(told, (&key(stale), stale_ip));
+        let recorded = (&tombstone.key, tombstone.addresses[0].to_string());
+        assert_eq!(recorded, (&key(stale), stale_ip));
         node.first_del(kept, &result).run().is_silent_success();
         assert_eq!(node.host_state(), before);
     });

@@ -131,7 +131,7 @@ fn standard_mode_starts_a_pod_open_and_logs_it() {
         assert!(
             asked(&daemon)
                 .iter()
-                .any(|told| told.contains("web-1 uid-c2 in c2") && told.ends_with("Standard"))
+                .any(|call| call.contains("web-1 uid-c2 in c2") && call.ends_with("Standard"))
         );
     });
 }

@@ -71,18 +71,18 @@ fn a_late_del_of_an_old_sandbox_leaves_a_running_pod_its_policies() {
         let daemon = Daemon::start_with(node, Book::with_aws_agent(node));
         let _agent = AwsAgent::start(node, &daemon, None);
         let [old, new] = ["c1", "c2"].map(|container| node.sandbox(container, "web-0"));
-        let told = || daemon.book(|book| std::mem::take(&mut book.asked));
+        let calls = || daemon.book(|book| std::mem::take(&mut book.asked));
         let before = node.add(&old);
         node.first_del(&old, &before).run().is_silent_success();
         let result = node.add(&new);
-        told();
+        calls();
         node.late_del(&old).run().is_silent_success();
-        assert_eq!(told(), ["release PodDeleted c1"]);
+        assert_eq!(calls(), ["release PodDeleted c1"]);
         node.first_del(&new, &result).run().is_silent_success();
-        assert_eq!(told(), ["release PodDeleted c2", "delete default/web-0"]);
+        assert_eq!(calls(), ["release PodDeleted c2", "delete default/web-0"]);
         // The agent may have missed the call.
         node.late_del(&old).run().is_silent_success();
-        assert_eq!(told(), ["release PodDeleted c1", "delete default/web-0"]);
+        assert_eq!(calls(), ["release PodDeleted c1", "delete default/web-0"]);
     });
 }
 
