@@ -1,6 +1,6 @@
 //! The programs: the build of each, and its place afterwards.
 
-use crate::{architecture::Architecture, cargo, deps, neighbour, say};
+use crate::{architecture::Architecture, cargo, deps, next_release, say};
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use std::{
@@ -72,7 +72,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     deps::install(&[deps::Need::Linker])?;
-    let dir = if args.next { neighbour::build()? } else { build(args.profile)?.dir };
+    let dir = if args.next { next_release::build()? } else { build(args.profile)?.dir };
     say::result(&dir.display().to_string());
     Ok(ExitCode::SUCCESS)
 }

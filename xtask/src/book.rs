@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_is_heard() {
+    fn a_warning_is_found() {
         assert!(warns(" WARN Invalid configuration\n INFO Book building has started\n"));
         assert!(!warns(" INFO HTML book written to `/book`\n"));
     }

@@ -227,8 +227,9 @@ fn check(lab: &Lab, pods: usize) -> Result<()> {
     say::step("every pod to every other: 9001-byte ICMP, never fragmented; TCP; hosts both ways");
     let started = Instant::now();
     let output = lab.output(&["-o", "json", "check"])?;
-    let report: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("check said: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let report: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+        format!("cannot parse the output of check: {}", String::from_utf8_lossy(&output.stderr))
+    })?;
     let number = |field: &str| report[field].as_u64().unwrap_or(0);
     let pairs = u64::try_from(pods * (pods - 1))?;
     ensure!(

@@ -130,7 +130,7 @@ fn pack(built: &Binaries, architecture: Architecture, tag: &str, archive: &Path)
     say::step("trying each program in it, as nobody in particular");
     store.try_all(tag, architecture, TRIED)?;
     store.write(tag, archive)?;
-    size::tell(archive, &laid)
+    size::print(archive, &laid)
 }
 
 /// Loads an archive into the containerds of a lab's cluster.
@@ -160,18 +160,18 @@ fn revision() -> String {
 
 /// Every program of the image and of its base that ours call, with the expected output.
 const TRIED: &[Try] = &[
-    Try::saying("/usr/local/bin/ferrule", &["--version"], VERSION),
-    Try::saying("/usr/local/bin/ferrule-ipamd", &["--version"], VERSION),
-    Try::saying("/usr/local/bin/ferrule-agent", &["--version"], VERSION),
-    Try::saying("/usr/local/bin/ferrule-controller", &["--help"], "ferrule-controller"),
+    Try::printing("/usr/local/bin/ferrule", &["--version"], VERSION),
+    Try::printing("/usr/local/bin/ferrule-ipamd", &["--version"], VERSION),
+    Try::printing("/usr/local/bin/ferrule-agent", &["--version"], VERSION),
+    Try::printing("/usr/local/bin/ferrule-controller", &["--help"], "ferrule-controller"),
     Try::plugin("/usr/local/bin/ferrule-cni"),
     Try::plugin("/opt/cni/plugins/loopback"),
     Try::plugin("/opt/cni/plugins/portmap"),
     Try::plugin("/opt/cni/plugins/bandwidth"),
     Try::plugin("/opt/cni/plugins/tuning"),
-    Try::saying("/usr/sbin/nft", &["--version"], "nftables").until("Netlink socket"),
-    Try::saying("/usr/sbin/iptables-nft-save", &["--version"], "nf_tables"),
-    Try::saying("/usr/sbin/iptables-legacy-save", &["--version"], "legacy"),
+    Try::printing("/usr/sbin/nft", &["--version"], "nftables").until("Netlink socket"),
+    Try::printing("/usr/sbin/iptables-nft-save", &["--version"], "nf_tables"),
+    Try::printing("/usr/sbin/iptables-legacy-save", &["--version"], "legacy"),
 ];
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -14,7 +14,7 @@ use crate::{
     interrupt::{self, Guard},
     layers,
     libtest::Ran,
-    neighbour,
+    next_release,
     programs::{self, Built, Run, Targets, TestProgram, variable},
     say, vm,
 };
@@ -196,7 +196,7 @@ const LANES: &[Lane] = &[
         tests: Tests::Of(&["tests-lab"]),
         side_by_side: 2,
         run: |session| {
-            let next = neighbour::build()?;
+            let next = next_release::build()?;
             session.test_in_labs(vec![variable("FERRULE_NEXT_DIR", next)])
         },
     },

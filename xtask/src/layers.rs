@@ -215,9 +215,9 @@ fn edge_fault(krate: &str, at: Layer, dep: &str) -> Option<String> {
         Some(to) if to >= at => {
             Some(format!("{krate} ({at:?}) must not use {dep} ({to:?}): edges point strictly down"))
         }
-        None if at <= Layer::Pure && !PURE_MAY_USE.contains(&dep) => Some(format!(
-            "{krate} is pure and must not use {dep}; what it may use stands in PURE_MAY_USE"
-        )),
+        None if at <= Layer::Pure && !PURE_MAY_USE.contains(&dep) => {
+            Some(format!("{krate} is pure and must not use {dep}; see PURE_MAY_USE"))
+        }
         Some(_) | None => None,
     }
 }

@@ -19,7 +19,7 @@ mod interrupt;
 mod lanes;
 mod layers;
 mod libtest;
-mod neighbour;
+mod next_release;
 mod processes;
 mod programs;
 mod prose;

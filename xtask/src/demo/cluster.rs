@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let scene = Scene { lab: &lab, helm, kubectl, kubeconfig };
     let outcome = scene.play(&programs, &archive);
     if outcome.is_err() {
-        scene.tell_state();
+        scene.print_state();
     }
     if args.keep {
         scene.look_around(&programs);
@@ -139,7 +139,7 @@ impl Scene<'_> {
         helm.args(["upgrade", "--install", "ferrule"]).arg(chart);
         helm.args(["--namespace", "kube-system", "--kubeconfig"]).arg(&self.kubeconfig);
         helm.args(["--set", "env.CLUSTER_NAME=lab", "--set-json", &format!("extraEnv={extra}")]);
-        said(&mut helm).map(drop)
+        output_of(&mut helm).map(drop)
     }
 
     /// Runs `ferrule check` as a user would.
@@ -147,7 +147,7 @@ impl Scene<'_> {
         say::step("ferrule check");
         let mut check = Command::new(programs.cli());
         check.args(["check", "--internet", INTERNET]).env("KUBECONFIG", &self.kubeconfig);
-        say::result(said(&mut check)?.trim_end());
+        say::result(output_of(&mut check)?.trim_end());
         say::good("every path works");
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Scene<'_> {
     }
 
     fn kubectl(&self, args: &[&str]) -> Result<String> {
-        said(Command::new(&self.kubectl).arg("--kubeconfig").arg(&self.kubeconfig).args(args))
+        output_of(Command::new(&self.kubectl).arg("--kubeconfig").arg(&self.kubeconfig).args(args))
     }
 
     fn apply(&self, objects: &Value) -> Result<()> {
@@ -250,7 +250,7 @@ impl Scene<'_> {
     }
 
     /// Prints the state of the cluster for the diagnosis of a failure.
-    fn tell_state(&self) {
+    fn print_state(&self) {
         for args in [
             &["get", "nodes,pods", "-A", "-o", "wide"][..],
             &["get", "events", "-A", "--field-selector", "type=Warning"],
@@ -329,7 +329,7 @@ fn pods() -> Value {
     ] })
 }
 
-fn said(command: &mut Command) -> Result<String> {
+fn output_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let name = command.get_program().display().to_string();
     let output = output.with_context(|| format!("start {name}"))?;

@@ -20,24 +20,24 @@ pub(super) struct Try {
     program: &'static str,
     args: &'static [&'static str],
     input: Option<&'static str>,
-    says: &'static str,
+    expected: &'static str,
     /// The output at which the program may stop if the emulator lacks a kernel feature.
     until: Option<&'static str>,
 }
 
 impl Try {
-    pub(super) const fn saying(
+    pub(super) const fn printing(
         program: &'static str,
         args: &'static [&'static str],
-        says: &'static str,
+        expected: &'static str,
     ) -> Self {
-        Self { program, args, input: None, says, until: None }
+        Self { program, args, input: None, expected, until: None }
     }
 
     /// A CNI plugin that prints its supported versions.
     pub(super) const fn plugin(program: &'static str) -> Self {
         let input = Some(r#"{"cniVersion":"1.0.0","name":"tried","type":"tried"}"#);
-        Self { program, args: &[], input, says: "supportedVersions", until: None }
+        Self { program, args: &[], input, expected: "supportedVersions", until: None }
     }
 
     /// QEMU supports netlink without netfilter. There the program must at least load all its libraries.
@@ -58,15 +58,15 @@ impl Try {
             let _ = stdin.write_all(self.input.unwrap_or_default().as_bytes());
         }
         let output = child.wait_with_output().context("wait for chroot")?;
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        let is_stopped = is_emulated && self.until.is_some_and(|words| said.contains(words));
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
+        let is_stopped = is_emulated && self.until.is_some_and(|words| printed.contains(words));
         ensure!(
-            is_stopped || output.status.success() && said.contains(self.says),
-            "{} in the image: {}, and it did not say {:?} but: {said}",
+            is_stopped || output.status.success() && printed.contains(self.expected),
+            "{} in the image: {}; expected {:?} in its output: {printed}",
             self.program,
             output.status,
-            self.says
+            self.expected
         );
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Store {
         let lock = File::open(&folder).and_then(|file| file.lock().map(|()| file));
         let lock = lock.with_context(|| format!("lock {}", folder.display()))?;
         let store = Self { folder, _lock: lock };
-        store.said(&["rm", "--all"])?;
+        store.run(&["rm", "--all"])?;
         Ok(store)
     }
 
@@ -105,13 +105,13 @@ impl Store {
         architecture: Architecture,
         image: &str,
     ) -> Result<()> {
-        let container = self.said(&["from", "scratch"])?;
+        let container = self.run(&["from", "scratch"])?;
         let files = files.to_str().context("the cache's path is not UTF-8")?;
         let added = self
-            .said(&["config", "--arch", architecture.name(), &container])
-            .and_then(|_| self.said(&["add", "--quiet", &container, files, "/"]))
-            .and_then(|_| self.said(&["commit", "--quiet", &container, image]));
-        self.said(&["rm", &container])?;
+            .run(&["config", "--arch", architecture.name(), &container])
+            .and_then(|_| self.run(&["add", "--quiet", &container, files, "/"]))
+            .and_then(|_| self.run(&["commit", "--quiet", &container, image]));
+        self.run(&["rm", &container])?;
         added.map(drop)
     }
 
@@ -150,17 +150,17 @@ impl Store {
         architecture: Architecture,
         tries: &[Try],
     ) -> Result<()> {
-        let container = self.said(&["from", "--pull=never", image])?;
+        let container = self.run(&["from", "--pull=never", image])?;
         let outcome = self.try_in(&container, architecture, tries);
-        self.said(&["rm", &container])?;
+        self.run(&["rm", &container])?;
         outcome?;
         say::good(&format!("{} programs run in it", tries.len()));
         Ok(())
     }
 
     fn try_in(&self, container: &str, architecture: Architecture, tries: &[Try]) -> Result<()> {
-        let root = PathBuf::from(self.said(&["mount", container])?);
-        let user = self.said(&["inspect", "--format", "{{.OCIv1.Config.User}}", container])?;
+        let root = PathBuf::from(self.run(&["mount", container])?);
+        let user = self.run(&["inspect", "--format", "{{.OCIv1.Config.User}}", container])?;
         ensure!(!user.is_empty(), "the image names no user");
         let mut chroot = vec![format!("--userspec={user}"), root.display().to_string()];
         if let Some(emulator) = architecture.emulator() {
@@ -183,16 +183,16 @@ impl Store {
             Ok(()) | Err(_) => {}
         }
         let to = format!("docker-archive:{}:{image}", unfinished.display());
-        self.said(&["push", "--quiet", image, &to])?;
+        self.run(&["push", "--quiet", image, &to])?;
         std::fs::rename(&unfinished, archive)
             .with_context(|| format!("move the image to {}", archive.display()))?;
         // Containers of the stages, and the stages.
-        self.said(&["rm", "--all"])?;
-        self.said(&["rmi", image])?;
-        self.said(&["rmi", "--prune"]).map(drop)
+        self.run(&["rm", "--all"])?;
+        self.run(&["rmi", image])?;
+        self.run(&["rmi", "--prune"]).map(drop)
     }
 
-    fn said(&self, args: &[&str]) -> Result<String> {
+    fn run(&self, args: &[&str]) -> Result<String> {
         let output = self.buildah(args).output().context("start buildah")?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

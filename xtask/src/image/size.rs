@@ -13,7 +13,7 @@ use std::{
 ///
 /// # Errors
 /// If the archive contains no image.
-pub(super) fn tell(archive: &Path, laid: &Path) -> Result<()> {
+pub(super) fn print(archive: &Path, laid: &Path) -> Result<()> {
     let tar = |args: &[&str]| -> Result<String> {
         let output = Command::new("tar").args(args).output().context("start tar")?;
         ensure!(output.status.success(), "tar {}: {}", args.join(" "), output.status);
@@ -94,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_tells_the_size_of_files_and_not_of_links() {
+    fn a_listing_has_the_sizes_of_files_and_not_of_links() {
         let listing = "-r--r--r-- 0/0  20024832 1970-01-01 00:00 4a9c.tar\n\
                        l--------- 0/0  0 1970-01-01 00:00 8a1d/layer.tar -> ../4a9c.tar\n";
         assert_eq!(sizes(listing), BTreeMap::from([("4a9c.tar", 20_024_832)]));
     }
 
     #[test]
-    fn sizes_are_told_in_tenths_rounded_up() {
+    fn sizes_are_printed_in_tenths_rounded_up() {
         assert_eq!((&*mib(1), &*mib(10 << 20)), ("0.1 MiB", "10.0 MiB"));
     }
 }

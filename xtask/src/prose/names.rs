@@ -74,7 +74,7 @@ pub(crate) const NAME_RULES: &[NameRule] = &[
             "wished",
         ],
         hint: "name the mechanism: receive, ignore, foreign, unauthenticated, assume, request",
-        rejects: "StrangerLimiter",
+        rejects: "StrangerList",
         accepts: "strange_characters",
     },
     NameRule {
@@ -86,7 +86,7 @@ pub(crate) const NAME_RULES: &[NameRule] = &[
     NameRule {
         words: &["office", "offices", "desk", "desks", "bell", "bells"],
         hint: "use the term of the glossary: hub, client, session, waker",
-        rejects: "SharedOffice",
+        rejects: "OfficeKey",
         accepts: "BellmanFord",
     },
     NameRule {

@@ -170,7 +170,7 @@ fn edited(file: &str, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let count = text.matches(from).count();
         if count != 1 {
             bail!(
-                "{file} has {from:?} {count} times, not once: see EDITS in xtask/src/neighbour.rs"
+                "{file} has {from:?} {count} times, not once: see EDITS in xtask/src/next_release.rs"
             );
         }
         text = text.replacen(from, to, 1);
