@@ -77,7 +77,7 @@ fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
     let nodes = [
         ("node-nothing", Some("nothing"), ["nothing", "spec.subnet"], "create ENIConfig nothing"),
         ("node-empty", Some("empty"), ["empty", "spec.subnet"], "create ENIConfig empty"),
-        ("node-none", None, ["default", "no ENIConfig"], "create ENIConfig default"),
+        ("node-none", None, ["default", "does not exist"], "create ENIConfig default"),
         (
             "node-unknown",
             Some("unknown"),
@@ -97,24 +97,24 @@ fn invalid_eniconfigs_are_reported_and_other_nodes_serve() -> Result<()> {
         // minutes. The next ADD is for another pod.
         let (world, lab) = (&world, &lab);
         let add = |node, words: [&str; 2]| {
-            let (mut pod, mut said) = (pod_of(node), String::new());
+            let (mut pod, mut printed) = (pod_of(node), String::new());
             wait_for("an ADD to report the ENIConfig", PATIENCE, || {
-                said = lab.refused(&["pod", "add", node, "--pod", &pod])?;
-                if words.iter().all(|word| said.contains(word)) {
+                printed = lab.refused(&["pod", "add", node, "--pod", &pod])?;
+                if words.iter().all(|word| printed.contains(word)) {
                     return Ok(true);
                 }
                 pod.push_str("-again");
                 world.make_pod(node, &pod)?;
-                anyhow::bail!("the plugin said: {said}")
+                anyhow::bail!("the plugin printed: {printed}")
             })?;
-            anyhow::Ok((pod, said))
+            anyhow::Ok((pod, printed))
         };
         let adds = nodes.map(|(node, _, words, _)| scope.spawn(move || add(node, words)));
         adds.into_iter().map(|add| add.join()).collect()
     });
     for ((node, _, words, next), refused) in nodes.into_iter().zip(refused) {
-        let (pod, said) = refused.map_err(|_| anyhow!("the thread of {node} panicked"))??;
-        ensure!(said.contains("code 11"), "{node}: the plugin said: {said}");
+        let (pod, printed) = refused.map_err(|_| anyhow!("the thread of {node} panicked"))??;
+        ensure!(printed.contains("code 11"), "{node}: the plugin printed: {printed}");
         wait_for_reports(&world, &lab, (node, &pod), &words, next)?;
     }
     // A node with a valid ENIConfig serves.
@@ -154,8 +154,11 @@ fn missing_permissions_are_reported_and_other_work_continues() -> Result<()> {
     // Free addresses are served. The next pod's refusal names the missing permission.
     lab.run(&["pod", "add", "node1", "--count", "2"])?;
     world.make_pod("node1", "late")?;
-    let said = lab.refused(&["pod", "add", "node1", "--pod", "late"])?;
-    ensure!(said.contains("lacks ec2:AssignPrivateIpAddresses"), "the plugin said: {said}");
+    let printed = lab.refused(&["pod", "add", "node1", "--pod", "late"])?;
+    ensure!(
+        printed.contains("lacks ec2:AssignPrivateIpAddresses"),
+        "the plugin printed: {printed}"
+    );
     let action = "ec2:AssignPrivateIpAddresses";
     lab.wait_for_line("node1", &["call_failed", action, &format!("allow {action}")])?;
     world.wait_for_event("node1", "MissingIAMPermissions", &[action])?;
