@@ -7,10 +7,12 @@ use crate::{
 };
 use policy_core::{
     Policy, World, compile,
-    index::{Deltas, Event, Index, PolicyId, Snapshot},
+    index::{
+        Deltas, Event, GroupState, Index, Needs, NodeState, PolicyId, PolicyState, Role, Snapshot,
+    },
 };
 use policy_objects::Object;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A world, and the model and the index that receive each change of it.
 pub struct LiveWorld {
@@ -20,7 +22,7 @@ pub struct LiveWorld {
     pub index: Index,
     /// The sum of the index's deltas.
     pub snapshot: Snapshot,
-    /// The sum of each node's deltas, by node name.
+    /// The objects that the index returns for each node, by node name.
     pub nodes: BTreeMap<&'static str, Snapshot>,
     /// The compiled policies.
     pub policies: BTreeMap<PolicyId, Policy>,
@@ -38,7 +40,7 @@ impl LiveWorld {
         }
         index.loaded();
         let snapshot = index.snapshot();
-        let nodes = NODES.iter().map(|node| (*node, index.snapshot_for(node))).collect();
+        let nodes = NODES.iter().map(|node| (*node, node_snapshot(&index, node))).collect();
         let world = crate::compare::world(&scenario);
         Self { scenario, world, index, snapshot, nodes, policies }
     }
@@ -75,7 +77,7 @@ impl LiveWorld {
     fn fold(&mut self, deltas: &Deltas) {
         self.snapshot.fold(deltas);
         for (node, state) in &mut self.nodes {
-            state.fold(&self.index.deltas_for(node, deltas));
+            *state = node_snapshot(&self.index, node);
         }
     }
 
@@ -108,6 +110,49 @@ impl LiveWorld {
 
 /// Names of the nodes of generated worlds.
 pub const NODES: [&str; 2] = ["n1", "n2"];
+
+/// The objects that a node needs, by the queries that the hub uses. Spans have this node only, and applied-to groups
+/// its pods only.
+fn node_snapshot(index: &Index, node: &str) -> Snapshot {
+    let span = || BTreeSet::from([node.to_owned()]);
+    let Needs { own, applied, address, policies } = index.needs_of(node);
+    let mut snapshot = Snapshot::default();
+    for (id, members) in applied {
+        let state = index.group_state(Role::Applied, id).expect("a needed group");
+        let members = members.into_iter().map(|member| (member.key(), member)).collect();
+        let state = GroupState { members, span: span(), ..state };
+        snapshot.groups.insert((Role::Applied, id), state);
+    }
+    for id in address {
+        let state = index.group_state(Role::Address, id).expect("a needed group");
+        snapshot.groups.insert((Role::Address, id), GroupState { span: span(), ..state });
+    }
+    for (id, key) in policies {
+        let state = index.policy_state(&key).expect("a needed policy");
+        snapshot.policies.insert(id, PolicyState { span: span(), ..state });
+    }
+    if own != NodeState::default() {
+        snapshot.nodes.insert(node.to_owned(), own);
+    }
+    snapshot
+}
+
+/// The part of a snapshot for one node, by the spans in it.
+pub fn part_of(all: &Snapshot, node: &str) -> Snapshot {
+    let mut part = all.clone();
+    let here = BTreeSet::from([node.to_owned()]);
+    part.nodes.retain(|name, _| name == node);
+    part.policies.retain(|_, policy| policy.span.contains(node));
+    part.policies.values_mut().for_each(|policy| policy.span.clone_from(&here));
+    part.groups.retain(|_, group| group.span.contains(node));
+    for ((role, _), group) in &mut part.groups {
+        group.span.clone_from(&here);
+        if *role == Role::Applied {
+            group.members.retain(|_, member| member.node == node);
+        }
+    }
+    part
+}
 
 fn policy_id(policy: &Policy) -> PolicyId {
     match policy.uid.as_str() {

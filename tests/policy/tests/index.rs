@@ -14,7 +14,7 @@ use serde_json::json;
 use tests_policy::{
     cases,
     compare::{self, difference},
-    live::LiveWorld,
+    live::{self, LiveWorld},
     naive::{By, Decision, Half, Origin, Packet, Segment, State},
     scenario::{Event, Scenario, Sketch, events, service_events, sketch, with_services, world},
 };
@@ -69,7 +69,7 @@ fn ranks_match(live: &LiveWorld) -> Result<(), TestCaseError> {
         prop_assert_eq!(live.world.rank(&policy.key), Some(&rank), "of {}", policy.key);
     }
     for (node, snapshot) in every_node(live) {
-        prop_assert_eq!(snapshot, &live.index.snapshot_for(node), "of node {}", node);
+        prop_assert_eq!(snapshot, &live::part_of(&live.snapshot, node), "of node {}", node);
     }
     Ok(())
 }

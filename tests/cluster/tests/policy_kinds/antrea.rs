@@ -36,7 +36,7 @@ fn tiers() -> Vec<Row> {
         accepted("application", TIER, json!({ "priority": 250, "description": "ours" })),
         accepted("a tier at 220", TIER, json!({ "priority": 220 })),
         refused("a reserved tier", TIER, json!({ "priority": 254 }), "are reserved"),
-        refused("a tier too far", TIER, json!({ "priority": 256 }), "less than or equal to 255"),
+        refused("a tier above 255", TIER, json!({ "priority": 256 }), "less than or equal to 255"),
     ]
 }
 
@@ -93,9 +93,9 @@ fn subjects() -> Vec<Row> {
     });
     let alone = "must validate at least one schema (anyOf)";
     vec![
-        refused("appliedTo nowhere", ACNP, json!({ "priority": 1 }), "or in every rule"),
+        refused("no appliedTo", ACNP, json!({ "priority": 1 }), "or in every rule"),
         refused(
-            "appliedTo of nobody",
+            "an empty appliedTo",
             ANNP,
             json!({ "priority": 1, "appliedTo": [] }),
             "or in every rule",
@@ -171,27 +171,27 @@ fn peers() -> Vec<Row> {
         accepted("the same namespace", ACNP, to(json!({ "namespaces": { "match": "Self" } }))),
         accepted("the same labels", ACNP, to(json!({ "namespaces": { "sameLabels": ["team"] } }))),
         refused(
-            "both of namespaces",
+            "match and sameLabels",
             ACNP,
             to(json!({ "namespaces": { "match": "Self", "sameLabels": ["team"] } })),
             "must have at most 1",
         ),
         refused(
-            "namespaces twice",
+            "namespaces and namespaceSelector",
             ACNP,
             to(json!({ "namespaces": { "match": "Self" }, "namespaceSelector": {} })),
             "namespaces or namespaceSelector, not both",
         ),
         accepted(
-            "a block with a selector, which it wins over",
+            "a block with a selector, which it overrides",
             ACNP,
             to(json!({
                 "ipBlock": { "cidr": "10.0.0.0/8" }, "podSelector": {},
             })),
         ),
-        accepted("a block with a hole", ANNP, block("10.0.0.0/8", "10.0.1.0/24")),
-        refused("a block that is none", ANNP, block("10.0.0.0/40", "10.0.1.0/24"), "cidr"),
-        refused("a hole that is none", ACNP, block("10.0.0.0/8", "here"), "cidr"),
+        accepted("a block with an exception", ANNP, block("10.0.0.0/8", "10.0.1.0/24")),
+        refused("an invalid block", ANNP, block("10.0.0.0/40", "10.0.1.0/24"), "cidr"),
+        refused("an invalid exception", ACNP, block("10.0.0.0/8", "here"), "cidr"),
         accepted("a group", ANNP, to(json!({ "group": "g" }))),
         refused("a group and nodes", ANNP, to(json!({ "group": "g", "nodeSelector": {} })), alone),
         refused(
@@ -251,9 +251,9 @@ fn protocols() -> Vec<Row> {
         accepted("a port by name", ACNP, ports(json!({ "port": "web" }))),
         accepted("ports", ACNP, ports(json!({ "port": 80, "endPort": 90 }))),
         accepted("one port as a range", ANNP, ports(json!({ "port": 80, "endPort": 80 }))),
-        accepted("a port that no packet has", ACNP, ports(json!({ "port": 70000 }))),
+        accepted("a port above 65535", ACNP, ports(json!({ "port": 70000 }))),
         refused(
-            "ports upside down",
+            "a reversed port range",
             ACNP,
             ports(json!({ "port": 90, "endPort": 80 })),
             "must not be less than port",
@@ -265,14 +265,14 @@ fn protocols() -> Vec<Row> {
             "requires a numeric port",
         ),
         refused(
-            "an end after a name",
+            "an end with a named port",
             ACNP,
             ports(json!({ "port": "web", "endPort": 80 })),
             "requires a numeric port",
         ),
-        accepted("the sender's ports", ACNP, ports(json!({ "sourcePort": 1, "sourceEndPort": 2 }))),
+        accepted("source ports", ACNP, ports(json!({ "sourcePort": 1, "sourceEndPort": 2 }))),
         refused(
-            "the sender's ports upside down",
+            "reversed source ports",
             ACNP,
             ports(json!({ "sourcePort": 3, "sourceEndPort": 2 })),
             "requires a sourcePort",
@@ -285,7 +285,7 @@ fn protocols() -> Vec<Row> {
         ),
         accepted("echo", ACNP, protocol(json!({ "icmp": { "icmpType": 8 } }))),
         refused(
-            "a type that ICMP has not",
+            "an ICMP type above 255",
             ACNP,
             protocol(json!({ "icmp": { "icmpType": 256 } })),
             "less than or equal to 255",
@@ -315,7 +315,7 @@ fn protocols() -> Vec<Row> {
 fn groups() -> Vec<Row> {
     let one_of = "a group has one of";
     vec![
-        accepted("nobody", CLUSTER_GROUP, json!({})),
+        accepted("an empty group", CLUSTER_GROUP, json!({})),
         accepted(
             "pods of namespaces",
             CLUSTER_GROUP,
@@ -324,7 +324,7 @@ fn groups() -> Vec<Row> {
         accepted("nodes", CLUSTER_GROUP, json!({ "nodeSelector": {} })),
         accepted("groups", GROUP_OF_NAMESPACE, json!({ "childGroups": ["a", "b"] })),
         accepted(
-            "addresses and no children",
+            "addresses and empty childGroups",
             GROUP_OF_NAMESPACE,
             json!({ "ipBlocks": [{ "cidr": "10.0.0.0/8" }], "childGroups": [] }),
         ),
@@ -341,7 +341,7 @@ fn groups() -> Vec<Row> {
             one_of,
         ),
         refused(
-            "pods and workloads from without",
+            "pods and external entities",
             CLUSTER_GROUP,
             json!({ "podSelector": {}, "externalEntitySelector": {} }),
             "podSelector or externalEntitySelector, not both",
@@ -362,7 +362,7 @@ fn large() -> Vec<Row> {
     let rule = json!({ "action": "Drop", "ports": [{ "port": 1, "endPort": 2 }] });
     vec![
         accepted(
-            "10,000 holes",
+            "10,000 exceptions",
             ACNP,
             to(json!({ "ipBlock": { "cidr": "10.0.0.0/8", "except": holes } })),
         ),

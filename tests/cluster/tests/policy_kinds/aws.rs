@@ -38,15 +38,15 @@ pub(crate) fn rows() -> Vec<Row> {
         })
     };
     vec![
-        accepted("names to accept", ECNP, egress("Accept", names(), json!({}))),
+        accepted("Accept with names", ECNP, egress("Accept", names(), json!({}))),
         refused(
-            "names to deny",
+            "Deny with names",
             ECNP,
             egress("Deny", names(), json!({})),
             "require the action Accept",
         ),
         refused(
-            "names to pass",
+            "Pass with names",
             ECNP,
             egress("Pass", names(), json!({})),
             "require the action Accept",
@@ -65,14 +65,14 @@ pub(crate) fn rows() -> Vec<Row> {
             "start must be less than end",
         ),
         accepted(
-            "a network that is none",
+            "an invalid network",
             ECNP,
             egress("Deny", json!({ "networks": ["10.0.0.0/33"] }), json!({})),
         ),
         accepted("100 rules", ECNP, ingress(json!(vec![rule.clone(); 100]))),
         refused("101 rules", ECNP, ingress(json!(vec![rule; 101])), "must have at most 100 items"),
         refused(
-            "pods of no namespaces",
+            "pods without a namespaceSelector",
             ECNP,
             json!({
                 "tier": "Admin", "priority": 1, "subject": { "pods": { "podSelector": {} } },
@@ -80,7 +80,11 @@ pub(crate) fn rows() -> Vec<Row> {
             "Required value",
         ),
         accepted("names", EANP, application(names())),
-        accepted("no rule's peers", EANP, json!({ "podSelector": {}, "egress": [{}] })),
+        accepted(
+            "an egress rule without peers",
+            EANP,
+            json!({ "podSelector": {}, "egress": [{}] }),
+        ),
         accepted(
             "pods of namespaces",
             EANP,

@@ -41,7 +41,7 @@ pub(crate) fn rows() -> Vec<Row> {
     };
     vec![
         accepted("no rule", CNP, with("tier", json!("Baseline"))),
-        refused("tcp without anything", CNP, ports(json!({})), "should have at least 1"),
+        refused("tcp without a port", CNP, ports(json!({})), "should have at least 1"),
         refused(
             "a range of one port",
             CNP,
@@ -49,7 +49,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "start must be less than end",
         ),
         refused(
-            "a range upside down",
+            "a reversed port range",
             CNP,
             ports(json!({ "destinationPort": { "range": { "start": 81, "end": 80 } } })),
             "start must be less than end",
@@ -108,15 +108,10 @@ pub(crate) fn rows() -> Vec<Row> {
         refused("an empty peer", CNP, egress("Deny", json!([{}]), None), "should have at least 1"),
         accepted("a network", CNP, to_networks("fd00::/8")),
         accepted("a network with host bits", CNP, to_networks("10.0.0.5/8")),
-        refused(
-            "a network that is none",
-            CNP,
-            to_networks("10.0.0.0/33"),
-            "10.0.0.0/8 or fd00::/8",
-        ),
+        refused("an invalid network", CNP, to_networks("10.0.0.0/33"), "10.0.0.0/8 or fd00::/8"),
         refused("an address", CNP, to_networks("10.0.0.1"), "10.0.0.0/8 or fd00::/8"),
         refused(
-            "a network twice",
+            "a duplicate network",
             CNP,
             egress("Deny", json!([{ "networks": ["10.0.0.0/8", "10.0.0.0/8"] }]), None),
             "Duplicate value",
@@ -133,7 +128,7 @@ pub(crate) fn rows() -> Vec<Row> {
             egress("Accept", json!([{ "domainNames": ["_dmarc.example.com"] }]), None),
         ),
         accepted(
-            "names to deny",
+            "Deny with names",
             CNP,
             egress("Deny", json!([{ "domainNames": ["example.com"] }]), None),
         ),
@@ -144,7 +139,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "should match",
         ),
         refused(
-            "a port's name of a network",
+            "a named port with a network",
             CNP,
             egress(
                 "Accept",
@@ -154,7 +149,7 @@ pub(crate) fn rows() -> Vec<Row> {
             "only pods have named ports",
         ),
         accepted(
-            "a port's name of pods",
+            "a named port with pods",
             CNP,
             egress(
                 "Accept",
