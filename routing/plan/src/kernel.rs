@@ -513,7 +513,7 @@ impl Observed {
 
     /// The addresses of this bridged pod interface, according to the permanent neighbor entries on `gateway_port`.
     pub fn bridged_addresses(&self, key: &PodKey, gateway_port: IfIndex) -> BTreeSet<IpAddr> {
-        let [_, mac] = crate::pod::mac_addresses(key);
+        let [_, mac] = crate::mac::mac_addresses(key);
         let of_pod = |n: &&Neighbor| n.permanent && n.dev == gateway_port && n.mac == Some(mac);
         self.neighbors.iter().filter(of_pod).map(|neighbor| neighbor.address).collect()
     }

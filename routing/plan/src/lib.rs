@@ -12,6 +12,7 @@ mod branch;
 mod desired;
 pub mod egress;
 mod kernel;
+mod mac;
 pub mod nat;
 mod op;
 mod plan;

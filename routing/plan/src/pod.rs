@@ -2,6 +2,7 @@
 
 mod check;
 
+pub use crate::mac::mac_addresses;
 pub use check::{Mismatch, check};
 
 use crate::branch::{Carrier, loose_rp_filter};
@@ -66,18 +67,6 @@ impl GatewayPort {
         let [_, mac] = mac_addresses(key);
         Neighbor { dev: self.index, address, mac: Some(mac), permanent: true }
     }
-}
-
-/// The Ethernet addresses of a pod interface: host end, pod's end. They are derived from the key, so no randomness is
-/// needed and a packet capture shows the pod. Since they are locally administered, udev does not change them.
-pub fn mac_addresses(key: &PodKey) -> [Mac; 2] {
-    let digest = key.digest();
-    let byte = |at: usize| u8::from_str_radix(&digest[2 * at..2 * at + 2], 16).unwrap_or(0);
-    [0, 6].map(|from| {
-        let mut bytes: [u8; 6] = std::array::from_fn(|at| byte(from + at));
-        bytes[0] = (bytes[0] & 0xfc) | 0x02;
-        Mac(bytes)
-    })
 }
 
 /// One end of a veth pair to create.
