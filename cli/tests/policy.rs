@@ -515,8 +515,8 @@ spec: {}
     let folder = with_file("1.yaml", group);
     let found = text(&ferrule(folder.path(), &["policy", "lint"]).stdout);
     for wanted in [
-        "until that is mended: create ClusterGroup none",
-        "ClusterGroup.crd.antrea.io empty spec: it says nothing, so nobody is in it",
+        "until that is fixed: create ClusterGroup none",
+        "ClusterGroup.crd.antrea.io empty spec: it is empty, so it has no members",
         "spec.priority: 1e308 is not within 1 to 10000",
     ] {
         assert!(found.contains(wanted), "{wanted}: {found}");

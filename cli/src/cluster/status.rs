@@ -171,13 +171,13 @@ async fn ask_all(
         });
     }
     let mut progress = Progress::new();
-    let mut answer = BTreeMap::new();
+    let mut answers = BTreeMap::new();
     while let Some(asked) = asking.join_next().await {
         let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
-        answer.insert(name, answer);
-        progress.show(&format!("called {} of {} daemons", answer.len(), pods.len()));
+        answers.insert(name, answer);
+        progress.show(&format!("called {} of {} daemons", answers.len(), pods.len()));
     }
-    Ok(answer)
+    Ok(answers)
 }
 
 async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswer {

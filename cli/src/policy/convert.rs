@@ -67,7 +67,7 @@ pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
 fn not_converted(api_version: String, kind: String, current: bool) -> Option<String> {
     let known = Kind::of_any_version(&api_version, &kind).is_some();
     let foreign = Foreign { api_version, kind, namespace: String::new(), name: String::new() };
-    let ours = !current && (known || foreign.is_misspelt());
+    let ours = !current && (known || foreign.is_misspelled());
     ours.then(|| format!("cannot convert version {}: {}", foreign.api_version, foreign.next()))
 }
 

@@ -112,9 +112,9 @@ impl Objects {
             }
             Err(ReadError::Foreign { api_version, kind, namespace, name, known }) => {
                 let foreign = Foreign { api_version, kind, namespace, name };
-                let misspelt = foreign.is_misspelt();
+                let misspelled = foreign.is_misspelled();
                 // A cluster's objects have many fields that are irrelevant for policy.
-                if known.is_none() && !misspelt && !is_policy(&foreign.kind) {
+                if known.is_none() && !misspelled && !is_policy(&foreign.kind) {
                     return;
                 }
                 let Foreign { api_version, kind, name, .. } = &foreign;
@@ -122,7 +122,7 @@ impl Objects {
                     "{place}: {kind} {name} of {api_version} is not enforced and was left out: {}",
                     foreign.next()
                 );
-                match misspelt {
+                match misspelled {
                     true => self.faults.push(text),
                     false => self.hints.push(text),
                 }
