@@ -32,7 +32,7 @@ pub(crate) struct Branches {
     /// The daemon's watch; no event arrives before this time.
     watch: Option<(u32, Time)>,
     /// The branches that this daemon has received, by pod.
-    told: BTreeMap<PodName, String>,
+    received: BTreeMap<PodName, String>,
     /// The pod of each branch.
     owners: BTreeMap<EniId, String>,
     /// The branches by their pods' UIDs.
@@ -115,7 +115,7 @@ impl World {
         }
         let instances = BTreeMap::from([(NODE.to_owned(), self.ec2.instance.clone())]);
         let branches = &mut self.branches;
-        branches.controller.hear(now, &instances, &branches.seen);
+        branches.controller.observe(now, &instances, &branches.seen);
         let news = branches.controller.step(now, &mut self.ec2.cloud);
         for news in news {
             self.note(|| format!("controller: {news:?}"));
@@ -130,12 +130,12 @@ impl World {
 
     fn written_to_cluster(&mut self, write: ClusterWrite) {
         match write {
-            ClusterWrite::MakeCniNode { node, .. } => {
+            ClusterWrite::CreateCniNode { node, .. } => {
                 self.branches.seen.cni_nodes.insert(node, BTreeMap::new());
             }
-            ClusterWrite::TellTrunk { node, branches } => {
+            ClusterWrite::AnnounceTrunk { node, branches } => {
                 if let Some(node) = self.branches.seen.nodes.get_mut(&node) {
-                    (node.labelled, node.branches) = (true, [Some(branches); 2]);
+                    (node.labeled, node.branches) = (true, [Some(branches); 2]);
                 }
             }
             ClusterWrite::Annotate { pod, uid, annotation } => {
@@ -146,7 +146,7 @@ impl World {
                 let before = self.branches.owners.insert(branch.eni.clone(), uid.clone());
                 let now = self.now;
                 self.judge.demand(before.is_none_or(|of| of == uid), Law::World, now, || {
-                    format!("{} is made for two pods", branch.eni)
+                    format!("{} is created for two pods", branch.eni)
                 });
                 let branch = announced(&branch);
                 self.branches.annotated.insert(uid.clone(), branch.clone());
@@ -172,12 +172,12 @@ impl World {
         }
         if let ClusterFact::Branch { pod, uid, branch } = &fact {
             if branch.is_some() {
-                self.branches.told.insert(pod.clone(), uid.clone());
+                self.branches.received.insert(pod.clone(), uid.clone());
             } else {
-                self.branches.told.remove(pod);
+                self.branches.received.remove(pod);
             }
         }
-        self.tell(Event::Cluster(fact));
+        self.deliver(Event::Cluster(fact));
     }
 
     /// Lists the branches at the start of the daemon's watch.
@@ -185,7 +185,7 @@ impl World {
         if self.setup.mode != Mode::Trunk {
             return;
         }
-        self.branches.told.clear();
+        self.branches.received.clear();
         self.branches.watch = Some((life, self.now));
         let pods = self.branches.seen.pods.iter();
         let annotated = pods.filter(|(_, seen)| seen.annotation.is_some());
@@ -203,7 +203,7 @@ impl World {
         let uid = sandboxes.find(|sandbox| sandbox.key == *key)?.uid.clone()?;
         match self.planted {
             Some(Planted::BranchByName) => {
-                Some(self.branches.told.get(pod).cloned().unwrap_or(uid))
+                Some(self.branches.received.get(pod).cloned().unwrap_or(uid))
             }
             _ => Some(uid),
         }
@@ -215,7 +215,7 @@ impl World {
         let (key, uid) = (sandbox.key.clone(), sandbox.uid.clone());
         let (now, owner) = (self.now, self.branches.owners.get(&given.eni).cloned());
         self.judge.demand(owner.is_some() && owner == uid, Law::BranchOfAnother, now, || {
-            format!("{key} of {uid:?} gets {}, which is {owner:?}'s", given.eni)
+            format!("{key} of {uid:?} gets {}, which belongs to {owner:?}", given.eni)
         });
         let before = self.branches.holds.insert(key.clone(), given.eni.clone());
         let same = before.as_ref().is_none_or(|before| *before == given.eni);
@@ -232,10 +232,13 @@ impl World {
         };
         let life = self.daemon.as_ref().map(|daemon| daemon.life);
         let listed = life.is_some() && self.branches.watch.map(|(life, _)| life) == life;
-        let told = listed && self.branches.told.get(&sandbox.name) == Some(&uid);
+        let announced = listed && self.branches.received.get(&sandbox.name) == Some(&uid);
         let (now, name) = (self.now, sandbox.name.clone());
-        self.judge.demand(!told, Law::NotServed, now, || {
-            format!("{name} waited {} ms for a branch that was told: {why}", now.since(asked).0)
+        self.judge.demand(!announced, Law::NotServed, now, || {
+            format!(
+                "{name} waited {} ms for a branch that was announced: {why}",
+                now.since(asked).0
+            )
         });
     }
 
@@ -267,7 +270,7 @@ impl World {
         self.judge.demand(!theirs, Law::Returned, now, || format!("{call:?} of a {of:?}"));
     }
 
-    /// Law: a trunk has no more branches than its type allows, each with another VLAN.
+    /// Law: a trunk has at most as many branches as its type allows, each with another VLAN.
     pub(crate) fn judge_branches(&mut self) {
         if self.setup.mode != Mode::Trunk {
             return;
@@ -293,7 +296,7 @@ impl World {
     }
 
     /// The most branch pods at a time.
-    pub(crate) fn branch_places(&mut self) -> usize {
+    pub(crate) fn max_branches(&mut self) -> usize {
         let most = usize::from(self.limits().branch_enis);
         if self.trunk_could_be() { most } else { 0 }
     }

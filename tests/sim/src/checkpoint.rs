@@ -17,7 +17,7 @@ pub(crate) struct Disk {
     writing: Option<Vec<Record>>,
     /// The guarantees of the synced records.
     promised: Guarantees,
-    /// Whether the file ever existed.
+    /// True once the file has existed.
     pub(crate) exists: bool,
 }
 

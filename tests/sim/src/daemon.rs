@@ -57,12 +57,12 @@ pub(crate) enum Sender {
     /// An ADD that confirms.
     Confirm(SandboxId),
     /// An ADD that failed and releases.
-    TakeBack(SandboxId),
+    RollBack(SandboxId),
     Del(u32),
     /// A tombstone in a repair pass.
-    Grave(PodKey),
+    TombstoneSender(PodKey),
     /// A tombstone at the start.
-    Buried(PodKey),
+    TombstoneAtStart(PodKey),
 }
 
 const TAG_INSTANCE: &str = "node.k8s.amazonaws.com/instance_id";
@@ -96,7 +96,7 @@ impl World {
             dies: None,
             stopping: false,
         });
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         self.note(|| format!("daemon {life} starts"));
         let takes = self.draw("start", 50, 1500);
         self.after(Span(takes), DueEvent::Begin(life));
@@ -115,7 +115,7 @@ impl World {
         let now = self.now;
         let again = ipamd_core::Checkpoint::replay(restored.compact());
         self.judge.demand(again == restored, Law::Checkpoint, now, || {
-            format!("{restored:?} is, written shorter, {again:?}")
+            format!("the compaction of {restored:?} is {again:?}")
         });
         let seed = self.draw("seed", 0, u64::MAX - 1);
         let start = Start { boot_id: self.host.boot_id(), seed };
@@ -124,19 +124,19 @@ impl World {
         let Some(daemon) = self.daemon.as_mut() else { return };
         daemon.core = Some(core);
         let queued = std::mem::take(&mut daemon.queued);
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         self.note(|| format!("daemon {life} has its address book"));
-        self.tell(Event::Tick);
+        self.deliver(Event::Tick);
         // Missed DELs come first.
         for key in self.tombstones.keys().cloned().collect::<Vec<_>>() {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Sender::Buried(key));
+            self.ask(release, Sender::TombstoneAtStart(key));
         }
         for (ticket, question) in queued {
             self.put(ticket, question);
         }
         // The API server becomes reachable some time after the start.
-        self.told_schedulable = self.now + CLUSTER_TAKES;
+        self.schedulable_since = self.now + CLUSTER_TAKES;
         let takes = self.draw("cluster", 1, CLUSTER_TAKES.0);
         self.after(Span(takes), DueEvent::Cluster(life));
         self.at(self.now, DueEvent::Pass(life, PassStage::Begins));
@@ -246,7 +246,7 @@ impl World {
             }
             Question::Release(key, cause) => Event::Release { ticket, key, cause },
         };
-        self.tell(event);
+        self.deliver(event);
     }
 
     /// Every other pod of a node with several cards needs an address of each.
@@ -256,14 +256,14 @@ impl World {
     }
 
     /// Sends the current facts from Kubernetes.
-    pub(crate) fn tell_of_cluster(&mut self) {
+    pub(crate) fn deliver_cluster_facts(&mut self) {
         if self.setup.mode == Mode::Custom {
             let (name, subnet) = (ZONE.to_owned(), self.ec2.growth.clone());
             let found = EniConfig::Found { name, subnet, groups: Vec::new() };
-            self.tell(Event::Cluster(ClusterFact::EniConfig(found)));
+            self.deliver(Event::Cluster(ClusterFact::EniConfig(found)));
         }
         if self.setup.mode == Mode::Unschedulable {
-            self.tell(Event::Cluster(ClusterFact::Schedulable(self.schedulable)));
+            self.deliver(Event::Cluster(ClusterFact::Schedulable(self.schedulable)));
         }
     }
 
@@ -277,8 +277,8 @@ impl World {
         } else {
             self.spell_begins();
         }
-        self.told_schedulable = self.told_schedulable.max(self.now);
-        self.tell(Event::Cluster(ClusterFact::Schedulable(schedulable)));
+        self.schedulable_since = self.schedulable_since.max(self.now);
+        self.deliver(Event::Cluster(ClusterFact::Schedulable(schedulable)));
     }
 
     /// Gives the node its pod CIDR or takes it away.
@@ -286,8 +286,8 @@ impl World {
         let cidr = self.setup.mode.pod_cidr().filter(|_| there);
         if std::mem::replace(&mut self.pod_cidr, cidr) != cidr {
             // The observer of ADDs does not count addresses that come and go.
-            self.judge.trouble(self.now);
-            self.tell(Event::NodeCidrs(cidr.into_iter().collect()));
+            self.judge.extend_fault(self.now);
+            self.deliver(Event::NodeCidrs(cidr.into_iter().collect()));
         }
     }
 
@@ -307,7 +307,7 @@ impl World {
             Mode::NotProvisioned => looks,
             Mode::Unschedulable if !self.schedulable => {
                 let grows = matches!(call, CloudCall::CreateEni { .. } | CloudCall::Assign { .. });
-                !grows || now < self.told_schedulable + ANSWER_SLACK
+                !grows || now < self.schedulable_since + ANSWER_SLACK
             }
             _ => true,
         };
@@ -320,11 +320,11 @@ impl World {
         daemon.queued.retain(|(queued, _)| *queued != ticket);
         daemon.askers.remove(&ticket);
         if daemon.core.is_some() {
-            self.tell(Event::Abandoned { ticket });
+            self.deliver(Event::Abandoned { ticket });
         }
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn deliver(&mut self, event: Event) {
         let clock = self.host.clock(self.now);
         let Some(core) = self.daemon.as_mut().and_then(|daemon| daemon.core.as_mut()) else {
             return;
@@ -434,12 +434,12 @@ impl World {
         {
             let known = self.disk.knows_reserved(&key);
             self.judge.demand(known, Law::AheadOfDisk, now, || {
-                format!("{key} hears of its address before the disk does")
+                format!("the reply to {key} leaves before its record is on disk")
             });
-            self.judge.told(&key);
+            self.judge.replied(&key);
         }
         let takes = self.draw("socket", 0, 2);
-        self.after(Span(takes), DueEvent::Heard(Box::new((sender, answer))));
+        self.after(Span(takes), DueEvent::AnswerArrives(Box::new((sender, answer))));
     }
 
     fn call(&mut self, op: OpId, call: CloudCall) {
@@ -465,7 +465,7 @@ impl World {
             None => {
                 let result = Err(unknown("Timeout", "no answer in time"));
                 let event = Event::CloudDone { op, result };
-                self.after(CALL_TIMEOUT, DueEvent::Told(life, Box::new(event)));
+                self.after(CALL_TIMEOUT, DueEvent::Delivery(life, Box::new(event)));
             }
         }
     }
@@ -497,7 +497,7 @@ impl World {
         } else {
             (now + back, result)
         };
-        self.at(at, DueEvent::Told(life, Box::new(Event::CloudDone { op, result })));
+        self.at(at, DueEvent::Delivery(life, Box::new(Event::CloudDone { op, result })));
     }
 
     fn look(&mut self, witness: Witness) {
@@ -548,7 +548,7 @@ impl World {
             Ok(enis) => Event::Sighting { witness, started, enis },
             Err(fault) => Event::LookFailed { witness, fault },
         };
-        self.after(back.unwrap_or_default(), DueEvent::Told(life, Box::new(event)));
+        self.after(back.unwrap_or_default(), DueEvent::Delivery(life, Box::new(event)));
     }
 
     fn imds_shows(&mut self) -> Result<Vec<ipamd_core::SeenEni>, CloudFault> {
@@ -576,7 +576,7 @@ impl World {
     pub(crate) fn daemon_dies(&mut self, down: Span) {
         let Some(daemon) = self.daemon.take() else { return };
         self.note(|| format!("daemon {} dies", daemon.life));
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         self.judge.forget_unreplied();
         let mut rng = Rng::new(self.draw("tear", 0, u64::MAX - 1), "tear");
         self.disk.process_died(&mut rng);
@@ -589,7 +589,7 @@ impl World {
 
     /// SIGTERM: waiting requests are answered, and everything is made durable.
     pub(crate) fn stop_daemon(&mut self, down: Span) {
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         if let Some(daemon) = self.daemon.as_mut() {
             daemon.stopping = true;
             for (ticket, question) in std::mem::take(&mut daemon.queued) {
@@ -603,7 +603,7 @@ impl World {
                 }
             }
         }
-        self.tell(Event::Stopping);
+        self.deliver(Event::Stopping);
         // It waits some seconds for its last writes unless it is killed sooner.
         let takes = Span(self.draw("stop", 5, 4000));
         self.kill_daemon(u32::MAX, down);
@@ -628,8 +628,8 @@ impl World {
             self.after(ANSWER_SLACK, DueEvent::Overdue(life, ticket));
             return;
         }
-        self.judge.accuse(Law::NotAnsweredOnce, now, || {
-            format!("{sender:?} asked {} ms ago and has no answer", now.since(asked).0)
+        self.judge.report_violation(Law::NotAnsweredOnce, now, || {
+            format!("{sender:?} has no answer after {} ms", now.since(asked).0)
         });
     }
 
@@ -639,7 +639,8 @@ impl World {
         let Effect::Reply { ticket, answer } = effect else { return };
         let Some(daemon) = self.daemon.as_mut() else { return };
         let Some((sender, asked)) = daemon.askers.get(ticket).cloned() else {
-            self.judge.accuse(Law::NotAnsweredOnce, now, || format!("{ticket:?} {answer:?}"));
+            self.judge
+                .report_violation(Law::NotAnsweredOnce, now, || format!("{ticket:?} {answer:?}"));
             return;
         };
         match answer {
@@ -673,9 +674,11 @@ impl World {
 
     fn key_of(&self, sender: &Sender) -> Option<PodKey> {
         let sandbox = match sender {
-            Sender::Add(sandbox) | Sender::Confirm(sandbox) | Sender::TakeBack(sandbox) => sandbox,
+            Sender::Add(sandbox) | Sender::Confirm(sandbox) | Sender::RollBack(sandbox) => sandbox,
             Sender::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
-            Sender::Grave(key) | Sender::Buried(key) => return Some(key.clone()),
+            Sender::TombstoneSender(key) | Sender::TombstoneAtStart(key) => {
+                return Some(key.clone());
+            }
         };
         self.kubelet.sandboxes.get(sandbox).map(|sandbox| sandbox.key.clone())
     }

@@ -145,8 +145,7 @@ impl Ec2 {
         Some(self.cloud.set_fault(now, fault))
     }
 
-    /// Ends all faults.
-    pub(crate) fn clear_up(&mut self, now: Time) {
+    pub(crate) fn end_faults(&mut self, now: Time) {
         self.cloud.clear_faults(now);
         self.lost.clear();
     }

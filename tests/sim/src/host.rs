@@ -160,7 +160,7 @@ impl Host {
     }
 
     /// DEL with the addresses that the daemon returned.
-    pub(crate) fn told(&mut self, key: &PodKey, veth: &VethName, addresses: &[IpAddr]) {
+    pub(crate) fn delete_known(&mut self, key: &PodKey, veth: &VethName, addresses: &[IpAddr]) {
         let own = self.own_link(key, veth);
         let index = own.as_ref().map(|link| link.index);
         let mut ops: Vec<Op> =
@@ -170,7 +170,7 @@ impl Host {
     }
 
     /// DEL for a key that the daemon does not know.
-    pub(crate) fn untold(&mut self, key: &PodKey, veth: &VethName) {
+    pub(crate) fn delete_unknown(&mut self, key: &PodKey, veth: &VethName) {
         let Some(own) = self.own_link(key, veth) else { return };
         let mut ops: Vec<Op> = self
             .routed_to(own.index)
@@ -182,7 +182,11 @@ impl Host {
     }
 
     /// DEL without a daemon: removes what is provably the pod's and returns its addresses.
-    pub(crate) fn alone(&mut self, key: &PodKey, remembered: &[IpAddr]) -> Vec<IpAddr> {
+    pub(crate) fn delete_without_daemon(
+        &mut self,
+        key: &PodKey,
+        remembered: &[IpAddr],
+    ) -> Vec<IpAddr> {
         let own = self.kernel.state.link_of(key).cloned();
         let index = own.as_ref().map(|link| link.index);
         let mut addresses: BTreeSet<IpAddr> = remembered.iter().copied().collect();

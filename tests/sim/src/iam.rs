@@ -22,7 +22,7 @@ type Context = BTreeMap<String, String>;
 #[derive(Clone, Debug)]
 pub(crate) struct Iam {
     document: Document,
-    asked: RecordedCalls,
+    calls: RecordedCalls,
 }
 
 /// The calls that EC2 received.
@@ -40,7 +40,7 @@ pub struct Refusal {
     pub action: String,
     /// The ARN.
     pub resource: String,
-    /// Whether the ENI had the cluster's tag then; `None` for other resources.
+    /// True if the ENI had the cluster's tag then. `None` for other resources.
     pub tagged: Option<bool>,
 }
 
@@ -69,11 +69,11 @@ impl Mode {
 
 impl Iam {
     pub(crate) fn new(mode: Mode, scope: Scope) -> Self {
-        Self { document: policy(mode.needs(), scope), asked: RecordedCalls::default() }
+        Self { document: policy(mode.needs(), scope), calls: RecordedCalls::default() }
     }
 
-    pub(crate) fn into_asked(self) -> RecordedCalls {
-        self.asked
+    pub(crate) fn into_calls(self) -> RecordedCalls {
+        self.calls
     }
 
     /// Returns whether the policy allows the call.
@@ -83,7 +83,7 @@ impl Iam {
         enis: &[Arc<NetworkInterface>],
     ) -> Result<(), Ec2Error> {
         for check in checks(request, enis) {
-            self.asked.actions.insert(check.action.to_owned());
+            self.calls.actions.insert(check.action.to_owned());
             if self.document.statement.iter().any(|statement| check.passes(statement)) {
                 continue;
             }
@@ -94,7 +94,7 @@ impl Iam {
             let message =
                 format!("not authorized to perform: ec2:{} on {}", check.action, check.arn);
             let resource = check.arn;
-            self.asked.refused.insert(Refusal {
+            self.calls.refused.insert(Refusal {
                 action: check.action.to_owned(),
                 resource,
                 tagged,
@@ -260,7 +260,7 @@ mod tests {
 
     /// The controllers of others use their own tags.
     #[test]
-    fn within_a_cluster_an_eni_is_given_no_tags_but_the_daemons() {
+    fn within_a_cluster_an_eni_gets_only_the_daemons_tags() {
         let tags = |more: &[&str]| {
             let keys = [TAG_CLUSTER].into_iter().chain(more.iter().copied());
             let tags = keys.map(|key| Tag { key: key.to_owned(), value: CLUSTER.to_owned() });
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_knows_no_resources_is_allowed_by_action() {
+    fn an_action_without_resources_is_allowed_by_its_name() {
         for scope in Scope::ALL {
             judge(*scope, Mode::Discovery, DescribeSubnets::default().into()).unwrap();
             assert!(
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_asterisk_in_an_arn_stands_for_anything() {
+    fn an_asterisk_in_an_arn_matches_any_text() {
         assert!(fits("arn:*:ec2:*:*:subnet/*", "arn:aws:ec2:eu-west-1:1:subnet/subnet-1"));
         assert!(!fits("arn:*:ec2:*:*:subnet/*", "arn:aws:ec2:eu-west-1:1:instance/i-1"));
         assert!(fits("*", "arn") && fits("a", "a") && !fits("a", "ab"));

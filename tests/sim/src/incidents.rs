@@ -58,14 +58,14 @@ impl World {
             Incident::ForeignEni { addresses } => self.foreign_eni(addresses),
             Incident::TenantsCome { percent, piece } => self.tenants_come(percent, piece),
             Incident::TenantsGo { percent } => self.tenants_go(percent),
-            Incident::OthersCall { calls } => self.others_call(calls),
+            Incident::OthersCall { calls } => self.calls_of_other_nodes(calls),
             Incident::KernelRefuses { lasts } => {
                 self.host.refuses = true;
                 self.spell_begins();
                 self.after(lasts, DueEvent::KernelYields);
             }
             Incident::KernelDrifts { nth } => {
-                self.judge.trouble(self.now);
+                self.judge.extend_fault(self.now);
                 self.host.drift(nth.into());
                 self.kernel_changed();
             }
@@ -114,7 +114,7 @@ impl World {
             Weather::CallsLost { .. } => lasts,
             // After an attachment that hangs, the planner pauses.
             Weather::AttachesHang => {
-                self.judge.trouble(self.now + lasts + STUCK);
+                self.judge.extend_fault(self.now + lasts + STUCK);
                 lasts
             }
             _ => lasts,
@@ -136,7 +136,7 @@ impl World {
 
     fn reboot(&mut self, down: Span) {
         let now = self.now;
-        self.judge.trouble(now + down);
+        self.judge.extend_fault(now + down);
         self.judge.power_lost(now);
         self.branches_lose_power();
         let mut rng = Rng::new(self.draw("power", 0, u64::MAX - 1), "power");
@@ -174,12 +174,12 @@ impl World {
     fn pull_eni(&mut self, nth: usize) {
         let now = self.now;
         let enis = self.ec2.enis(now).to_vec();
-        let others: Vec<_> = enis.iter().filter(|eni| eni.id != self.ec2.primary).collect();
-        let Some(eni) = others.get(nth % others.len().max(1)) else { return };
+        let foreign_call: Vec<_> = enis.iter().filter(|eni| eni.id != self.ec2.primary).collect();
+        let Some(eni) = foreign_call.get(nth % foreign_call.len().max(1)) else { return };
         if self.ec2.cloud.pull_eni(now, &eni.id).is_err() {
             return;
         }
-        self.judge.trouble(now);
+        self.judge.extend_fault(now);
         self.judge.harmed_enis.insert(eni.id.clone());
         let blocks = crate::ec2::blocks(eni);
         self.judge.harmed.extend(blocks.into_iter().map(|block| (block, eni.id.clone())));
@@ -222,15 +222,15 @@ impl World {
             ipv4_prefixes: (!single).then_some(net).into_iter().collect(),
             ..UnassignPrivateIpAddresses::default()
         };
-        if self.others(request).is_ok() {
-            self.judge.trouble(now);
+        if self.foreign_call(request).is_ok() {
+            self.judge.extend_fault(now);
             self.judge.harmed.insert(block, eni);
             self.replace_pods(&[block]);
         }
     }
 
     /// Makes a call of another program. Its lost replies do not matter.
-    fn others(&mut self, request: impl Into<Request>) -> Result<Option<Response>, Ec2Error> {
+    fn foreign_call(&mut self, request: impl Into<Request>) -> Result<Option<Response>, Ec2Error> {
         match self.ec2.cloud.call(self.now, &Caller::Administrator, request) {
             Ok(response) => Ok(Some(response)),
             Err(CallError::ReplyLost) => Ok(None),
@@ -259,8 +259,8 @@ impl World {
             device_index: device,
             ..AttachNetworkInterface::default()
         };
-        self.judge.trouble(now);
-        match self.others(request) {
+        self.judge.extend_fault(now);
+        match self.foreign_call(request) {
             Ok(_) => {
                 self.foreign.insert(eni);
             }
@@ -269,7 +269,7 @@ impl World {
     }
 
     fn make(&mut self, request: CreateNetworkInterface) -> Option<EniId> {
-        match self.others(request) {
+        match self.foreign_call(request) {
             Ok(Some(Response::CreateNetworkInterface { network_interface, .. })) => {
                 Some(network_interface.id)
             }
@@ -278,7 +278,7 @@ impl World {
     }
 
     fn tenants_come(&mut self, percent: u8, piece: u16) {
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         let mut left = self.ec2.free_addresses(self.now) * u32::from(percent) / 100;
         for _ in 0..TENANTS_AT_ONCE {
             if left < u32::from(piece) + 1 {
@@ -296,7 +296,7 @@ impl World {
     }
 
     pub(crate) fn tenants_go(&mut self, percent: u8) {
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
         let count = self.ec2.tenants.len() * usize::from(percent) / 100;
         for _ in 0..count {
             let nth = usize::try_from(self.draw("tenant", 0, 1000)).unwrap_or(0);
@@ -304,7 +304,7 @@ impl World {
             let eni = self.ec2.tenants.swap_remove(at);
             let request =
                 DeleteNetworkInterface { network_interface_id: Some(eni.clone()), dry_run: false };
-            if self.others(request).is_err() {
+            if self.foreign_call(request).is_err() {
                 self.ec2.tenants.push(eni);
             }
         }
@@ -319,18 +319,18 @@ impl World {
             // A leaving ENI stays; it has no pod's address.
             let request =
                 DeleteNetworkInterface { network_interface_id: Some(eni), dry_run: false };
-            let _ = self.others(request);
+            let _ = self.foreign_call(request);
         }
     }
 
     /// Failed calls also count against the account's limits.
-    fn others_call(&mut self, calls: u16) {
-        self.judge.trouble(self.now);
+    fn calls_of_other_nodes(&mut self, calls: u16) {
+        self.judge.extend_fault(self.now);
         for _ in 0..calls {
-            let _ = self.others(AssignPrivateIpAddresses::default());
-            let _ = self.others(CreateNetworkInterface::default());
-            let _ = self.others(AttachNetworkInterface::default());
-            let _ = self.others(DescribeSubnets::default());
+            let _ = self.foreign_call(AssignPrivateIpAddresses::default());
+            let _ = self.foreign_call(CreateNetworkInterface::default());
+            let _ = self.foreign_call(AttachNetworkInterface::default());
+            let _ = self.foreign_call(DescribeSubnets::default());
         }
     }
 }

@@ -77,24 +77,24 @@ impl fmt::Display for Violation {
 
 /// The assignment of an address as the world saw it.
 #[derive(Clone, Debug)]
-struct Hold {
+struct Assignment {
     key: PodKey,
     source: BlockSource,
     /// The time of the last reservation.
     reserved: Time,
     /// The ADD has succeeded and no DEL has started.
     running: bool,
-    /// It ran once, so its reservation does not lapse.
+    /// True once the ADD has succeeded, so that its reservation does not lapse.
     ran: bool,
     /// The time when it became unneeded: the DEL was sent, or the node lost its power.
     over: Option<Time>,
     /// A reply has left. Before that, a crash may undo the assignment.
-    told: bool,
+    replied: bool,
     /// The start of its cooldown before this assignment.
     rested: Option<Time>,
 }
 
-impl Hold {
+impl Assignment {
     /// The earliest start of its cooldown.
     fn rests_from(&self, lifetime: Span) -> Time {
         let lapses = self.reserved + lifetime;
@@ -110,7 +110,7 @@ impl Hold {
 #[derive(Debug)]
 pub(crate) struct Judge {
     pub(crate) broken: Option<Violation>,
-    holds: BTreeMap<IpAddr, Hold>,
+    holds: BTreeMap<IpAddr, Assignment>,
     /// The start of the cooldown of each unassigned address.
     resting: BTreeMap<IpAddr, Time>,
     cooldown: Span,
@@ -139,7 +139,7 @@ impl Judge {
     }
 
     /// Records the first broken law.
-    pub(crate) fn accuse(&mut self, law: Law, at: Time, what: impl FnOnce() -> String) {
+    pub(crate) fn report_violation(&mut self, law: Law, at: Time, what: impl FnOnce() -> String) {
         if self.broken.is_none() {
             self.broken = Some(Violation { law, at, what: what() });
         }
@@ -153,7 +153,7 @@ impl Judge {
         what: impl FnOnce() -> String,
     ) {
         if !holds {
-            self.accuse(law, at, what);
+            self.report_violation(law, at, what);
         }
     }
 
@@ -179,7 +179,9 @@ impl Judge {
             && other.is_ipv4() == address.is_ipv4()
             && same_card((other, &hold), given, enis)
         {
-            self.accuse(Law::Readdressed, now, || format!("{key} had {other}, now {address}"));
+            self.report_violation(Law::Readdressed, now, || {
+                format!("{key} had {other}, now {address}")
+            });
         }
         let rested = self.judge_rest(key, address, now);
         let dirty = host.in_use().contains(&address);
@@ -196,14 +198,14 @@ impl Judge {
             }
         }
         let (key, source, reserved) = (key.clone(), given.source.clone(), now);
-        let hold = Hold {
+        let hold = Assignment {
             key,
             source,
             reserved,
             running: false,
             ran: false,
             over: None,
-            told: false,
+            replied: false,
             rested,
         };
         self.holds.insert(address, hold);
@@ -217,7 +219,7 @@ impl Judge {
             Some(hold)
                 if hold.running || (hold.over.is_none() && now < hold.reserved + lifetime) =>
             {
-                self.accuse(Law::OnTwoPods, now, || {
+                self.report_violation(Law::OnTwoPods, now, || {
                     format!("{address} is given to {key} while {} has it", hold.key)
                 });
                 return None;
@@ -270,21 +272,21 @@ impl Judge {
     }
 
     /// The reply has left.
-    pub(crate) fn told(&mut self, key: &PodKey) {
+    pub(crate) fn replied(&mut self, key: &PodKey) {
         for hold in self.holds.values_mut().filter(|hold| hold.key == *key) {
-            hold.told = true;
+            hold.replied = true;
         }
     }
 
     /// The process ended: assignments without a reply may be lost.
     pub(crate) fn forget_unreplied(&mut self) {
-        let untold: Vec<(IpAddr, Option<Time>)> = self
+        let delete_unknown: Vec<(IpAddr, Option<Time>)> = self
             .holds
             .iter()
-            .filter(|(_, hold)| !hold.told)
+            .filter(|(_, hold)| !hold.replied)
             .map(|(address, hold)| (*address, hold.rested))
             .collect();
-        for (address, rested) in untold {
+        for (address, rested) in delete_unknown {
             self.holds.remove(&address);
             self.resting.extend(rested.map(|from| (address, from)));
         }
@@ -292,7 +294,7 @@ impl Judge {
 
     /// The addresses of the key that others removed before it was reserved.
     pub(crate) fn harmed_of(&self, key: &PodKey) -> Vec<IpNet> {
-        let taken = |(address, hold): &(&IpAddr, &Hold)| {
+        let taken = |(address, hold): &(&IpAddr, &Assignment)| {
             let eni = hold.source.eni().filter(|_| hold.key == *key);
             eni.is_some_and(|eni| self.is_harmed(**address, eni))
         };
@@ -334,10 +336,10 @@ impl Judge {
     }
 }
 
-/// Returns whether the address is of the same card as an assigned one, or one of them of a pod CIDR: a pod with such an
-/// address has no other.
+/// True if the addresses are of the same card, or if one of them is of a pod CIDR. A pod with an address of
+/// the pod CIDR has no other.
 fn same_card(
-    (address, hold): (IpAddr, &Hold),
+    (address, hold): (IpAddr, &Assignment),
     given: &PodAddress,
     enis: &[Arc<NetworkInterface>],
 ) -> bool {
@@ -349,8 +351,8 @@ fn same_card(
             .is_some_and(|attachment| attachment.network_card_index == given.card)
 }
 
-/// Returns whether a pod may have this address of a pod CIDR: none of the network, the gateway or the broadcast, and
-/// in the main table.
+/// True if a pod may have this address of a pod CIDR. The network, gateway and broadcast addresses are
+/// excluded, and the table must be main.
 fn is_for_pods(cidr: IpNet, given: &PodAddress) -> bool {
     cidr.hosts().skip(1).any(|host| host == given.address) && given.table == TableId::MAIN
 }

@@ -10,10 +10,10 @@ use crate::plan::Death;
 /// A sandbox's number.
 pub(crate) type SandboxId = u32;
 
-/// A pod by name.
+/// A pod, which keeps its name over several sandboxes.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
-    /// It should run.
+    /// True if the pod should run.
     pub(crate) wanted: bool,
     /// Its newest sandbox.
     pub(crate) sandbox: Option<SandboxId>,

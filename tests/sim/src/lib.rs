@@ -10,7 +10,7 @@
 
 #![allow(
     clippy::wildcard_enum_match_arm,
-    reason = "the simulation handles some variants and ignores the others"
+    reason = "the simulation handles some variants and ignores the foreign_call"
 )]
 
 mod branches;
@@ -45,6 +45,6 @@ pub use shrink::shrink;
 
 /// Prints a line of a live trace.
 #[expect(clippy::print_stdout, reason = "a trace that is asked for goes to standard output")]
-fn say(line: &str) {
+fn print_line(line: &str) {
     println!("{line}");
 }

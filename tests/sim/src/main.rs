@@ -16,63 +16,63 @@ use tests_sim::{Mode, Plan, Planted, RunOptions, Violation, run, shrink};
 #[derive(Parser)]
 #[command(name = "ferrule-sim", about = "Lives of simulated nodes, one for each seed")]
 struct Args {
-    /// How many; without --mode, a tenth more of those that no seed draws (trunk)
+    /// Number of lives; without --mode, a tenth more of each mode that no seed selects (trunk, node-cidr)
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first one
+    /// The first seed
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// One mode only: secondary, prefixes, …
     #[arg(long)]
     mode: Option<Mode>,
-    /// Print what happens in the first life
+    /// Print the events of the first life
     #[arg(long)]
     trace: bool,
-    /// Plant a fault at the seams; it should be found
+    /// Plant a fault that the simulation should find
     #[arg(long)]
     planted: Option<Planted>,
-    /// Go on after a failure, and list them all
+    /// Continue after a failure, and list all failures
     #[arg(long)]
     keep_going: bool,
-    /// Runs that may be spent on shrinking a failure
+    /// Number of runs for the reduction of a failure
     #[arg(long, default_value_t = 600)]
     shrink: u32,
-    /// How many at a time
+    /// Number of parallel lives
     #[arg(long, default_value_t = 2)]
     jobs: usize,
 }
 
 /// The state that the workers share.
 #[derive(Default)]
-struct Found {
+struct Progress {
     failures: Mutex<Vec<(u64, Violation)>>,
     stop: AtomicBool,
     done: AtomicU64,
-    lived_ms: AtomicU64,
-    happenings: AtomicU64,
+    simulated_ms: AtomicU64,
+    events: AtomicU64,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     if args.trace {
         let plan = Plan::of(args.from, args.mode);
-        return tell(&plan, &args, true);
+        return print_life(&plan, &args, true);
     }
-    let found = Found::default();
+    let progress = Progress::default();
     let next = AtomicU64::new(0);
     let began = Instant::now();
     thread::scope(|scope| {
         for _ in 0..args.jobs.max(1) {
-            scope.spawn(|| work(&args, &found, &next));
+            scope.spawn(|| work(&args, &progress, &next));
         }
     });
-    let mut failures = found.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut failures = progress.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     failures.sort_by_key(|(nth, _)| *nth);
-    let days = found.lived_ms.load(Ordering::Relaxed) / 86_400_000;
+    let days = progress.simulated_ms.load(Ordering::Relaxed) / 86_400_000;
     println!(
-        "{} lives, {days} days, {} happenings in {:.1} s; {} broke a law",
-        found.done.load(Ordering::Relaxed),
-        found.happenings.load(Ordering::Relaxed),
+        "{} lives, {days} days, {} events in {:.1} s; {} broke a law",
+        progress.done.load(Ordering::Relaxed),
+        progress.events.load(Ordering::Relaxed),
         began.elapsed().as_secs_f64(),
         failures.len()
     );
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
             println!("{} {}: {violation}", plan.setup.mode, plan.seed);
         }
     }
-    tell(&args.life(*first), &args, false)
+    print_life(&args.life(*first), &args, false)
 }
 
 impl Args {
@@ -106,31 +106,31 @@ impl Args {
     }
 }
 
-fn work(args: &Args, found: &Found, next: &AtomicU64) {
-    while !found.stop.load(Ordering::Relaxed) {
+fn work(args: &Args, progress: &Progress, next: &AtomicU64) {
+    while !progress.stop.load(Ordering::Relaxed) {
         let nth = next.fetch_add(1, Ordering::Relaxed);
         if nth >= args.lives() {
             return;
         }
         let watching = RunOptions { planted: args.planted, ..RunOptions::default() };
         let outcome = run(&args.life(nth), watching);
-        found.lived_ms.fetch_add(outcome.lived.0, Ordering::Relaxed);
-        found.happenings.fetch_add(outcome.happenings, Ordering::Relaxed);
-        let done = found.done.fetch_add(1, Ordering::Relaxed) + 1;
+        progress.simulated_ms.fetch_add(outcome.duration.0, Ordering::Relaxed);
+        progress.events.fetch_add(outcome.events, Ordering::Relaxed);
+        let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(violation) = outcome.violation {
-            let mut failures = found.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failures = progress.failures.lock().unwrap_or_else(PoisonError::into_inner);
             failures.push((nth, violation));
-            found.stop.fetch_or(!args.keep_going, Ordering::Relaxed);
+            progress.stop.fetch_or(!args.keep_going, Ordering::Relaxed);
         }
         if done.is_multiple_of(500) {
-            let failed = found.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
+            let failed = progress.failures.lock().unwrap_or_else(PoisonError::into_inner).len();
             eprintln!("{done} of {} lives, {failed} broke a law", args.lives());
         }
     }
 }
 
 /// Prints a life: the original, or the shortest one that breaks the same law.
-fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
+fn print_life(plan: &Plan, args: &Args, live: bool) -> ExitCode {
     let watching = RunOptions { keep: 60, live, planted: args.planted, iam: None };
     let outcome = run(plan, watching);
     let Some(violation) = outcome.violation else {
@@ -144,7 +144,7 @@ fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
     for step in &shortest.steps {
         println!("  {step}");
     }
-    println!("\nthe last that happens then:");
+    println!("\nthe last events of this life:");
     let outcome = run(&shortest, RunOptions { live: false, ..watching });
     for line in &outcome.trace {
         println!("  {line}");
@@ -153,7 +153,7 @@ fn tell(plan: &Plan, args: &Args, live: bool) -> ExitCode {
         println!("\n{violation}");
     }
     println!(
-        "\nagain: cargo xtask sim --from {} --seeds 1 --mode {} --trace",
+        "\nto repeat it: cargo xtask sim --from {} --seeds 1 --mode {} --trace",
         plan.seed, plan.setup.mode
     );
     ExitCode::FAILURE

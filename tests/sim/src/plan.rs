@@ -76,7 +76,7 @@ pub enum Incident {
     /// The daemon restarts with other settings.
     Reconfigure {
         targets: setup::Targets,
-        /// Whether prefixes are requested from now on.
+        /// True if prefixes are requested from now on.
         prefixes: bool,
     },
     /// The node loses its power and boots again.

@@ -53,6 +53,6 @@ impl FromStr for Planted {
     fn from_str(text: &str) -> Result<Self, String> {
         let names = || Self::ALL.map(Self::name).join(", ");
         let found = Self::ALL.iter().find(|planted| planted.name() == text).copied();
-        found.ok_or_else(|| format!("{text:?} is no fault; the faults are {}", names()))
+        found.ok_or_else(|| format!("unknown fault {text:?}; the faults are {}", names()))
     }
 }

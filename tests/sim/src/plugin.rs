@@ -70,7 +70,7 @@ impl World {
         }
         if self.tombstones.contains_key(&key) {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Sender::Grave(key.clone()));
+            self.ask(release, Sender::TombstoneSender(key.clone()));
         }
         let give_up = self.host.clock(deadline - HEARING);
         self.set_stage(id, Stage::Waiting);
@@ -93,24 +93,24 @@ impl World {
     /// Delivers an answer to its sender, if that still waits.
     pub(crate) fn answered(&mut self, sender: Sender, answer: Answer) {
         match sender {
-            Sender::Add(id) => self.add_heard(id, answer),
-            Sender::Confirm(id) => self.confirm_heard(id, &answer),
-            Sender::Del(del) => self.del_heard(del, answer),
-            Sender::Grave(key) => {
+            Sender::Add(id) => self.on_add_answer(id, answer),
+            Sender::Confirm(id) => self.on_confirm_answer(id, &answer),
+            Sender::Del(del) => self.on_del_answer(del, answer),
+            Sender::TombstoneSender(key) => {
                 if matches!(answer, Answer::Released { .. }) {
                     self.tombstones.remove(&key);
                 }
             }
-            Sender::TakeBack(id) => {
+            Sender::RollBack(id) => {
                 if !matches!(answer, Answer::Released { .. }) {
                     self.leave_tombstone(id);
                 }
             }
-            Sender::Buried(_) => {}
+            Sender::TombstoneAtStart(_) => {}
         }
     }
 
-    fn add_heard(&mut self, id: SandboxId, answer: Answer) {
+    fn on_add_answer(&mut self, id: SandboxId, answer: Answer) {
         let waits = |s: &crate::kubelet::Sandbox| s.stage == Stage::Waiting;
         if !self.kubelet.sandboxes.get(&id).is_some_and(waits) {
             self.judge.gave_up(id);
@@ -139,8 +139,7 @@ impl World {
         let given = addresses.iter().map(|given| (given.address, given.table));
         let prefix = &self.settings.veth_prefix;
         let mode = ipamd_node::desired::host_end(&self.settings);
-        let nets =
-            PodDesired::interfaces(&sandbox.key, &sandbox.name, prefix, &mode, true, given);
+        let nets = PodDesired::interfaces(&sandbox.key, &sandbox.name, prefix, &mode, true, given);
         sandbox.nets = (0..)
             .zip(nets)
             .map(|(number, net)| PodNet {
@@ -212,7 +211,7 @@ impl World {
         }
     }
 
-    fn confirm_heard(&mut self, id: SandboxId, answer: &Answer) {
+    fn on_confirm_answer(&mut self, id: SandboxId, answer: &Answer) {
         let now = self.now;
         let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) else { return };
         if sandbox.stage != Stage::Confirming {
@@ -253,9 +252,9 @@ impl World {
                     self.after(REDIAL, DueEvent::Add(id, AddStep::Dial));
                 }
             }
-            Sender::TakeBack(id) => self.take_back(id),
+            Sender::RollBack(id) => self.roll_back(id),
             Sender::Del(del) => self.del_on(del, DelStep::GivesUp),
-            Sender::Grave(_) | Sender::Buried(_) => {}
+            Sender::TombstoneSender(_) | Sender::TombstoneAtStart(_) => {}
         }
     }
 
@@ -266,14 +265,14 @@ impl World {
             self.host.undo(&net);
         }
         self.kernel_changed();
-        self.take_back(id);
+        self.roll_back(id);
         self.add_failed(id);
     }
 
-    fn take_back(&mut self, id: SandboxId) {
+    fn roll_back(&mut self, id: SandboxId) {
         let Some(key) = self.kubelet.sandboxes.get(&id).map(|s| s.key.clone()) else { return };
         let release = Question::Release(key, ReleaseCause::SetupFailed);
-        if self.ask(release, Sender::TakeBack(id)).is_none() {
+        if self.ask(release, Sender::RollBack(id)).is_none() {
             self.leave_tombstone(id);
         }
     }
@@ -332,11 +331,11 @@ impl World {
         self.after(patience, DueEvent::DelOn(del, DelStep::GivesUp));
     }
 
-    fn del_heard(&mut self, del: u32, answer: Answer) {
+    fn on_del_answer(&mut self, del: u32, answer: Answer) {
         let Some(known) = self.kubelet.dels.get_mut(&del).filter(|known| known.asking) else {
             return;
         };
-        let told = match answer {
+        let addresses = match answer {
             Answer::Released { known: true, addresses } => {
                 Some(addresses.iter().map(|given| given.address).collect())
             }
@@ -348,7 +347,7 @@ impl World {
         };
         known.asking = false;
         let takes = self.draw("unbuild", 0, 3000);
-        self.after(Span(takes), DueEvent::DelOn(del, DelStep::Kernel(told)));
+        self.after(Span(takes), DueEvent::DelOn(del, DelStep::Kernel(addresses)));
     }
 
     pub(crate) fn del_on(&mut self, del: u32, step: DelStep) {
@@ -362,13 +361,13 @@ impl World {
                 ticket.into_iter().for_each(|ticket| self.abandon(ticket));
                 self.del_alone(sandbox);
             }
-            DelStep::Kernel(told) => {
+            DelStep::Kernel(addresses) => {
                 self.kubelet.dels.remove(&del);
                 let Some(known) = self.kubelet.sandboxes.get(&sandbox) else { return };
                 for (key, veth) in known.interfaces() {
-                    match &told {
-                        Some(addresses) => self.host.told(&key, &veth, addresses),
-                        None => self.host.untold(&key, &veth),
+                    match &addresses {
+                        Some(addresses) => self.host.delete_known(&key, &veth, addresses),
+                        None => self.host.delete_unknown(&key, &veth),
                     }
                 }
                 self.kernel_changed();
@@ -383,7 +382,7 @@ impl World {
         self.note(|| format!("DEL of sandbox {id} leaves a tombstone"));
         self.leave_tombstone(id);
         for (key, _) in ends {
-            self.host.alone(&key, &result);
+            self.host.delete_without_daemon(&key, &result);
         }
         self.kernel_changed();
         self.del_succeeds(id);

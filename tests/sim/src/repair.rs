@@ -102,10 +102,10 @@ impl World {
         }
         for key in graves {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Sender::Grave(key));
+            self.ask(release, Sender::TombstoneSender(key));
         }
         // All are answered by then, or the next pass asks again.
-        self.next_stage(GRAVES_TAKE, PassStage::Observes);
+        self.next_stage(TOMBSTONES_TAKE, PassStage::Observes);
     }
 
     fn next_stage(&mut self, takes: u64, stage: PassStage) {
@@ -150,13 +150,13 @@ impl World {
             (ready, not_ready) = readiness(&book, &plan, &applied);
         }
         for eni in ready {
-            self.tell(Event::EniReady { eni });
+            self.deliver(Event::EniReady { eni });
         }
         for (eni, why) in not_ready {
-            self.tell(Event::EniNotReady { eni, why });
+            self.deliver(Event::EniNotReady { eni, why });
         }
         let started = self.host.clock(began);
-        self.tell(Event::KernelSeen { started, in_use });
+        self.deliver(Event::KernelSeen { started, in_use });
         self.pass_ends(repaired);
     }
 
@@ -216,4 +216,4 @@ const DEBOUNCE: Span = Span::millis(10);
 /// The least interval between passes.
 const GAP: Span = Span::millis(40);
 /// The milliseconds within which tombstones are answered or repeated.
-const GRAVES_TAKE: u64 = 20;
+const TOMBSTONES_TAKE: u64 = 20;

@@ -33,11 +33,11 @@ pub struct Outcome {
     /// The last trace lines.
     pub trace: Vec<String>,
     /// The number of simulated events.
-    pub happenings: u64,
+    pub events: u64,
     /// The simulated time.
-    pub lived: Span,
+    pub duration: Span,
     /// The calls to EC2, with [`RunOptions::iam`].
-    pub asked: RecordedCalls,
+    pub calls: RecordedCalls,
 }
 
 /// Runs a plan.
@@ -50,9 +50,9 @@ pub fn run(plan: &Plan, watching: RunOptions) -> Outcome {
             return Outcome {
                 violation: Some(violation),
                 trace: Vec::new(),
-                happenings: 0,
-                lived: Span(0),
-                asked: RecordedCalls::default(),
+                events: 0,
+                duration: Span(0),
+                calls: RecordedCalls::default(),
             };
         }
     };
@@ -62,10 +62,10 @@ pub fn run(plan: &Plan, watching: RunOptions) -> Outcome {
     world.wait_for_quiet();
     world.run_exam();
     world.wait_for_quiet();
-    let lived = world.now.since(DAY_ONE);
-    let asked = world.ec2.iam.take().map(Iam::into_asked).unwrap_or_default();
-    let (violation, trace, happenings) = world.finish();
-    Outcome { violation, trace, happenings, lived, asked }
+    let duration = world.now.since(DAY_ONE);
+    let calls = world.ec2.iam.take().map(Iam::into_calls).unwrap_or_default();
+    let (violation, trace, events) = world.finish();
+    Outcome { violation, trace, events, duration, calls }
 }
 
 impl World {
@@ -73,7 +73,7 @@ impl World {
     fn calm_down(&mut self) {
         self.note(|| "== it becomes quiet".to_owned());
         self.quiet = true;
-        self.ec2.clear_up(self.now);
+        self.ec2.end_faults(self.now);
         self.set_schedulable(true);
         self.set_pod_cidr(true);
         self.tenants_go(100);
@@ -90,7 +90,7 @@ impl World {
         let (branched, plain): (Vec<u16>, Vec<u16>) =
             wanted.into_iter().partition(|pod| self.wants_branch(*pod));
         let plain = plain.into_iter().skip(capacity.saturating_sub(self.foreign.len() + 1));
-        for pod in plain.chain(branched.into_iter().skip(self.branch_places())) {
+        for pod in plain.chain(branched.into_iter().skip(self.max_branches())) {
             if let Some(known) = self.kubelet.pods.get_mut(&pod) {
                 known.wanted = false;
                 if let Some(sandbox) = known.sandbox {
@@ -114,7 +114,7 @@ impl World {
             if self.now >= end {
                 let now = self.now;
                 if let Some((law, what)) = mismatches.into_iter().next() {
-                    self.judge.accuse(law, now, || what);
+                    self.judge.report_violation(law, now, || what);
                 }
             }
         }
@@ -133,7 +133,7 @@ impl World {
             let pod = EXAMINED + nth;
             if self.wants_branch(pod) {
                 let with = self.kubelet.running().filter(|sandbox| sandbox.uid.is_some()).count();
-                if with + usize::from(nth) >= self.branch_places() {
+                if with + usize::from(nth) >= self.max_branches() {
                     continue;
                 }
             }

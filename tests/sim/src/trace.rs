@@ -27,7 +27,7 @@ impl Trace {
         let since = now.since(self.began).0;
         let line = format!("{:>7}.{:03}  {}", since / 1000, since % 1000, text());
         if self.live {
-            crate::say(&line);
+            crate::print_line(&line);
         }
         if self.lines.len() == self.keep {
             self.lines.pop_front();

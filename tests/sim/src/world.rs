@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The node's first start; the cloud is older.
 pub(crate) const DAY_ONE: Time = Time(3_600_000);
 
-/// A due event.
+/// An event in the queue, which occurs at its time.
 #[derive(Debug)]
 pub(crate) enum DueEvent {
     /// A step of the plan.
@@ -46,13 +46,13 @@ pub(crate) enum DueEvent {
     /// A request arrives at EC2.
     Arrives(Box<Request>),
     /// An event reaches the daemon with this number.
-    Told(u32, Box<Event>),
+    Delivery(u32, Box<Event>),
     /// IMDS or EC2 is observed.
     Looks(u32, Witness, Time, Option<Span>),
     /// A step of a repair pass of the daemon with this number.
     Pass(u32, PassStage),
     /// An answer reaches its receiver.
-    Heard(Box<(Sender, Answer)>),
+    AnswerArrives(Box<(Sender, Answer)>),
     /// A connection breaks.
     Lost(Sender),
     /// A plugin's ADD continues.
@@ -137,11 +137,11 @@ pub(crate) struct World {
     /// Client tokens that EC2 has received.
     pub(crate) tokens_sent: BTreeSet<String>,
     /// The time since which the daemon could know the node's schedulability.
-    pub(crate) told_schedulable: Time,
+    pub(crate) schedulable_since: Time,
     pub(crate) judge: Judge,
     pub(crate) trace: Trace,
     draws: u64,
-    /// No more incidents occur.
+    /// True after the last incident.
     pub(crate) quiet: bool,
     /// The number of current faults.
     pub(crate) spells: u32,
@@ -186,7 +186,7 @@ impl World {
             schedulable: true,
             pod_cidr,
             tokens_sent: BTreeSet::new(),
-            told_schedulable: DAY_ONE,
+            schedulable_since: DAY_ONE,
             judge,
             trace,
             draws: 0,
@@ -235,7 +235,9 @@ impl World {
             at_once = if next == self.now { at_once + 1 } else { 0 };
             if at_once > AT_ONCE {
                 let now = self.now;
-                self.judge.accuse(Law::NeverRests, now, || "nothing comes to an end".to_owned());
+                self.judge.report_violation(Law::NeverRests, now, || {
+                    "too many events in one millisecond".to_owned()
+                });
                 break;
             }
             self.now = next;
@@ -245,7 +247,7 @@ impl World {
                     self.happen(what);
                 }
             } else if wake.is_some_and(|at| at <= next) {
-                self.tell(Event::Tick);
+                self.deliver(Event::Tick);
             }
             self.sync_links();
             self.judge_branches();
@@ -271,15 +273,15 @@ impl World {
             DueEvent::Begin(life) => self.begin(life),
             DueEvent::Cluster(life) => {
                 if self.is_alive(life) {
-                    self.tell_of_cluster();
+                    self.deliver_cluster_facts();
                     self.list_branches(life);
                 }
             }
             DueEvent::Written(life) => self.written(life),
             DueEvent::Arrives(request) => self.request_arrives(*request),
-            DueEvent::Told(life, event) => {
+            DueEvent::Delivery(life, event) => {
                 if self.is_alive(life) {
-                    self.tell(*event);
+                    self.deliver(*event);
                 }
             }
             DueEvent::Looks(life, witness, started, back) => {
@@ -290,7 +292,7 @@ impl World {
                     self.pass(stage);
                 }
             }
-            DueEvent::Heard(answered) => self.answered(answered.0, answered.1),
+            DueEvent::AnswerArrives(answered) => self.answered(answered.0, answered.1),
             DueEvent::Lost(sender) => self.lost(sender),
             DueEvent::Add(sandbox, step) => self.add(sandbox, step),
             DueEvent::Del(sandbox) => self.del(sandbox),
@@ -333,12 +335,12 @@ impl World {
 
     pub(crate) fn spell_begins(&mut self) {
         self.spells += 1;
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
     }
 
     pub(crate) fn spell_ends(&mut self) {
         self.spells = self.spells.saturating_sub(1);
-        self.judge.trouble(self.now);
+        self.judge.extend_fault(self.now);
     }
 
     pub(crate) fn fault(&self, code: &str, remedy: ipamd_core::Remedy) -> CloudFault {

@@ -14,15 +14,15 @@ fn lives(mode: Mode, scope: Scope) -> (RecordedCalls, Vec<Violation>) {
     for seed in 1..=EACH {
         let watching = RunOptions { iam: Some(scope), ..RunOptions::default() };
         let outcome = run(&Plan::of(seed, Some(mode)), watching);
-        asked.actions.extend(outcome.asked.actions);
-        asked.refused.extend(outcome.asked.refused);
+        asked.actions.extend(outcome.calls.actions);
+        asked.refused.extend(outcome.calls.refused);
         broken.extend(outcome.violation);
     }
     (asked, broken)
 }
 
 #[test]
-fn the_policy_of_a_mode_allows_all_that_its_lives_ask_and_nothing_more() {
+fn the_policy_of_a_mode_allows_exactly_the_calls_of_its_lives() {
     let mut called: BTreeMap<Needs, BTreeSet<String>> = BTreeMap::new();
     for mode in Mode::ALL {
         let (asked, broken) = lives(*mode, Scope::Account);
@@ -42,7 +42,7 @@ fn the_policy_of_a_mode_allows_all_that_its_lives_ask_and_nothing_more() {
 /// ENIs of other programs have no cluster tag until the daemon adds it. They may not be changed before that, so some
 /// pods are served later. All other laws hold, and no call on a tagged ENI is refused.
 #[test]
-fn within_a_cluster_only_what_is_not_tagged_yet_is_refused() {
+fn within_a_cluster_only_calls_on_untagged_enis_are_refused() {
     for mode in Mode::ALL {
         for scope in [Scope::Cluster, Scope::Session] {
             let (asked, mut broken) = lives(*mode, scope);

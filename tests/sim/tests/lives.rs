@@ -31,7 +31,7 @@ fn pods_use_addresses_of_the_pod_cidr_in_most_lives_of_its_mode() {
 }
 
 #[test]
-fn what_once_broke_a_law_does_so_no_more() {
+fn no_life_of_the_corpus_breaks_a_law() {
     let corpus = read_corpus(CORPUS).expect("the corpus can be read");
     let broken: Vec<String> =
         corpus.into_iter().flat_map(|(mode, seed)| lives(mode, [seed])).collect();
@@ -39,12 +39,12 @@ fn what_once_broke_a_law_does_so_no_more() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_life() {
+fn the_same_seed_gives_the_same_life() {
     let watching = RunOptions { keep: 100_000, ..RunOptions::default() };
     for mode in Mode::ALL {
         let plan = Plan::of(7, Some(*mode));
         let (one, two) = (run(&plan, watching), run(&plan, watching));
-        assert!(one.trace == two.trace, "{mode}: seed 7 is two lives");
-        assert!(one.trace.len() > 100, "{mode}: nothing happens in seed 7");
+        assert!(one.trace == two.trace, "{mode}: two runs of seed 7 differ");
+        assert!(one.trace.len() > 100, "{mode}: seed 7 has hardly any events");
     }
 }

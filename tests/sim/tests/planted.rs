@@ -50,7 +50,7 @@ fn a_branch_that_is_looked_up_by_its_pods_name_alone_is_found() {
 }
 
 #[test]
-fn what_is_found_is_told_with_few_steps() {
+fn a_found_fault_is_shrunk_to_few_steps() {
     let planted = Planted::LateDelFreesNext;
     let (seed, law) = found(planted);
     let plan = Plan::of(seed, Some(Mode::Secondary));

@@ -35,7 +35,7 @@ impl Judge {
     }
 
     /// Extends the current fault to now.
-    pub(crate) fn trouble(&mut self, now: Time) {
+    pub(crate) fn extend_fault(&mut self, now: Time) {
         self.calm_since = self.calm_since.max(now);
     }
 
@@ -71,7 +71,7 @@ impl Judge {
         let healthy = add.asked >= self.calm_since + CALM;
         let fits = add.most_wanted <= demand.capacity && add.least_free >= demand.subnet_needs;
         if healthy && fits {
-            self.accuse(Law::NotServed, now, || {
+            self.report_violation(Law::NotServed, now, || {
                 format!(
                     "sandbox {sandbox} waited {} ms in vain, though {} of {} addresses were \
                      wanted at most: {why}",

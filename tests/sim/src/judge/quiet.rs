@@ -1,4 +1,4 @@
-//! The state that must be reached once no more incidents occur.
+//! The state that must be reached after the last incident.
 
 use super::{Demand, Judge, Law, has};
 use crate::{
@@ -24,7 +24,7 @@ impl Judge {
 }
 
 impl World {
-    /// Law: no more ENIs or addresses than type and settings allow.
+    /// Law: at most as many ENIs and addresses as type and settings allow.
     pub(crate) fn judge_limits(&mut self, enis: &[Arc<NetworkInterface>]) {
         let (now, limits) = (self.now, self.limits());
         for card in &limits.cards {
@@ -51,17 +51,17 @@ impl World {
         }
     }
 
-    /// The most ENIs that may be attached.
-    fn places(&self) -> u32 {
+    /// The maximum number of ENIs.
+    fn max_enis(&self) -> u32 {
         let enis = self.limits().cards.first().map_or(0, |card| u32::from(card.enis));
         self.setup.max_eni.filter(|most| *most >= 1).map_or(enis, |most| most.min(enis))
     }
 
-    /// The addresses that the node's ENIs could have for pods.
-    fn room(&self) -> u64 {
+    /// The maximum number of pod addresses on the node's ENIs.
+    fn max_addresses(&self) -> u64 {
         let foreign = u32::try_from(self.foreign.len()).unwrap_or(u32::MAX);
         let unused = foreign + u32::from(!self.setup.mode.uses_primary());
-        let with_trunk = self.places().saturating_sub(unused + u32::from(self.limits().trunk));
+        let with_trunk = self.max_enis().saturating_sub(unused + u32::from(self.limits().trunk));
         let ours = if self.limits().trunk { with_trunk.max(1) } else { with_trunk };
         let per_eni = u64::from(self.limits().secondary_per_eni());
         match self.setup.mode {
@@ -73,7 +73,7 @@ impl World {
 
     pub(crate) fn capacity(&mut self) -> u64 {
         let room = if self.setup.mode.provisions() {
-            self.room()
+            self.max_addresses()
         } else {
             // The daemon may not add any.
             self.ec2.enis(self.now).iter().map(|eni| blocks(eni).len() as u64).sum()
@@ -85,7 +85,7 @@ impl World {
     pub(crate) fn demand(&mut self) -> Demand {
         let now = self.now;
         if self.spells > 0 {
-            self.judge.trouble(now);
+            self.judge.extend_fault(now);
         }
         Demand {
             wanted: self.judge.wanted(now),
@@ -100,24 +100,24 @@ impl World {
         let now = self.now;
         let enis = self.ec2.enis(now).to_vec();
         let mut mismatches = Vec::new();
-        self.complain_of_pods(&mut mismatches);
-        self.complain_of_leaks(&enis, &mut mismatches);
+        self.check_pods(&mut mismatches);
+        self.check_leaks(&enis, &mut mismatches);
         self.check_book(&enis, &mut mismatches);
         self.check_pool(&enis, &mut mismatches);
         mismatches
     }
 
-    fn complain_of_pods(&mut self, mismatches: &mut Vec<Mismatch>) {
+    fn check_pods(&mut self, mismatches: &mut Vec<Mismatch>) {
         for (number, pod) in self.kubelet.pods.iter().filter(|(_, pod)| pod.wanted) {
             let sandbox = pod.sandbox.and_then(|id| self.kubelet.sandboxes.get(&id));
             match sandbox.filter(|sandbox| sandbox.stage == Stage::Running) {
                 None => mismatches.push((Law::NotServed, format!("pod {number} does not run"))),
                 Some(sandbox) => {
                     let cut = sandbox.nets.iter().find(|net| !self.host.connected(net));
-                    let tell = |net: &routing_plan::pod::PodNet| {
+                    let describe = |net: &routing_plan::pod::PodNet| {
                         (Law::CutOff, format!("{} of {} is cut off", net.address, net.key))
                     };
-                    mismatches.extend(cut.map(tell));
+                    mismatches.extend(cut.map(describe));
                 }
             }
         }
@@ -125,18 +125,14 @@ impl World {
             self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
         let left = self.host.in_use().into_iter().find(|address| !running.contains(address));
         mismatches.extend(left.map(|address| {
-            (Law::KernelDirty, format!("the kernel keeps {address}, which no pod has"))
+            (Law::KernelDirty, format!("the kernel has {address}, which no pod has"))
         }));
         if let Some(key) = self.tombstones.keys().next() {
-            mismatches.push((Law::NotAnsweredOnce, format!("the tombstone of {key} stays")));
+            mismatches.push((Law::NotAnsweredOnce, format!("the tombstone of {key} remains")));
         }
     }
 
-    fn complain_of_leaks(
-        &mut self,
-        enis: &[Arc<NetworkInterface>],
-        mismatches: &mut Vec<Mismatch>,
-    ) {
+    fn check_leaks(&mut self, enis: &[Arc<NetworkInterface>], mismatches: &mut Vec<Mismatch>) {
         let attached: BTreeSet<&EniId> = enis.iter().map(|eni| &eni.id).collect();
         let instance = self.ec2.instance.to_string();
         let (foreign, primary) = (&self.foreign, &self.ec2.primary);
@@ -148,13 +144,13 @@ impl World {
         };
         for eni in self.ec2.cloud.all_enis(self.now) {
             if is_ours(&eni) && !attached.contains(&eni.id) && !self.judge.is_harmed_eni(&eni.id) {
-                mismatches.push((Law::Leaked, format!("{} is attached to nothing", eni.id)));
+                mismatches.push((Law::Leaked, format!("{} is not attached", eni.id)));
             }
         }
         for eni in enis {
             let goes = eni.attachment.as_ref().is_some_and(|a| a.delete_on_termination);
             if is_ours(eni) && !goes {
-                let what = format!("{} would outlive the instance", eni.id);
+                let what = format!("{} would remain after the termination of the instance", eni.id);
                 mismatches.push((Law::Leaked, what));
             }
         }
@@ -170,7 +166,7 @@ impl World {
         let book = core.snapshot(clock);
         for eni in enis {
             let Some(known) = book.enis.iter().find(|known| known.id == eni.id) else {
-                mismatches.push((Law::Leaked, format!("the book does not have {}", eni.id)));
+                mismatches.push((Law::Leaked, format!("the address book lacks {}", eni.id)));
                 continue;
             };
             // The node ignores the other family.
@@ -186,17 +182,17 @@ impl World {
             let taken = |block: &IpNet| self.judge.harmed.get(block) == Some(&eni.id);
             let harmed = |block: &&IpNet| taken(block) && held(block);
             if let Some(block) = there.difference(&known).next() {
-                let what = format!("the book does not have {block} of {}", eni.id);
+                let what = format!("the address book lacks {block} of {}", eni.id);
                 mismatches.push((Law::Leaked, what));
             }
             if let Some(block) = known.difference(&there).find(|block| !harmed(block)) {
-                let what = format!("the book has {block}, which {} has not", eni.id);
+                let what = format!("the address book has {block}, which {} lacks", eni.id);
                 mismatches.push((Law::NotOnEni, what));
             }
         }
         for pod in &book.pods {
             if !self.kubelet.running().any(|sandbox| sandbox.key == pod.key) {
-                mismatches.push((Law::Leaked, format!("{} holds on", pod.key)));
+                mismatches.push((Law::Leaked, format!("{} still has an address", pod.key)));
             }
         }
     }
@@ -220,10 +216,10 @@ impl World {
                 && !self.judge.is_harmed_eni(&eni.id)
         });
         let on_first = |address: &&IpAddr| usable.clone().any(|eni| has(eni, **address));
-        let pool = Held {
+        let pool = PoolState {
             total: usable.clone().flat_map(|eni| blocks(eni)).map(size).sum(),
             held: held.iter().filter(on_first).count() as u64,
-            room: self.room(),
+            room: self.max_addresses(),
             per_eni: self.limits().secondary_per_eni().into(),
         };
         let idle: Vec<u64> = usable
@@ -256,7 +252,7 @@ impl World {
 
 /// The actual pool.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct PoolState {
     total: u64,
     held: u64,
     /// The capacity of all possible ENIs.
@@ -275,13 +271,15 @@ fn usable_prefixes(enis: &[Arc<NetworkInterface>]) -> impl Iterator<Item = IpNet
     enis.iter().flat_map(|eni| blocks(eni)).filter(v4).collect::<Vec<_>>().into_iter()
 }
 
-fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Mismatch> {
-    let Held { total, held, room, .. } = pool;
+fn judge_prefixes(setup: &Setup, pool: PoolState, idle: u64) -> Option<Mismatch> {
+    let PoolState { total, held, room, .. } = pool;
     let (targets, free) = (setup.targets, total.saturating_sub(held));
     let (warm, least) = (u64::from(targets.warm_ips), u64::from(targets.minimum_ips));
     let most = room.min(setup.max_pods.into());
-    let tell = |wanted: u64| {
-        format!("{total} addresses, {held} held, {wanted} wanted, {most} possible, {idle} idle /28")
+    let describe = |wanted: u64| {
+        format!(
+            "{total} addresses, {held} held, {wanted} required, {most} possible, {idle} idle /28"
+        )
     };
     let by_addresses = warm > 0 || least > 0;
     let wanted = if by_addresses {
@@ -290,14 +288,15 @@ fn judge_prefixes(setup: &Setup, pool: Held, idle: u64) -> Option<Mismatch> {
         held + (u64::from(targets.warm_prefixes) * 16).max(1)
     };
     if total < wanted.min(most) {
-        return Some((Law::PoolShort, tell(wanted)));
+        return Some((Law::PoolShort, describe(wanted)));
     }
     let spare = if by_addresses { 1 } else { u64::from(targets.warm_prefixes).max(1) + 1 };
-    (idle > spare && free >= 32 && total - 16 >= wanted + 16).then(|| (Law::PoolOver, tell(wanted)))
+    (idle > spare && free >= 32 && total - 16 >= wanted + 16)
+        .then(|| (Law::PoolOver, describe(wanted)))
 }
 
-fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Mismatch> {
-    let Held { total, held, room, per_eni } = pool;
+fn judge_singles(setup: &Setup, pool: PoolState, idle: &[u64]) -> Option<Mismatch> {
+    let PoolState { total, held, room, per_eni } = pool;
     let free = total.saturating_sub(held);
     let targets = setup.targets;
     let (warm, least) = (u64::from(targets.warm_ips), u64::from(targets.minimum_ips));
@@ -305,17 +304,20 @@ fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Mismatch> {
     if warm > 0 || least > 0 {
         let wanted = (held + warm).max(least);
         if total < wanted.min(most) {
-            let what = format!("{total} addresses, {held} held, {wanted} wanted, {most} possible");
+            let what =
+                format!("{total} addresses, {held} held, {wanted} required, {most} possible");
             return Some((Law::PoolShort, what));
         }
         let over = total > wanted + OVER_BY;
-        return over
-            .then(|| (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} wanted")));
+        return over.then(|| {
+            (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} required"))
+        });
     }
     let wanted = u64::from(targets.warm_enis) * per_eni;
     let low = free < wanted || (wanted == 0 && free == 0);
     if low && total < most {
-        let what = format!("{total} addresses, {held} held, {wanted} free wanted, {most} possible");
+        let what =
+            format!("{total} addresses, {held} held, {wanted} free required, {most} possible");
         return Some((Law::PoolShort, what));
     }
     let spare = idle.iter().find(|eni| {
@@ -323,7 +325,7 @@ fn judge_singles(setup: &Setup, pool: Held, idle: &[u64]) -> Option<Mismatch> {
         free >= wanted + per_eni && rest >= wanted && rest > 0
     });
     spare.map(|eni| {
-        let what = format!("{free} addresses are free, {wanted} wanted, an ENI with {eni} is idle");
+        let what = format!("{free} addresses are free, {wanted} required, an idle ENI has {eni}");
         (Law::PoolOver, what)
     })
 }

@@ -39,8 +39,8 @@ impl Judge {
         for block in &taken {
             self.judge_held(block, call, now);
             if let Some(address) = in_use.iter().find(|address| block.contains(*address)) {
-                self.accuse(Law::Returned, now, || {
-                    format!("{address} goes back by {call:?} while the kernel has it")
+                self.report_violation(Law::Returned, now, || {
+                    format!("{call:?} returns {address}, which the kernel has")
                 });
             }
         }
@@ -53,8 +53,8 @@ impl Judge {
             hold.running || (hold.over.is_none() && now < hold.reserved + lifetime)
         });
         if let Some((address, hold)) = held.map(|(address, hold)| (*address, hold.clone())) {
-            self.accuse(Law::Returned, now, || {
-                format!("{address} of {} goes back by {call:?}", hold.key)
+            self.report_violation(Law::Returned, now, || {
+                format!("{call:?} returns {address} of {}", hold.key)
             });
             return;
         }
@@ -64,8 +64,8 @@ impl Judge {
         let warm: Option<(IpAddr, Time)> = all.find(|(_, from)| now < *from + cooldown);
         if let Some((address, from)) = warm {
             let rested = now.since(from).0;
-            self.accuse(Law::Returned, now, || {
-                format!("{address} goes back by {call:?} after {rested} ms of rest")
+            self.report_violation(Law::Returned, now, || {
+                format!("{call:?} returns {address} after {rested} ms of cooldown")
             });
         }
     }

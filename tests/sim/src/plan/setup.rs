@@ -112,7 +112,7 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         let names = || Self::ALL.iter().map(|mode| mode.name()).collect::<Vec<_>>().join(", ");
         let found = Self::ALL.iter().find(|mode| mode.name() == text).copied();
-        found.ok_or_else(|| format!("{text:?} is no mode; the modes are {}", names()))
+        found.ok_or_else(|| format!("unknown mode {text:?}; the modes are {}", names()))
     }
 }
 
@@ -133,14 +133,14 @@ pub struct Targets {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     pub mode: Mode,
-    /// The instance type.
+    /// Name of the instance type.
     pub instance_type: &'static str,
     /// The length of its subnet's prefix.
     pub subnet_len: u8,
     pub targets: Targets,
     /// `MAX_ENI`.
     pub max_eni: Option<u32>,
-    /// Whether prefixes are requested.
+    /// True if prefixes are requested.
     pub prefixes: bool,
     /// `IP_COOLDOWN_PERIOD`.
     pub cooldown: Span,
@@ -148,7 +148,7 @@ pub struct Setup {
     pub max_pods: u32,
     /// The usual time of an attach.
     pub attach: Span,
-    /// Whether EC2 throttles by its documented limits.
+    /// True if EC2 throttles by its documented limits.
     pub throttled: bool,
 }
 
