@@ -118,7 +118,7 @@ async fn probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(
     let output = ferrule("check", cluster.kubeconfig(), &["--wait", "1"]);
     let printed = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    assert!(printed.contains("FAIL  n1: its probe: no pod is on the node"), "{printed}");
+    assert!(printed.contains("FAIL  n1: its probe: the node has no probe pod"), "{printed}");
     assert!(!printed.contains("f1"), "a fargate node has no probe: {printed}");
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     let all = namespaces.list(&kube::api::ListParams::default()).await.unwrap();
@@ -142,7 +142,7 @@ async fn without_forwarding(client: &Client, cluster: &Cluster) {
     let output = status(&lesser, &[]);
     let printed = text(&output.stdout);
     assert!(printed.contains("may not create pods/portforward in kube-system"), "{printed}");
-    assert!(printed.contains("ask for the role ferrule-viewer"), "{printed}");
+    assert!(printed.contains("request the role ferrule-viewer"), "{printed}");
 }
 
 async fn node(client: &Client, name: &str, labels: Value) {

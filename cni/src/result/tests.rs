@@ -82,7 +82,7 @@ fn a_result_of_1_0_drops_the_family() {
 }
 
 #[test]
-fn a_result_of_1_1_tells_mtu_and_scope() {
+fn a_result_of_1_1_has_mtu_and_scope() {
     assert_eq!(
         encoded(SpecVersion::V1_1_0),
         json!({

@@ -273,7 +273,7 @@ pub(crate) mod tests {
             (text.replace("\"cniVersion\"", "\"cni\""), "has no cniVersion"),
         ] {
             let Author::Other(fault) = author(bytes.as_bytes()) else { panic!("{bytes}") };
-            assert!(fault.contains(why), "{fault} does not tell: {why}");
+            assert!(fault.contains(why), "{fault} does not contain {why}");
         }
     }
 

@@ -756,7 +756,7 @@ fn assert_as_desired(desired: &NodeDesired, state: &Observed) -> Result<(), Test
     let held: BTreeSet<_> = desired.pods.iter().map(|pod| pod.address).collect();
     for address in routing_plan::addresses_in_use(state) {
         let ours = !held.contains(&address) && desired.managed.contains(&IpNet::from(address));
-        prop_assert!(!ours || is_strangers(state, address), "{} is in use", address);
+        prop_assert!(!ours || has_foreign_route(state, address), "{} is in use", address);
     }
     Ok(())
 }
@@ -831,8 +831,8 @@ fn is_hidden(state: &Observed, pod: &PodDesired) -> bool {
     pod.table == TableId::MAIN && !(primary.is_some_and(|link| link.up) && has_default)
 }
 
-/// An address of ours that somebody routes to a link of their own: it stays, and is in use.
-fn is_strangers(state: &Observed, address: std::net::IpAddr) -> bool {
+/// Returns true if another owner routes an address with our rules to its own link: the rules stay.
+fn has_foreign_route(state: &Observed, address: std::net::IpAddr) -> bool {
     let rules = state.rules.iter();
     let mut of_ours = rules.filter(|rule| {
         rule.selector == Selector::from(address) || rule.selector == Selector::to(address)

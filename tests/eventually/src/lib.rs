@@ -194,7 +194,7 @@ mod tests {
             Err::<(), _>(format!("look {looks}"))
         })
         .expect_err("the moon does not arrive");
-        assert!(looks >= 2, "a slow machine looks again after its patience");
+        assert!(looks >= 2, "a slow machine looks again after the timeout");
         assert_eq!(
             late.to_string(),
             format!("waited 1ms for the moon; last observation: look {looks}")

@@ -130,9 +130,9 @@ fn a_daemon_without_provisioning_serves_existing_addresses_and_changes_nothing()
         wait_for("the pool to be ready", PATIENCE, || lab.is(node, "ready"))?;
         lab.run(&["pod", "add", node, "--count", "6"])?;
         ensure!(enis_of_pods(&lab, node)? == [theirs].into(), "{:?}", lab.pods(node));
-        let said = lab.refused(&["pod", "add", node, "--pod", &format!("{node}-more")])?;
-        ensure!(said.contains("leave ENIs and addresses to somebody else"), "{node}: {said}");
-        ensure!(said.contains(mode), "{node}: the next step is not named: {said}");
+        let printed = lab.refused(&["pod", "add", node, "--pod", &format!("{node}-more")])?;
+        ensure!(printed.contains("leave ENIs and addresses to another program"), "{node}: {printed}");
+        ensure!(printed.contains(mode), "{node}: the next step is not named: {printed}");
         nothing_was_changed(&lab, node)?;
         if mode == "ENABLE_IMDS_ONLY_MODE" {
             // Every call would have been denied.

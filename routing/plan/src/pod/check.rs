@@ -249,7 +249,7 @@ fn other_family(
         (IpAddr::V6(_), None) => {
             let range = egress::range(other);
             return found.add(format!(
-                "no address of {range} on {ifname} in the pod, nor any that {} on the host says",
+                "no address of {range} on {ifname} in the pod, and no lease of one on {} on the host",
                 host_end.name
             ));
         }

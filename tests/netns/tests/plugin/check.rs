@@ -89,7 +89,7 @@ fn check_compares_with_what_the_daemon_holds() {
         let result = node.add(&sandbox);
         daemon.book(|book| book.held.values_mut().for_each(|held| held.1 = false));
         let (message, _) = check(node, &sandbox, &result).run().error(101);
-        assert!(message.contains("never told"), "{message}");
+        assert!(message.contains("was not confirmed to the daemon"), "{message}");
         daemon.book(|book| {
             let held = book.held.values_mut().next().unwrap();
             *held = (held.0.clone(), true);
