@@ -278,7 +278,7 @@ fn parse<T: FromStr>(place: &Place, key: Key, text: &str) -> Result<T, CloudFaul
 /// Reads change nothing, so a retry is safe, unless the service is disabled.
 fn fault(key: Key, status: u16, message: String) -> CloudFault {
     let remedy = match status {
-        403 => Remedy::TellOperator,
+        403 => Remedy::NotifyOperator,
         _ => Remedy::RetryAfter { wait: None },
     };
     CloudFault { code: key.api.to_owned(), message, remedy }

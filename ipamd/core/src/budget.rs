@@ -172,7 +172,7 @@ impl Budgets {
         let wait = match fault.remedy {
             Remedy::RetryAfter { wait } => wait.unwrap_or_default().min(LONGEST_WAIT),
             Remedy::TryElsewhere
-            | Remedy::TellOperator
+            | Remedy::NotifyOperator
             | Remedy::Gone
             | Remedy::LimitReached
             | Remedy::Unknown => Span(0),
@@ -197,7 +197,7 @@ impl Budgets {
         let faults = self.bucket(action, now).faults.saturating_add(1);
         let doubled = FIRST_PAUSE.0.saturating_mul(1 << (faults - 1).min(10)).min(LONGEST_PAUSE.0);
         let pause = match fault.remedy {
-            Remedy::TellOperator | Remedy::LimitReached => OPERATOR_PAUSE,
+            Remedy::NotifyOperator | Remedy::LimitReached => OPERATOR_PAUSE,
             Remedy::RetryAfter { .. } | Remedy::TryElsewhere | Remedy::Gone | Remedy::Unknown => {
                 Span(doubled.max(wait.0))
             }

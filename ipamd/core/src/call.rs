@@ -212,7 +212,7 @@ pub enum Remedy {
     /// index is in use.
     TryElsewhere,
     /// EC2 did nothing, and only a person can help: a missing permission, a rejected parameter.
-    TellOperator,
+    NotifyOperator,
     /// The object does not exist: `…NotFound`.
     Gone,
     /// EC2 did nothing, because a limit of the ENI, the instance or the account is reached:

@@ -113,10 +113,13 @@ impl Ctx {
             CallSubject::Leftovers => "forgotten ENIs".to_owned(),
         };
         let (severity, topic, next_step) = match fault.remedy {
-            Remedy::TellOperator => (
+            Remedy::NotifyOperator => (
                 Severity::Error,
                 Topic::CallFailed,
-                format!("allow ec2:{} to the node's role, or mend what EC2 names", call.action),
+                format!(
+                    "allow ec2:{} to the node's role, or fix the cause that EC2 names",
+                    call.action
+                ),
             ),
             Remedy::LimitReached => (
                 Severity::Warning,

@@ -100,7 +100,7 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn told(&mut self, fact: ClusterFact) {
+    pub(crate) fn record(&mut self, fact: ClusterFact) {
         match fact {
             ClusterFact::MaxPods(max) => self.max_pods = Some(max),
             ClusterFact::Schedulable(schedulable) => self.schedulable = schedulable,
@@ -161,7 +161,7 @@ impl Cluster {
 }
 
 impl Core {
-    pub(crate) fn cluster_told(&mut self, fact: ClusterFact, now: Time) {
+    pub(crate) fn take_cluster_fact(&mut self, fact: ClusterFact, now: Time) {
         match &fact {
             ClusterFact::Collector(elected) => self.leaks.elect(&mut self.ctx, *elected),
             ClusterFact::Schedulable(schedulable)
@@ -169,7 +169,7 @@ impl Core {
             {
                 let cause = match (schedulable, self.ctx.config.manage_unschedulable) {
                     (true, _) => "schedulable again",
-                    (false, true) => "unschedulable; the pool is managed all the same",
+                    (false, true) => "unschedulable; the pool is still managed",
                     (false, false) => "unschedulable: the pool neither grows nor shrinks",
                 };
                 let object = self.ctx.node.instance_id.clone();
@@ -187,7 +187,7 @@ impl Core {
             | ClusterFact::EniConfig(_)
             | ClusterFact::Collector(_) => (false, None),
         };
-        self.ctx.cluster.told(fact);
+        self.ctx.cluster.record(fact);
         if let Some(pod) = branch_of {
             self.ctx.cluster.met(&pod);
             self.serve_branch(&pod, now);

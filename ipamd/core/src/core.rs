@@ -104,12 +104,12 @@ impl Core {
             }
             Event::EniReady { eni } => self.upkeep.eni_ready(&mut self.ctx, &eni),
             Event::EniNotReady { eni, why } => upkeep::eni_not_ready(&mut self.ctx, &eni, why),
-            Event::Cluster(fact) => self.cluster_told(fact, now),
+            Event::Cluster(fact) => self.take_cluster_fact(fact, now),
             Event::NodeCidrs(cidrs) => self.node_cidrs.replace(cidrs),
-            Event::LimitsUntold { instance_type, fault } => {
-                self.ctx.limits_untold(instance_type, &fault);
+            Event::LimitsUnknown { instance_type, fault } => {
+                self.ctx.set_limits_unknown(instance_type, &fault);
             }
-            Event::LimitsTold { limits, max_pods } => self.ctx.limits_told(limits, max_pods),
+            Event::LimitsReported { limits, max_pods } => self.ctx.set_limits(limits, max_pods),
             Event::Tick => {}
             Event::Stopping => self.stop(),
         }

@@ -90,9 +90,9 @@ pub enum Event {
     EniNotReady { eni: EniId, why: String },
     /// EC2 does not report the limits of the instance type. It is the first event of a core that started with
     /// [`Limits::boundless`], and repeats if the fault changes.
-    LimitsUntold { instance_type: String, fault: CloudFault },
+    LimitsUnknown { instance_type: String, fault: CloudFault },
     /// EC2 has reported the limits after all.
-    LimitsTold {
+    LimitsReported {
         limits: Limits,
         /// The matching [`PoolConfig::max_pods`](crate::PoolConfig::max_pods).
         max_pods: u32,

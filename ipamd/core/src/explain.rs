@@ -135,7 +135,7 @@ impl Blocker {
         match self {
             Self::NothingSeenYet => "EC2 has not shown the node's ENIs yet".to_owned(),
             Self::Paused { action, fault: Some(fault), .. } => {
-                format!("{action} failed, and rests: {fault}")
+                format!("{action} failed and is paused: {fault}")
             }
             Self::Paused { action, .. } => format!("{action} waits for its budget"),
             Self::Busy { eni } => format!("a call for {eni} is under way"),
@@ -148,8 +148,8 @@ impl Blocker {
                 format!("all ENIs are full, and the node has the {max} that it may have")
             }
             Self::MaxPods { max } => format!("the node runs {max} pods at most"),
-            Self::AttachesStick { .. } => "attached ENIs did not get ready lately".to_owned(),
-            Self::TopUp { .. } => "nobody waits; top-ups come in rounds".to_owned(),
+            Self::AttachesStick { .. } => "attached ENIs did not become ready lately".to_owned(),
+            Self::TopUp { .. } => "no pod waits; top-ups are made in rounds".to_owned(),
             Self::NoPlacement(no_placement) => no_placement.reason(),
             Self::PlaceMissing { subnet, fault, config: Some(name), .. } => {
                 format!("ENIConfig {name}, subnet {subnet}: {fault}")
@@ -157,7 +157,7 @@ impl Blocker {
             Self::PlaceMissing { subnet, fault, .. } => format!("subnet {subnet}: {fault}"),
             Self::LimitsUnknown { reason, .. } => reason.clone(),
             Self::Unschedulable => "the node is unschedulable: its pool stays as it is".to_owned(),
-            Self::NotOurs => "the settings leave ENIs and addresses to somebody else".to_owned(),
+            Self::NotOurs => "the settings leave ENIs and addresses to another program".to_owned(),
         }
     }
 
@@ -174,20 +174,20 @@ impl Blocker {
                 return format!("allow ec2:{action} to the node's role");
             }
             Self::Paused { fault: Some(_), .. } => {
-                "mend what EC2 says; it is tried again by itself"
+                "fix the cause in EC2's message; the daemon retries"
             }
-            Self::Paused { .. } => "the kubelet tries again by itself",
+            Self::Paused { .. } => "the kubelet retries",
             Self::NotReady { .. } | Self::AttachesStick { .. } => {
-                "see the ENI's attachment in EC2 and the node's kernel log"
+                "check the ENI's attachment in EC2 and the node's kernel log"
             }
-            Self::NothingSeenYet => "see that the daemon reaches EC2 and may describe ENIs",
-            Self::Busy { .. } | Self::TopUp { .. } => "the kubelet tries again by itself",
+            Self::NothingSeenYet => "check that the daemon reaches EC2 and may describe ENIs",
+            Self::Busy { .. } | Self::TopUp { .. } => "the kubelet retries",
             Self::NoPlacement(no_placement) => return no_placement.next_step(),
             Self::PlaceMissing { config: Some(name), .. } => {
                 return format!("put an existing subnet and groups into ENIConfig {name}");
             }
             Self::PlaceMissing { .. } => {
-                "see that the subnet and the security groups of the node exist"
+                "check that the subnet and the security groups of the node exist"
             }
             Self::LimitsUnknown { next_step, .. } => next_step,
             Self::Unschedulable => "uncordon the node, or set AWS_MANAGE_ENIS_NON_SCHEDULABLE=true",
@@ -231,9 +231,9 @@ impl Core {
         waiting.extend(kept.map(|(address, cooling)| Waiting {
             obstacle: Obstacle::Time,
             what: address.to_string(),
-            why: "its cooldown is over, but the kernel was not seen without it yet".to_owned(),
+            why: "its cooldown is over, but no observation of the kernel lacks it yet".to_owned(),
             until: (cooling.until > now).then_some(cooling.until),
-            next_step: "see which routes and rules of it the node still has (ip rule)".to_owned(),
+            next_step: "look for its routes and rules on the node (ip rule)".to_owned(),
         }));
         waiting
     }
@@ -254,9 +254,9 @@ impl Core {
         let hopeful = |why: &&Blocker| !why.is_final() && !matches!(why, Blocker::TopUp { .. });
         let hopeful = self.ctx.blockers().iter().find(hopeful).or(limit);
         let message =
-            hopeful.map_or_else(|| "no address came free in time".to_owned(), Blocker::reason);
-        let next_step = hopeful
-            .map_or_else(|| "the kubelet tries again by itself".to_owned(), Blocker::next_step);
+            hopeful.map_or_else(|| "no address became free in time".to_owned(), Blocker::reason);
+        let next_step =
+            hopeful.map_or_else(|| "the kubelet retries".to_owned(), Blocker::next_step);
         let reason = RefusalReason::TryAgain;
         Refusal { reason, message, next_step }
     }
@@ -332,6 +332,6 @@ mod tests {
         };
         let denied = of("UnauthorizedOperation: no");
         assert_eq!(denied, "allow ec2:AssignPrivateIpAddresses to the node's role");
-        assert!(of("InvalidParameterValue: odd").contains("mend what EC2 says"));
+        assert!(of("InvalidParameterValue: odd").contains("fix the cause in EC2's message"));
     }
 }

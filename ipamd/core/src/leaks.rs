@@ -186,11 +186,11 @@ impl LeakCollector {
         });
         for spared in self.answered(&leftovers, &signs, started, ctx.now) {
             let cause = if spared.created_unreadable {
-                "nobody uses it, but its tag node.k8s.amazonaws.com/createdAt is no time"
+                "it is unused, but its tag node.k8s.amazonaws.com/createdAt is no time"
             } else {
-                "nobody uses it, but it has no tag node.k8s.amazonaws.com/createdAt"
+                "it is unused, but it has no tag node.k8s.amazonaws.com/createdAt"
             };
-            let next_step = "delete it if it is not needed, or mend the tag";
+            let next_step = "delete it if it is not needed, or fix the tag";
             ctx.report(Severity::Warning, Topic::LeakedEni, &spared.eni, cause, next_step);
         }
     }
@@ -199,7 +199,7 @@ impl LeakCollector {
         self.deleting.remove(eni);
         let fault = match result {
             Ok(_) => {
-                let cause = "nobody used it: deleted";
+                let cause = "it was unused: deleted";
                 ctx.report(Severity::Info, Topic::LeakedEni, eni, cause, "");
                 self.doomed.remove(eni);
                 return;
@@ -214,7 +214,7 @@ impl LeakCollector {
             | Remedy::Unknown
             | Remedy::Gone
             | Remedy::TryElsewhere
-            | Remedy::TellOperator
+            | Remedy::NotifyOperator
             | Remedy::LimitReached => {
                 self.doomed.remove(eni);
             }

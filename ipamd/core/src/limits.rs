@@ -34,24 +34,24 @@ impl UnknownLimits {
     pub(crate) fn why(&self) -> Blocker {
         let Self { instance_type, fault } = self;
         let reason = format!("the limits of instance type {instance_type} are not known: {fault}");
-        Blocker::LimitsUntold { reason, next_step: NEXT_STEP }
+        Blocker::LimitsUnknown { reason, next_step: NEXT_STEP }
     }
 }
 
 impl Ctx {
     /// Notes why EC2 does not report the limits, and reports each reason once.
-    pub(crate) fn limits_untold(&mut self, instance_type: String, fault: &CloudFault) {
-        let untold = UnknownLimits { instance_type, fault: fault.to_string() };
-        if self.limits_unknown.as_ref() == Some(&untold) {
+    pub(crate) fn set_limits_unknown(&mut self, instance_type: String, fault: &CloudFault) {
+        let unknown = UnknownLimits { instance_type, fault: fault.to_string() };
+        if self.limits_unknown.as_ref() == Some(&unknown) {
             return;
         }
-        let (object, cause) = (untold.instance_type.clone(), untold.fault.clone());
+        let (object, cause) = (unknown.instance_type.clone(), unknown.fault.clone());
         self.report(Severity::Error, Topic::LimitsUnknown, object, cause, NEXT_STEP);
-        self.limits_unknown = Some(untold);
+        self.limits_unknown = Some(unknown);
     }
 
     /// EC2 has reported the limits. The pool may grow and shrink from now on.
-    pub(crate) fn limits_told(&mut self, limits: Limits, max_pods: u32) {
+    pub(crate) fn set_limits(&mut self, limits: Limits, max_pods: u32) {
         let Some(UnknownLimits { instance_type, .. }) = self.limits_unknown.take() else { return };
         self.config.max_pods = max_pods;
         self.targets = Targets::new(&self.config, &limits);

@@ -47,7 +47,7 @@ impl NoPlacement {
 
     pub(crate) fn next_step(&self) -> String {
         match self {
-            Self::EniConfigUnknown => "see that the API server answers".to_owned(),
+            Self::EniConfigUnknown => "check that the API server answers".to_owned(),
             Self::EniConfigMissing { name, .. } => format!(
                 "create ENIConfig {name} with the id of a subnet in the node's zone, or point the \
                  node's label or annotation at another"

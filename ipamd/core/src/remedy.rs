@@ -32,10 +32,8 @@ impl Ec2ErrorResponse<'_> {
             _ => self.message.to_owned(),
         };
         let code = match code {
-            "InvalidParameterValue" if self.says_no_prefix() => "InsufficientCidrBlocks",
-            "InvalidParameterValue" if self.says_no_address() => {
-                "InsufficientFreeAddressesInSubnet"
-            }
+            "InvalidParameterValue" if self.lacks_prefix() => "InsufficientCidrBlocks",
+            "InvalidParameterValue" if self.lacks_address() => "InsufficientFreeAddressesInSubnet",
             code => code,
         };
         CloudFault { code: code.to_owned(), message, remedy }
@@ -47,16 +45,16 @@ impl Ec2ErrorResponse<'_> {
         match code {
             _ if THROTTLING_CODES.contains(&code) || TRANSIENT_CODES.contains(&code) => again,
             "InsufficientFreeAddressesInSubnet" | "InsufficientCidrBlocks" => Remedy::TryElsewhere,
-            "InvalidParameterValue" if self.says_no_prefix() || self.says_no_address() => {
+            "InvalidParameterValue" if self.lacks_prefix() || self.lacks_address() => {
                 Remedy::TryElsewhere
             }
-            "InvalidParameterValue" if self.says_taken() => Remedy::TryElsewhere,
-            "InvalidParameterValue" if self.says_in_use() => again,
+            "InvalidParameterValue" if self.is_index_taken() => Remedy::TryElsewhere,
+            "InvalidParameterValue" if self.is_in_use() => again,
             _ if code.ends_with("LimitExceeded") => Remedy::LimitReached,
             _ if code.ends_with(".NotFound") => Remedy::Gone,
             // EC2 marks its own failures by the status; an error code means that it did nothing.
             _ if self.status >= 500 => again,
-            _ => Remedy::TellOperator,
+            _ => Remedy::NotifyOperator,
         }
     }
 
@@ -65,39 +63,40 @@ impl Ec2ErrorResponse<'_> {
         match self.status {
             429 | 503 => again,
             500.. => Remedy::Unknown,
-            _ => Remedy::TellOperator,
+            _ => Remedy::NotifyOperator,
         }
     }
 
     /// An ENI that is still detaching cannot be deleted yet.
-    fn says_in_use(self) -> bool {
+    fn is_in_use(self) -> bool {
         self.action == "DeleteNetworkInterface" && self.message.contains("currently in use")
     }
 
     /// `InvalidParameterValue` has many causes. This one: the subnet has no contiguous block, though it may have
     /// single addresses.
-    fn says_no_prefix(self) -> bool {
-        self.says_no_room() && (self.says("prefix") || self.says("cidr block"))
+    fn lacks_prefix(self) -> bool {
+        self.lacks_room()
+            && (self.message_contains("prefix") || self.message_contains("cidr block"))
     }
 
     /// This one: the subnet is full.
-    fn says_no_address(self) -> bool {
-        self.says_no_room() && !self.says_no_prefix()
+    fn lacks_address(self) -> bool {
+        self.lacks_room() && !self.lacks_prefix()
     }
 
-    fn says_no_room(self) -> bool {
+    fn lacks_room(self) -> bool {
         let places = ["CreateNetworkInterface", "AssignPrivateIpAddresses", "AssignIpv6Addresses"];
         let words = ["free addresses", "insufficient", "sufficient free", "enough free"];
-        places.contains(&self.action) && words.iter().any(|word| self.says(word))
+        places.contains(&self.action) && words.iter().any(|word| self.message_contains(word))
     }
 
     /// Another device index may be free.
-    fn says_taken(self) -> bool {
+    fn is_index_taken(self) -> bool {
         self.action == "AttachNetworkInterface"
-            && self.says("already has an interface attached at device index")
+            && self.message_contains("already has an interface attached at device index")
     }
 
-    fn says(self, text: &str) -> bool {
+    fn message_contains(self, text: &str) -> bool {
         self.message.to_ascii_lowercase().contains(text)
     }
 }
@@ -155,10 +154,10 @@ mod tests {
             ("InvalidNetworkInterfaceID.NotFound", 400, Remedy::Gone),
             ("InvalidAttachmentID.NotFound", 400, Remedy::Gone),
             ("InvalidSubnetID.NotFound", 400, Remedy::Gone),
-            ("UnauthorizedOperation", 403, Remedy::TellOperator),
-            ("AuthFailure", 401, Remedy::TellOperator),
-            ("InvalidParameterValue", 400, Remedy::TellOperator),
-            ("SomethingNew", 400, Remedy::TellOperator),
+            ("UnauthorizedOperation", 403, Remedy::NotifyOperator),
+            ("AuthFailure", 401, Remedy::NotifyOperator),
+            ("InvalidParameterValue", 400, Remedy::NotifyOperator),
+            ("SomethingNew", 400, Remedy::NotifyOperator),
         ] {
             assert_eq!(remedy("CreateNetworkInterface", code, "", status), wanted, "{code}");
         }
@@ -174,8 +173,8 @@ mod tests {
             ("CreateNetworkInterface", none, Remedy::TryElsewhere),
             ("AssignPrivateIpAddresses", none, Remedy::TryElsewhere),
             ("AttachNetworkInterface", taken, Remedy::TryElsewhere),
-            ("AttachNetworkInterface", "Network card index 7", Remedy::TellOperator),
-            ("UnassignPrivateIpAddresses", none, Remedy::TellOperator),
+            ("AttachNetworkInterface", "Network card index 7", Remedy::NotifyOperator),
+            ("UnassignPrivateIpAddresses", none, Remedy::NotifyOperator),
         ] {
             assert_eq!(remedy(action, code, message, 400), wanted, "{action}: {message}");
         }
@@ -215,7 +214,7 @@ mod tests {
     fn an_eni_that_is_still_attached_is_deleted_later() {
         let (code, message) = ("InvalidParameterValue", "Interface 'eni-1' is currently in use.");
         assert_eq!(remedy("DeleteNetworkInterface", code, message, 400), AGAIN);
-        assert_eq!(remedy("CreateNetworkInterface", code, message, 400), Remedy::TellOperator);
+        assert_eq!(remedy("CreateNetworkInterface", code, message, 400), Remedy::NotifyOperator);
     }
 
     #[test]
@@ -232,7 +231,7 @@ mod tests {
         };
         assert_eq!([by_status(503), by_status(429)], [AGAIN, AGAIN]);
         assert_eq!([by_status(500), by_status(502)], [Remedy::Unknown, Remedy::Unknown]);
-        assert_eq!(by_status(403), Remedy::TellOperator);
+        assert_eq!(by_status(403), Remedy::NotifyOperator);
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Core {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
         } else if !self.ctx.queue.push(waiter) {
             let message = "too many requests wait for an address".to_owned();
-            let next_step = "the kubelet tries again by itself".to_owned();
+            let next_step = "the kubelet retries".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });
         } else {
             self.serve_branch(&pod, now);
@@ -155,8 +155,8 @@ impl Core {
                  pod {} ({key}) uses for {}",
                 branch.eni, holder.pod, other.eni
             ),
-            next_step: "wait for the other pod's sandbox to be removed; if it lives, see what the \
-                        VPC resource controller says of both"
+            next_step: "wait for the other pod's sandbox to be removed; if it lives, read \
+                        the log of the VPC resource controller about both"
                 .to_owned(),
         })
     }
@@ -196,7 +196,7 @@ impl Core {
         for waiter in self.ctx.queue.remove_key(key) {
             let why = match cause {
                 ReleaseCause::PodDeleted => "its pod was deleted",
-                ReleaseCause::SetupFailed => "its set-up was given up",
+                ReleaseCause::SetupFailed => "its set-up failed",
             };
             let message = format!("{key} stopped waiting for an address: {why}");
             let reason = RefusalReason::TryAgain;
@@ -255,7 +255,7 @@ impl Core {
                 Severity::Warning,
                 Topic::KernelDirty,
                 address,
-                "no pod holds it, but the kernel keeps a route or rule of it",
+                "no pod holds it, but the kernel has a route or rule of it",
                 format!("look at `ip rule` and `ip route show table all` for {address}"),
             );
         }
@@ -311,7 +311,7 @@ impl Core {
                 "pod {pod} has no annotation {BRANCH_ANNOTATION} yet, which names its branch \
                  ENI{trunk}"
             ),
-            next_step: "see that the VPC resource controller runs and what it says of the pod"
+            next_step: "check that the VPC resource controller runs, and its log about the pod"
                 .to_owned(),
         }
     }
@@ -342,8 +342,8 @@ fn named(what: &AssignedResource) -> String {
 fn stopping() -> Refusal {
     Refusal {
         reason: RefusalReason::Stopping,
-        message: "the daemon is going away".to_owned(),
-        next_step: "its successor serves the next try".to_owned(),
+        message: "the daemon is stopping".to_owned(),
+        next_step: "the next daemon serves the retry".to_owned(),
     }
 }
 

@@ -160,7 +160,7 @@ impl Ctx {
             self.ask_again(witness);
         }
         let (object, next_step) = match witness {
-            Witness::Imds => ("IMDS", "see that the node's metadata service answers"),
+            Witness::Imds => ("IMDS", "check that the node's metadata service answers"),
             Witness::Ec2 => ("EC2", "allow ec2:DescribeNetworkInterfaces to the node's role"),
         };
         self.report(Severity::Warning, Topic::WitnessSilent, object, fault.to_string(), next_step);

@@ -85,7 +85,7 @@ impl Shrink {
     /// Marks the last return as too early because addresses are requested now.
     pub(crate) fn regret(&mut self, card: CardIndex, now: Time) {
         if let Some(surplus) = self.surplus.get_mut(&card) {
-            surplus.regret(now);
+            surplus.addresses_requested(now);
         }
     }
 

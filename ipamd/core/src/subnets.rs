@@ -116,7 +116,7 @@ impl SubnetSupplies {
     }
 
     /// Notes that the subnet or a security group does not exist.
-    pub(crate) fn told_missing(&mut self, subnet: &SubnetId, fault: &CloudFault, now: Time) {
+    pub(crate) fn mark_missing(&mut self, subnet: &SubnetId, fault: &CloudFault, now: Time) {
         let fault = fault.to_string().into();
         let missing = Missing { fault, until: now + SUBNET_COOLDOWN };
         self.missing.insert(subnet.clone(), missing);
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(subnets.refused(&id(), Want::Prefixes(1), Time(0)), SubnetRefusal::Fragmented);
         assert_eq!(subnets.offer(&id(), Unit::Prefix), Some((Unit::Address, u32::MAX)));
         subnets.expire(Time(300_000));
-        assert!(subnets.fragmented(&id()), "nobody has seen a prefix yet");
+        assert!(subnets.fragmented(&id()), "no answer has shown a prefix yet");
         assert_eq!(subnets.offer(&id(), Unit::Prefix), Some((Unit::Prefix, 1)));
         subnets.asked(&id(), Want::Prefixes(1));
         let meanwhile = subnets.offer(&id(), Unit::Prefix);

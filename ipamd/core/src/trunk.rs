@@ -101,7 +101,7 @@ fn trunk_problem(has_place: bool) -> TrunkMissing {
     if has_place {
         TrunkMissing {
             cause: "security groups for pods are on, but no trunk ENI was attached",
-            next_step: "see that the VPC resource controller runs and knows this instance type",
+            next_step: "check that the VPC resource controller runs and supports this instance type",
         }
     } else {
         TrunkMissing {

@@ -73,14 +73,14 @@ impl Upkeep {
         }
         let Readiness::NotReady { since, why, reported } = &mut eni.readiness else { return };
         let (since, reported_before) = (*since, *reported);
-        let cause = why.clone().unwrap_or_else(|| "its link did not come".to_owned());
+        let cause = why.clone().unwrap_or_else(|| "its link did not appear".to_owned());
         let late = ctx.now >= since + READY_PATIENCE;
         *reported |= late;
         let (attached_here, unused) = (eni.attached_here, eni.blocks.is_unused());
         let idle = eni.task == Task::Idle;
         ctx.add_blocker(Blocker::NotReady { eni: id.clone(), why: cause.clone() });
         if late && !reported_before {
-            let next_step = "see the ENI's attachment in EC2 and the node's kernel log";
+            let next_step = "check the ENI's attachment in EC2 and the node's kernel log";
             ctx.report(Severity::Warning, Topic::AttachStuck, id, cause.clone(), next_step);
         }
         if !ctx.reached(since + READY_PATIENCE) || !attached_here || !unused {
@@ -105,7 +105,7 @@ pub(crate) fn eni_not_ready(ctx: &mut Ctx, id: &EniId, why: String) {
         Readiness::Ready => {
             eni.readiness =
                 Readiness::NotReady { since: ctx.now, why: Some(why.clone()), reported: true };
-            let next_step = "look at the link with this ENI's MAC address";
+            let next_step = "check the link with this ENI's MAC address";
             ctx.report(Severity::Warning, Topic::EniNotReady, id, why, next_step);
         }
     }
@@ -201,7 +201,7 @@ fn assign_failed(ctx: &mut Ctx, id: &EniId, fault: &CloudFault) {
             eni.full_until = Some(ctx.now + FULL_PAUSE);
         }
         Remedy::Gone => ctx.schedule.want_ec2(ctx.now),
-        Remedy::RetryAfter { .. } | Remedy::TellOperator => {}
+        Remedy::RetryAfter { .. } | Remedy::NotifyOperator => {}
     }
     ctx.subnets.not_answered(&subnet, want);
     if let Some(eni) = ctx.book.eni_mut(id) {
@@ -213,12 +213,12 @@ fn unassign_failed(ctx: &mut Ctx, id: &EniId, fault: &CloudFault) {
     let Some(eni) = ctx.book.eni_mut(id) else { return };
     match fault.remedy {
         Remedy::RetryAfter { .. } => return,
-        Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached
+        Remedy::NotifyOperator | Remedy::TryElsewhere | Remedy::LimitReached
             if eni.giving_back != ReturnState::Lost =>
         {
             eni.giving_back = ReturnState::Refused;
         }
-        Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {}
+        Remedy::NotifyOperator | Remedy::TryElsewhere | Remedy::LimitReached => {}
         Remedy::Gone | Remedy::Unknown => eni.giving_back = ReturnState::Lost,
     }
     eni.unsure = true;

@@ -143,7 +143,7 @@ impl ZoneState {
             Err(fault) => Some(fault),
         };
         self.tries += 1;
-        let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::TellOperator);
+        let refused = fault.as_ref().is_some_and(|fault| fault.remedy == Remedy::NotifyOperator);
         let gives_up = refused || self.tries >= TRIES;
         if gives_up {
             self.not_before = Some(ctx.now + UNAVAILABLE_PAUSE);
@@ -177,7 +177,7 @@ impl ZoneState {
             let cause = if excluded {
                 format!("its subnet {subnet} is tagged kubernetes.io/role/cni=0: no new pods")
             } else {
-                format!("its subnet {subnet} is not excluded any more")
+                format!("its subnet {subnet} is no longer excluded")
             };
             ctx.report(Severity::Info, Topic::NoSubnet, id, cause, "");
             ctx.node_changed();

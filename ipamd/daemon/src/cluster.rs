@@ -13,8 +13,8 @@ use config_model::{PodName, Time};
 use config_settings::Settings;
 use ipamd_core::{CloudFault, ClusterFact, Notice, Severity, Topic};
 use ipamd_kube::{
-    Concern, EventKind, Handle, Loudness, Needs, Options, PodEvent, PoolHealth, Report, Standing,
-    Standings,
+    Concern, ConcernState, ConcernStates, EventKind, Handle, Needs, Options, PodEvent, PoolHealth,
+    Report, ReportLevel,
 };
 use std::{net::IpAddr, sync::Arc};
 use tokio::{sync::mpsc, time::timeout};
@@ -33,7 +33,7 @@ struct Connected {
 }
 
 /// The queues of facts and reports.
-pub(crate) struct Told {
+pub(crate) struct ClusterQueues {
     facts: mpsc::Receiver<ClusterFact>,
     reports: mpsc::Receiver<Report>,
     anticipate: bool,
@@ -41,7 +41,10 @@ pub(crate) struct Told {
 
 impl Cluster {
     /// Starts to connect to the API server and returns at once.
-    pub(crate) fn start(options: Option<Options>, settings: &Settings) -> (Self, Option<Told>) {
+    pub(crate) fn start(
+        options: Option<Options>,
+        settings: &Settings,
+    ) -> (Self, Option<ClusterQueues>) {
         let Some(options) = options else { return (Self(None), None) };
         let needed = needed(settings);
         let (sender, reports) = mpsc::channel(REPORTS);
@@ -52,24 +55,24 @@ impl Cluster {
             branches: settings.pod_enis.is_some(),
             annotates: settings.annotate_pod_ip,
         };
-        let told = Told { facts, reports, anticipate: settings.anticipate_pods };
-        (Self(Some(Arc::new(connected))), Some(told))
+        let queues = ClusterQueues { facts, reports, anticipate: settings.anticipate_pods };
+        (Self(Some(Arc::new(connected))), Some(queues))
     }
 
     /// The state of each concern.
-    pub(crate) fn standings(&self) -> Standings {
-        self.0.as_ref().map(|it| it.handle.standings().borrow().clone()).unwrap_or_default()
+    pub(crate) fn concern_states(&self) -> ConcernStates {
+        self.0.as_ref().map(|it| it.handle.concern_states().borrow().clone()).unwrap_or_default()
     }
 
     /// A concern that the daemon's modes need and that does not work yet.
     pub(crate) fn lacks(&self) -> Option<String> {
         let it = self.0.as_ref()?;
-        let standings = it.handle.standings();
-        let standings = standings.borrow();
-        it.needed.iter().find_map(|concern| match standings.get(concern) {
-            Some(Standing::Good) => None,
-            Some(Standing::Waiting(what)) => Some(format!("{concern}: waiting for {what}")),
-            Some(Standing::Failing(why)) => Some(format!("{concern}: {why}")),
+        let concern_states = it.handle.concern_states();
+        let concern_states = concern_states.borrow();
+        it.needed.iter().find_map(|concern| match concern_states.get(concern) {
+            Some(ConcernState::Good) => None,
+            Some(ConcernState::Waiting(what)) => Some(format!("{concern}: waiting for {what}")),
+            Some(ConcernState::Failing(why)) => Some(format!("{concern}: {why}")),
             None => Some(format!("{concern}: not started")),
         })
     }
@@ -162,7 +165,7 @@ impl Cluster {
     }
 }
 
-impl Told {
+impl ClusterQueues {
     /// Forwards facts and logs reports, forever.
     pub(crate) async fn pass_on(mut self, inbox: Inbox) {
         loop {
@@ -182,11 +185,11 @@ impl Told {
 }
 
 fn log(report: &Report) {
-    let Report { loudness, concern, object, cause, next_step } = report;
+    let Report { level, concern, object, cause, next_step } = report;
     let concern = concern.name();
-    match loudness {
-        Loudness::Info => tracing::info!(concern, object, next_step, "Kubernetes: {cause}"),
-        Loudness::Warning => tracing::warn!(concern, object, next_step, "Kubernetes: {cause}"),
+    match level {
+        ReportLevel::Info => tracing::info!(concern, object, next_step, "Kubernetes: {cause}"),
+        ReportLevel::Warning => tracing::warn!(concern, object, next_step, "Kubernetes: {cause}"),
     }
 }
 

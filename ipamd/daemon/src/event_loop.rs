@@ -160,8 +160,8 @@ impl EventLoop {
             Input::Abandoned(ticket) => self.abandon(ticket),
             Input::Inspect { key, reply } => self.inspect(key, reply),
             Input::Start(start) => self.start(*start),
-            Input::Cloud(event) => self.tell(event),
-            Input::Limits(limits) => self.limits_told(limits),
+            Input::Cloud(event) => self.dispatch(event),
+            Input::Limits(limits) => self.limits_reported(limits),
             Input::Cluster(fact) => self.learn(fact),
             Input::Repaired(outcome) => self.repaired(outcome),
             Input::View(reply) => {
@@ -185,7 +185,7 @@ impl EventLoop {
             State::Running(_) => {
                 let Queued { ticket, question, reply } = queued;
                 self.waiting.insert(ticket, Waiter { reply, since: Instant::now() });
-                self.tell(question.into_event(ticket));
+                self.dispatch(question.into_event(ticket));
             }
         }
     }
@@ -208,7 +208,7 @@ impl EventLoop {
                 facts.retain(|before| !replaces(&fact, before));
                 facts.push(fact);
             }
-            State::Running(_) => self.tell(Event::Cluster(fact)),
+            State::Running(_) => self.dispatch(Event::Cluster(fact)),
         }
     }
 
@@ -217,7 +217,7 @@ impl EventLoop {
             State::Starting { queued, .. } => queued.retain(|waiting| waiting.ticket != ticket),
             State::Running(_) => {
                 self.waiting.remove(&ticket);
-                self.tell(Event::Abandoned { ticket });
+                self.dispatch(Event::Abandoned { ticket });
             }
         }
     }
@@ -240,12 +240,12 @@ impl EventLoop {
         }
         // Facts come before planning: they set the node's pod limit and the subnets of new ENIs.
         for fact in facts {
-            self.tell(Event::Cluster(fact));
+            self.dispatch(Event::Cluster(fact));
         }
-        self.tell(Event::Tick);
+        self.dispatch(Event::Tick);
         for key in tombstoned {
             let ticket = self.inbox.next_ticket();
-            self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
+            self.dispatch(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
         }
         // A client that disconnected has closed its channel. Its DEL left a tombstone.
         for queued in queued.into_iter().filter(|queued| !queued.reply.is_closed()) {
@@ -255,7 +255,7 @@ impl EventLoop {
             self.inspect(key, reply);
         }
         if self.stopping {
-            self.tell(Event::Stopping);
+            self.dispatch(Event::Stopping);
         }
     }
 
@@ -265,7 +265,7 @@ impl EventLoop {
         let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
         let cluster = self.cluster.clone();
         cluster.call_failed(TYPE_LIMITS, &fault);
-        self.tell(Event::LimitsUntold { instance_type: instance_type.clone(), fault });
+        self.dispatch(Event::LimitsUnknown { instance_type: instance_type.clone(), fault });
         self.calls.spawn(async move {
             let mut pause = LIMITS_FIRST_PAUSE;
             loop {
@@ -276,7 +276,7 @@ impl EventLoop {
                     Err(fault) => {
                         cluster.call_failed(TYPE_LIMITS, &fault);
                         let instance_type = instance_type.clone();
-                        Input::Cloud(Event::LimitsUntold { instance_type, fault })
+                        Input::Cloud(Event::LimitsUnknown { instance_type, fault })
                     }
                 };
                 let told = matches!(input, Input::Limits(_));
@@ -287,23 +287,23 @@ impl EventLoop {
         });
     }
 
-    fn limits_told(&mut self, limits: Limits) {
+    fn limits_reported(&mut self, limits: Limits) {
         let State::Running(running) = &mut self.state else { return };
         let max_pods = max_pods(running.targets.prefixes, &limits);
         running.limits = limits.clone();
         running.targets.max_pods = max_pods;
-        self.tell(Event::LimitsTold { limits, max_pods });
+        self.dispatch(Event::LimitsReported { limits, max_pods });
     }
 
     fn repaired(&mut self, outcome: RepairOutcome) {
         let RepairOutcome { started, in_use, ready, not_ready } = outcome;
         for eni in ready {
-            self.tell(Event::EniReady { eni });
+            self.dispatch(Event::EniReady { eni });
         }
         for (eni, why) in not_ready {
-            self.tell(Event::EniNotReady { eni, why });
+            self.dispatch(Event::EniNotReady { eni, why });
         }
-        self.tell(Event::KernelSeen { started, in_use });
+        self.dispatch(Event::KernelSeen { started, in_use });
     }
 
     fn stop(&mut self) {
@@ -315,11 +315,11 @@ impl EventLoop {
                     let _ = waiting.reply.send(refused(RefusalReason::Stopping, STOPPING));
                 }
             }
-            State::Running(_) => self.tell(Event::Stopping),
+            State::Running(_) => self.dispatch(Event::Stopping),
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         let State::Running(running) = &mut self.state else { return };
         let effects = running.core.on_event(event, clock::now());
         for effect in self.outbox.take_in(effects) {
@@ -333,7 +333,7 @@ impl EventLoop {
             running.core.wake_at().is_some_and(|wake_at| wake_at <= clock::now())
         };
         if matches!(&self.state, State::Running(running) if due(running)) {
-            self.tell(Event::Tick);
+            self.dispatch(Event::Tick);
         }
         self.refuse_overdue();
         loop {

@@ -6,7 +6,7 @@ use crate::{
     install,
     nat::NatReport,
     pass_report::PassReport,
-    troubles::{self, Ledger, Standing},
+    troubles::{self, OpenProblem, ProblemTimes},
     view::{HOST_NETWORKING, KUBERNETES, Trouble, View},
 };
 use config_settings::Settings;
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 /// The results of the loops that repair the host.
-pub(crate) struct Seen {
+pub(crate) struct HealthInputs {
     pub(crate) passes: watch::Receiver<PassReport>,
     pub(crate) nat: watch::Receiver<NatReport>,
     pub(crate) egress: watch::Receiver<Option<String>>,
@@ -31,36 +31,42 @@ pub(crate) struct Seen {
 }
 
 /// The receivers of reports.
-pub(crate) struct Told {
+pub(crate) struct HealthOutputs {
     pub(crate) statuses: watch::Sender<PoolStatus>,
-    pub(crate) troubles: watch::Sender<Vec<Standing>>,
+    pub(crate) troubles: watch::Sender<Vec<OpenProblem>>,
 }
 
 /// Updates health, the node's condition in Kubernetes and the answer to STATUS, which all agree.
 ///
 /// `live` means that the event loop answers; `ready` means that the pool can serve. An empty pool does not change
 /// `live`, because a restart would not fill it.
-pub(crate) async fn report(health: Health, inbox: Inbox, cluster: Cluster, seen: Seen, told: Told) {
+pub(crate) async fn report(
+    health: Health,
+    inbox: Inbox,
+    cluster: Cluster,
+    inputs: HealthInputs,
+    outputs: HealthOutputs,
+) {
     let mut ticks = interval(EVERY);
     let mut readiness = Readiness::default();
     let mut said = None;
-    let mut ledger = Ledger::default();
+    let mut times = ProblemTimes::default();
     let mut network = None;
     for tick in 0_u64.. {
         ticks.tick().await;
         if tick % NETWORK_EVERY == 0 {
-            network = install::Standing::read(&seen.settings);
+            network = install::NetworkReport::read(&inputs.settings);
         }
         let view = timeout(ANSWER_TIME, inbox.view()).await.ok().and_then(Result::ok);
         let live = view.is_some();
-        let troubles = troubles(view.as_ref(), &cluster, &seen);
+        let troubles = troubles(view.as_ref(), &cluster, &inputs);
         let ready = readiness.judge(!troubles.is_empty(), Instant::now());
         let texts: Vec<String> = troubles.iter().map(ToString::to_string).collect();
         let reasons = texts.join("; ");
-        told.statuses.send_replace(status(view.as_ref(), &troubles, ready));
+        outputs.statuses.send_replace(status(view.as_ref(), &troubles, ready));
         if let Some(view) = &view {
-            let found = troubles::of(view, &cluster, &seen.host(), network.as_ref());
-            told.troubles.send_replace(ledger.see(found, view.now));
+            let found = troubles::of(view, &cluster, &inputs.host(), network.as_ref());
+            outputs.troubles.send_replace(times.see(found, view.now));
         }
         match troubles.first().filter(|_| !ready) {
             Some(first) => cluster.pool(false, first.reason, &reasons),
@@ -86,25 +92,25 @@ pub(crate) fn starting() -> PoolStatus {
 
 /// The answer to STATUS. It omits a short problem, as `ready` does.
 fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus {
-    let told: &[Trouble] = if ready { &[] } else { troubles };
-    let networking = told.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
+    let outputs: &[Trouble] = if ready { &[] } else { troubles };
+    let networking = outputs.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
     let mut impaired: Vec<String> = networking.map(ToString::to_string).collect();
     impaired.extend(view.map(View::impairments).unwrap_or_default());
-    PoolStatus { unavailable: told.iter().map(ToString::to_string).collect(), impaired }
+    PoolStatus { unavailable: outputs.iter().map(ToString::to_string).collect(), impaired }
 }
 
-fn troubles(view: Option<&View>, cluster: &Cluster, seen: &Seen) -> Vec<Trouble> {
+fn troubles(view: Option<&View>, cluster: &Cluster, inputs: &HealthInputs) -> Vec<Trouble> {
     let trouble = |reason, text| Trouble { reason, text };
     let Some(view) = view else {
         return vec![trouble("silent", "the event loop does not answer".to_owned())];
     };
     let mut troubles = view.troubles();
     troubles.extend(cluster.lacks().map(|lacks| trouble(KUBERNETES, lacks)));
-    troubles.extend(seen.host().into_iter().map(|why| trouble(HOST_NETWORKING, why)));
+    troubles.extend(inputs.host().into_iter().map(|why| trouble(HOST_NETWORKING, why)));
     troubles
 }
 
-impl Seen {
+impl HealthInputs {
     /// The problems of host networking.
     fn host(&self) -> Vec<String> {
         let (passes, nat, egress) = (self.passes.borrow(), self.nat.borrow(), self.egress.borrow());
@@ -166,11 +172,11 @@ mod tests {
     #[test]
     fn a_kernel_that_refuses_what_all_pods_need_impairs_them_and_an_empty_pool_does_not() {
         let troubles = [trouble("no_usable_address"), trouble(HOST_NETWORKING)];
-        let told = status(None, &troubles[..1], false);
-        assert_eq!((told.unavailable.len(), told.impaired.len()), (1, 0));
-        let told = status(None, &troubles, false);
-        assert_eq!(told.unavailable, ["no_usable_address: why", "host_networking: why"]);
-        assert_eq!(told.impaired, ["host_networking: why"]);
+        let outputs = status(None, &troubles[..1], false);
+        assert_eq!((outputs.unavailable.len(), outputs.impaired.len()), (1, 0));
+        let outputs = status(None, &troubles, false);
+        assert_eq!(outputs.unavailable, ["no_usable_address: why", "host_networking: why"]);
+        assert_eq!(outputs.impaired, ["host_networking: why"]);
         assert_eq!(status(None, &troubles, true), PoolStatus::default(), "it may be over soon");
     }
 
@@ -191,9 +197,9 @@ mod tests {
             waited: Vec::new(),
             notices: VecDeque::new(),
         };
-        let told = status(Some(&view), &[], true);
-        assert_eq!(told.unavailable, Vec::<String>::new());
-        let [detached, taken] = told.impaired.as_slice() else { panic!("{told:?}") };
+        let outputs = status(Some(&view), &[], true);
+        assert_eq!(outputs.unavailable, Vec::<String>::new());
+        let [detached, taken] = outputs.impaired.as_slice() else { panic!("{outputs:?}") };
         assert!(detached.contains("eni-1 was detached"), "{detached}");
         assert!(taken.contains("10.0.0.7/32 from eni-2"), "{taken}");
     }

@@ -10,7 +10,7 @@ use crate::{
     install,
     metrics::{Kubernetes, Metrics},
     pass_report::PassReport,
-    troubles::Standing,
+    troubles::OpenProblem,
     view::View,
 };
 use axum::{
@@ -37,7 +37,7 @@ pub(crate) struct Shown {
     pub(crate) settings: Arc<Settings>,
     pub(crate) reports: watch::Receiver<PassReport>,
     pub(crate) cluster: Cluster,
-    pub(crate) troubles: watch::Receiver<Vec<Standing>>,
+    pub(crate) troubles: watch::Receiver<Vec<OpenProblem>>,
 }
 
 impl Shown {
@@ -71,14 +71,16 @@ async fn metrics(State(shown): State<Shown>) -> Response {
     // Counters are served even if the event loop does not answer.
     if let Some(view) = shown.view().await {
         let cluster = &shown.cluster;
-        let kubernetes =
-            Kubernetes { standings: cluster.standings(), lacks: cluster.lacks().is_some() };
+        let kubernetes = Kubernetes {
+            concern_states: cluster.concern_states(),
+            lacks: cluster.lacks().is_some(),
+        };
         shown.metrics.set_gauges(&view, &kubernetes, &shown.reports.borrow());
     }
     let troubles = shown.troubles.borrow();
     shown.metrics.set_troubles(troubles.iter().map(|it| (it.found.kind, it.found.severity)));
     drop(troubles);
-    if let Some(standing) = install::Standing::read(&shown.settings) {
+    if let Some(standing) = install::NetworkReport::read(&shown.settings) {
         shown.metrics.network(standing.restored, standing.failing.is_some());
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()

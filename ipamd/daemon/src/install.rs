@@ -3,10 +3,10 @@
 //! Programs come first, because no runtime calls them yet. The conflist follows when an ADD would succeed.
 //! `install-plan` has the decisions and `install-disk` the operations; this module waits.
 
+mod network_report;
 mod pods;
-mod standing;
 
-pub(crate) use standing::Standing;
+pub(crate) use network_report::NetworkReport;
 
 use anyhow::{Context as _, Result, bail};
 use config_settings::Settings;
@@ -47,7 +47,7 @@ pub async fn install(
     settings: &Settings,
     brought: &Path,
     order: Order,
-    mut say: impl FnMut(&str),
+    mut print: impl FnMut(&str),
     ended: impl Future<Output = ()>,
 ) -> Result<()> {
     let folders = folders(settings, brought);
@@ -57,57 +57,57 @@ pub async fn install(
         locked = lock(&folders) => locked?,
         () = &mut ended => bail!("interrupted before the programs were installed; run this again"),
     };
-    told(&mut say, |say| locked.bring_programs(say))?;
+    report_steps(&mut print, |print| locked.bring_programs(print))?;
     drop(locked);
     if order.only_programs {
         return Ok(());
     }
     let mut known = tokio::select! {
-        notes = first_network(&folders, settings, &wanted, order, &mut say) => notes?,
+        notes = first_network(&folders, settings, &wanted, order, &mut print) => notes?,
         () = &mut ended => {
-            Standing::forget(settings);
+            NetworkReport::forget(settings);
             bail!("interrupted before the network was installed; run this again");
         }
     };
-    say("installed");
+    print("installed");
     if !order.stay {
         return Ok(());
     }
-    let mut failed = Said::default();
-    let mut standing = Standing::default();
+    let mut failed = RepeatedMessage::default();
+    let mut network_report = NetworkReport::default();
     loop {
-        standing.notes = known.iter().map(ToString::to_string).collect();
-        tell(&standing, settings, &mut failed, &mut say);
+        network_report.notes = known.iter().map(ToString::to_string).collect();
+        write_report(&network_report, settings, &mut failed, &mut print);
         tokio::select! {
             () = tokio::time::sleep(LOOK_AGAIN) => {}
             () = &mut ended => {
-                Standing::forget(settings);
+                NetworkReport::forget(settings);
                 return Ok(());
             }
         }
         let mut done = 0_u32;
         let mut each = |text: &str| {
             done += 1;
-            standing.last = Some(text.to_owned());
-            say(text);
+            network_report.last = Some(text.to_owned());
+            print(text);
         };
         let looked = tokio::select! {
             looked = look_again(&folders, settings, &wanted, &mut each) => looked,
             () = &mut ended => {
-                Standing::forget(settings);
+                NetworkReport::forget(settings);
                 return Ok(());
             }
         };
-        standing.restored += u64::from(done > 0);
-        standing.failing = looked.as_ref().err().map(|error| format!("{error:#}"));
+        network_report.restored += u64::from(done > 0);
+        network_report.failing = looked.as_ref().err().map(|error| format!("{error:#}"));
         match looked {
             Ok(notes) => {
                 let new = notes.iter().filter(|note| !known.contains(note));
-                new.for_each(|note| say(&note.to_string()));
+                new.for_each(|note| print(&note.to_string()));
                 known = notes;
             }
             // The cause may be fixed before the next check.
-            Err(error) => failed.say(format!("{error:#}"), &mut say),
+            Err(error) => failed.print(format!("{error:#}"), &mut print),
         }
     }
 }
@@ -120,13 +120,13 @@ pub fn uninstall(
     settings: &Settings,
     brought: &Path,
     keep_programs: bool,
-    mut say: impl FnMut(&str),
+    mut print: impl FnMut(&str),
 ) -> Result<()> {
-    told(&mut say, |say| {
+    report_steps(&mut print, |print| {
         let folders = folders(settings, brought);
-        folders.lock()?.among(pods::look(settings)?).remove(keep_programs, say)
+        folders.lock()?.among(pods::look(settings)?).remove(keep_programs, print)
     })?;
-    say("nothing of ours is left");
+    print("nothing of ours is left");
     Ok(())
 }
 
@@ -136,18 +136,23 @@ fn folders(settings: &Settings, brought: &Path) -> Folders {
 }
 
 /// Reports each step, and then the notes for people.
-fn told(
-    say: &mut impl FnMut(&str),
+fn report_steps(
+    print: &mut impl FnMut(&str),
     act: impl FnOnce(&mut dyn FnMut(&Op)) -> Result<Vec<Note>, InstallError>,
 ) -> Result<Vec<Note>, InstallError> {
-    let notes = act(&mut |op| say(&op.to_string()))?;
-    notes.iter().for_each(|note| say(&note.to_string()));
+    let notes = act(&mut |op| print(&op.to_string()))?;
+    notes.iter().for_each(|note| print(&note.to_string()));
     Ok(notes)
 }
 
-fn tell(standing: &Standing, settings: &Settings, failed: &mut Said, say: &mut impl FnMut(&str)) {
-    if let Err(error) = standing.tell(settings) {
-        failed.say(format!("cannot write the installer's report for the daemon: {error}"), say);
+fn write_report(
+    network_report: &NetworkReport,
+    settings: &Settings,
+    failed: &mut RepeatedMessage,
+    print: &mut impl FnMut(&str),
+) {
+    if let Err(error) = network_report.write(settings) {
+        failed.print(format!("cannot write the installer's report for the daemon: {error}"), print);
     }
 }
 
@@ -158,24 +163,25 @@ async fn first_network(
     settings: &Settings,
     wanted: &install_plan::Conflist,
     order: Order,
-    say: &mut impl FnMut(&str),
+    print: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
     let mut give_up = Instant::now() + order.timeout;
-    let (mut waiting, mut failed) = (Said::default(), Said::default());
+    let (mut waiting, mut failed) = (RepeatedMessage::default(), RepeatedMessage::default());
     loop {
-        wait_until_ready(&settings.socket, give_up, say).await?;
+        wait_until_ready(&settings.socket, give_up, print).await?;
         let locked = lock(folders).await?;
-        match told(say, |each| make_network(locked, settings, wanted, each)) {
+        match report_steps(print, |each| make_network(locked, settings, wanted, each)) {
             Err(InstallError::Refused(refusal @ Refusal::NotTakenOver { .. }))
                 if order.stay || Instant::now() < give_up =>
             {
                 if order.stay {
                     let not_taken_over = Some(refusal.to_string());
-                    let standing = Standing { not_taken_over, ..Standing::default() };
-                    tell(&standing, settings, &mut failed, say);
+                    let network_report =
+                        NetworkReport { not_taken_over, ..NetworkReport::default() };
+                    write_report(&network_report, settings, &mut failed, print);
                     give_up = Instant::now() + order.timeout;
                 }
-                waiting.say(format!("waiting for a takeover: {refusal}"), say);
+                waiting.print(format!("waiting for a takeover: {refusal}"), print);
             }
             done => return Ok(done?),
         }
@@ -209,9 +215,9 @@ async fn look_again(
     folders: &Folders,
     settings: &Settings,
     wanted: &install_plan::Conflist,
-    say: &mut impl FnMut(&str),
+    print: &mut impl FnMut(&str),
 ) -> Result<Vec<Note>> {
-    let mut each = |op: &Op| say(&op.to_string());
+    let mut each = |op: &Op| print(&op.to_string());
     let locked = lock(folders).await?;
     locked.bring_programs(&mut each)?;
     Ok(make_network(locked, settings, wanted, &mut each)?)
@@ -221,9 +227,9 @@ async fn look_again(
 async fn wait_until_ready(
     socket: &Path,
     give_up: Instant,
-    say: &mut impl FnMut(&str),
+    print: &mut impl FnMut(&str),
 ) -> Result<()> {
-    let mut waiting = Said::default();
+    let mut waiting = RepeatedMessage::default();
     while let Some(reason) = unready(socket).await {
         if Instant::now() >= give_up {
             bail!(
@@ -232,7 +238,7 @@ async fn wait_until_ready(
                  --timeout"
             );
         }
-        waiting.say(format!("waiting for the daemon: {reason}"), say);
+        waiting.print(format!("waiting for the daemon: {reason}"), print);
         tokio::time::sleep(ASK_AGAIN).await;
     }
     Ok(())
@@ -240,13 +246,13 @@ async fn wait_until_ready(
 
 /// The last message and its time. A message is repeated if it changes or is old.
 #[derive(Default)]
-struct Said(Option<(String, Instant)>);
+struct RepeatedMessage(Option<(String, Instant)>);
 
-impl Said {
-    fn say(&mut self, text: String, say: &mut impl FnMut(&str)) {
-        let stale = |(said, at): &(String, Instant)| *said != text || at.elapsed() >= SAY_AGAIN;
+impl RepeatedMessage {
+    fn print(&mut self, text: String, print: &mut impl FnMut(&str)) {
+        let stale = |(last, at): &(String, Instant)| *last != text || at.elapsed() >= REPEAT_AFTER;
         if self.0.as_ref().is_none_or(stale) {
-            say(&text);
+            print(&text);
             self.0 = Some((text, Instant::now()));
         }
     }
@@ -275,7 +281,7 @@ const ANSWERING: Duration = Duration::from_secs(5);
 /// As long as the wait of a process that cannot be interrupted.
 const LOCKED_BY_OTHERS: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-const SAY_AGAIN: Duration = Duration::from_secs(30);
+const REPEAT_AFTER: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -298,8 +304,8 @@ mod tests {
         let settings = Settings { host_bin_dir: bin.clone(), host_conf_dir: conf, ..settings };
         let order = Order { only_programs: true, ..Order::default() };
         let ended = tokio::time::sleep(Duration::from_millis(50));
-        let told = install(&settings, node.path(), order, |_| (), ended).await.unwrap_err();
-        assert!(told.to_string().contains("interrupted before the programs"), "{told:#}");
+        let error = install(&settings, node.path(), order, |_| (), ended).await.unwrap_err();
+        assert!(error.to_string().contains("interrupted before the programs"), "{error:#}");
         assert_eq!(fs::read_dir(bin).unwrap().count(), 0);
     }
 }

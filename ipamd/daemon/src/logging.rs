@@ -30,9 +30,9 @@ mod tests {
     use super::*;
     use config_model::{PodKey, PodName};
     use ipamd_rpc::{
-        Client, Collect, Collected, Confirm, Held, PoolStatus, Release, Released, Reserve,
+        Assignment, Client, Collect, Collected, Confirm, PoolStatus, Release, Released, Reserve,
         ReserveOutcome,
-        server::{Ipam, Unable, serve},
+        server::{CallFailed, Ipam, serve},
     };
     use runtime_socket::server::{Health, listen};
     use std::{
@@ -44,40 +44,40 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt as _;
 
     /// A daemon that logs each STATUS call and fails all others.
-    struct Talker;
+    struct StatusOnly;
 
-    fn no<T>() -> Result<T, Unable> {
-        Err(Unable { message: "not here".to_owned() })
+    fn no<T>() -> Result<T, CallFailed> {
+        Err(CallFailed { message: "not here".to_owned() })
     }
 
-    impl Ipam for Talker {
-        async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, Unable> {
+    impl Ipam for StatusOnly {
+        async fn reserve(&self, _: Reserve) -> Result<ReserveOutcome, CallFailed> {
             no()
         }
 
-        async fn confirm(&self, _: Confirm) -> Result<bool, Unable> {
+        async fn confirm(&self, _: Confirm) -> Result<bool, CallFailed> {
             no()
         }
 
-        async fn release(&self, _: Release) -> Result<Released, Unable> {
+        async fn release(&self, _: Release) -> Result<Released, CallFailed> {
             no()
         }
 
-        async fn inspect(&self, _: PodKey) -> Result<Option<Held>, Unable> {
+        async fn inspect(&self, _: PodKey) -> Result<Option<Assignment>, CallFailed> {
             no()
         }
 
-        async fn holds(&self, _: &PodName) -> Result<bool, Unable> {
+        async fn holds(&self, _: &PodName) -> Result<bool, CallFailed> {
             no()
         }
 
-        async fn status(&self) -> Result<PoolStatus, Unable> {
+        async fn status(&self) -> Result<PoolStatus, CallFailed> {
             tokio::task::yield_now().await;
             tracing::warn!("asked");
             Ok(PoolStatus::default())
         }
 
-        async fn collect(&self, _: Collect) -> Result<Collected, Unable> {
+        async fn collect(&self, _: Collect) -> Result<Collected, CallFailed> {
             no()
         }
     }
@@ -110,7 +110,7 @@ mod tests {
             let incoming = listen(&socket).await.unwrap();
             let health = Health::starting().await;
             tokio::spawn(async move {
-                serve(incoming, Arc::new(Talker), &health, pending()).await.unwrap();
+                serve(incoming, Arc::new(StatusOnly), &health, pending()).await.unwrap();
             });
             let deadline = Instant::now() + Duration::from_secs(20);
             let parent = format!("00-{TRACE}-b7ad6b7169203331-01").parse().unwrap();

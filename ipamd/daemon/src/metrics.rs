@@ -9,7 +9,7 @@ use config_metrics::Program;
 use gauges::Gauges;
 use ipamd_cloud::{CallReport, Refusal, Service};
 use ipamd_core::{Action, Answer, Notice, RefusalReason, ReleaseCause, Severity, Topic};
-use ipamd_kube::Standings;
+use ipamd_kube::ConcernStates;
 use latency::LatencySums;
 use nat::NatMetrics;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
@@ -19,7 +19,7 @@ use std::{fmt, time::Duration};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kubernetes {
-    pub(crate) standings: Standings,
+    pub(crate) concern_states: ConcernStates,
     /// A mode of the daemon waits for the API server.
     pub(crate) lacks: bool,
 }

@@ -100,8 +100,13 @@ impl<K: Kernel> Repair<K> {
         let in_use = addresses_in_use(&observed);
         let book = self.inbox.view().await?.snapshot;
         let Some(desired) = desired::node(&book, &self.settings) else {
-            self.tell(RepairOutcome { started, in_use, ready: Vec::new(), not_ready: Vec::new() })
-                .await?;
+            self.send_outcome(RepairOutcome {
+                started,
+                in_use,
+                ready: Vec::new(),
+                not_ready: Vec::new(),
+            })
+            .await?;
             return Ok(GAP);
         };
         let plan = routing_plan::plan(&desired, &observed);
@@ -116,7 +121,7 @@ impl<K: Kernel> Repair<K> {
         let unsettled = report.unsettled;
         // The report comes before the answer to an ADD that waits for this pass.
         self.reports.send_replace(report);
-        self.tell(RepairOutcome { started, in_use, ready, not_ready }).await?;
+        self.send_outcome(RepairOutcome { started, in_use, ready, not_ready }).await?;
         if !plan.ops.is_empty() {
             // A change counts only after the next observation.
             self.trigger.pull();
@@ -138,7 +143,7 @@ impl<K: Kernel> Repair<K> {
         Ok(())
     }
 
-    async fn tell(&mut self, outcome: RepairOutcome) -> Result<(), Ended> {
+    async fn send_outcome(&mut self, outcome: RepairOutcome) -> Result<(), Ended> {
         self.inbox.send(Input::Repaired(outcome)).await
     }
 }

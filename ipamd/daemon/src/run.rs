@@ -4,7 +4,7 @@ use crate::{
     cluster::Cluster,
     egress::Translation,
     event_loop::{Deps, EventLoop},
-    health::{self, Seen},
+    health::{self, HealthInputs},
     http::{self, Shown},
     inbox::Inbox,
     messages::Input,
@@ -111,7 +111,7 @@ where
         trouble: egress_trouble,
     };
     tasks.spawn(translation.run());
-    let seen = Seen {
+    let inputs = HealthInputs {
         passes: seen_reports.clone(),
         nat: seen_nat,
         egress: seen_egress,
@@ -120,7 +120,7 @@ where
     let (statuses, status) = watch::channel(health::starting());
     let (troubles, seen_troubles) = watch::channel(Vec::new());
     let outputs = health::HealthOutputs { statuses, troubles };
-    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), seen, outputs));
+    tasks.spawn(health::report(health.clone(), inbox.clone(), cluster.clone(), inputs, outputs));
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
     if let Some(told) = told {
         tasks.spawn(told.pass_on(inbox.clone()));

@@ -30,7 +30,7 @@ impl Sources {
         let (mut failures, mut changes, mut warned) = (0_u32, 0_u32, false);
         // An earlier daemon may have left marks. The first pass then need not add rules.
         if let Ok(there) = tools.sources().await {
-            self.tell(sources::seen(there.as_ref()));
+            self.publish(sources::seen(there.as_ref()));
         }
         // The desired marks are unknown before the first pass.
         while self.passes.borrow_and_update().number == 0 {
@@ -66,14 +66,14 @@ impl Sources {
                     Some((SOON * 2_u32.pow(failures.min(8))).min(LONGEST))
                 }
             };
-            if self.next_wish(&wanted, rest).await.is_err() {
+            if self.next_change(&wanted, rest).await.is_err() {
                 return std::future::pending().await;
             }
         }
     }
 
     /// Waits until a pass desires other marks, or until `rest` is over.
-    async fn next_wish(
+    async fn next_change(
         &mut self,
         wanted: &Marks,
         rest: Option<Duration>,
@@ -91,7 +91,7 @@ impl Sources {
             return Ok(Settled::Absent);
         }
         let there = tools.sources().await?;
-        self.tell(sources::seen(there.as_ref()));
+        self.publish(sources::seen(there.as_ref()));
         let Some(script) = sources::plan(wanted, there.as_ref()) else {
             return Ok(if there.is_some() { Settled::Watched } else { Settled::Absent });
         };
@@ -100,7 +100,7 @@ impl Sources {
         Ok(Settled::Changed)
     }
 
-    fn tell(&self, now: Marks) {
+    fn publish(&self, now: Marks) {
         let news = self.seen.send_if_modified(|last| {
             let news = *last != now;
             *last = now;

@@ -135,7 +135,7 @@ impl Starter {
         loop {
             match cloud.type_limits(instance_type).await {
                 Ok(limits) => return (limits.limits(), None),
-                Err(fault) if tries == TRIES || fault.remedy == Remedy::TellOperator => {
+                Err(fault) if tries == TRIES || fault.remedy == Remedy::NotifyOperator => {
                     return (Limits::boundless(), Some(fault));
                 }
                 Err(fault) => {
@@ -169,7 +169,7 @@ impl Starter {
             let store = &self.settings.backing_store;
             let (allocations, mut notices) =
                 if is_ours { Default::default() } else { vpc_cni::read(store) };
-            let (mut found, told) = adopt::borne_out(&allocations, &observed, prefix);
+            let (mut found, told) = adopt::confirmed_entries(&allocations, &observed, prefix);
             found.extend(adopt::marked(&observed));
             let unclaimed = adopt::unclaimed(&found, &observed, prefix);
             let Some((link, address)) = unclaimed.first().filter(|_| !is_ours) else {

@@ -12,7 +12,7 @@ use crate::{
 };
 use config_model::Time;
 use ipamd_core::{Obstacle, Waiting};
-use ipamd_kube::Standing as How;
+use ipamd_kube::ConcernState;
 use std::collections::BTreeMap;
 use view_node::Severity;
 
@@ -29,25 +29,25 @@ pub(crate) struct Found {
 
 /// A problem and the time of its first observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct OpenProblem {
     pub(crate) found: Found,
     pub(crate) since: Time,
 }
 
 /// The time of the first observation of each problem, by kind and object.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger(BTreeMap<(&'static str, String), Time>);
+pub(crate) struct ProblemTimes(BTreeMap<(&'static str, String), Time>);
 
-impl Ledger {
+impl ProblemTimes {
     /// Returns the present problems, by severity, then by age.
-    pub(crate) fn see(&mut self, found: Vec<Found>, now: Time) -> Vec<Standing> {
+    pub(crate) fn see(&mut self, found: Vec<Found>, now: Time) -> Vec<OpenProblem> {
         let before = std::mem::take(&mut self.0);
         let mut standing = Vec::new();
         for found in found {
             let key = (found.kind, found.object.clone());
             let since = before.get(&key).copied().unwrap_or(now);
             self.0.insert(key, since);
-            standing.push(Standing { found, since });
+            standing.push(OpenProblem { found, since });
         }
         standing.sort_by_key(|it| (it.found.severity, it.since));
         standing
@@ -61,7 +61,7 @@ pub(crate) fn of(
     view: &View,
     cluster: &Cluster,
     host: HostTroubles<'_>,
-    network: Option<&install::Standing>,
+    network: Option<&install::NetworkReport>,
 ) -> Vec<Found> {
     let mut found = of_the_daemon(view);
     found.extend(view.snapshot.budgets.iter().filter_map(ec2::of));
@@ -115,16 +115,16 @@ fn planner(waiting: &Waiting, view: &View) -> Option<Found> {
 
 fn kubernetes(cluster: &Cluster) -> Vec<Found> {
     let lacks = cluster.lacks().is_some();
-    let failing = cluster.standings().into_iter().filter_map(|(concern, how)| match how {
-        How::Failing(why) => Some((concern.name(), why)),
-        How::Good | How::Waiting(_) => None,
+    let failing = cluster.concern_states().into_iter().filter_map(|(concern, how)| match how {
+        ConcernState::Failing(why) => Some((concern.name(), why)),
+        ConcernState::Good | ConcernState::Waiting(_) => None,
     });
     let found = failing.map(|(concern, why)| trouble("kubernetes", concern, why, KUBERNETES));
     let severity = if lacks { Severity::Trouble } else { Severity::Notice };
     found.map(|found| Found { severity, ..found }).collect()
 }
 
-fn conflist(network: &install::Standing) -> Vec<Found> {
+fn conflist(network: &install::NetworkReport) -> Vec<Found> {
     let of = |why: &String| trouble("network", NETWORK, why, CONFLIST);
     let notes = network.notes.iter().map(|why| notice("network_note", why, why, ""));
     let last = network.last.iter().map(|last| {
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_problem_keeps_its_start_time_until_it_is_over() {
-        let mut ledger = Ledger::default();
-        let of = |standing: &[Standing]| -> Vec<(&'static str, u64)> {
+        let mut ledger = ProblemTimes::default();
+        let of = |standing: &[OpenProblem]| -> Vec<(&'static str, u64)> {
             standing.iter().map(|it| (it.found.kind, it.since.0)).collect()
         };
         let (a, b) = (found("a", Severity::Notice), found("b", Severity::Trouble));
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_installers_report_becomes_problems() {
-        let standing = install::Standing {
+        let standing = install::NetworkReport {
             not_taken_over: Some("it has pods".to_owned()),
             restored: 2,
             failing: Some("the disk is full".to_owned()),

@@ -5,7 +5,7 @@ use crate::{
     eni_config::DEFAULT,
     fault::{Fault, Kind},
     request,
-    teller::Teller,
+    status_reporter::StatusReporter,
     watch::{Subject, Watch},
     wire::CniNode,
 };
@@ -23,11 +23,11 @@ pub(crate) struct Wanted {
 }
 
 /// Watches the CNINode and adds missing features. Never creates one.
-pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller: Teller) {
+pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, status: StatusReporter) {
     let fields = format!("metadata.name={name}");
     let subject = Subject { concern: Concern::CniNode, resource: CNI_NODES, fields };
     let api = Api::<CniNode>::all(client);
-    let mut watch = Watch::new(api.clone(), subject, teller.clone());
+    let mut watch = Watch::new(api.clone(), subject, status.clone());
     let (mut node, mut listed, mut seen) = (None, false, None);
     let mut backoff = request::backoff();
     loop {
@@ -45,7 +45,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
                     }
                 }
                 if listed && node.is_none() && *wanted.trunk.borrow() {
-                    teller.failing(Concern::CniNode, &name, &absent(&name));
+                    status.failing(Concern::CniNode, &name, &absent(&name));
                 }
             }
             changed = wanted.changed() => {
@@ -53,7 +53,7 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
                     return;
                 }
                 if listed && node.is_none() && *wanted.trunk.borrow() {
-                    teller.failing(Concern::CniNode, &name, &absent(&name));
+                    status.failing(Concern::CniNode, &name, &absent(&name));
                 }
             }
             patched = patch(&api, &name, node.as_ref(), missing.as_deref()), if missing.is_some() => {
@@ -61,12 +61,12 @@ pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, teller
                     Ok(object) => {
                         node = Some(object);
                         backoff.reset();
-                        teller.good(Concern::CniNode, CNI_NODES);
+                        status.good(Concern::CniNode, CNI_NODES);
                     }
                     Err(fault) => {
                         // The watch resolves a conflict: it delivers the other writer's version.
                         if fault.kind != Kind::Conflict {
-                            teller.failing(Concern::CniNode, &name, &fault);
+                            status.failing(Concern::CniNode, &name, &fault);
                         }
                         sleep(backoff.pause()).await;
                     }

@@ -1,6 +1,8 @@
 //! The node condition `IPPoolHealthy`.
 
-use crate::{Concern, PoolHealth, node::Seen, request::in_time, teller::Teller, wire};
+use crate::{
+    Concern, PoolHealth, node::Seen, request::in_time, status_reporter::StatusReporter, wire,
+};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -21,10 +23,10 @@ pub(crate) async fn run(
     mut node: watch::Receiver<Seen>,
     mut health: watch::Receiver<Option<PoolHealth>>,
     beat: Duration,
-    teller: Teller,
+    status: StatusReporter,
 ) {
     let api = Api::<wire::Node>::all(client);
-    teller.waiting(Concern::Condition, "the first report of the pool");
+    status.waiting(Concern::Condition, "the first report of the pool");
     let mut backoff = crate::request::backoff();
     let mut next_beat = Instant::now();
     // An existing condition has the time of its last change. Without the Node object that time is now.
@@ -39,7 +41,7 @@ pub(crate) async fn run(
             continue;
         };
         let before = node.borrow().as_ref().and_then(|node| node.condition.clone());
-        let changes = before.as_ref().is_none_or(|before| !says(before, &wanted));
+        let changes = before.as_ref().is_none_or(|before| !matches_health(before, &wanted));
         // The watch may lag behind the last write.
         let before = written.take().or(before);
         if changes || Instant::now() >= next_beat {
@@ -51,10 +53,10 @@ pub(crate) async fn run(
                     written = node.condition;
                     backoff.reset();
                     next_beat = Instant::now() + beat;
-                    teller.good(Concern::Condition, wire::CONDITION);
+                    status.good(Concern::Condition, wire::CONDITION);
                 }
                 Err(fault) => {
-                    teller.failing(Concern::Condition, wire::CONDITION, &fault);
+                    status.failing(Concern::Condition, wire::CONDITION, &fault);
                     sleep(backoff.pause()).await;
                     continue;
                 }
@@ -69,7 +71,7 @@ pub(crate) async fn run(
     }
 }
 
-fn says(condition: &wire::Condition, health: &PoolHealth) -> bool {
+fn matches_health(condition: &wire::Condition, health: &PoolHealth) -> bool {
     condition.status == status(health)
         && condition.reason == health.reason
         && condition.message == health.message

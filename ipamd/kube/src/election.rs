@@ -6,7 +6,7 @@ use crate::{
     ClusterFact, Concern, Election, clock,
     fault::{Fault, Kind},
     request,
-    teller::Teller,
+    status_reporter::StatusReporter,
 };
 use candidate::{Candidate, Next, Seen};
 use config_model::Span;
@@ -28,40 +28,40 @@ pub(crate) struct Elector {
     pub(crate) namespace: String,
     pub(crate) election: Election,
     pub(crate) facts: mpsc::Sender<ClusterFact>,
-    pub(crate) teller: Teller,
+    pub(crate) status: StatusReporter,
 }
 
 /// The election's state: this daemon's leadership, and the pool's last report of it.
-struct Office {
+struct ElectionState {
     candidate: Candidate,
-    told: bool,
+    reported: bool,
     stop: watch::Receiver<bool>,
 }
 
 /// The daemon has stopped.
-struct Over;
+struct Stopped;
 
 impl Elector {
     pub(crate) async fn run(self, stop: watch::Receiver<bool>) {
         let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
         let name = lease_name(&self.election.node_group);
-        self.teller.waiting(Concern::Election, "the first read of the Lease");
+        self.status.waiting(Concern::Election, "the first read of the Lease");
         let candidate = Candidate::new(&self.election);
-        let mut office = Office { candidate, told: false, stop };
+        let mut state = ElectionState { candidate, reported: false, stop };
         loop {
-            match self.turn(&api, &name, &mut office).await {
-                Ok(Ok(())) => self.teller.good(Concern::Election, &name),
+            match self.turn(&api, &name, &mut state).await {
+                Ok(Ok(())) => self.status.good(Concern::Election, &name),
                 // Another daemon updated the Lease first.
                 Ok(Err(fault)) if fault.kind == Kind::Conflict => {}
-                Ok(Err(fault)) => self.teller.failing(Concern::Election, &name, &fault),
-                Err(Over) => break,
+                Ok(Err(fault)) => self.status.failing(Concern::Election, &name, &fault),
+                Err(Stopped) => break,
             }
-            let pause = self.pause(office.candidate.leads(clock::now()));
-            if self.meanwhile(sleep(pause), &mut office).await.is_err() {
+            let pause = self.pause(state.candidate.leads(clock::now()));
+            if self.meanwhile(sleep(pause), &mut state).await.is_err() {
                 break;
             }
         }
-        if office.told {
+        if state.reported {
             let _ = self.facts.try_send(ClusterFact::Collector(false));
             self.give_back(&api, &name).await;
         }
@@ -77,26 +77,26 @@ impl Elector {
         &self,
         api: &Api<Lease>,
         name: &str,
-        office: &mut Office,
-    ) -> Result<Result<(), Fault>, Over> {
+        state: &mut ElectionState,
+    ) -> Result<Result<(), Fault>, Stopped> {
         let look = request::in_time("get", LEASES, api.get_opt(name));
-        let lease = match self.meanwhile(look, office).await? {
+        let lease = match self.meanwhile(look, state).await? {
             Ok(lease) => lease,
             Err(fault) => return Ok(Err(fault)),
         };
         let sent = clock::now();
-        let written = match office.candidate.look(lease.as_ref().map(seen).as_ref(), sent) {
+        let written = match state.candidate.look(lease.as_ref().map(seen).as_ref(), sent) {
             Next::Leave => return Ok(Ok(())),
             Next::Create => {
                 let lease = self.lease(name, None);
-                self.meanwhile(request::create(api, LEASES, &lease), office).await?
+                self.meanwhile(request::create(api, LEASES, &lease), state).await?
             }
             Next::Take | Next::Renew => {
                 let lease = self.lease(name, lease);
-                self.meanwhile(request::replace(api, name, LEASES, &lease), office).await?
+                self.meanwhile(request::replace(api, name, LEASES, &lease), state).await?
             }
         };
-        Ok(written.map(|_| office.candidate.holds_since(sent)))
+        Ok(written.map(|_| state.candidate.holds_since(sent)))
     }
 
     /// Waits for a future and still watches the clock. The pool is informed of a lost leadership in time, even if a
@@ -104,18 +104,18 @@ impl Elector {
     async fn meanwhile<T>(
         &self,
         what: impl Future<Output = T>,
-        office: &mut Office,
-    ) -> Result<T, Over> {
+        state: &mut ElectionState,
+    ) -> Result<T, Stopped> {
         tokio::pin!(what);
         loop {
-            let leads = office.candidate.leads(clock::now());
-            if leads != office.told {
-                office.told = leads;
-                self.facts.send(ClusterFact::Collector(leads)).await.map_err(|_| Over)?;
+            let leads = state.candidate.leads(clock::now());
+            if leads != state.reported {
+                state.reported = leads;
+                self.facts.send(ClusterFact::Collector(leads)).await.map_err(|_| Stopped)?;
             }
             tokio::select! {
                 done = &mut what => return Ok(done),
-                _ = office.stop.wait_for(|stop| *stop) => return Err(Over),
+                _ = state.stop.wait_for(|stop| *stop) => return Err(Stopped),
                 () = sleep(TICK) => {}
             }
         }
@@ -150,7 +150,7 @@ impl Elector {
         spec.holder_identity = None;
         spec.lease_duration_seconds = Some(1);
         if let Err(fault) = request::replace(api, name, LEASES, &lease).await {
-            self.teller.failing(Concern::Election, name, &fault);
+            self.status.failing(Concern::Election, name, &fault);
         }
     }
 }

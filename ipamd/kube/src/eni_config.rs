@@ -3,7 +3,7 @@
 use crate::{
     ClusterFact, Concern, EniConfig, EniConfigKeys,
     node::Seen,
-    teller::Teller,
+    status_reporter::StatusReporter,
     watch::{Subject, Watch},
     wire::{self, EniConfigSpec},
 };
@@ -25,11 +25,11 @@ pub(crate) async fn run(
     mut node: watch::Receiver<Seen>,
     name: watch::Sender<Option<String>>,
     facts: mpsc::Sender<ClusterFact>,
-    teller: Teller,
+    status: StatusReporter,
 ) {
     let subject =
         Subject { concern: Concern::EniConfig, resource: ENI_CONFIGS, fields: String::new() };
-    let mut watch = Watch::new(Api::<wire::EniConfig>::all(client), subject, teller.clone());
+    let mut watch = Watch::new(Api::<wire::EniConfig>::all(client), subject, status.clone());
     let (mut configs, mut listed): (Configs, Configs) = (None, None);
     let mut told = EniConfig::Unknown;
     loop {
@@ -163,7 +163,8 @@ mod tests {
         ]);
         assert!(matches!(resolve("a", &configs), EniConfig::Found { subnet, groups, .. }
             if subnet.as_str() == "subnet-1" && groups.len() == 1));
-        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "does not exist")] {
+        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "does not exist")]
+        {
             let EniConfig::Missing { name: named, why } = resolve(name, &configs) else {
                 panic!("{name} is found");
             };

@@ -1,6 +1,6 @@
 //! Kubernetes events, for people who describe a pod.
 
-mod ledger;
+mod series;
 
 use crate::{
     Concern, EventKind, clock,
@@ -8,7 +8,7 @@ use crate::{
     fault::{Fault, Kind},
     pods::Pods,
     request,
-    teller::Teller,
+    status_reporter::StatusReporter,
 };
 use config_model::{PodName, Span};
 use k8s_openapi::{
@@ -17,8 +17,8 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::Patch};
-use ledger::{Ledger, Write};
 use serde_json::json;
+use series::{EventSeries, Write};
 use std::time::Duration;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -29,39 +29,39 @@ pub(crate) struct Writer {
     pub(crate) daemon: Option<PodName>,
     pub(crate) spacing: Duration,
     pub(crate) pods: Pods,
-    pub(crate) teller: Teller,
+    pub(crate) status: StatusReporter,
 }
 
 impl Writer {
     pub(crate) async fn run(self, mut asked: mpsc::Receiver<EventRequest>) {
         let spacing = u64::try_from(self.spacing.as_millis()).unwrap_or(u64::MAX);
-        let mut ledger = Ledger::new(Span::millis(spacing));
-        self.teller.waiting(Concern::Events, "the first event");
+        let mut series_of_events = EventSeries::new(Span::millis(spacing));
+        self.status.waiting(Concern::Events, "the first event");
         loop {
-            let pause = ledger
+            let pause = series_of_events
                 .wake_at()
                 .map_or(LONG, |at| Duration::from_millis(at.since(clock::now()).0).min(LONG));
             tokio::select! {
                 asked = asked.recv() => match asked {
-                    Some(asked) => ledger.take_in(asked, clock::now()),
+                    Some(asked) => series_of_events.take_in(asked, clock::now()),
                     None => return,
                 },
                 () = sleep(pause) => {}
             }
-            while let Some(write) = ledger.next(clock::now()) {
+            while let Some(write) = series_of_events.next(clock::now()) {
                 let done = self.write(&write).await;
-                self.tell(&done);
-                ledger.wrote(&write, done.map_err(|fault| fault.kind), clock::now());
+                self.report(&done);
+                series_of_events.wrote(&write, done.map_err(|fault| fault.kind), clock::now());
             }
         }
     }
 
-    fn tell(&self, done: &Result<String, Fault>) {
+    fn report(&self, done: &Result<String, Fault>) {
         match done {
-            Ok(_) => self.teller.good(Concern::Events, EVENTS),
+            Ok(_) => self.status.good(Concern::Events, EVENTS),
             // A namespace that is being deleted accepts no events.
             Err(fault) if fault.kind == Kind::NotFound || fault.cause.contains(ENDING) => {}
-            Err(fault) => self.teller.failing(Concern::Events, EVENTS, fault),
+            Err(fault) => self.status.failing(Concern::Events, EVENTS, fault),
         }
     }
 

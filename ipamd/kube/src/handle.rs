@@ -1,9 +1,9 @@
 //! The daemon's handle of the connection to Kubernetes.
 
 use crate::{
-    EventKind, Needs, PodEvent, PoolHealth, Standings,
+    ConcernStates, EventKind, Needs, PodEvent, PoolHealth,
     event_queue::{About, EventRequest, EventSender},
-    pod_ips::{Wish, Wished},
+    pod_ips::{AnnotationRequest, DesiredAnnotation},
     pods::Pods,
 };
 use config_model::PodName;
@@ -25,10 +25,10 @@ pub struct Handle {
 pub(crate) struct Inner {
     pub(crate) pods: Pods,
     pub(crate) events: EventSender,
-    pub(crate) pod_ips: mpsc::Sender<Wished>,
+    pub(crate) pod_ips: mpsc::Sender<AnnotationRequest>,
     pub(crate) health: watch::Sender<Option<PoolHealth>>,
     pub(crate) trunk: watch::Sender<bool>,
-    pub(crate) standings: watch::Receiver<Standings>,
+    pub(crate) concern_states: watch::Receiver<ConcernStates>,
     pub(crate) stop: watch::Sender<bool>,
     /// Aborted with the last handle.
     pub(crate) tasks: Mutex<JoinSet<()>>,
@@ -64,21 +64,21 @@ impl Handle {
 
     /// The pod has this address. With `ANNOTATE_POD_IP` its annotation follows soon.
     pub fn pod_has(&self, pod: PodName, address: IpAddr) {
-        self.wish(pod, Wish::Has(address));
+        self.request_annotation(pod, DesiredAnnotation::Has(address));
     }
 
     /// The pod lost this address. The annotation is emptied if it holds the address.
     pub fn pod_lost(&self, pod: PodName, address: IpAddr) {
-        self.wish(pod, Wish::Lost(address));
+        self.request_annotation(pod, DesiredAnnotation::Lost(address));
     }
 
-    fn wish(&self, pod: PodName, wish: Wish) {
+    fn request_annotation(&self, pod: PodName, desired: DesiredAnnotation) {
         let known = self.inner.pods.get(&pod).filter(|known| {
             // A pod that is being deleted is not the one that just got an address.
-            !known.ending || matches!(wish, Wish::Lost(_))
+            !known.ending || matches!(desired, DesiredAnnotation::Lost(_))
         });
         let uid = known.map(|known| known.uid);
-        let _ = self.inner.pod_ips.try_send(Wished { pod, uid, wish });
+        let _ = self.inner.pod_ips.try_send(AnnotationRequest { pod, uid, desired });
     }
 
     /// Sets the state of the pool. A healthy pool removes the startup taint.
@@ -97,8 +97,8 @@ impl Handle {
     }
 
     /// The state of each [`Concern`](crate::Concern).
-    pub fn standings(&self) -> watch::Receiver<Standings> {
-        self.inner.standings.clone()
+    pub fn concern_states(&self) -> watch::Receiver<ConcernStates> {
+        self.inner.concern_states.clone()
     }
 
     /// Stops all tasks. A held Lease is released, which waits for the API server for a moment.

@@ -2,7 +2,7 @@
 //!
 //! [`start`] returns at once and never fails. The API server may be down, the token may lack permissions, and a
 //! CRD may be missing. Each failure is retried, does not stop the other tasks, and appears as a [`Report`] and in
-//! [`Handle::standings`]. Only objects of this node are watched, and only the needed fields are kept: a few
+//! [`Handle::concern_states`]. Only objects of this node are watched, and only the needed fields are kept: a few
 //! hundred bytes per pod.
 //!
 //! The adapter makes no decision about addresses. [`ClusterFact`] carries facts to the pool, and the methods of
@@ -27,8 +27,8 @@ mod pods;
 mod report;
 mod request;
 mod start;
+mod status_reporter;
 mod taint;
-mod teller;
 mod watch;
 mod wire;
 
@@ -36,5 +36,5 @@ pub use ask::{EventKind, Needs, PodEvent, PoolHealth};
 pub use handle::Handle;
 pub use ipamd_core::{BranchEni, ClusterFact, EniConfig};
 pub use options::{Election, EniConfigKeys, LeasePace, Options};
-pub use report::{Concern, Loudness, Report, Standing, Standings};
+pub use report::{Concern, ConcernState, ConcernStates, Report, ReportLevel};
 pub use start::start;

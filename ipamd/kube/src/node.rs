@@ -2,7 +2,7 @@
 
 use crate::{
     ClusterFact, Concern,
-    teller::Teller,
+    status_reporter::StatusReporter,
     watch::{Subject, Watch},
     wire,
 };
@@ -19,11 +19,11 @@ pub(crate) async fn run(
     name: String,
     seen: watch::Sender<Seen>,
     facts: mpsc::Sender<ClusterFact>,
-    teller: Teller,
+    status: StatusReporter,
 ) {
     let fields = format!("metadata.name={name}");
     let subject = Subject { concern: Concern::Node, resource: "nodes", fields };
-    let mut watch = Watch::new(Api::<wire::Node>::all(client), subject, teller);
+    let mut watch = Watch::new(Api::<wire::Node>::all(client), subject, status);
     let (mut max_pods, mut schedulable) = (None, None);
     loop {
         for event in watch.batch().await {

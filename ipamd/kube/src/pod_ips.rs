@@ -1,11 +1,11 @@
 //! The annotation that shows a pod's address earlier than its status (`ANNOTATE_POD_IP`).
 
 use crate::{
-    Concern, Loudness, Report,
+    Concern, Report, ReportLevel,
     fault::{Fault, Kind},
-    pods::{Known, Pods},
+    pods::{CachedPod, Pods},
     request,
-    teller::Teller,
+    status_reporter::StatusReporter,
     wire::{self, POD_IPS},
 };
 use config_model::PodName;
@@ -18,9 +18,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The desired annotation.
+/// The content of the annotation `vpc.amazonaws.com/pod-ips` of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum DesiredAnnotation {
     /// This address.
     Has(IpAddr),
     /// Empty, if it is this address.
@@ -29,17 +29,17 @@ pub(crate) enum Wish {
 
 /// The desired annotation of a pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Wished {
+pub(crate) struct AnnotationRequest {
     pub(crate) pod: PodName,
     /// `None` if unknown. The next pod of that name must not get the address.
     pub(crate) uid: Option<String>,
-    pub(crate) wish: Wish,
+    pub(crate) desired: DesiredAnnotation,
 }
 
 /// A pending write. A later one for the same pod replaces it.
 struct Open {
     uid: Option<String>,
-    wish: Wish,
+    desired: DesiredAnnotation,
     at: Instant,
     backoff: runtime_apiserver::Backoff,
     attempts: u32,
@@ -48,22 +48,22 @@ struct Open {
 pub(crate) struct Annotator {
     pub(crate) client: Client,
     pub(crate) pods: Pods,
-    pub(crate) teller: Teller,
+    pub(crate) status: StatusReporter,
 }
 
 impl Annotator {
-    pub(crate) async fn run(self, mut wishes: mpsc::Receiver<Wished>) {
-        self.teller.waiting(Concern::PodIps, "the first pod");
+    pub(crate) async fn run(self, mut requests: mpsc::Receiver<AnnotationRequest>) {
+        self.status.waiting(Concern::PodIps, "the first pod");
         let mut open: BTreeMap<PodName, Open> = BTreeMap::new();
         loop {
             let next = open.iter().min_by_key(|(_, open)| open.at);
             let next = next.map(|(pod, open)| (pod.clone(), open.at));
             tokio::select! {
                 biased;
-                wish = wishes.recv() => match wish {
-                    Some(Wished { pod, uid, wish }) => {
+                desired = requests.recv() => match desired {
+                    Some(AnnotationRequest { pod, uid, desired }) => {
                         let at = Instant::now();
-                        let new = Open { uid, wish, at, backoff: request::backoff(), attempts: 0 };
+                        let new = Open { uid, desired, at, backoff: request::backoff(), attempts: 0 };
                         open.insert(pod, new);
                     }
                     None => return,
@@ -84,18 +84,18 @@ impl Annotator {
         if open.uid.is_none() {
             open.uid = self.pods.get(pod).filter(|known| !known.ending).map(|known| known.uid);
         }
-        let patched = match (&open.uid, open.wish) {
-            (Some(uid), Wish::Has(address)) => self.set(pod, uid, address).await,
-            (Some(uid), Wish::Lost(address)) => self.clear(pod, uid, address).await,
+        let patched = match (&open.uid, open.desired) {
+            (Some(uid), DesiredAnnotation::Has(address)) => self.set(pod, uid, address).await,
+            (Some(uid), DesiredAnnotation::Lost(address)) => self.clear(pod, uid, address).await,
             // The pod is deleted, with its annotation.
-            (None, Wish::Lost(_)) => Ok(()),
-            (None, Wish::Has(_)) => Err(unknown(pod)),
+            (None, DesiredAnnotation::Lost(_)) => Ok(()),
+            (None, DesiredAnnotation::Has(_)) => Err(unknown(pod)),
         };
         let fault = match patched {
             Err(fault) if fault.kind != Kind::NotFound => fault,
             done => {
                 if done.is_ok() {
-                    self.teller.good(Concern::PodIps, POD_IPS);
+                    self.status.good(Concern::PodIps, POD_IPS);
                 }
                 all.remove(pod);
                 return;
@@ -103,7 +103,7 @@ impl Annotator {
         };
         open.attempts += 1;
         if fault.kind == Kind::Forbidden || open.attempts >= ATTEMPTS {
-            self.teller.failing(Concern::PodIps, POD_IPS, &fault);
+            self.status.failing(Concern::PodIps, POD_IPS, &fault);
             all.remove(pod);
             return;
         }
@@ -112,8 +112,8 @@ impl Annotator {
 
     async fn set(&self, pod: &PodName, uid: &str, address: IpAddr) -> Result<(), Fault> {
         let text = address.to_string();
-        let says = |known: &Known| known.uid == uid && known.pod_ips.as_ref() == Some(&text);
-        if self.pods.get(pod).as_ref().is_some_and(says) {
+        let is_set = |known: &CachedPod| known.uid == uid && known.pod_ips.as_ref() == Some(&text);
+        if self.pods.get(pod).as_ref().is_some_and(is_set) {
             return Ok(());
         }
         let patch = json!({ "metadata": { "uid": uid, "annotations": { (POD_IPS): text } } });
@@ -161,8 +161,8 @@ impl Annotator {
     }
 
     fn mismatch(&self, pod: &PodName, cause: String) {
-        self.teller.tell(Report {
-            loudness: Loudness::Warning,
+        self.status.report(Report {
+            level: ReportLevel::Warning,
             concern: Concern::PodIps,
             object: format!("pod {pod}"),
             cause: format!("cannot write annotation {POD_IPS}: {cause}"),

@@ -1,9 +1,9 @@
 //! This node's pods.
 
 use crate::{
-    ClusterFact, Concern, EventKind, Loudness, Needs, PodEvent, Report, branch,
+    ClusterFact, Concern, EventKind, Needs, PodEvent, Report, ReportLevel, branch,
     event_queue::EventSender,
-    teller::Teller,
+    status_reporter::StatusReporter,
     watch::{Subject, Watch},
     wire,
 };
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 /// The kept fields of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct CachedPod {
     pub(crate) uid: String,
     pub(crate) needs: Needs,
     pub(crate) ending: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
     pub(crate) pod_ips: Option<String>,
 }
 
-impl Known {
+impl CachedPod {
     /// `branches`: whether a pod that requests a branch ENI gets one, and then none of the pool.
     fn of(pod: wire::Pod, branches: bool) -> Option<(PodName, Self)> {
         let wire::Pod { metadata, .. } = pod;
@@ -53,7 +53,7 @@ impl Known {
 /// The known pods. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pods {
-    known: Arc<RwLock<BTreeMap<PodName, Known>>>,
+    known: Arc<RwLock<BTreeMap<PodName, CachedPod>>>,
     /// Counts changes.
     changes: Arc<watch::Sender<u64>>,
 }
@@ -63,13 +63,13 @@ impl Pods {
         Self { known: Arc::default(), changes: Arc::new(watch::channel(0).0) }
     }
 
-    pub(crate) fn get(&self, pod: &PodName) -> Option<Known> {
+    pub(crate) fn get(&self, pod: &PodName) -> Option<CachedPod> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
     }
 
     /// Waits until the pod is known. A pod that is being deleted does not count: an ADD under its name belongs to the
     /// next one.
-    pub(crate) async fn wait_for(&self, pod: &PodName) -> Known {
+    pub(crate) async fn wait_for(&self, pod: &PodName) -> CachedPod {
         let mut changes = self.changes.subscribe();
         loop {
             changes.borrow_and_update();
@@ -82,7 +82,7 @@ impl Pods {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeMap<PodName, Known>)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeMap<PodName, CachedPod>)) {
         change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
         self.changes.send_modify(|count| *count += 1);
     }
@@ -94,7 +94,7 @@ pub(crate) struct Watcher {
     pub(crate) branches: bool,
     pub(crate) facts: mpsc::Sender<ClusterFact>,
     pub(crate) events: EventSender,
-    pub(crate) teller: Teller,
+    pub(crate) status: StatusReporter,
 }
 
 impl Watcher {
@@ -104,25 +104,27 @@ impl Watcher {
             resource: "pods",
             fields: format!("spec.nodeName={node}"),
         };
-        let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.teller.clone());
-        let mut listed: Option<BTreeMap<PodName, Known>> = None;
-        let mut told = Told::default();
+        let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.status.clone());
+        let mut listed: Option<BTreeMap<PodName, CachedPod>> = None;
+        let mut told = SentFacts::default();
         loop {
             for event in watch.batch().await {
                 self.take_in(event, &mut listed);
             }
             // An incomplete list proves nothing about missing pods.
-            if listed.is_none() && self.tell(&mut told).await.is_err() {
+            if listed.is_none() && self.send_changes(&mut told).await.is_err() {
                 return;
             }
         }
     }
 
-    fn take_in(&self, event: Event<wire::Pod>, listed: &mut Option<BTreeMap<PodName, Known>>) {
+    fn take_in(&self, event: Event<wire::Pod>, listed: &mut Option<BTreeMap<PodName, CachedPod>>) {
         match event {
             Event::Init => *listed = Some(BTreeMap::new()),
             Event::InitApply(pod) => {
-                if let (Some(all), Some((name, known))) = (listed, Known::of(pod, self.branches)) {
+                if let (Some(all), Some((name, known))) =
+                    (listed, CachedPod::of(pod, self.branches))
+                {
                     all.insert(name, known);
                 }
             }
@@ -132,14 +134,14 @@ impl Watcher {
                 }
             }
             Event::Apply(pod) => {
-                if let Some((name, known)) = Known::of(pod, self.branches) {
+                if let Some((name, known)) = CachedPod::of(pod, self.branches) {
                     self.pods.change(|pods| {
                         pods.insert(name, known);
                     });
                 }
             }
             Event::Delete(pod) => {
-                if let Some((name, known)) = Known::of(pod, self.branches) {
+                if let Some((name, known)) = CachedPod::of(pod, self.branches) {
                     self.pods.change(|pods| {
                         if pods.get(&name).is_some_and(|now| now.uid == known.uid) {
                             pods.remove(&name);
@@ -151,12 +153,15 @@ impl Watcher {
     }
 
     /// Sends the changes since the last call.
-    async fn tell(&self, told: &mut Told) -> Result<(), mpsc::error::SendError<ClusterFact>> {
+    async fn send_changes(
+        &self,
+        told: &mut SentFacts,
+    ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
         let (coming, branches) = {
             let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
             let coming: BTreeSet<PodName> =
                 known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
-            let told = |pod: &Known| Some((pod.uid.clone(), pod.branch.clone()?));
+            let told = |pod: &CachedPod| Some((pod.uid.clone(), pod.branch.clone()?));
             let branches: BTreeMap<PodName, (String, String)> =
                 known.iter().filter_map(|(name, pod)| Some((name.clone(), told(pod)?))).collect();
             (coming, branches)
@@ -197,8 +202,8 @@ impl Watcher {
                     action: "ReadAnnotation".to_owned(),
                     note: format!("{cause}; {next_step}"),
                 });
-                self.teller.tell(Report {
-                    loudness: Loudness::Warning,
+                self.status.report(Report {
+                    level: ReportLevel::Warning,
                     concern: Concern::Branch,
                     object: format!("pod {pod}"),
                     cause,
@@ -212,7 +217,7 @@ impl Watcher {
 
 /// The facts as last sent.
 #[derive(Default)]
-struct Told {
+struct SentFacts {
     coming: Option<BTreeSet<PodName>>,
     /// The pod's UID and the annotation.
     branches: BTreeMap<PodName, (String, String)>,
@@ -225,10 +230,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn known(object: serde_json::Value, branches: bool) -> Known {
+    fn known(object: serde_json::Value, branches: bool) -> CachedPod {
         let mut whole = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}});
         whole.as_object_mut().unwrap().extend(object.as_object().unwrap().clone());
-        Known::of(serde_json::from_value(whole).unwrap(), branches).unwrap().1
+        CachedPod::of(serde_json::from_value(whole).unwrap(), branches).unwrap().1
     }
 
     #[test]
@@ -251,14 +256,14 @@ mod tests {
     async fn a_wait_for_a_pod_returns_the_next_one_of_its_name() {
         let pods = Pods::new();
         let name = PodName { namespace: "n".into(), name: "p".into() };
-        let old = Known { ending: true, ..known(json!({}), false) };
+        let old = CachedPod { ending: true, ..known(json!({}), false) };
         pods.change(|all| drop(all.insert(name.clone(), old)));
         let waiting = tokio::spawn({
             let (pods, name) = (pods.clone(), name.clone());
             async move { pods.wait_for(&name).await }
         });
         tokio::task::yield_now().await;
-        let next = Known { uid: "next".into(), ..known(json!({}), false) };
+        let next = CachedPod { uid: "next".into(), ..known(json!({}), false) };
         pods.change(|all| drop(all.insert(name, next)));
         assert_eq!(waiting.await.unwrap().uid, "next");
     }

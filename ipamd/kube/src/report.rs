@@ -75,7 +75,7 @@ impl fmt::Display for Concern {
 
 /// The log level of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Loudness {
+pub enum ReportLevel {
     /// The task works, or works again.
     Info,
     /// The task fails; other tasks continue.
@@ -85,7 +85,7 @@ pub enum Loudness {
 /// A change for the log: a first failure, another failure, or a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    pub loudness: Loudness,
+    pub level: ReportLevel,
     pub concern: Concern,
     /// A resource, a pod or a node.
     pub object: String,
@@ -97,7 +97,7 @@ pub struct Report {
 
 /// The state of one concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ConcernState {
     /// No result yet; the text names the missing event.
     Waiting(String),
     Good,
@@ -106,4 +106,4 @@ pub enum Standing {
 }
 
 /// The states of all enabled concerns.
-pub type Standings = BTreeMap<Concern, Standing>;
+pub type ConcernStates = BTreeMap<Concern, ConcernState>;

@@ -1,17 +1,18 @@
 //! Starts all tasks. Each has one purpose and does not block the others.
 
 use crate::{
-    ClusterFact, Concern, Handle, Loudness, Options, Report, cni_node, condition,
+    ClusterFact, Concern, Handle, Options, Report, ReportLevel, cni_node, condition,
     election::Elector,
     eni_config,
     event_queue::{EventRequest, EventSender},
     events::Writer,
     handle::Inner,
     node,
-    pod_ips::{Annotator, Wished},
+    pod_ips::{AnnotationRequest, Annotator},
     pods::{Pods, Watcher},
-    request, taint,
-    teller::Teller,
+    request,
+    status_reporter::StatusReporter,
+    taint,
 };
 use config_model::{PodName, causes};
 use kube::Client;
@@ -33,16 +34,16 @@ pub fn start(
     reports: mpsc::Sender<Report>,
 ) -> (Handle, mpsc::Receiver<ClusterFact>) {
     let (facts, told) = mpsc::channel(FACTS);
-    let (teller, standings) = Teller::new(reports);
+    let (status, concern_states) = StatusReporter::new(reports);
     let pods = Pods::new();
     let (events, asked) = EventSender::open();
-    let (pod_ips, wishes) = mpsc::channel(WISHES);
+    let (pod_ips, requests) = mpsc::channel(WISHES);
     let (health, trunk, stop) =
         (watch::Sender::new(None), watch::Sender::new(false), watch::Sender::new(false));
     let work = Work {
         options,
         facts,
-        teller,
+        status,
         pods: pods.clone(),
         events: events.clone(),
         health: health.subscribe(),
@@ -50,16 +51,24 @@ pub fn start(
         stop: stop.subscribe(),
     };
     let mut tasks = JoinSet::new();
-    tasks.spawn(work.run(asked, wishes));
-    let inner =
-        Inner { pods, events, pod_ips, health, trunk, standings, stop, tasks: Mutex::new(tasks) };
+    tasks.spawn(work.run(asked, requests));
+    let inner = Inner {
+        pods,
+        events,
+        pod_ips,
+        health,
+        trunk,
+        concern_states,
+        stop,
+        tasks: Mutex::new(tasks),
+    };
     (Handle { inner: Arc::new(inner) }, told)
 }
 
 struct Work {
     options: Options,
     facts: mpsc::Sender<ClusterFact>,
-    teller: Teller,
+    status: StatusReporter,
     pods: Pods,
     events: EventSender,
     health: watch::Receiver<Option<crate::PoolHealth>>,
@@ -68,7 +77,11 @@ struct Work {
 }
 
 impl Work {
-    async fn run(mut self, asked: mpsc::Receiver<EventRequest>, wishes: mpsc::Receiver<Wished>) {
+    async fn run(
+        mut self,
+        asked: mpsc::Receiver<EventRequest>,
+        requests: mpsc::Receiver<AnnotationRequest>,
+    ) {
         let mut stop = self.stop.clone();
         let client = tokio::select! {
             client = self.connect() => client,
@@ -76,7 +89,7 @@ impl Work {
         };
         let mut tasks = JoinSet::new();
         let elector = self.elector(&client);
-        self.spawn(&mut tasks, client, asked, wishes);
+        self.spawn(&mut tasks, client, asked, requests);
         let elected = async {
             match elector {
                 Some(elector) => elector.run(self.stop.clone()).await,
@@ -99,18 +112,18 @@ impl Work {
         let mut backoff = request::backoff();
         let mut said = None;
         loop {
-            self.teller.waiting(Concern::Api, ACCESS);
+            self.status.waiting(Concern::Api, ACCESS);
             match client(self.options.kubeconfig.as_deref(), self.options.endpoint.as_deref()).await
             {
                 Ok(client) => {
-                    self.teller.good(Concern::Api, ACCESS);
+                    self.status.good(Concern::Api, ACCESS);
                     return client;
                 }
                 Err(unusable) => {
                     let cause = causes(&unusable);
                     if said.as_ref() != Some(&cause) {
-                        self.teller.tell(Report {
-                            loudness: Loudness::Warning,
+                        self.status.report(Report {
+                            level: ReportLevel::Warning,
                             concern: Concern::Api,
                             object: ACCESS.to_owned(),
                             cause: cause.clone(),
@@ -134,7 +147,7 @@ impl Work {
             namespace: self.namespace(client),
             election: self.options.election.clone()?,
             facts: self.facts.clone(),
-            teller: self.teller.clone(),
+            status: self.status.clone(),
         })
     }
 
@@ -143,20 +156,20 @@ impl Work {
         tasks: &mut JoinSet<()>,
         client: Client,
         asked: mpsc::Receiver<EventRequest>,
-        wishes: mpsc::Receiver<Wished>,
+        requests: mpsc::Receiver<AnnotationRequest>,
     ) {
         let options = &self.options;
         let name = options.node.clone();
         let (seen, node) = watch::channel(None);
-        let (facts, teller) = (self.facts.clone(), self.teller.clone());
-        tasks.spawn(node::run(client.clone(), name.clone(), seen, facts, teller));
+        let (facts, status) = (self.facts.clone(), self.status.clone());
+        tasks.spawn(node::run(client.clone(), name.clone(), seen, facts, status));
         if options.pods || options.branches || options.annotate_pod_ip {
             let watcher = Watcher {
                 pods: self.pods.clone(),
                 branches: options.branches,
                 facts: self.facts.clone(),
                 events: self.events.clone(),
-                teller: self.teller.clone(),
+                status: self.status.clone(),
             };
             tasks.spawn(watcher.run(client.clone(), name.clone()));
         }
@@ -169,32 +182,32 @@ impl Work {
                 .map(|name| PodName { namespace: self.namespace(&client), name }),
             spacing: options.event_spacing,
             pods: self.pods.clone(),
-            teller: self.teller.clone(),
+            status: self.status.clone(),
         };
         tasks.spawn(writer.run(asked));
         let eni_config = options.eni_config.clone().map(|keys| {
             let (own, name) = watch::channel(None);
-            let (facts, teller) = (self.facts.clone(), self.teller.clone());
-            tasks.spawn(eni_config::run(client.clone(), keys, node.clone(), own, facts, teller));
+            let (facts, status) = (self.facts.clone(), self.status.clone());
+            tasks.spawn(eni_config::run(client.clone(), keys, node.clone(), own, facts, status));
             name
         });
         if options.branches {
             let wanted = cni_node::Wanted { trunk: self.trunk.clone(), eni_config };
-            tasks.spawn(cni_node::run(client.clone(), name.clone(), wanted, self.teller.clone()));
+            tasks.spawn(cni_node::run(client.clone(), name.clone(), wanted, self.status.clone()));
         }
         if options.annotate_pod_ip {
-            let (pods, teller) = (self.pods.clone(), self.teller.clone());
-            tasks.spawn(Annotator { client: client.clone(), pods, teller }.run(wishes));
+            let (pods, status) = (self.pods.clone(), self.status.clone());
+            tasks.spawn(Annotator { client: client.clone(), pods, status }.run(requests));
         }
         if options.condition {
-            let (health, teller) = (self.health.clone(), self.teller.clone());
+            let (health, status) = (self.health.clone(), self.status.clone());
             let (client, node) = (client.clone(), node.clone());
             let beat = options.condition_beat;
-            tasks.spawn(condition::run(client, name.clone(), node, health, beat, teller));
+            tasks.spawn(condition::run(client, name.clone(), node, health, beat, status));
         }
         if let Some(key) = options.startup_taint.clone() {
-            let (health, teller) = (self.health.clone(), self.teller.clone());
-            tasks.spawn(taint::run(client, name, key, node, health, teller));
+            let (health, status) = (self.health.clone(), self.status.clone());
+            tasks.spawn(taint::run(client, name, key, node, health, status));
         }
     }
 }

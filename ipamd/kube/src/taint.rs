@@ -1,6 +1,8 @@
 //! The removal of the startup taint.
 
-use crate::{Concern, PoolHealth, fault::Kind, node::Seen, request, teller::Teller, wire};
+use crate::{
+    Concern, PoolHealth, fault::Kind, node::Seen, request, status_reporter::StatusReporter, wire,
+};
 use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr};
 use kube::{Api, Client, api::Patch};
 use serde_json::Value;
@@ -13,17 +15,17 @@ pub(crate) async fn run(
     key: String,
     mut node: watch::Receiver<Seen>,
     mut health: watch::Receiver<Option<PoolHealth>>,
-    teller: Teller,
+    status: StatusReporter,
 ) {
     let api = Api::<wire::Node>::all(client);
-    teller.waiting(Concern::Taint, "a ready pool");
+    status.waiting(Concern::Taint, "a ready pool");
     let mut backoff = request::backoff();
     loop {
         let serves = health.borrow_and_update().as_ref().is_some_and(|health| health.healthy);
         let seen = node.borrow_and_update().clone();
         if let Some(seen) = seen.filter(|_| serves) {
             let Some(patch) = removal(&seen.taints, &key) else {
-                teller.good(Concern::Taint, &key);
+                status.good(Concern::Taint, &key);
                 if !changed(&mut node, &mut health).await {
                     return;
                 }
@@ -34,7 +36,7 @@ pub(crate) async fn run(
                 // Another writer changed the taints: the watch delivers them.
                 Err(fault) if matches!(fault.kind, Kind::Invalid | Kind::Conflict) => {}
                 Err(fault) => {
-                    teller.failing(Concern::Taint, &key, &fault);
+                    status.failing(Concern::Taint, &key, &fault);
                     sleep(backoff.pause()).await;
                     continue;
                 }

@@ -3,7 +3,7 @@
 use crate::{
     Concern,
     fault::{self, Fault, Kind},
-    teller::Teller,
+    status_reporter::StatusReporter,
 };
 use futures::{FutureExt as _, StreamExt as _, stream::BoxStream};
 use kube::{
@@ -27,7 +27,7 @@ pub(crate) struct Subject {
 pub(crate) struct Watch<K: Clone + 'static> {
     api: Api<K>,
     subject: Subject,
-    teller: Teller,
+    status: StatusReporter,
     stream: BoxStream<'static, watcher::Result<Event<K>>>,
     backoff: runtime_apiserver::Backoff,
     failing: Option<Fault>,
@@ -39,13 +39,13 @@ impl<K> Watch<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    pub(crate) fn new(api: Api<K>, subject: Subject, teller: Teller) -> Self {
-        teller.waiting(subject.concern, format!("the first list of {}", subject.resource));
+    pub(crate) fn new(api: Api<K>, subject: Subject, status: StatusReporter) -> Self {
+        status.waiting(subject.concern, format!("the first list of {}", subject.resource));
         let stream = stream(api.clone(), &subject);
         Self {
             api,
             subject,
-            teller,
+            status,
             stream,
             backoff: crate::request::backoff(),
             failing: None,
@@ -100,7 +100,7 @@ where
         if fault.kind == Kind::Expired {
             self.stream = stream(self.api.clone(), &self.subject);
         } else {
-            self.teller.failing(self.subject.concern, self.subject.resource, fault);
+            self.status.failing(self.subject.concern, self.subject.resource, fault);
             self.failing = Some(fault.clone());
         }
         self.again_at = Some(Instant::now() + self.backoff.pause());
@@ -109,7 +109,7 @@ where
     fn worked(&mut self) {
         self.failing = None;
         self.backoff.reset();
-        self.teller.good(self.subject.concern, self.subject.resource);
+        self.status.good(self.subject.concern, self.subject.resource);
     }
 }
 

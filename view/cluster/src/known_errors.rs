@@ -69,7 +69,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
         "raise the kubelet's maxPods, or delete pods",
     ),
     us(
-        " failed, and rests: ",
+        " failed and is paused: ",
         "EC2 refuses a call that the daemon needs; the message has the call and EC2's error",
         "allow the action to the node's role (docs/guide/iam.md), or fix the cause that EC2 names: `ferrule status` \
          shows since when",
@@ -115,7 +115,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
         "uncordon it, or set AWS_MANAGE_ENIS_NON_SCHEDULABLE=true",
     ),
     us(
-        "the settings leave ENIs and addresses to somebody else",
+        "the settings leave ENIs and addresses to another program",
         "DISABLE_NETWORK_RESOURCE_PROVISIONING or ENABLE_IMDS_ONLY_MODE is on",
         "add addresses to the node's ENIs, or unset it",
     ),

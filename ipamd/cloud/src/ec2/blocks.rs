@@ -69,7 +69,7 @@ impl Ec2 {
             return Err(CloudFault {
                 code: "MixedBlocks".to_owned(),
                 message: format!("one call returns blocks of one kind, not all of {blocks:?}"),
-                remedy: Remedy::TellOperator,
+                remedy: Remedy::NotifyOperator,
             });
         }
         Ok(CloudAnswer::Done)

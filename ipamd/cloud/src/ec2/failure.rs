@@ -36,7 +36,9 @@ impl Failure {
                 retry_after: retry_after(said.raw()),
             }
             .fault(),
-            SdkError::ConstructionFailure(_) => fault("Construction", error, Remedy::TellOperator),
+            SdkError::ConstructionFailure(_) => {
+                fault("Construction", error, Remedy::NotifyOperator)
+            }
             SdkError::TimeoutError(_) => fault("Timeout", error, Remedy::Unknown),
             SdkError::DispatchFailure(cause) => dispatch(cause, error),
             SdkError::ResponseError(_) => fault("Unreadable", error, Remedy::Unknown),
@@ -60,7 +62,7 @@ fn dispatch(cause: &DispatchFailure, error: &(dyn Error + 'static)) -> CloudFaul
     let again = Remedy::RetryAfter { wait: None };
     match find::<CredentialsError>(error) {
         Some(CredentialsError::CredentialsNotLoaded(_)) => {
-            return fault("NoCredentials", error, Remedy::TellOperator);
+            return fault("NoCredentials", error, Remedy::NotifyOperator);
         }
         Some(_) => return fault("Credentials", error, again),
         None => {}
@@ -70,7 +72,7 @@ fn dispatch(cause: &DispatchFailure, error: &(dyn Error + 'static)) -> CloudFaul
     } else if cause.is_timeout() {
         fault("Timeout", error, Remedy::Unknown)
     } else if cause.is_user() {
-        fault("Dispatch", error, Remedy::TellOperator)
+        fault("Dispatch", error, Remedy::NotifyOperator)
     } else {
         fault("Dispatch", error, Remedy::Unknown)
     }

@@ -98,7 +98,7 @@ async fn limits_of_types_are_reported_by_card() {
     assert_eq!((four_cards.limits().enis_on(CardIndex(0)), four_cards.ipv4_per_eni), (15, 50));
     assert_eq!(four_cards.enis.len(), 4);
     let none = world.ec2.type_limits("c5.enormous").await.unwrap_err();
-    assert_eq!(none.remedy, Remedy::TellOperator, "{none}");
+    assert_eq!(none.remedy, Remedy::NotifyOperator, "{none}");
     assert!(none.message.contains("c5.enormous"), "{none}");
 }
 

@@ -63,7 +63,8 @@ async fn an_eni_that_the_service_does_not_list_yet_is_not_reported() {
 #[tokio::test]
 async fn a_failing_service_yields_a_fault_and_no_partial_read() {
     let world = World::new().await;
-    for (status, wanted) in [(500, Remedy::RetryAfter { wait: None }), (403, Remedy::TellOperator)]
+    for (status, wanted) in
+        [(500, Remedy::RetryAfter { wait: None }), (403, Remedy::NotifyOperator)]
     {
         world.set_fault(Fault::ImdsStatus { instance: None, status });
         let fault = world.ec2.look(Witness::Imds, &world.instance).await.unwrap_err();

@@ -86,7 +86,7 @@ async fn blocks_of_several_kinds_are_given_back_by_several_calls() {
     let blocks = ["10.0.0.0/28", "10.0.0.32/32"].map(|text| text.parse().unwrap()).to_vec();
     let call = CloudCall::Unassign { eni: EniId::new("eni-1"), blocks };
     let fault = world.ec2.execute(call).await.unwrap_err();
-    assert_eq!(fault.remedy, Remedy::TellOperator, "{fault}");
+    assert_eq!(fault.remedy, Remedy::NotifyOperator, "{fault}");
     assert_eq!(world.reports.take(), [], "nothing was asked");
 }
 
@@ -141,7 +141,7 @@ async fn groups_are_replaced_and_tags_added() {
     let attached = world.attached("token-2", 0, 1).await;
     let imds = world.ec2.look(Witness::Imds, &world.instance).await.unwrap();
     let by_imds = imds.iter().find(|eni| eni.id == attached.id).unwrap();
-    assert_eq!(by_imds.groups, attached.groups, "both witnesses tell the groups");
+    assert_eq!(by_imds.groups, attached.groups, "both witnesses report the groups");
 }
 
 async fn leftovers(world: &World, tags: &[(&str, &str)], prefix: &str) -> Vec<Leftover> {

@@ -24,14 +24,14 @@ async fn each_error_of_ec2_has_its_remedy() {
         ("NetworkInterfaceLimitExceeded", 400, Remedy::LimitReached),
         ("PrivateIpAddressLimitExceeded", 400, Remedy::LimitReached),
         ("InvalidSubnetID.NotFound", 400, Remedy::Gone),
-        ("AuthFailure", 401, Remedy::TellOperator),
-        ("InvalidParameterValue", 400, Remedy::TellOperator),
+        ("AuthFailure", 401, Remedy::NotifyOperator),
+        ("InvalidParameterValue", 400, Remedy::NotifyOperator),
     ] {
-        let error = Ec2Error::new(code, "as the test says").with_status(status);
+        let error = Ec2Error::new(code, "as the test requires").with_status(status);
         world.set_fault(Fault::Error { action: None, error, times: Some(1) });
         let fault = world.ec2.execute(world.creation("token", 1)).await.unwrap_err();
         assert_eq!((fault.remedy, fault.code.as_str()), (wanted, code), "{fault}");
-        assert!(fault.message.contains("as the test says"), "{fault}");
+        assert!(fault.message.contains("as the test requires"), "{fault}");
     }
     // The adapter repeated no call, because the core has the budget.
     let asked: u64 = world.cloud.calls().values().sum();
@@ -111,7 +111,7 @@ async fn a_missing_permission_is_reported_by_name() {
     let deny = BTreeSet::from(["CreateNetworkInterface".to_owned()]);
     world.cloud.with(|cloud, _| cloud.set_iam("lab-node", Iam { deny }));
     let fault = world.ec2.execute(world.creation("token", 1)).await.unwrap_err();
-    assert_eq!(fault.remedy, Remedy::TellOperator);
+    assert_eq!(fault.remedy, Remedy::NotifyOperator);
     assert!(fault.message.contains("lacks ec2:CreateNetworkInterface"), "{fault}");
     let secret = world.cloud.with(|cloud, now| {
         let path = "/latest/meta-data/iam/security-credentials/lab-node";
@@ -159,7 +159,7 @@ async fn an_answer_that_takes_too_long_is_unknown() {
 async fn a_missing_role_is_reported_to_the_operator() {
     let world = World::with("c5.xlarge", Options::default(), |_, launch| launch.role = None).await;
     let fault = world.ec2.execute(world.creation("token", 0)).await.unwrap_err();
-    assert_eq!((fault.remedy, fault.code.as_str()), (Remedy::TellOperator, "NoCredentials"));
+    assert_eq!((fault.remedy, fault.code.as_str()), (Remedy::NotifyOperator, "NoCredentials"));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ fn take_all(budgets: &mut Budgets, action: Action, mut now: Time, end: Time) -> 
     while now <= end {
         match budgets.next(action, now) {
             Some(next) => {
-                assert!(next > now, "it says later and means now");
+                assert!(next > now, "the time of the next call is in the past");
                 now = next;
             }
             None => {
@@ -319,7 +319,7 @@ fn nodes_that_were_throttled_together_retry_at_different_times() {
 fn the_last_fault_of_ec2_is_kept_until_a_call_succeeds() {
     let mut budgets = Budgets::new(CallLimits::default(), 1);
     assert_eq!(budgets.fault(Action::Assign), None);
-    let refused = fault("UnauthorizedOperation", Remedy::TellOperator);
+    let refused = fault("UnauthorizedOperation", Remedy::NotifyOperator);
     budgets.failed(Action::Assign, &refused, Time(0), Time(1));
     let said = budgets.fault(Action::Assign);
     assert!(said.is_some_and(|said| said.contains("UnauthorizedOperation")));

@@ -114,7 +114,7 @@ impl Shrink {
                     removal.unsure = true;
                     removal.detach_lost = true;
                 }
-                Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
+                Remedy::NotifyOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
                     if removal.detach_lost {
                         removal.unsure = true;
                     } else {
@@ -126,7 +126,7 @@ impl Shrink {
             (Action::Delete, Err(fault)) => match fault.remedy {
                 Remedy::Gone => self.removed(ctx, id),
                 Remedy::RetryAfter { .. } | Remedy::Unknown => {}
-                Remedy::TellOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
+                Remedy::NotifyOperator | Remedy::TryElsewhere | Remedy::LimitReached => {
                     removal.unsure = true;
                 }
             },

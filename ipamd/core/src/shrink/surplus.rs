@@ -3,9 +3,9 @@
 use config_model::{Span, Time};
 
 /// The least interval between two returns. Only blocks that were surplus for all of it are returned.
-const PATIENCE: Span = Span::seconds(30);
+const INTERVAL: Span = Span::seconds(30);
 /// The limit of the doubled interval.
-const LONGEST_PATIENCE: Span = Span::seconds(120);
+const LONGEST_INTERVAL: Span = Span::seconds(120);
 /// A request within this multiple of the interval after a return shows that the return was too early. The interval then
 /// doubles; otherwise it halves.
 const VERDICT: u64 = 4;
@@ -19,12 +19,12 @@ pub(crate) struct CardSurplus {
     postponed: bool,
     /// The time and the number of the last return, until its verdict.
     last_round: Option<(Time, u32)>,
-    patience: Span,
+    interval: Span,
 }
 
 impl Default for CardSurplus {
     fn default() -> Self {
-        Self { since: None, postponed: false, last_round: None, patience: PATIENCE }
+        Self { since: None, postponed: false, last_round: None, interval: INTERVAL }
     }
 }
 
@@ -33,59 +33,59 @@ impl CardSurplus {
     pub(super) fn due(&mut self, count: u32, now: Time) -> Option<(u32, Time)> {
         self.calm_down(now);
         if count == 0 {
-            self.begin_anew();
+            self.restart_interval();
             return None;
         }
         let (mut since, mut least) =
             self.since.map_or((now, count), |(at, least)| (at, least.min(count)));
-        if now >= since + self.patience && count > least && !self.postponed {
+        if now >= since + self.interval && count > least && !self.postponed {
             (since, least) = (now, count);
             self.postponed = true;
         }
         self.since = Some((since, least));
-        Some((least, since + self.patience))
+        Some((least, since + self.interval))
     }
 
     /// Notes a return.
     pub(super) fn gave(&mut self, count: u32, now: Time) {
         let given = self.last_round.filter(|(at, _)| *at == now).map_or(0, |(_, given)| given);
         self.last_round = Some((now, given + count));
-        self.begin_anew();
+        self.restart_interval();
     }
 
-    fn begin_anew(&mut self) {
+    fn restart_interval(&mut self) {
         self.since = None;
         self.postponed = false;
     }
 
     /// The number of addresses that were returned too early if a request is made now, and not for the first time.
     pub(super) fn missed(&self, now: Time) -> u32 {
-        if self.patience > PATIENCE { self.given_lately(now) } else { 0 }
+        if self.interval > INTERVAL { self.returned_lately(now) } else { 0 }
     }
 
-    fn given_lately(&self, now: Time) -> u32 {
+    fn returned_lately(&self, now: Time) -> u32 {
         let lately = |(at, _): &(Time, u32)| now < *at + self.verdict();
         self.last_round.filter(lately).map_or(0, |(_, given)| given)
     }
 
     /// Notes a request for addresses.
-    pub(super) fn regret(&mut self, now: Time) {
-        self.begin_anew();
-        if self.given_lately(now) > 0 {
-            self.patience = Span((self.patience.0 * 2).min(LONGEST_PATIENCE.0));
+    pub(super) fn addresses_requested(&mut self, now: Time) {
+        self.restart_interval();
+        if self.returned_lately(now) > 0 {
+            self.interval = Span((self.interval.0 * 2).min(LONGEST_INTERVAL.0));
         }
         self.last_round = None;
     }
 
     fn calm_down(&mut self, now: Time) {
         if self.last_round.is_some_and(|(at, _)| now >= at + self.verdict()) {
-            self.patience = Span((self.patience.0 / 2).max(PATIENCE.0));
+            self.interval = Span((self.interval.0 / 2).max(INTERVAL.0));
             self.last_round = None;
         }
     }
 
     fn verdict(&self) -> Span {
-        Span(VERDICT * self.patience.0)
+        Span(VERDICT * self.interval.0)
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
             waited.push(round - now);
             surplus.gave(least, at(round));
             assert_eq!(surplus.missed(at(round + 1)), u32::from(now > 0));
-            surplus.regret(at(round + 1));
+            surplus.addresses_requested(at(round + 1));
             now = round + 2;
         }
         assert_eq!(waited, [30, 60, 120, 120]);
@@ -145,7 +145,7 @@ mod tests {
         let mut surplus = CardSurplus::default();
         for now in [0, 100, 200] {
             surplus.gave(1, at(now));
-            surplus.regret(at(now + 1));
+            surplus.addresses_requested(at(now + 1));
         }
         assert_eq!(next_round(&mut surplus, 1, 300), (420, 1));
         surplus.gave(1, at(420));
@@ -158,7 +158,7 @@ mod tests {
     fn a_round_over_several_enis_counts_as_one() {
         let mut surplus = CardSurplus::default();
         surplus.gave(1, at(0));
-        surplus.regret(at(1));
+        surplus.addresses_requested(at(1));
         surplus.gave(2, at(100));
         surplus.gave(3, at(100));
         assert_eq!(surplus.missed(at(101)), 5);

@@ -219,7 +219,7 @@ impl Ctx {
         let fresh = self.not_stale(&unknown, started);
         let added = self.add_blocks(id, &fresh);
         if !added.is_empty() {
-            let cause = format!("{} found that no answer told of", amount(&added));
+            let cause = format!("{} found that no answer had reported", amount(&added));
             self.report(Severity::Info, Topic::Adopted, id, cause, "");
         }
         !added.is_empty()

@@ -84,7 +84,7 @@ impl Witnesses {
             Subject::Eni(id) => self.drop_eni(ctx, id),
             Subject::Block(block) => {
                 if let Some(key) = ctx.book.holder_within(*block) {
-                    let cause = format!("EC2 has taken it from the node while {key} holds it");
+                    let cause = format!("EC2 removed it from the node while {key} holds it");
                     let next_step = "delete the pod, so that it gets another address";
                     let (severity, topic) = (Severity::Error, Topic::AssignedVanished);
                     ctx.report(severity, topic, named(*block), cause, next_step);
@@ -93,7 +93,7 @@ impl Witnesses {
                     return false;
                 }
                 self.lose(ctx, *block);
-                let cause = "EC2 has taken it from the node; no pod held it";
+                let cause = "EC2 removed it from the node; no pod held it";
                 ctx.report(Severity::Warning, Topic::Vanished, named(*block), cause, "");
                 true
             }

@@ -96,7 +96,7 @@ fn a_request_takes_nothing_while_one_card_has_no_address() {
     world.pass(Span::seconds(60));
     assert_eq!(world.refused(beyond), Some(RefusalReason::Exhausted));
     assert_eq!(world.core.counts().assigned, 6);
-    assert_eq!(world.told_of(Topic::ReserveRefused), 1);
+    assert_eq!(world.count_of(Topic::ReserveRefused), 1);
     let single = world.reserve(10);
     world.pass(Span::seconds(30));
     assert!(world.served(single));

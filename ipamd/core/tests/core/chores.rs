@@ -91,8 +91,8 @@ fn tags_without_permission_are_requested_once() {
     world.cloud.attach_foreign(7, 4, world.now);
     world.pass(Span::seconds(1800));
     assert_eq!(world.cloud.count(Action::Tag), 1);
-    let said = world.notices.iter().find(|notice| notice.topic == Topic::CallFailed).unwrap();
-    assert!(said.next_step.contains("ec2:CreateTags"), "{said:?}");
+    let notice = world.notices.iter().find(|notice| notice.topic == Topic::CallFailed).unwrap();
+    assert!(notice.next_step.contains("ec2:CreateTags"), "{notice:?}");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn security_groups_follow_the_primary_eni_and_only_when_they_differ() {
     let second = world.cloud.attached()[1].seen.clone();
     assert_eq!(second.groups, Some(vec!["sg-2".into()]));
     assert_eq!(set_groups(&world), [second.id]);
-    assert_eq!(world.told_of(Topic::GroupsChanged), 1);
+    assert_eq!(world.count_of(Topic::GroupsChanged), 1);
     // New ENIs get them from the start.
     world.reserve_all(1..6);
     world.pass(Span::seconds(120));
@@ -162,8 +162,8 @@ fn without_provisioning_present_addresses_serve_and_nothing_changes() {
     world.pass(Span::seconds(60));
     assert_eq!(tickets.iter().filter(|ticket| world.served(**ticket)).count(), 7);
     assert_eq!(world.cloud.log.len(), 0, "{:?}", world.cloud.log);
-    let said = world.notices.iter().find(|notice| notice.topic == Topic::ReserveRefused).unwrap();
-    assert!(said.next_step.contains("DISABLE_NETWORK_RESOURCE_PROVISIONING"), "{said:?}");
+    let notice = world.notices.iter().find(|notice| notice.topic == Topic::ReserveRefused).unwrap();
+    assert!(notice.next_step.contains("DISABLE_NETWORK_RESOURCE_PROVISIONING"), "{notice:?}");
     let foreign = world.cloud.attach_foreign(2, 4, world.now);
     let ticket = world.reserve_for(20, Span::seconds(300));
     world.pass(Span::seconds(200));
@@ -182,18 +182,18 @@ fn with_imds_only_ec2_gets_no_call_and_only_free_addresses_are_dropped() {
     let (eni, held) = (world.eni_of(0), world.address_of(0).unwrap());
     let total = world.core.counts().total;
     let of_eni =
-        |block: &&ipnet::IpNet| !world.told.values().flatten().any(|held| block.contains(held));
+        |block: &&ipnet::IpNet| !world.assigned.values().flatten().any(|held| block.contains(held));
     let free = *world.cloud.enis[&eni].seen.blocks.iter().find(of_eni).unwrap();
     world.stolen.insert(held);
     world.cloud.take_address(&eni, held, world.now);
     world.cloud.take_address(&eni, free.addr(), world.now);
     world.pass(Span::seconds(100));
-    assert_eq!(world.core.counts().total, total, "one or two sweeps were believed");
+    assert_eq!(world.core.counts().total, total, "one or two answers were enough");
     world.pass(Span::seconds(200));
     assert_eq!(world.core.counts().total, total - 1);
     assert_eq!(world.address_of(0), Some(held));
-    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.count_of(Topic::AssignedVanished), 1);
     assert_eq!(world.cloud.log.len(), 0);
-    assert_eq!(world.told_of(Topic::WitnessSilent), 0, "EC2 was asked");
-    world.tell(Event::Tick);
+    assert_eq!(world.count_of(Topic::WitnessSilent), 0, "EC2 was asked");
+    world.send(Event::Tick);
 }

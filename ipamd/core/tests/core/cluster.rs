@@ -10,13 +10,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 const WAIT: Span = Span::seconds(45);
 
-fn told(world: &mut World, fact: ClusterFact) {
-    world.tell(Event::Cluster(fact));
+fn send_fact(world: &mut World, fact: ClusterFact) {
+    world.send(Event::Cluster(fact));
 }
 
 fn coming(world: &mut World, pods: impl IntoIterator<Item = u32>) {
     let pods: BTreeSet<PodName> = pods.into_iter().map(pod).collect();
-    told(world, ClusterFact::Coming(pods));
+    send_fact(world, ClusterFact::Coming(pods));
 }
 
 fn warm(addresses: u32) -> PoolConfig {
@@ -70,12 +70,12 @@ fn a_pod_is_expected_again_after_a_failed_add() {
     let refused = world.reserve_for(3, Span::seconds(5));
     let abandoned = world.reserve(4);
     assert_eq!(world.core.counts().coming, 0);
-    world.tell(Event::Abandoned { ticket: abandoned });
+    world.send(Event::Abandoned { ticket: abandoned });
     world.pass(Span::seconds(10));
     assert!(world.refused(refused).is_some());
     assert_eq!(world.core.counts().coming, 2);
     let (ticket, cause) = (Ticket(900), ReleaseCause::SetupFailed);
-    world.tell(Event::Release { ticket, key: key(0), cause });
+    world.send(Event::Release { ticket, key: key(0), cause });
     assert_eq!(world.core.counts().coming, 3);
     world.release(1);
     assert_eq!(world.core.counts().coming, 3, "that pod was deleted");
@@ -84,7 +84,7 @@ fn a_pod_is_expected_again_after_a_failed_add() {
 #[test]
 fn announced_pods_do_not_grow_the_pool_beyond_max_pods() {
     let mut world = World::new(warm(1), 4, 15, 0);
-    told(&mut world, ClusterFact::MaxPods(20));
+    send_fact(&mut world, ClusterFact::MaxPods(20));
     world.pass(Span::seconds(10));
     coming(&mut world, 0..50);
     world.pass(Span::seconds(60));
@@ -98,10 +98,10 @@ fn announced_pods_do_not_grow_the_pool_beyond_max_pods() {
 fn the_node_objects_max_pods_override_the_setting() {
     let config = PoolConfig { warm_eni_target: 3, max_pods: 110, ..PoolConfig::default() };
     let mut world = World::new(config, 4, 10, 9);
-    told(&mut world, ClusterFact::MaxPods(15));
+    send_fact(&mut world, ClusterFact::MaxPods(15));
     world.pass(Span::seconds(120));
     assert_eq!(world.split(), [9, 9]);
-    told(&mut world, ClusterFact::MaxPods(110));
+    send_fact(&mut world, ClusterFact::MaxPods(110));
     world.pass(Span::seconds(120));
     assert_eq!(world.split(), [9, 9, 9]);
 }
@@ -119,7 +119,7 @@ fn branch(vlan: u16) -> BranchEni {
 }
 
 fn announce(world: &mut World, number: u32, branch: Option<BranchEni>) {
-    told(world, ClusterFact::Branch { pod: pod(number), uid: uid(number), branch });
+    send_fact(world, ClusterFact::Branch { pod: pod(number), uid: uid(number), branch });
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_branch_of_an_earlier_pod_of_the_same_name_is_not_reused() {
     world.pass(Span::seconds(10));
     let of_before = "uid-before".to_owned();
     let fact = ClusterFact::Branch { pod: pod(1), uid: of_before, branch: Some(branch(7)) };
-    told(&mut world, fact);
+    send_fact(&mut world, fact);
     let waiting = world.reserve_from(1, Cards::First, true, WAIT);
     assert!(!world.answers.contains_key(&waiting), "{:?}", world.answers);
     announce(&mut world, 1, None);
@@ -249,7 +249,7 @@ fn with_custom_networking_pods_get_addresses_of_other_enis_only() {
         subnet: "subnet-2".into(),
         groups: vec!["sg-pods".into()],
     };
-    told(&mut world, ClusterFact::EniConfig(found));
+    send_fact(&mut world, ClusterFact::EniConfig(found));
     world.pass(Span::seconds(120));
     assert!(world.served(early), "{:?}", world.answers.get(&early));
     let second = world.cloud.attached()[1].seen.clone();

@@ -112,9 +112,9 @@ fn an_attach_that_is_refused_is_undone() {
     let mut world = growing(&[(Action::Attach, &[Fault::Deny])]);
     world.pass(Span::seconds(10));
     assert_eq!(world.cloud.enis.len(), 1, "the ENI was not deleted");
-    assert_eq!(world.told_of(Topic::CallFailed), 1);
-    let said = world.notices.iter().find(|notice| notice.topic == Topic::CallFailed).unwrap();
-    assert!(said.next_step.contains("ec2:AttachNetworkInterface"), "{said:?}");
+    assert_eq!(world.count_of(Topic::CallFailed), 1);
+    let notice = world.notices.iter().find(|notice| notice.topic == Topic::CallFailed).unwrap();
+    assert!(notice.next_step.contains("ec2:AttachNetworkInterface"), "{notice:?}");
     world.pass(Span::seconds(300));
     assert_two_good_enis(&world);
 }
@@ -153,7 +153,7 @@ fn lasting_throttling_makes_calls_rare() {
     let mut world = growing(&[(Action::Create, &[Fault::Throttle; 1000])]);
     world.pass(Span::seconds(600));
     let calls = world.cloud.count(Action::Create);
-    assert!((8..15).contains(&calls), "{calls} calls in ten minutes that nobody waits for");
+    assert!((8..15).contains(&calls), "{calls} calls in ten minutes without a waiting pod");
     world.reserve_all(0..20);
     world.pass(Span::seconds(40));
     let urgent = world.cloud.count(Action::Create) - calls;
@@ -168,7 +168,7 @@ fn an_attach_that_never_completes_is_reported_given_up_and_blocks_no_one() {
     let stuck = world.cloud.attached()[1].seen.id.clone();
     world.cloud.attaches_never_complete = false;
     world.pass(Span::seconds(40));
-    assert_eq!(world.told_of(Topic::AttachStuck), 1);
+    assert_eq!(world.count_of(Topic::AttachStuck), 1);
     assert_eq!(world.core.counts().usable, 18, "no other ENI was made");
     world.pass(Span::seconds(300));
     assert!(!world.cloud.enis.contains_key(&stuck), "it was not given up");
@@ -194,7 +194,7 @@ fn a_subnet_gives_its_last_addresses_and_then_gets_no_requests() {
     world.cloud.subnet.truncate(6);
     world.pass(Span::seconds(60));
     assert_eq!(world.split().iter().sum::<usize>(), 9 + 5);
-    assert_eq!(world.told_of(Topic::SubnetExhausted), 1);
+    assert_eq!(world.count_of(Topic::SubnetExhausted), 1);
     let tickets = world.reserve_all(0..15);
     let calls = world.cloud.log.len();
     world.pass(Span::seconds(46));
@@ -227,7 +227,7 @@ fn a_waiting_pod_is_served_soon_after_a_full_subnet_has_addresses_again() {
         world.pass(Span::seconds(5));
         world.served(ticket)
     });
-    assert!(served.is_some(), "nobody was served within 40 s");
+    assert!(served.is_some(), "no pod was served within 40 s");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn an_eni_with_fewer_addresses_than_its_type_allows_is_described_and_used() {
     world.limits.ipv4_per_eni = 12;
     world.restart();
     world.pass(Span::seconds(60));
-    assert!(world.told_of(Topic::LimitReached) > 0);
+    assert!(world.count_of(Topic::LimitReached) > 0);
     assert!(world.core.counts().usable >= 9);
 }
 
@@ -248,7 +248,7 @@ fn with_ec2_silent_nothing_is_asked_of_it_and_with_its_return_all_goes_on() {
     world.restart();
     let ticket = world.reserve_for(1, Span::seconds(200));
     world.pass(Span::seconds(120));
-    assert!(world.told_of(Topic::WitnessSilent) > 1);
+    assert!(world.count_of(Topic::WitnessSilent) > 1);
     world.ec2_is_down = false;
     world.pass(Span::seconds(75));
     assert!(world.served(ticket));
@@ -305,7 +305,7 @@ fn addresses_that_ec2_refuses_to_take_back_serve_on() {
     }
     world.pass(Span::seconds(300));
     assert!((1..7).contains(&world.cloud.count(Action::Unassign)), "{:?}", world.cloud.log);
-    assert_eq!(world.core.counts().usable, 7, "they lie about in vain");
+    assert_eq!(world.core.counts().usable, 7, "they are leaked");
     let tickets = world.reserve_all(10..17);
     world.pass(Span::seconds(5));
     assert!(tickets.iter().all(|ticket| world.served(*ticket)));
@@ -322,7 +322,7 @@ fn the_limit_of_one_eni_does_not_limit_another() {
     world.cloud.faults.insert(Action::Assign, [Fault::Full].into());
     world.reserve(4);
     world.pass(Span::seconds(1));
-    assert_eq!(world.told_of(Topic::LimitReached), 1);
+    assert_eq!(world.count_of(Topic::LimitReached), 1);
     let last = world.reserve(5);
     world.pass(Span::seconds(10));
     assert!(world.served(last), "{:?}", world.snapshot().waiting);
@@ -344,9 +344,9 @@ fn an_eni_that_is_removed_during_a_call_does_not_exclude_its_subnet() {
     world.cloud.tear_off(&foreign, world.now);
     for witness in [Witness::Ec2, Witness::Imds] {
         let (started, enis) = (world.now, world.cloud.look(witness, world.now));
-        world.tell(Event::Sighting { witness, started, enis });
+        world.send(Event::Sighting { witness, started, enis });
     }
-    assert_eq!(world.told_of(Topic::Vanished), 1);
+    assert_eq!(world.count_of(Topic::Vanished), 1);
     world.cloud.subnet.extend((1..200).map(|n| std::net::Ipv4Addr::new(10, 0, 77, n)));
     world.pass(Span::seconds(300));
     assert_eq!(world.core.counts().total, 8, "{:?}", world.snapshot().waiting);

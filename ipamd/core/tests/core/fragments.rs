@@ -26,10 +26,10 @@ fn a_fragmented_subnet_serves_pods_with_single_addresses_at_once() {
     let tickets = world.reserve_all(0..6);
     world.pass(Span::seconds(5));
     assert!(tickets.iter().all(|ticket| world.served(*ticket)));
-    assert_eq!((prefixes(&world), world.told_of(Topic::SubnetFragmented)), (0, 1));
-    let said = world.notices.iter().find(|n| n.topic == Topic::SubnetFragmented).unwrap();
-    assert!(said.next_step.contains("reserve a range"), "{said:?}");
-    assert_eq!(world.told_of(Topic::SubnetExhausted), 0);
+    assert_eq!((prefixes(&world), world.count_of(Topic::SubnetFragmented)), (0, 1));
+    let notice = world.notices.iter().find(|n| n.topic == Topic::SubnetFragmented).unwrap();
+    assert!(notice.next_step.contains("reserve a range"), "{notice:?}");
+    assert_eq!(world.count_of(Topic::SubnetExhausted), 0);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn prefixes_are_used_again_after_one_successful_try() {
     world.pass(Span::seconds(120));
     assert!(more.iter().all(|ticket| world.served(*ticket)));
     assert!(prefixes(&world) >= 1, "{:?}", world.split());
-    assert_eq!(world.told_of(Topic::SubnetFragmented), 2);
+    assert_eq!(world.count_of(Topic::SubnetFragmented), 2);
     // Single addresses go when their pods have gone, and prefixes take their place.
     for pod in 0..6 {
         world.release(pod);
@@ -87,8 +87,8 @@ fn with_neither_prefixes_nor_addresses_the_subnet_is_exhausted() {
     world.cloud.subnet.clear();
     world.reserve(0);
     world.pass(Span::seconds(60));
-    assert_eq!(world.told_of(Topic::SubnetFragmented), 1);
-    assert_eq!(world.told_of(Topic::SubnetExhausted), 1);
+    assert_eq!(world.count_of(Topic::SubnetFragmented), 1);
+    assert_eq!(world.count_of(Topic::SubnetExhausted), 1);
     let calls = world.cloud.log.len();
     assert!(calls < 12, "{calls}");
     world.cloud.subnet.extend((1..200).map(|n| std::net::Ipv4Addr::new(10, 0, 77, n)));
@@ -105,7 +105,7 @@ fn prefix_mode_returns_free_single_addresses_only() {
     world.reserve_all(0..3);
     world.pass(Span::seconds(30));
     let held: Vec<IpNet> =
-        world.told.values().flatten().map(|address| IpNet::from(*address)).collect();
+        world.assigned.values().flatten().map(|address| IpNet::from(*address)).collect();
     world.release(2);
     world.config.prefixes = true;
     world.restart();

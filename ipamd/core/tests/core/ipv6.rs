@@ -99,7 +99,7 @@ fn blocks_of_the_other_family_are_ignored_and_cause_no_question() {
 fn an_eni_that_does_not_get_ready_is_replaced() {
     let mut world = world(3);
     let primary = world.cloud.primary();
-    world.tell(ipamd_core::Event::EniNotReady { eni: primary.clone(), why: "gone".into() });
+    world.send(ipamd_core::Event::EniNotReady { eni: primary.clone(), why: "gone".into() });
     let state = world.cloud.enis.get_mut(&primary).unwrap();
     state.seen.attachment.as_mut().unwrap().state = ipamd_core::AttachmentState::Attaching;
     state.there_at = None;

@@ -156,7 +156,7 @@ fn run(world: &mut World, steps: Vec<Step>) {
             }
             Step::Abandon => {
                 if let Some(ticket) = last {
-                    world.tell(ipamd_core::Event::Abandoned { ticket });
+                    world.send(ipamd_core::Event::Abandoned { ticket });
                 }
             }
             Step::Pass(millis) => world.pass(Span::millis(millis)),
@@ -193,20 +193,22 @@ fn run(world: &mut World, steps: Vec<Step>) {
             }
             Step::Branch(number, there) => {
                 let branch = there.then(branch);
-                tell(
+                send_fact(
                     world,
                     ClusterFact::Branch { pod: pod(200 + number), uid: uid(200 + number), branch },
                 );
             }
             Step::Coming(pods) => {
-                tell(world, ClusterFact::Coming(pods.into_iter().map(pod).collect()));
+                send_fact(world, ClusterFact::Coming(pods.into_iter().map(pod).collect()));
             }
-            Step::MaxPods(max) => tell(world, ClusterFact::MaxPods(max)),
-            Step::Schedulable(schedulable) => tell(world, ClusterFact::Schedulable(schedulable)),
+            Step::MaxPods(max) => send_fact(world, ClusterFact::MaxPods(max)),
+            Step::Schedulable(schedulable) => {
+                send_fact(world, ClusterFact::Schedulable(schedulable))
+            }
             Step::NodeCidr(there) => {
                 let cidrs: Vec<_> = there.then(|| NODE_CIDR.parse().unwrap()).into_iter().collect();
                 world.config.node_cidrs.clone_from(&cidrs);
-                world.tell(Event::NodeCidrs(cidrs));
+                world.send(Event::NodeCidrs(cidrs));
             }
             Step::Toggle => {
                 let prefixes = !world.config.prefixes;
@@ -218,23 +220,23 @@ fn run(world: &mut World, steps: Vec<Step>) {
     world.cloud.prefixes.extend(lost);
 }
 
-fn tell(world: &mut World, fact: ClusterFact) {
-    world.tell(Event::Cluster(fact));
+fn send_fact(world: &mut World, fact: ClusterFact) {
+    world.send(Event::Cluster(fact));
 }
 
 /// Each case runs an hour and more of a node's life.
 const CASES: u32 = 32;
 
 /// The faults end; attaches that hang are given up in time.
-fn mend(world: &mut World) {
+fn end_faults(world: &mut World) {
     world.cloud.any_faults.clear();
     world.cloud.lag.clear();
     world.cloud.attaches_never_complete = false;
     world.plugins_finish = true;
     world.dies_after = None;
-    tell(world, ClusterFact::Schedulable(true));
-    tell(world, ClusterFact::Coming(BTreeSet::new()));
-    tell(world, ClusterFact::MaxPods(world.config.max_pods));
+    send_fact(world, ClusterFact::Schedulable(true));
+    send_fact(world, ClusterFact::Coming(BTreeSet::new()));
+    send_fact(world, ClusterFact::MaxPods(world.config.max_pods));
 }
 
 /// Returns whether card 0 has the addresses of its targets, as far as places and pods allow it.
@@ -286,7 +288,7 @@ proptest! {
     ) {
         let mut world = world(config);
         run(&mut world, steps);
-        mend(&mut world);
+        end_faults(&mut world);
         world.pass(Span::seconds(3 * 3600));
         let calls = world.cloud.log.len();
         world.pass(Span::seconds(3600));
@@ -315,7 +317,7 @@ proptest! {
     ) {
         let mut world = world(config);
         run(&mut world, steps);
-        mend(&mut world);
+        end_faults(&mut world);
         world.pass(Span::seconds(3 * 3600));
         for pod in 0..12 {
             world.release(pod);

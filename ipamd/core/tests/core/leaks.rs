@@ -57,7 +57,7 @@ fn a_daemon_without_the_election_does_not_search_for_leaks() {
 #[test]
 fn the_collector_deletes_leaks_of_two_answers_and_reports_enis_of_unknown_age() {
     let mut world = world();
-    world.tell(Event::Cluster(ClusterFact::Collector(true)));
+    world.send(Event::Cluster(ClusterFact::Collector(true)));
     world.pass(Span::seconds(300));
     assert_eq!(left(&world), ["eni-young", "eni-odd", "eni-foreign"]);
     let looks: Vec<_> = world
@@ -72,7 +72,7 @@ fn the_collector_deletes_leaks_of_two_answers_and_reports_enis_of_unknown_age() 
     let said: Vec<_> = world.notices.iter().filter(|n| n.topic == Topic::LeakedEni).collect();
     assert_eq!(said.iter().map(|n| n.object.as_str()).collect::<Vec<_>>(), ["eni-odd", "eni-old"]);
     world.pass(Span::seconds(7200));
-    assert_eq!(world.told_of(Topic::LeakedEni), 2, "the odd one is reported once");
+    assert_eq!(world.count_of(Topic::LeakedEni), 2, "the odd one is reported once");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_failed_deletion_is_retried_and_a_refused_one_is_not() {
     for (fault, gone) in [(Fault::Throttle, true), (Fault::LoseReply, true), (Fault::Deny, false)] {
         let mut world = world();
         world.cloud.faults.insert(Action::Delete, [fault].into());
-        world.tell(Event::Cluster(ClusterFact::Collector(true)));
+        world.send(Event::Cluster(ClusterFact::Collector(true)));
         world.pass(Span::seconds(400));
         assert_eq!(left(&world).contains(&"eni-old".to_owned()), !gone, "{fault:?}");
     }
@@ -89,12 +89,12 @@ fn a_failed_deletion_is_retried_and_a_refused_one_is_not() {
 #[test]
 fn a_daemon_that_loses_the_election_between_two_answers_deletes_nothing() {
     let mut world = world();
-    world.tell(Event::Cluster(ClusterFact::Collector(true)));
+    world.send(Event::Cluster(ClusterFact::Collector(true)));
     while world.cloud.count(Action::Describe) == 0 {
         world.pass(Span::seconds(1));
     }
     world.pass(Span::seconds(5));
-    world.tell(Event::Cluster(ClusterFact::Collector(false)));
+    world.send(Event::Cluster(ClusterFact::Collector(false)));
     world.pass(Span::seconds(7200));
     assert_eq!(left(&world).len(), 4);
 }

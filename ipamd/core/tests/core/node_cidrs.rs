@@ -28,7 +28,7 @@ fn world(cidrs: &[&str]) -> World {
 fn change(world: &mut World, cidrs: &[&str]) {
     let cidrs: Vec<IpNet> = cidrs.iter().map(|text| cidr(text)).collect();
     world.config.node_cidrs.clone_from(&cidrs);
-    world.tell(Event::NodeCidrs(cidrs));
+    world.send(Event::NodeCidrs(cidrs));
 }
 
 fn address(last: u8) -> Option<IpAddr> {
@@ -101,7 +101,7 @@ fn a_pod_keeps_its_address_of_a_removed_cidr_and_the_removal_is_reported_once() 
     world.pass(Span::seconds(5));
     change(&mut world, &["10.244.9.0/28"]);
     world.pass(Span::seconds(600));
-    assert_eq!(world.told_of(Topic::NodeCidrRemoved), 1);
+    assert_eq!(world.count_of(Topic::NodeCidrRemoved), 1);
     assert_eq!((world.address_of(2), world.address_of(3)), (address(2), address(3)));
     let views = world.snapshot().node_cidrs;
     let view: Vec<_> = views.iter().map(|view| (view.cidr, view.used, view.removed)).collect();
@@ -111,7 +111,7 @@ fn a_pod_keeps_its_address_of_a_removed_cidr_and_the_removal_is_reported_once() 
     world.restart();
     world.pass(Span::seconds(5));
     assert_eq!((world.address_of(2), world.address_of(3)), (address(2), address(3)));
-    assert_eq!(world.told_of(Topic::NodeCidrRemoved), 2, "once per process");
+    assert_eq!(world.count_of(Topic::NodeCidrRemoved), 2, "once per process");
     for pod in [2, 3] {
         world.release(pod);
     }
@@ -138,7 +138,7 @@ fn a_pod_cidr_inside_the_subnet_or_without_addresses_is_refused_and_reported_onc
     let mut world = world(&["10.0.7.0/24", "10.244.2.0/31", "fd00:244::/64"]);
     world.pass(Span::seconds(600));
     assert!(world.snapshot().node_cidrs.is_empty());
-    assert_eq!(world.told_of(Topic::NodeCidrRefused), 2, "the other family is ignored");
+    assert_eq!(world.count_of(Topic::NodeCidrRefused), 2, "the other family is ignored");
     let causes: BTreeSet<String> = world
         .notices
         .iter()
@@ -183,7 +183,7 @@ fn ec2_gets_no_call_about_the_addresses_of_a_pod_cidr() {
         _ => false,
     });
     assert!(!named, "{:?}", world.cloud.log);
-    assert_eq!(world.told_of(Topic::Vanished) + world.told_of(Topic::AssignedVanished), 0);
+    assert_eq!(world.count_of(Topic::Vanished) + world.count_of(Topic::AssignedVanished), 0);
 }
 
 #[test]

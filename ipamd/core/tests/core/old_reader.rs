@@ -193,7 +193,7 @@ fn every_ipv4_pod_is_found_beside_prefixes_cards_and_branches() {
         subnet_cidr_v6: None,
     };
     let wait = Span::seconds(45);
-    world.tell(Event::Cluster(ClusterFact::Branch {
+    world.send(Event::Cluster(ClusterFact::Branch {
         pod: pod(50),
         uid: uid(50),
         branch: Some(branch),

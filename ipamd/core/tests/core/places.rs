@@ -57,7 +57,7 @@ fn made(world: &World) -> Vec<String> {
     world.cloud.log.iter().filter_map(|(_, call)| subnet(call)).collect()
 }
 
-fn said(world: &World, topic: Topic) -> Vec<&Notice> {
+fn notices_of(world: &World, topic: Topic) -> Vec<&Notice> {
     world.notices.iter().filter(|notice| notice.topic == topic).collect()
 }
 
@@ -74,7 +74,7 @@ fn the_subnet_with_most_free_addresses_is_taken_and_the_next_when_it_refuses() {
     assert_eq!(made.first().map(String::as_str), Some("subnet-3"));
     assert_eq!(made.last().map(String::as_str), Some("subnet-1"));
     assert_eq!(world.core.counts().assigned, 5);
-    assert_eq!(said(&world, Topic::SubnetExhausted).len(), 1);
+    assert_eq!(notices_of(&world, Topic::SubnetExhausted).len(), 1);
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn without_permission_to_describe_subnets_the_nodes_own_is_used() {
     world.pass(Span::seconds(300));
     assert_eq!(world.core.counts().assigned, 5);
     assert!(made(&world).iter().all(|subnet| subnet == "subnet-1"));
-    let said = said(&world, Topic::NoSubnet);
-    assert_eq!(said.len(), 1);
-    assert!(said[0].next_step.contains("ec2:DescribeSubnets"), "{said:?}");
+    let notices = notices_of(&world, Topic::NoSubnet);
+    assert_eq!(notices.len(), 1);
+    assert!(notices[0].next_step.contains("ec2:DescribeSubnets"), "{notices:?}");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_failed_question_about_subnets_is_repeated() {
     world.pass(Span::seconds(60));
     let primary =
         |world: &World| world.snapshot().enis.into_iter().find(|eni| eni.device.0 == 0).unwrap();
-    assert!(!primary(&world).excluded, "nobody has told yet");
+    assert!(!primary(&world).excluded, "no answer about it yet");
     world.pass(Span::seconds(700));
     assert!(primary(&world).excluded, "{:?}", world.cloud.log);
     assert_eq!(world.cloud.count(Action::DescribeSubnets), 4);
@@ -167,8 +167,8 @@ fn with_every_subnet_forbidden_the_refusal_names_the_next_step() {
     world.reserve(0);
     world.pass(Span::seconds(120));
     assert!(made(&world).is_empty());
-    let said = said(&world, Topic::ReserveRefused);
-    assert!(said[0].next_step.contains("kubernetes.io/role/cni=1"), "{said:?}");
+    let notices = notices_of(&world, Topic::ReserveRefused);
+    assert!(notices[0].next_step.contains("kubernetes.io/role/cni=1"), "{notices:?}");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn with_custom_networking_pods_get_addresses_of_the_eni_configs_subnet() {
     let mut world = start(custom(), cloud());
     world.pass(Span::seconds(20));
     assert!(made(&world).is_empty(), "an ENI was made before its ENIConfig was known");
-    world.tell(found("subnet-2", &["sg-pods"]));
+    world.send(found("subnet-2", &["sg-pods"]));
     let ticket = world.reserve(0);
     world.pass(Span::seconds(20));
     assert!(world.served(ticket));
@@ -204,7 +204,7 @@ fn with_custom_networking_pods_get_addresses_of_the_eni_configs_subnet() {
 #[test]
 fn an_eni_config_without_groups_uses_those_of_the_primary_eni() {
     let mut world = start(custom(), cloud());
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     world.pass(Span::seconds(20));
     let made = world.cloud.attached()[1];
     assert_eq!(made.seen.groups, Some(vec!["sg-1".into()]));
@@ -214,17 +214,23 @@ fn an_eni_config_without_groups_uses_those_of_the_primary_eni() {
 fn a_missing_eni_config_is_reported_once_and_to_each_waiting_pod() {
     let mut world = start(custom(), cloud());
     let (name, why) = ("zone-a".to_owned(), "there is no such object".to_owned());
-    world.tell(Event::Cluster(ClusterFact::EniConfig(EniConfig::Missing { name, why })));
+    world.send(Event::Cluster(ClusterFact::EniConfig(EniConfig::Missing { name, why })));
     world.reserve(0);
     world.pass(Span::seconds(120));
     assert_eq!(world.cloud.count(Action::Create), 0, "{:?}", world.cloud.log);
-    let said_of = said(&world, Topic::EniConfigInvalid);
-    assert_eq!(said_of.len(), 1, "{said_of:?}");
-    assert_eq!((said_of[0].object.as_str(), said_of[0].severity), ("zone-a", Severity::Error));
-    assert!(said_of[0].next_step.contains("create ENIConfig zone-a"), "{said_of:?}");
-    let refused = said(&world, Topic::ReserveRefused);
+    let notices_of_config = notices_of(&world, Topic::EniConfigInvalid);
+    assert_eq!(notices_of_config.len(), 1, "{notices_of_config:?}");
+    assert_eq!(
+        (notices_of_config[0].object.as_str(), notices_of_config[0].severity),
+        ("zone-a", Severity::Error)
+    );
+    assert!(
+        notices_of_config[0].next_step.contains("create ENIConfig zone-a"),
+        "{notices_of_config:?}"
+    );
+    let refused = notices_of(&world, Topic::ReserveRefused);
     assert!(refused[0].cause.contains("zone-a"), "{refused:?}");
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     let ticket = world.reserve(1);
     world.pass(Span::seconds(20));
     assert!(world.served(ticket));
@@ -233,18 +239,18 @@ fn a_missing_eni_config_is_reported_once_and_to_each_waiting_pod() {
 #[test]
 fn an_eni_config_with_an_unknown_subnet_is_reported_and_not_tried_in_every_round() {
     let mut world = start(custom(), cloud());
-    world.tell(found("subnet-9", &[]));
+    world.send(found("subnet-9", &[]));
     world.reserve(0);
     world.pass(Span::seconds(600));
-    let named = said(&world, Topic::EniConfigInvalid);
+    let named = notices_of(&world, Topic::EniConfigInvalid);
     assert!(named[0].cause.contains("InvalidSubnetID.NotFound"), "{named:?}");
     assert_eq!(named[0].object, "a");
     // The pod gets the same cause, and not a full subnet.
-    let refused = said(&world, Topic::ReserveRefused);
+    let refused = notices_of(&world, Topic::ReserveRefused);
     assert!(refused[0].cause.contains("InvalidSubnetID.NotFound"), "{refused:?}");
     assert!(refused[0].next_step.contains("into ENIConfig a"), "{refused:?}");
     assert!(world.cloud.count(Action::Create) <= 6, "{}", world.cloud.count(Action::Create));
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     let ticket = world.reserve(1);
     world.pass(Span::seconds(40));
     assert!(world.served(ticket));
@@ -270,13 +276,13 @@ fn an_eni_without_a_known_subnet_cidr_occupies_its_place() {
 #[test]
 fn with_custom_networking_a_node_is_full_without_its_primary_eni() {
     let mut world = start(custom(), cloud());
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     world.reserve_all(0..12);
     world.pass(Span::seconds(60));
     assert_eq!((world.core.counts().assigned, world.snapshot().full), (12, true));
     // Another process does not wait for what it cannot have.
     world.restart();
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     world.pass(Span::seconds(60));
     assert!(world.snapshot().full);
 }
@@ -284,13 +290,13 @@ fn with_custom_networking_a_node_is_full_without_its_primary_eni() {
 #[test]
 fn no_pod_is_refused_before_all_enis_are_known() {
     let mut world = start(custom(), cloud());
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     world.reserve_all(0..6);
     world.pass(Span::seconds(60));
     assert_eq!(world.split(), [4, 4, 4, 0]);
     world.imds_is_down = true;
     world.restart();
-    world.tell(found("subnet-2", &[]));
+    world.send(found("subnet-2", &[]));
     world.pass(Span::seconds(5));
     let ticket = world.reserve_for(9, Span::seconds(20));
     world.pass(Span::seconds(2));
@@ -308,7 +314,7 @@ fn an_eni_with_foreign_tags_is_no_longer_managed() {
     let tags = world.cloud.enis.get_mut(&ours).unwrap().seen.tags.get_or_insert_default();
     tags.insert("node.k8s.amazonaws.com/no_manage".to_owned(), "true".to_owned());
     let (started, enis) = (world.now, world.cloud.look(Witness::Ec2, world.now));
-    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    world.send(Event::Sighting { witness: Witness::Ec2, started, enis });
     world.reserve_all(0..6);
     world.pass(Span::seconds(60));
     let view = world.snapshot().enis.into_iter().find(|view| view.id == ours).unwrap();

@@ -112,21 +112,21 @@ fn throttling_reduces_the_nodes_calls_for_a_while() {
     world.cloud.faults.insert(Action::Create, [Fault::Throttle; 12].into());
     world.pass(Span::seconds(60));
     let patient = world.cloud.count(Action::Create);
-    assert!(patient <= 2, "{patient} calls in a minute in which nobody waits");
+    assert!(patient <= 2, "{patient} calls in a minute without a waiting pod");
     // 9 addresses are there.
     world.reserve_all(0..10);
     world.pass(Span::seconds(15));
     let early = world.cloud.count(Action::Create) - patient;
     world.pass(Span::seconds(15));
     let late = world.cloud.count(Action::Create) - patient - early;
-    assert!(late < early, "{early} calls while a pod begins to wait, {late} later");
+    assert!(late < early, "{early} calls while a pod starts to wait, {late} later");
     let view = |world: &World| {
         let budgets = world.snapshot().budgets;
         let of = budgets.iter().find(|budget| budget.action == Action::Create).cloned();
         of.map(|budget| budget.rate_milli_per_second).unwrap_or_default()
     };
     assert!(view(&world) <= 250, "{}", view(&world));
-    assert!(world.told_of(Topic::BudgetShrunk) > 3);
+    assert!(world.count_of(Topic::BudgetShrunk) > 3);
     world.pass(Span::seconds(3600));
     assert!(world.split().len() >= 2, "{:?}", world.split());
     assert_eq!(view(&world), 2000);
@@ -157,26 +157,26 @@ fn each_card_has_its_pool_and_other_cards_keep_one_address() {
 #[test]
 fn on_an_unschedulable_node_the_pool_neither_grows_nor_shrinks() {
     let mut world = World::new(addresses(2), 4, 10, 9);
-    world.tell(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
+    world.send(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
     let tickets = world.reserve_all(0..12);
     world.pass(Span::seconds(300));
     assert_eq!(world.cloud.log.len(), 0, "{:?}", world.cloud.log);
     assert_eq!(tickets.iter().filter(|ticket| world.served(**ticket)).count(), 9);
-    let said = world.notices.iter().find(|notice| notice.topic == Topic::ReserveRefused).unwrap();
-    assert!(said.cause.contains("unschedulable"), "{said:?}");
-    assert!(said.next_step.contains("uncordon"), "{said:?}");
-    world.tell(ipamd_core::Event::Cluster(ClusterFact::Schedulable(true)));
+    let notice = world.notices.iter().find(|notice| notice.topic == Topic::ReserveRefused).unwrap();
+    assert!(notice.cause.contains("unschedulable"), "{notice:?}");
+    assert!(notice.next_step.contains("uncordon"), "{notice:?}");
+    world.send(ipamd_core::Event::Cluster(ClusterFact::Schedulable(true)));
     let ticket = world.reserve(20);
     world.pass(Span::seconds(10));
     assert!(world.served(ticket));
-    assert_eq!(world.told_of(Topic::Unschedulable), 2);
+    assert_eq!(world.count_of(Topic::Unschedulable), 2);
 }
 
 #[test]
 fn an_unschedulable_node_with_managed_enis_grows() {
     let config = PoolConfig { manage_unschedulable: true, ..addresses(2) };
     let mut world = World::new(config, 4, 10, 0);
-    world.tell(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
+    world.send(ipamd_core::Event::Cluster(ClusterFact::Schedulable(false)));
     world.pass(Span::seconds(10));
     assert_eq!(world.split(), [2]);
 }
@@ -199,7 +199,7 @@ fn a_node_is_full_when_its_pods_use_all_possible_addresses() {
     assert!(world.snapshot().full);
 
     let mut world = World::new(config, 4, 10, 0);
-    world.tell(Event::Cluster(ClusterFact::MaxPods(6)));
+    world.send(Event::Cluster(ClusterFact::MaxPods(6)));
     world.reserve_all(0..6);
     world.pass(Span::seconds(10));
     while world.core.counts().usable > 0 {

@@ -31,7 +31,7 @@ fn a_key_that_names_another_pod_is_refused() {
     world.reserve(1);
     let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
     let (cards, branch) = (Cards::First, None);
-    world.tell(Event::Reserve { ticket, key: key(1), pod: pod(2), cards, branch, give_up_at });
+    world.send(Event::Reserve { ticket, key: key(1), pod: pod(2), cards, branch, give_up_at });
     assert_eq!(world.refused(ticket), Some(RefusalReason::Invalid));
 }
 
@@ -74,7 +74,7 @@ fn a_reservation_never_confirmed_lapses_and_then_cools() {
     world.pass(Span::millis(200));
     assert_eq!(world.address_of(1), None);
     assert_eq!(world.core.counts().cooling, 1);
-    assert_eq!(world.told_of(Topic::ReservationLapsed), 1);
+    assert_eq!(world.count_of(Topic::ReservationLapsed), 1);
     assert_eq!(world.forgotten, [(key(1), pod(1))]);
     let late = world.confirm(1);
     assert_eq!(world.answers[&late], Answer::Confirmed { confirmed: false });
@@ -93,7 +93,7 @@ fn a_confirmed_pod_does_not_lapse_and_a_repeated_reserve_extends() {
     world.pass(Span::seconds(3600));
     assert!(world.core.inspect(&key(1)).unwrap().confirmed);
     world.release(1);
-    assert_eq!(world.forgotten, [], "its DEL tells of it");
+    assert_eq!(world.forgotten, [], "its DEL reports it");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn an_address_cools_and_leaves_the_kernel_before_its_reuse() {
     let ticket = world.reserve_for(10, Span::seconds(600));
     world.pass(Span::seconds(120));
     assert!(!world.served(ticket), "the kernel still has it");
-    assert_eq!(world.told_of(Topic::KernelDirty), 1);
+    assert_eq!(world.count_of(Topic::KernelDirty), 1);
     world.kernel_stuck = false;
     world.pass(Span::seconds(21));
     assert!(world.served(ticket));
@@ -204,7 +204,7 @@ fn an_abandoned_request_is_not_served_and_delays_no_other() {
     let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
     world.reserve_all(0..3);
     let (gone, next) = (world.reserve(10), world.reserve(11));
-    world.tell(Event::Abandoned { ticket: gone });
+    world.send(Event::Abandoned { ticket: gone });
     world.release(0);
     world.pass(Span::seconds(41));
     assert!(world.served(next));
@@ -226,7 +226,7 @@ fn a_stop_answers_all_waiting_requests_and_starts_no_calls() {
     let mut world = small(PoolConfig { max_eni: Some(1), ..PoolConfig::default() });
     let served = world.reserve_all(0..3);
     let waiting = world.reserve_all(3..6);
-    world.tell(Event::Stopping);
+    world.send(Event::Stopping);
     assert!(served.iter().all(|ticket| world.served(*ticket)));
     assert!(waiting.iter().all(|ticket| world.refused(*ticket) == Some(RefusalReason::Stopping)));
     let late = world.reserve(7);
@@ -269,7 +269,7 @@ fn a_late_delete_of_a_sandbox_does_not_touch_the_next_one() {
     // The same pod in its next sandbox, with the same address.
     let (ticket, give_up_at) = (Ticket(900), world.now + Span::seconds(45));
     let (cards, branch) = (Cards::First, None);
-    world.tell(Event::Reserve { ticket, key: key(2), pod: pod(1), cards, branch, give_up_at });
+    world.send(Event::Reserve { ticket, key: key(2), pod: pod(1), cards, branch, give_up_at });
     assert_eq!(world.address_of(2), address);
     for _ in 0..3 {
         let late = world.release(1);

@@ -65,7 +65,7 @@ fn a_prefix_that_ec2_removed_under_pods_gives_no_addresses() {
     world.stolen = (0..3).filter_map(|pod| world.address_of(pod)).collect();
     world.cloud.take_block(&eni, lost, world.now);
     world.pass(Span::seconds(300));
-    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.count_of(Topic::AssignedVanished), 1);
     let lost_of = |view: &EniView| view.lost.clone();
     assert_eq!(world.snapshot().enis.iter().flat_map(lost_of).collect::<Vec<_>>(), [lost]);
     let later = world.reserve_all(10..30);
@@ -77,7 +77,7 @@ fn a_prefix_that_ec2_removed_under_pods_gives_no_addresses() {
     }
     world.pass(Span::seconds(10));
     let kept = world.snapshot().enis.into_iter().any(|view| view.blocks.contains(&lost));
-    assert!(!kept, "{lost} stays for ever");
+    assert!(!kept, "{lost} stays forever");
 }
 
 #[test]

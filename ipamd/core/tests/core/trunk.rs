@@ -29,11 +29,11 @@ fn a_missing_trunk_is_requested_each_minute() {
     let mut world = world(4, true);
     world.pass(Span::seconds(150));
     assert_eq!(world.trunk_wishes.len(), 3);
-    assert_eq!((world.told_of(Topic::TrunkMissing), world.snapshot().trunk_missing), (0, None));
+    assert_eq!((world.count_of(Topic::TrunkMissing), world.snapshot().trunk_missing), (0, None));
     world.pass(Span::seconds(60));
-    assert_eq!(world.told_of(Topic::TrunkMissing), 1);
+    assert_eq!(world.count_of(Topic::TrunkMissing), 1);
     world.pass(Span::seconds(3600));
-    assert_eq!(world.told_of(Topic::TrunkMissing), 1);
+    assert_eq!(world.count_of(Topic::TrunkMissing), 1);
     let missing = world.snapshot().trunk_missing.unwrap();
     assert!(missing.cause.contains("no trunk ENI was attached"), "{missing:?}");
     world.cloud.attach_other(CardIndex(0), 2, EniKind::Trunk, 0, world.now);

@@ -28,9 +28,9 @@ fn a_lagging_imds_neither_drops_nor_revives_addresses() {
         }
         world.pass(Span::seconds(100));
     }
-    assert_eq!(world.told_of(Topic::Vanished), 0);
-    assert_eq!(world.told_of(Topic::AssignedVanished), 0);
-    assert_eq!(world.told_of(Topic::Adopted), 1, "{:?}", world.notices);
+    assert_eq!(world.count_of(Topic::Vanished), 0);
+    assert_eq!(world.count_of(Topic::AssignedVanished), 0);
+    assert_eq!(world.count_of(Topic::Adopted), 1, "{:?}", world.notices);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_detached_unused_eni_is_dropped_after_two_witnesses_and_replaced() {
     let empty = world.cloud.attached()[2].seen.id.clone();
     world.cloud.tear_off(&empty, world.now);
     world.pass(Span::seconds(300));
-    assert_eq!(world.told_of(Topic::Vanished), 1);
+    assert_eq!(world.count_of(Topic::Vanished), 1);
     assert_eq!(world.split(), [4, 4, 4]);
 }
 
@@ -50,17 +50,17 @@ fn a_removed_address_is_detected_within_minutes_after_idle_hours() {
     let empty = world.cloud.attached()[2].seen.id.clone();
     world.cloud.tear_off(&empty, world.now);
     world.pass(Span::seconds(150));
-    assert_eq!(world.told_of(Topic::Vanished), 1);
+    assert_eq!(world.count_of(Topic::Vanished), 1);
 }
 
 #[test]
 fn an_eni_detached_under_pods_is_reported_once_and_its_pods_keep_their_addresses() {
     let mut world = world();
     let (eni, address) = (world.eni_of(5), world.address_of(5));
-    world.stolen = world.told.values().flatten().copied().collect();
+    world.stolen = world.assigned.values().flatten().copied().collect();
     world.cloud.tear_off(&eni, world.now);
     world.pass(Span::seconds(1200));
-    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.count_of(Topic::AssignedVanished), 1);
     assert_eq!(world.address_of(5), address);
     assert!(world.snapshot().enis.iter().any(|view| view.id == eni && view.missing));
     let replaced = world.reserve(20);
@@ -70,7 +70,7 @@ fn an_eni_detached_under_pods_is_reported_once_and_its_pods_keep_their_addresses
         world.release(pod);
     }
     world.pass(Span::seconds(120));
-    assert!(!world.snapshot().enis.iter().any(|view| view.id == eni), "it stays for ever");
+    assert!(!world.snapshot().enis.iter().any(|view| view.id == eni), "it stays forever");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_removed_free_address_is_dropped_after_two_answers_of_ec2() {
     assert_eq!(world.core.counts().total, total);
     world.imds_is_down = false;
     world.pass(Span::seconds(300));
-    assert_eq!(world.told_of(Topic::Vanished), 1);
+    assert_eq!(world.count_of(Topic::Vanished), 1);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_removed_assigned_address_is_reported_and_never_dropped() {
     world.stolen.insert(address);
     world.cloud.take_address(&eni, address, world.now);
     world.pass(Span::seconds(1200));
-    assert_eq!(world.told_of(Topic::AssignedVanished), 1);
+    assert_eq!(world.count_of(Topic::AssignedVanished), 1);
     assert_eq!(world.address_of(5), Some(address));
 }
 
@@ -123,10 +123,7 @@ fn a_foreign_eni_is_adopted_once_ec2_shows_it_and_never_freed() {
     let foreign = world.cloud.attach_foreign(7, 4, world.now);
     world.ec2_is_down = true;
     world.pass(Span::seconds(150));
-    assert!(
-        !world.snapshot().enis.iter().any(|view| view.id == foreign),
-        "IMDS alone was believed"
-    );
+    assert!(!world.snapshot().enis.iter().any(|view| view.id == foreign), "IMDS alone was enough");
     world.ec2_is_down = false;
     world.pass(Span::seconds(1200));
     let view = world.snapshot().enis.into_iter().find(|view| view.id == foreign).unwrap();
@@ -135,7 +132,7 @@ fn a_foreign_eni_is_adopted_once_ec2_shows_it_and_never_freed() {
         world.release(pod);
     }
     world.pass(Span::seconds(1200));
-    assert!(world.cloud.enis.contains_key(&foreign), "somebody else's ENI was deleted");
+    assert!(world.cloud.enis.contains_key(&foreign), "a foreign ENI was deleted");
 }
 
 #[test]
@@ -152,7 +149,7 @@ fn nothing_is_created_before_ec2_shows_the_instance() {
     let config = PoolConfig { minimum_ip_target: Some(16), ..PoolConfig::default() };
     let mut world = World::new(config, 4, 5, 0);
     world.cloud.lag.insert(Witness::Ec2, Span::seconds(3));
-    world.cloud.born_anew(world.now);
+    world.cloud.launch_again(world.now);
     world.restart();
     world.pass(Span::seconds(30));
     // Four ENIs of four: the primary's own room is used, and no ENI too many was asked for.
@@ -175,7 +172,7 @@ fn a_returned_block_causes_no_more_questions() {
     let held = world.address_of(0).unwrap();
     enis[0].blocks.retain(|block| block.addr() == held);
     let started = world.now;
-    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    world.send(Event::Sighting { witness: Witness::Ec2, started, enis });
     world.pass(Span::seconds(60));
     assert_eq!(world.cloud.count(Action::Unassign), 1);
     let looks = world.looks[&Witness::Ec2];
@@ -192,11 +189,11 @@ fn answers_without_the_primary_eni_drop_nothing() {
             enis.retain(|eni| eni.id != world.node.primary_eni);
             enis.truncate(1);
             let started = world.now;
-            world.tell(Event::Sighting { witness, started, enis });
+            world.send(Event::Sighting { witness, started, enis });
         }
         world.pass(Span::seconds(1));
     }
-    assert_eq!((world.told_of(Topic::Vanished), world.split()), (0, vec![4, 4, 4]));
+    assert_eq!((world.count_of(Topic::Vanished), world.split()), (0, vec![4, 4, 4]));
     assert_eq!(world.snapshot().enis.len(), 3);
 }
 
@@ -208,7 +205,7 @@ fn questions_to_imds_about_a_subnet_have_pauses() {
     world.cloud.enis.get_mut(&foreign).unwrap().seen.subnet = "subnet-2".into();
     // Only EC2 shows it so far, without the CIDR of its subnet.
     let (started, enis) = (world.now, world.cloud.look(Witness::Ec2, world.now));
-    world.tell(Event::Sighting { witness: Witness::Ec2, started, enis });
+    world.send(Event::Sighting { witness: Witness::Ec2, started, enis });
     let looks = world.looks[&Witness::Imds];
     world.pass(Span::seconds(30));
     let asked = world.looks[&Witness::Imds] - looks;

@@ -52,7 +52,7 @@ pub(crate) struct World {
     /// The pods of `Effect::Forget`.
     pub(crate) forgotten: Vec<(PodKey, PodName)>,
     /// The assigned addresses of each key, until they are released or lapse.
-    pub(crate) told: BTreeMap<PodKey, Vec<IpAddr>>,
+    pub(crate) assigned: BTreeMap<PodKey, Vec<IpAddr>>,
     released_at: BTreeMap<IpAddr, Time>,
     /// Addresses that another program removed.
     pub(crate) stolen: BTreeSet<IpAddr>,
@@ -138,7 +138,7 @@ impl World {
             tickets: 0,
             notices: Vec::new(),
             forgotten: Vec::new(),
-            told: BTreeMap::new(),
+            assigned: BTreeMap::new(),
             released_at: BTreeMap::new(),
             stolen: BTreeSet::new(),
             dies_after: None,
@@ -149,7 +149,7 @@ impl World {
             imds_is_down: false,
             ec2_is_down: false,
         };
-        world.tell(Event::Tick);
+        world.send(Event::Tick);
         world
     }
 
@@ -158,7 +158,7 @@ impl World {
     }
 
     /// Passes an event to the core, and carries out its effects.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn send(&mut self, event: Event) {
         let effects = self.core.on_event(event, self.now);
         for effect in effects {
             if self.dies_after == Some(0) {
@@ -235,7 +235,7 @@ impl World {
         }
         if let Answer::Reserved { addresses } = answer {
             let addresses: Vec<IpAddr> = addresses.iter().map(|held| held.address).collect();
-            match self.told.insert(key.clone(), addresses.clone()) {
+            match self.assigned.insert(key.clone(), addresses.clone()) {
                 Some(before) => assert_eq!(before, addresses, "{key} got other addresses"),
                 None => addresses.iter().for_each(|it| self.judge_handing_out(&key, *it)),
             }
@@ -272,14 +272,14 @@ impl World {
         self.asked.insert(ticket, key(number));
         let (key, pod, give_up_at) = (key(number), pod(number), self.now + patience);
         let branch = branch.then(|| uid(number));
-        self.tell(Event::Reserve { ticket, key, pod, cards, branch, give_up_at });
+        self.send(Event::Reserve { ticket, key, pod, cards, branch, give_up_at });
         ticket
     }
 
     pub(crate) fn confirm(&mut self, number: u32) -> Ticket {
         let ticket = self.ticket();
         let key = key(number);
-        self.tell(Event::Confirm { ticket, key, host_interface: "eni123".into() });
+        self.send(Event::Confirm { ticket, key, host_interface: "eni123".into() });
         ticket
     }
 
@@ -296,7 +296,7 @@ impl World {
     pub(crate) fn release_only(&mut self, number: u32) -> Ticket {
         let ticket = self.ticket();
         let cause = ReleaseCause::PodDeleted;
-        self.tell(Event::Release { ticket, key: key(number), cause });
+        self.send(Event::Release { ticket, key: key(number), cause });
         ticket
     }
 
@@ -321,11 +321,11 @@ impl World {
             self.now = next;
             if inbox.is_some_and(|at| at <= next) {
                 let (_, event) = self.inbox.pop_first().unwrap();
-                self.tell(event);
+                self.send(event);
             } else if self.next_pass <= next {
                 self.repair_pass();
             } else {
-                self.tell(Event::Tick);
+                self.send(Event::Tick);
             }
         }
     }
@@ -346,7 +346,7 @@ impl World {
             self.kernel.retain(|address, holder| keep.contains(&(*address, holder.clone())));
         }
         let deaths = self.deaths;
-        self.tell(Event::KernelSeen { started: self.now, in_use });
+        self.send(Event::KernelSeen { started: self.now, in_use });
         for view in snapshot.enis.iter().filter(|view| view.managed && !view.leaving) {
             let there = self.cloud.enis.get(&view.id).is_some_and(|eni| {
                 let attachment = eni.seen.attachment.as_ref();
@@ -355,7 +355,7 @@ impl World {
             if self.deaths == deaths && there != view.ready {
                 let eni = view.id.clone();
                 let why = "no link has its MAC address".to_owned();
-                self.tell(if there {
+                self.send(if there {
                     Event::EniReady { eni }
                 } else {
                     Event::EniNotReady { eni, why }
@@ -380,14 +380,14 @@ impl World {
         let (config, node) = (self.config.clone(), self.node.clone());
         self.core = Core::new(config, node, self.limits.clone(), restored, start, self.now);
         self.next_pass = self.now;
-        self.tell(Event::Tick);
+        self.send(Event::Tick);
     }
 
     /// The node reboots, without its kernel state and pods.
     pub(crate) fn reboot(&mut self) {
         self.boot += 1;
         self.kernel.clear();
-        for address in std::mem::take(&mut self.told).into_values().flatten() {
+        for address in std::mem::take(&mut self.assigned).into_values().flatten() {
             self.released_at.insert(address, self.now);
         }
         self.restart();
@@ -412,7 +412,7 @@ impl World {
         matches!(self.answers.get(&ticket), Some(Answer::Reserved { .. }))
     }
 
-    pub(crate) fn told_of(&self, topic: Topic) -> usize {
+    pub(crate) fn count_of(&self, topic: Topic) -> usize {
         self.notices.iter().filter(|notice| notice.topic == topic).count()
     }
 

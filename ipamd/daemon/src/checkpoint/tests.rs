@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
-use super::{writer::Ledger, *};
+use super::{writer::JournalState, *};
 use config_model::{CardIndex, DeviceIndex, EniId, PodKey, PodName, Time};
 use ipamd_core::{Checkpoint, RECORD_FORMAT, Record};
 use runtime_journal::power::{Disk, Lie, Step};
@@ -47,11 +47,11 @@ fn records() -> Vec<Record> {
 }
 
 /// An empty checkpoint on a disk in memory, and the disk.
-fn new_ledger() -> (Ledger<Disk>, Disk) {
+fn new_state() -> (JournalState<Disk>, Disk) {
     let disk = Disk::new(Lie::None);
     let mut opened = Opened::within(disk.clone()).unwrap();
     opened.rewrite(&Checkpoint::default()).unwrap();
-    (Ledger { journal: opened.journal, sum: Checkpoint::default() }, disk)
+    (JournalState { journal: opened.journal, sum: Checkpoint::default() }, disk)
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_checkpoint_does_not_grow_without_bound() {
 
 #[test]
 fn a_full_disk_is_reported_and_written_when_there_is_room() {
-    let (Ledger { journal, sum }, disk) = new_ledger();
+    let (JournalState { journal, sum }, disk) = new_state();
     let writer = Writer::start(journal, sum).unwrap();
     let mut progress = writer.progress();
     disk.refuse(true);
@@ -160,7 +160,7 @@ fn a_full_disk_is_reported_and_written_when_there_is_room() {
 
 #[test]
 fn only_records_that_outlive_the_boot_wait_for_the_disk() {
-    let (Ledger { journal, sum }, disk) = new_ledger();
+    let (JournalState { journal, sum }, disk) = new_state();
     let before = disk.steps().len();
     let writer = Writer::start(journal, sum).unwrap();
     let mut progress = writer.progress();
@@ -188,17 +188,17 @@ fn only_records_that_outlive_the_boot_wait_for_the_disk() {
 fn a_record_costs_the_same_however_many_pods_there_are() {
     const OPERATIONS: u16 = 8_000;
     let cost = |pods: u16| {
-        let (mut ledger, disk) = new_ledger();
+        let (mut state, disk) = new_state();
         for n in 0..pods {
-            ledger.append(&[reserved(n), confirmed(n)]).unwrap();
+            state.append(&[reserved(n), confirmed(n)]).unwrap();
         }
         let before = disk.written();
         for operation in 0..OPERATIONS {
             let n = operation % pods;
             for record in [cooling(n), reserved(n), confirmed(n)] {
-                ledger.append(&[record]).unwrap();
-                if ledger.journal.is_long() {
-                    ledger.rewrite().unwrap();
+                state.append(&[record]).unwrap();
+                if state.journal.is_long() {
+                    state.rewrite().unwrap();
                 }
             }
         }

@@ -50,7 +50,7 @@ impl Writer {
     pub fn start<F: Folder>(journal: Journal<Record, F>, sum: Checkpoint) -> io::Result<Self> {
         let (jobs, incoming) = sync_channel(JOBS);
         let (tell, progress) = watch::channel(Progress::default());
-        let shared = Shared { ledger: Mutex::new(Ledger { journal, sum }), tell };
+        let shared = Shared { state: Mutex::new(JournalState { journal, sum }), tell };
         let shared = Arc::new(shared);
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -102,18 +102,18 @@ trait Inline: Send + Sync {
 }
 
 struct Shared<F: Folder> {
-    ledger: Mutex<Ledger<F>>,
+    state: Mutex<JournalState<F>>,
     tell: watch::Sender<Progress>,
 }
 
 /// A journal and the sum of its records, from which it can be rewritten.
-pub(super) struct Ledger<F: Folder> {
+pub(super) struct JournalState<F: Folder> {
     pub(super) journal: Journal<Record, F>,
     pub(super) sum: Checkpoint,
 }
 
-impl<F: Folder> Ledger<F> {
-    /// The sum includes the batch even if the write fails; [`Ledger::rewrite`] must come next then.
+impl<F: Folder> JournalState<F> {
+    /// The sum includes the batch even if the write fails; [`JournalState::rewrite`] must come next then.
     pub(super) fn append(&mut self, batch: &[Record]) -> io::Result<()> {
         batch.iter().for_each(|record| self.sum.apply(record));
         self.journal.append(batch, needs_sync(batch))
@@ -132,36 +132,36 @@ fn needs_sync(batch: &[Record]) -> bool {
 impl<F: Folder> Inline for Shared<F> {
     fn write(&self, batch: Vec<Record>) -> Option<Job> {
         // The thread is busy and takes this batch next. The caller must not wait for the disk.
-        let Ok(mut ledger) = self.ledger.try_lock() else { return Some(Job::Write(batch)) };
-        if let Err(e) = ledger.append(&batch) {
+        let Ok(mut state) = self.state.try_lock() else { return Some(Job::Write(batch)) };
+        if let Err(e) = state.append(&batch) {
             return Some(Job::Recover(number(&batch), e));
         }
         self.written(number(&batch));
-        ledger.journal.is_long().then_some(Job::Compact)
+        state.journal.is_long().then_some(Job::Compact)
     }
 }
 
 impl<F: Folder> Shared<F> {
     fn work(&self, incoming: Receiver<Job>) {
         for job in incoming {
-            let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             match job {
                 Job::Write(batch) => {
-                    if let Err(e) = ledger.append(&batch) {
-                        self.rewrite_until_it_works(&mut ledger, &e);
+                    if let Err(e) = state.append(&batch) {
+                        self.rewrite_until_it_works(&mut state, &e);
                     }
                     self.written(number(&batch));
                 }
                 Job::Recover(records, e) => {
-                    self.rewrite_until_it_works(&mut ledger, &e);
+                    self.rewrite_until_it_works(&mut state, &e);
                     self.written(records);
                 }
                 Job::Compact => {}
             }
-            if ledger.journal.is_long()
-                && let Err(e) = ledger.rewrite()
+            if state.journal.is_long()
+                && let Err(e) = state.rewrite()
             {
-                self.rewrite_until_it_works(&mut ledger, &e);
+                self.rewrite_until_it_works(&mut state, &e);
                 self.tell.send_modify(|progress| progress.trouble = None);
             }
         }
@@ -176,13 +176,13 @@ impl<F: Folder> Shared<F> {
     }
 
     /// Rewrites the journal until that succeeds: the end of the file is unknown after a failed write or sync.
-    fn rewrite_until_it_works(&self, ledger: &mut Ledger<F>, first: &io::Error) {
+    fn rewrite_until_it_works(&self, state: &mut JournalState<F>, first: &io::Error) {
         let mut trouble = first.to_string();
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_LAST);
         loop {
             let text = format!("cannot write the checkpoint: {trouble}");
             self.tell.send_modify(|progress| progress.trouble = Some(text));
-            match ledger.rewrite() {
+            match state.rewrite() {
                 Ok(()) => return,
                 Err(e) => trouble = e.to_string(),
             }

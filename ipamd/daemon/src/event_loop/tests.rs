@@ -224,7 +224,7 @@ async fn requests_abandoned_during_the_start_are_dropped() {
     for _ in 0..50 {
         let question = Question::Release { key: key.clone(), cause: ReleaseCause::PodDeleted };
         let asked = tokio::time::timeout(Duration::from_millis(1), inbox.ask(question));
-        assert!(asked.await.is_err(), "nobody can answer yet");
+        assert!(asked.await.is_err(), "there is no book yet");
     }
     assert_eq!(inbox.view().await.unwrap().queued, 1);
     inbox.send(Input::Finish).await.unwrap();
@@ -329,7 +329,7 @@ async fn a_pod_that_never_started_is_reported_to_the_agent_unless_it_has_another
             assert!(matches!(inbox.ask(reserve(4)).await.unwrap(), Answer::Reserved { .. }));
         }
         let gone = tokio::time::timeout(Duration::from_secs(60), forgotten.recv()).await;
-        let gone = gone.expect("nobody told the agent").unwrap();
+        let gone = gone.expect("the agent got no report").unwrap();
         let (name, container) = (format!("pod-{pod}"), format!("c{pod}"));
         assert_eq!((gone.name.name.as_str(), gone.container.as_str()), (&*name, &*container));
     }
@@ -338,6 +338,6 @@ async fn a_pod_that_never_started_is_reported_to_the_agent_unless_it_has_another
     stop.send(()).unwrap();
     // Wait until every report has arrived.
     let more = tokio::time::timeout(Duration::from_secs(60), forgotten.recv()).await;
-    assert!(more.expect("somebody may still tell the agent").is_none());
+    assert!(more.expect("a report to the agent may still arrive").is_none());
     serving.await.unwrap().unwrap();
 }

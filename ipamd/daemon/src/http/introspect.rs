@@ -5,7 +5,7 @@ use crate::{cluster::Cluster, pass_report::PassReport, view::View};
 use config_model::{EniId, Time};
 use config_settings::{RandomizeSnat, Settings};
 use ipamd_core::{BranchEni, EniKind, EniView, PodView, PoolConfig};
-use ipamd_kube::Standing;
+use ipamd_kube::ConcernState;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
@@ -142,16 +142,16 @@ fn modes(targets: &PoolConfig) -> Value {
 
 /// The state of each concern; `null` without an API server.
 fn kubernetes(cluster: &Cluster) -> Value {
-    let standings = cluster.standings().into_iter().map(|(concern, standing)| {
+    let concern_states = cluster.concern_states().into_iter().map(|(concern, standing)| {
         let text = match standing {
-            Standing::Good => "good".to_owned(),
-            Standing::Waiting(what) => format!("waiting for {what}"),
-            Standing::Failing(why) => format!("failing: {why}"),
+            ConcernState::Good => "good".to_owned(),
+            ConcernState::Waiting(what) => format!("waiting for {what}"),
+            ConcernState::Failing(why) => format!("failing: {why}"),
         };
         (concern.name().to_owned(), Value::String(text))
     });
-    let standings: Map<String, Value> = standings.collect();
-    if standings.is_empty() { Value::Null } else { Value::Object(standings) }
+    let concern_states: Map<String, Value> = concern_states.collect();
+    if concern_states.is_empty() { Value::Null } else { Value::Object(concern_states) }
 }
 
 /// `/v1/networkutils-env-settings`.

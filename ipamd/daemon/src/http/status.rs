@@ -1,13 +1,13 @@
 //! The document that `ferrule status` reads from each node.
 
 use super::wall::rfc3339;
-use crate::{troubles::Standing, view::View};
+use crate::{troubles::OpenProblem, view::View};
 use config_model::RuleLayout;
 use config_settings::Settings;
 use ipamd_core::{Obstacle, Waiting};
 use view_node::{Budget, Limits, Pool, Status, Trouble, WaitingAdd};
 
-pub(super) fn status(view: &View, settings: &Settings, troubles: &[Standing]) -> Status {
+pub(super) fn status(view: &View, settings: &Settings, troubles: &[OpenProblem]) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         node: settings.node_name.clone(),
@@ -89,7 +89,7 @@ fn budget(budget: &ipamd_core::BudgetView) -> Budget {
     }
 }
 
-fn trouble(standing: &Standing, view: &View) -> Trouble {
+fn trouble(standing: &OpenProblem, view: &View) -> Trouble {
     let found = standing.found.clone();
     Trouble {
         kind: found.kind.to_owned(),

@@ -5,7 +5,7 @@ use crate::{
     pass_report::PassReport,
     view::{HOST_NETWORKING, KUBERNETES, Phase, REASONS, View},
 };
-use ipamd_kube::Standing;
+use ipamd_kube::ConcernState;
 use ipnet::IpNet;
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::Meter;
@@ -106,11 +106,11 @@ impl Gauges {
             set_thousandths(&self.budget_rate.with_label_values(&action), rate);
             self.budget_burst.with_label_values(&action).set(budget.burst.into());
         }
-        for (concern, standing) in &kubernetes.standings {
+        for (concern, standing) in &kubernetes.concern_states {
             let works = match standing {
-                Standing::Good => true,
-                Standing::Waiting(_) => concern.waits_for_the_node(),
-                Standing::Failing(_) => false,
+                ConcernState::Good => true,
+                ConcernState::Waiting(_) => concern.waits_for_the_node(),
+                ConcernState::Failing(_) => false,
             };
             self.kubernetes.with_label_values(&[concern.name()]).set(works.into());
         }

@@ -49,7 +49,7 @@ pub(super) fn marked(observed: &Observed) -> Vec<Found> {
 
 /// The entries of the amazon-vpc-cni checkpoint that the kernel confirms. Their host end with the pod's name has no
 /// alias of ours, and a route to the address. Other entries belong to deleted pods.
-pub(super) fn borne_out(
+pub(super) fn confirmed_entries(
     allocations: &[Allocation],
     observed: &Observed,
     veth_prefix: &str,
@@ -129,8 +129,8 @@ pub(super) fn cool(
     let rest = allocations.iter().map(|allocation| allocation.address);
     let rest = rest.filter(|address| !held.contains(address));
     let cooling: Vec<Record> = rest
-        .filter_map(|address| Some((address, place(address, enis)?.eni)))
-        .map(|(address, eni)| Record::cooling(address, eni, now, now + cooldown))
+        .filter_map(|address| Some((address, place(address, enis)?.source)))
+        .map(|(address, source)| Record::cooling(address, source, now, now + cooldown))
         .collect();
     if !cooling.is_empty() {
         checkpoint.apply(&Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });

@@ -37,6 +37,7 @@ pub(super) fn targets(settings: &Settings, limits: &Limits) -> PoolConfig {
             changes_per_second: settings.calls.changes,
             reads_per_second: settings.calls.reads,
         },
+        node_cidrs: Vec::new(),
     }
 }
 

@@ -8,10 +8,10 @@ pub(super) fn of(budget: &BudgetView) -> Option<Found> {
     let action = budget.action;
     let object = format!("ec2:{action}");
     match &budget.fault {
-        Some((said, Remedy::TellOperator)) if is_denial(said) => {
+        Some((said, Remedy::NotifyOperator)) if is_denial(said) => {
             Some(trouble("denied", &object, &**said, format!("allow {object} to the node's role")))
         }
-        Some((said, Remedy::TellOperator)) => Some(trouble(
+        Some((said, Remedy::NotifyOperator)) => Some(trouble(
             "refused",
             &object,
             &**said,
@@ -62,11 +62,11 @@ mod tests {
     #[test]
     fn a_missing_rbac_permission_is_reported_by_name() {
         let said = "UnauthorizedOperation: You are not authorized";
-        let found = of(&budget(2000, Some((said, Remedy::TellOperator)))).expect("a trouble");
+        let found = of(&budget(2000, Some((said, Remedy::NotifyOperator)))).expect("a trouble");
         assert_eq!((found.kind, found.object.as_str()), ("denied", "ec2:AssignPrivateIpAddresses"));
         assert_eq!(found.next_step, "allow ec2:AssignPrivateIpAddresses to the node's role");
         let said = "InvalidParameterValue: odd";
-        let found = of(&budget(2000, Some((said, Remedy::TellOperator)))).expect("a trouble");
+        let found = of(&budget(2000, Some((said, Remedy::NotifyOperator)))).expect("a trouble");
         assert_eq!(found.kind, "refused");
     }
 

@@ -135,7 +135,7 @@ impl Cloud for FakeCloud {
             return Err(CloudFault {
                 code: "UnauthorizedOperation".to_owned(),
                 message: "You are not authorized to perform this operation.".to_owned(),
-                remedy: Remedy::TellOperator,
+                remedy: Remedy::NotifyOperator,
             });
         }
         match call {

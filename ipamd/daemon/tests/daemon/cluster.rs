@@ -14,9 +14,9 @@ fn a_daemon_that_does_not_need_the_api_server_serves_without_it() {
     let daemon = node.start();
     node.add(&key("a"));
     eventually("the pool to be ready", PATIENCE, || node.health(HealthName::Ready));
-    let standings = explain(&node)["kubernetes"].clone();
-    assert!(standings["pods"].is_string(), "how it stands is told: {standings}");
-    assert_eq!(standings["election"], serde_json::Value::Null, "without CLUSTER_NAME");
+    let concern_states = explain(&node)["kubernetes"].clone();
+    assert!(concern_states["pods"].is_string(), "its state is reported: {concern_states}");
+    assert_eq!(concern_states["election"], serde_json::Value::Null, "without CLUSTER_NAME");
     daemon.terminate();
 }
 

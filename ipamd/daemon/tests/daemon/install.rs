@@ -53,17 +53,17 @@ fn run(node: &TestNode, words: &[&str]) -> (Option<i32>, String) {
 }
 
 /// Reads the child's output up to a line with these words.
-fn hear(child: &mut Child, words: &str) -> String {
+fn read_until(child: &mut Child, words: &str) -> String {
     let stderr = BufReader::new(child.stderr.as_mut().unwrap());
-    let mut heard = String::new();
+    let mut output = String::new();
     for line in stderr.lines() {
         let line = line.unwrap();
-        heard.push_str(&line);
+        output.push_str(&line);
         if line.contains(words) {
-            return heard;
+            return output;
         }
     }
-    panic!("it ended without {words:?}: {heard}");
+    panic!("it ended without {words:?}: {output}");
 }
 
 fn names(folder: &PathBuf) -> Vec<String> {
@@ -80,15 +80,15 @@ fn the_network_is_installed_when_an_add_would_succeed_and_removed_completely() {
     let [_, bin, conf] = folders(&node);
     fs::write(conf.join("10-aws.conflist"), AWS).unwrap();
     let mut installer = command(&node, &["install"]).spawn().unwrap();
-    hear(&mut installer, "does not exist");
+    read_until(&mut installer, "does not exist");
     assert_eq!(names(&bin), ["ferrule-cni"]);
     // The daemon is there and cannot serve.
     node.cloud.state().imds = false;
     let daemon = node.start();
-    hear(&mut installer, "the metadata service");
+    read_until(&mut installer, "the metadata service");
     assert_eq!(names(&conf), ["10-aws.conflist"]);
     node.cloud.state().imds = true;
-    hear(&mut installer, "installed");
+    read_until(&mut installer, "installed");
     assert!(installer.wait().unwrap().success());
     assert_eq!(node.status().unavailable, Vec::<String>::new());
     assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
@@ -122,16 +122,16 @@ fn a_node_of_amazon_vpc_cni_is_left_to_migrate_and_a_migrated_one_keeps_its_pods
     let listed = r#"{"version":"vpc-cni-ipam/1","allocations":[{"networkName":"aws-cni"}]}"#;
     fs::write(aws_node.join("ipam.json"), listed).unwrap();
     let mut installer = command(&node, &["install", "--stay"]).spawn().unwrap();
-    let said = hear(&mut installer, "ferrule migrate apply");
+    let said = read_until(&mut installer, "ferrule migrate apply");
     assert!(said.contains("10-aws.conflist stays"), "{said}");
     assert_eq!((names(&bin).len(), names(&conf)), (1, vec!["10-aws.conflist".to_owned()]));
     // The daemon reports it in the meantime.
-    let is_told = || {
+    let is_reported = || {
         let told = fs::read_to_string(node.folder.path().join("network.json")).unwrap_or_default();
         let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
         told["not_taken_over"].is_string()
     };
-    assert!(is_told());
+    assert!(is_reported());
     // A takeover that has started is not complete.
     let journal = node.tombstones().parent().unwrap().join(Migration::FILE);
     let begun = Migration::to(Owner::Ferrule);
@@ -139,9 +139,9 @@ fn a_node_of_amazon_vpc_cni_is_left_to_migrate_and_a_migrated_one_keeps_its_pods
     let (code, said) = run(&node, &["install", "--timeout", "1"]);
     assert_eq!((code, names(&conf).len()), (Some(1), 1), "{said}");
     fs::write(&journal, serde_json::to_vec(&Migration { done: true, ..begun }).unwrap()).unwrap();
-    hear(&mut installer, "installed");
+    read_until(&mut installer, "installed");
     assert_eq!(names(&conf), [CONFLIST, "10-aws.conflist.ferrule-aside"]);
-    eventually("the daemon is told of the takeover", PATIENCE, || !is_told());
+    eventually("the daemon reports the takeover", PATIENCE, || !is_reported());
     installer.kill().unwrap();
     installer.wait().unwrap();
 
@@ -186,31 +186,31 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
     let [_, bin, conf] = folders(&node);
     let daemon = node.start();
     let mut installer = command(&node, &["install", "--stay"]).spawn().unwrap();
-    hear(&mut installer, "installed");
+    read_until(&mut installer, "installed");
     fs::remove_file(conf.join(CONFLIST)).unwrap();
     fs::write(bin.join("ferrule-cni"), "something else").unwrap();
-    hear(&mut installer, &format!("write {CONFLIST}"));
+    read_until(&mut installer, &format!("write {CONFLIST}"));
     assert_eq!(fs::read(bin.join("ferrule-cni")).unwrap(), fs::read("/bin/true").unwrap());
     // The daemon's metrics report it while the installer runs.
     let told = node.folder.path().join("network.json");
-    let as_told = || -> serde_json::Value {
+    let report = || -> serde_json::Value {
         let text = fs::read_to_string(&told).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };
-    eventually("the daemon is told", PATIENCE, || {
-        let told = as_told();
+    eventually("the daemon reports it", PATIENCE, || {
+        let told = report();
         told["restored"] == 1 && told["failing"].is_null() && told["last"].is_string()
     });
     fs::remove_dir_all(&conf).unwrap();
-    hear(&mut installer, "net.d");
-    eventually("the daemon is told that it fails", PATIENCE, || as_told()["failing"].is_string());
+    read_until(&mut installer, "net.d");
+    eventually("the daemon reports the failure", PATIENCE, || report()["failing"].is_string());
     fs::create_dir(&conf).unwrap();
-    hear(&mut installer, &format!("write {CONFLIST}"));
+    read_until(&mut installer, &format!("write {CONFLIST}"));
     let id = nix::unistd::Pid::from_raw(i32::try_from(installer.id()).unwrap());
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(installer.wait().unwrap().success());
     assert_eq!(names(&conf), [CONFLIST]);
-    assert!(!told.exists(), "nobody looks any more");
+    assert!(!told.exists(), "the report of an installer that is gone");
     daemon.terminate();
 }
 

@@ -79,7 +79,7 @@ fn an_unknown_instance_type_is_reported_until_ec2_knows_it() {
     node.cloud.state().unknown_type = Some(CloudFault {
         code: "InvalidInstanceType".to_owned(),
         message: "EC2 knows no instance type c5.tiny".to_owned(),
-        remedy: Remedy::TellOperator,
+        remedy: Remedy::NotifyOperator,
     });
     let daemon = node.start();
     eventually("the daemon to be live", PATIENCE, || node.health(HealthName::Live));
@@ -91,7 +91,9 @@ fn an_unknown_instance_type_is_reported_until_ec2_knows_it() {
     assert_eq!(why, Reason::TryAgain);
     assert!(message.contains("c5.tiny"), "{message}");
     assert!(matches!(node.release(&served), Released::Known(_)));
-    eventually("the type to be told", PATIENCE, || explain(&node).to_string().contains("c5.tiny"));
+    eventually("the instance type to be reported", PATIENCE, || {
+        explain(&node).to_string().contains("c5.tiny")
+    });
     node.cloud.state().unknown_type = None;
     node.add(&key("b"));
     daemon.terminate();

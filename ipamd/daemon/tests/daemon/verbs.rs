@@ -17,7 +17,7 @@ fn the_status_names_the_obstacle_of_an_add() {
     let node = TestNode::new(FakeCloud::new(2)).with("FERRULE_ADD_WAIT", "1");
     node.cloud.state().imds = false;
     let daemon = node.start();
-    eventually("the start to be told", PATIENCE, || {
+    eventually("the start to be reported", PATIENCE, || {
         let status = node.status();
         status.impaired.is_empty()
             && status.unavailable.iter().any(|why| why.contains("the metadata service"))
@@ -28,7 +28,7 @@ fn the_status_names_the_obstacle_of_an_add() {
     node.add(&first);
     node.add(&key("b"));
     node.reserve(&key("c"), Duration::from_secs(40));
-    eventually("the full subnet to be told", PATIENCE, || {
+    eventually("the full subnet to be reported", PATIENCE, || {
         let status = node.status();
         status.impaired.is_empty()
             && status.unavailable.iter().any(|why| why.contains("no_usable_address"))
@@ -60,7 +60,7 @@ fn gc_releases_unlisted_reservations_except_running_adds_and_other_networks() {
     eventually("the kernel to be clean of the pod", PATIENCE, || {
         !node.is_routed(held.ipv4.expect("an IPv4 address"))
     });
-    assert!(node.confirm(&adding), "the ADD goes on");
+    assert!(node.confirm(&adding), "the ADD continues");
     // Built and confirmed, it is as any other.
     let collected = node.collect(list);
     assert_eq!(collected.released.into_keys().collect::<Vec<_>>(), [adding]);

@@ -140,7 +140,7 @@ mod tests {
         assert!(!a.leads(Time(1_000)));
         a.holds_since(Time(2_000));
         a.look(None, Time(3_000));
-        assert!(!a.leads(Time(3_000)), "somebody deleted the lease");
+        assert!(!a.leads(Time(3_000)), "the lease was deleted");
     }
 
     /// Two candidates, one of which loses the API server at some time, with every delay between a send and a read.

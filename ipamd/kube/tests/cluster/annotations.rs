@@ -12,8 +12,8 @@ fn address(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-async fn says(world: &World, pod: &str, wanted: &str) {
-    eventually_async(&format!("the annotation of {pod} says {wanted:?}"), PATIENCE, || async {
+async fn wait_for_annotation(world: &World, pod: &str, wanted: &str) {
+    eventually_async(&format!("the annotation of {pod} to be {wanted:?}"), PATIENCE, || async {
         let pod = world.pods().get(pod).await.unwrap();
         let annotations = pod.metadata.annotations.unwrap_or_default();
         (annotations.get(KEY).map(String::as_str) == Some(wanted)).then_some(())
@@ -30,9 +30,9 @@ async fn the_annotation_is_set_and_emptied_and_the_others_stay() {
     // Asked for before the pod is seen, as happens when the watch lags behind kubelet's.
     adapter.handle.pod_has(world.pod_name("web"), address(7));
     world.pod("web", json!({"metadata": {"annotations": {"mine": "stays"}}})).await;
-    says(&world, "web", "10.0.0.7").await;
+    wait_for_annotation(&world, "web", "10.0.0.7").await;
     adapter.handle.pod_lost(world.pod_name("web"), address(7));
-    says(&world, "web", "").await;
+    wait_for_annotation(&world, "web", "").await;
     let web = world.pods().get("web").await.unwrap();
     assert_eq!(web.metadata.annotations.unwrap()["mine"], "stays");
     adapter.is_good(Concern::PodIps).await;
@@ -49,14 +49,14 @@ async fn another_writers_annotation_is_left_and_reported() {
     adapter.handle.pod_lost(world.pod_name("web"), address(7));
     let report = adapter.report("the mismatch", |report| report.object == "pod mismatch/web").await;
     assert!(report.cause.contains("10.9.9.9") && report.cause.contains("10.0.0.7"), "{report:?}");
-    says(&world, "web", "10.9.9.9").await;
+    wait_for_annotation(&world, "web", "10.9.9.9").await;
     // A pod that has none is no mismatch, nor is one that is gone; both end quietly.
     world.pod("bare", json!({})).await;
     adapter.coming(&["bare", "web"]).await;
     adapter.handle.pod_lost(world.pod_name("bare"), address(8));
     adapter.handle.pod_lost(world.pod_name("gone"), address(9));
     adapter.handle.pod_has(world.pod_name("bare"), address(10));
-    says(&world, "bare", "10.0.0.10").await;
+    wait_for_annotation(&world, "bare", "10.0.0.10").await;
 }
 
 #[tokio::test]

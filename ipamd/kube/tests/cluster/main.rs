@@ -4,11 +4,11 @@
 
 mod annotations;
 mod elected;
+mod events;
 mod forwarder;
 mod node;
 mod outages;
 mod pods;
 mod rights;
-mod said;
 mod trunk;
 mod world;

@@ -41,7 +41,7 @@ async fn existing_pods_are_reported_at_once() {
             Some(pods.len())
         })
         .await;
-    assert_eq!(first, 2, "half a list is never told");
+    assert_eq!(first, 2, "half a list is never reported");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@
 use crate::world::{Adapter, PATIENCE, World, apply};
 use config_crds::{CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE, Right};
 use ipamd_kube::{
-    ClusterFact, Concern, Election, EniConfig, EniConfigKeys, EventKind, LeasePace, Options,
-    PodEvent, PoolHealth, Standing,
+    ClusterFact, Concern, ConcernState, Election, EniConfig, EniConfigKeys, EventKind, LeasePace,
+    Options, PodEvent, PoolHealth,
 };
 use serde_json::{Value, json};
 use std::{path::PathBuf, time::Duration};
@@ -126,13 +126,13 @@ async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
                 &[]
             };
             if concern != hit && !follows.contains(&concern) {
-                let standing =
+                let state =
                     eventually_async(&format!("{wanted}: {concern} works"), PATIENCE, || async {
-                        let all = adapter.handle.standings().borrow().clone();
-                        all.get(&concern).filter(|now| **now == Standing::Good).cloned()
+                        let all = adapter.handle.concern_states().borrow().clone();
+                        all.get(&concern).filter(|now| **now == ConcernState::Good).cloned()
                     })
                     .await;
-                assert_eq!(standing, Standing::Good);
+                assert_eq!(state, ConcernState::Good);
             }
         }
         asking.abort();

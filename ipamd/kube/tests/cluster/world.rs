@@ -3,7 +3,7 @@
 use crate::forwarder::Forwarder;
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
 use config_model::PodName;
-use ipamd_kube::{ClusterFact, Concern, Handle, Options, Report, Standing, start};
+use ipamd_kube::{ClusterFact, Concern, ConcernState, Handle, Options, Report, start};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client, ResourceExt as _,
@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
-use tests_cluster::{Cluster, Identity, ClusterSpec};
+use tests_cluster::{Cluster, ClusterSpec, Identity};
 use tests_eventually::eventually_async;
 use tokio::{sync::mpsc, time::timeout};
 
@@ -207,8 +207,8 @@ impl Adapter {
             Ok(Some(found)) => found,
             Ok(None) => panic!("{what}: the facts have ended after {others:?}"),
             Err(_) => panic!(
-                "{what}: not told, but {others:?}; {:?}",
-                self.handle.standings().borrow().clone()
+                "{what}: not reported, but {others:?}; {:?}",
+                self.handle.concern_states().borrow().clone()
             ),
         }
     }
@@ -242,23 +242,23 @@ impl Adapter {
         }
     }
 
-    pub(crate) async fn stands(&self, concern: Concern, wanted: impl Fn(&Standing) -> bool) {
-        let mut standings = self.handle.standings();
-        let good = standings.wait_for(|all| all.get(&concern).is_some_and(&wanted));
+    pub(crate) async fn stands(&self, concern: Concern, wanted: impl Fn(&ConcernState) -> bool) {
+        let mut concern_states = self.handle.concern_states();
+        let good = concern_states.wait_for(|all| all.get(&concern).is_some_and(&wanted));
         let stands = timeout(PATIENCE, good).await.map(|good| drop(good.unwrap()));
         assert!(
             stands.is_ok(),
             "{concern} stands otherwise: {:?}",
-            self.handle.standings().borrow().clone()
+            self.handle.concern_states().borrow().clone()
         );
     }
 
     pub(crate) async fn is_good(&self, concern: Concern) {
-        self.stands(concern, |standing| *standing == Standing::Good).await;
+        self.stands(concern, |state| *state == ConcernState::Good).await;
     }
 
     pub(crate) async fn is_failing(&self, concern: Concern) {
-        self.stands(concern, |standing| matches!(standing, Standing::Failing(_))).await;
+        self.stands(concern, |state| matches!(state, ConcernState::Failing(_))).await;
     }
 }
 

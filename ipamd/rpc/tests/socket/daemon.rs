@@ -1,6 +1,6 @@
 //! A daemon with one address, to ask.
 
-use config_model::{DeviceIndex, PodKey, PodName, RuleLayout, Span, TableId};
+use config_model::{DeviceIndex, HostEndMode, PodKey, PodName, RuleLayout, Span, TableId};
 use ipamd_rpc::{
     Assignment, Client, Collect, Collected, Confirm, Enforcer, Pod, PodAddress, PoolStatus, Reason,
     Refusal, Release, ReleaseCause, Released, Reservation, Reserve, ReserveOutcome,

@@ -53,7 +53,7 @@ impl Growth {
             (Action::Delete, Err(fault)) => match fault.remedy {
                 Remedy::Gone => self.creation_undone(ctx, token),
                 Remedy::RetryAfter { .. } | Remedy::Unknown => {}
-                Remedy::TryElsewhere | Remedy::TellOperator | Remedy::LimitReached => {
+                Remedy::TryElsewhere | Remedy::NotifyOperator | Remedy::LimitReached => {
                     creation.unsure = true;
                 }
             },
@@ -83,7 +83,7 @@ impl Growth {
         match fault.remedy {
             Remedy::Unknown => creation.create_unsure = true,
             // An earlier try may have created it; only the same token shows that.
-            Remedy::RetryAfter { .. } | Remedy::TellOperator | Remedy::Gone
+            Remedy::RetryAfter { .. } | Remedy::NotifyOperator | Remedy::Gone
                 if creation.create_unsure && fault.code != "IdempotentParameterMismatch" => {}
             Remedy::TryElsewhere => {
                 ctx.subnet_refused(&subnet, want, fault);
@@ -93,7 +93,7 @@ impl Growth {
                 self.subnet_or_group_missing(ctx, &subnet, fault);
                 self.settle_creation(ctx, token);
             }
-            Remedy::RetryAfter { .. } | Remedy::TellOperator | Remedy::LimitReached => {
+            Remedy::RetryAfter { .. } | Remedy::NotifyOperator | Remedy::LimitReached => {
                 ctx.subnets.not_answered(&subnet, want);
                 self.settle_creation(ctx, token);
             }
@@ -102,7 +102,7 @@ impl Growth {
 
     /// Pauses requests for a subnet that does not exist or lacks a security group.
     fn subnet_or_group_missing(&mut self, ctx: &mut Ctx, subnet: &SubnetId, fault: &CloudFault) {
-        ctx.subnets.told_missing(subnet, fault, ctx.now);
+        ctx.subnets.mark_missing(subnet, fault, ctx.now);
         if let Some(name) = eni_config_name(ctx) {
             let cause = fault.to_string();
             let next_step = format!("put an existing subnet and groups into ENIConfig {name}");
@@ -124,7 +124,7 @@ impl Growth {
                 creation.unsure = creation.attach_lost;
             }
             Remedy::Gone => self.creation_not_found(ctx, token),
-            Remedy::TellOperator | Remedy::LimitReached => {
+            Remedy::NotifyOperator | Remedy::LimitReached => {
                 creation.undo = true;
                 creation.unsure = creation.attach_lost;
                 ctx.schedule.want_ec2(ctx.now);
@@ -157,7 +157,10 @@ impl Growth {
         match attachment {
             None => {}
             Some(found) if found.instance != ctx.node.instance_id => {
-                let cause = format!("we made it, but it is attached to {}", found.instance);
+                let cause = format!(
+                    "it was created for this node, but it is attached to {}",
+                    found.instance
+                );
                 ctx.report(Severity::Warning, Topic::CallFailed, &seen.id, cause, "");
                 self.settle_creation(ctx, token);
             }

@@ -235,7 +235,7 @@ impl Cloud {
     }
 
     /// The instance was launched just now: lagging witnesses do not know of it yet.
-    pub(crate) fn born_anew(&mut self, now: Time) {
+    pub(crate) fn launch_again(&mut self, now: Time) {
         self.history = vec![(Time(0), Vec::new())];
         self.remember(now);
     }
@@ -354,7 +354,9 @@ impl Cloud {
             Some(Fault::Throttle) => {
                 return Err(fault("RequestLimitExceeded", Remedy::RetryAfter { wait: None }));
             }
-            Some(Fault::Deny) => return Err(fault("UnauthorizedOperation", Remedy::TellOperator)),
+            Some(Fault::Deny) => {
+                return Err(fault("UnauthorizedOperation", Remedy::NotifyOperator));
+            }
             Some(Fault::Full) => {
                 return Err(fault("PrivateIpAddressLimitExceeded", Remedy::LimitReached));
             }
@@ -406,7 +408,7 @@ impl Cloud {
             CloudCall::Unassign { eni, blocks } => {
                 let held = &mut self.find(eni)?.seen.blocks;
                 if !blocks.iter().all(|block| held.contains(block)) {
-                    return Err(fault("InvalidParameterValue", Remedy::TellOperator));
+                    return Err(fault("InvalidParameterValue", Remedy::NotifyOperator));
                 }
                 held.retain(|block| !blocks.contains(block));
                 for block in blocks {
@@ -429,7 +431,7 @@ impl Cloud {
                     return Ok(CloudAnswer::Done);
                 }
                 if self.find(eni)?.seen.attachment.is_some() {
-                    return Err(fault("InvalidNetworkInterface.InUse", Remedy::TellOperator));
+                    return Err(fault("InvalidNetworkInterface.InUse", Remedy::NotifyOperator));
                 }
                 let gone = self.enis.remove(eni).unwrap().seen;
                 self.free(&gone.subnet).extend(gone.primary_address);
@@ -479,7 +481,7 @@ impl Cloud {
         now: Time,
     ) -> Result<CloudAnswer, CloudFault> {
         if self.find(eni)?.seen.attachment.is_some() {
-            return Err(fault("InvalidNetworkInterface.InUse", Remedy::TellOperator));
+            return Err(fault("InvalidNetworkInterface.InUse", Remedy::NotifyOperator));
         }
         let max = if card == CardIndex(0) { self.max_enis } else { self.other_cards };
         let places: Vec<DeviceIndex> = self.places(card);

@@ -40,8 +40,9 @@ impl World {
             }
             let in_kernel = self.kernel.range(within.clone()).next();
             assert_eq!(in_kernel, None, "{block} was given back while the kernel had it");
-            let told = self.told.values().flatten().find(|address| block.contains(*address));
-            assert_eq!(told, None, "{block} was given back under a pod");
+            let assigned =
+                self.assigned.values().flatten().find(|address| block.contains(*address));
+            assert_eq!(assigned, None, "{block} was given back under a pod");
         }
     }
 
@@ -71,7 +72,7 @@ impl World {
             assert!(attached <= usize::from(of.enis), "{attached} ENIs on card {}", of.card.0);
         }
         let (now, released_at) = (self.now, &mut self.released_at);
-        self.told.retain(|key, addresses| {
+        self.assigned.retain(|key, addresses| {
             let (kept, lost): (Vec<IpAddr>, Vec<IpAddr>) =
                 addresses.iter().partition(|address| holders.get(address) == Some(&key));
             released_at.extend(lost.into_iter().map(|address| (address, now)));

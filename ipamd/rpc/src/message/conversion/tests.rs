@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::SUPPORTED;
+use config_model::HostEndMode;
 
 fn key() -> PodKey {
     PodKey::new("aws-cni", "a1b2", "eth0").unwrap()

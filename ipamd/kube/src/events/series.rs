@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The requested and the written events.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct EventSeries {
     /// The shortest time between two writes of the same event about the same pod.
     spacing: Span,
     series: BTreeMap<(About, String), Series>,
@@ -41,7 +41,7 @@ pub(crate) struct Write {
     pub(crate) count: i32,
 }
 
-impl Ledger {
+impl EventSeries {
     pub(crate) fn new(spacing: Span) -> Self {
         Self { spacing, series: BTreeMap::new(), spent: Spent::default() }
     }
@@ -123,7 +123,7 @@ impl Ledger {
         }
     }
 
-    /// The time at which [`Ledger::next`] may return a write, without further requests.
+    /// The time at which [`EventSeries::next`] may return a write, without further requests.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         let due = self.series.values().filter_map(|series| series.due(self.spacing)).min()?;
         Some(due.max(self.spent.room_at()))
@@ -190,11 +190,11 @@ mod tests {
         }
     }
 
-    fn write_all(ledger: &mut Ledger, now: Time) -> Vec<Write> {
+    fn write_all(series_of_events: &mut EventSeries, now: Time) -> Vec<Write> {
         let mut written = Vec::new();
-        while let Some(write) = ledger.next(now) {
+        while let Some(write) = series_of_events.next(now) {
             let name = write.series_of.clone().unwrap_or_else(|| format!("e{}", now.0));
-            ledger.wrote(&write, Ok(name), now);
+            series_of_events.wrote(&write, Ok(name), now);
             written.push(write);
         }
         written
@@ -202,53 +202,53 @@ mod tests {
 
     #[test]
     fn repeats_are_counted_in_one_series_and_written_seldom() {
-        let mut ledger = Ledger::new(SPACING);
+        let mut series_of_events = EventSeries::new(SPACING);
         let start = Time(1_000_000);
-        ledger.take_in(asked(1, "none free"), start);
-        assert_eq!(write_all(&mut ledger, start).len(), 1);
+        series_of_events.take_in(asked(1, "none free"), start);
+        assert_eq!(write_all(&mut series_of_events, start).len(), 1);
         for second in 1..=10 {
-            ledger.take_in(asked(1, "none free"), start + Span::seconds(second));
-            assert_eq!(write_all(&mut ledger, start + Span::seconds(second)), []);
+            series_of_events.take_in(asked(1, "none free"), start + Span::seconds(second));
+            assert_eq!(write_all(&mut series_of_events, start + Span::seconds(second)), []);
         }
-        assert_eq!(ledger.wake_at(), Some(start + SPACING));
-        let later = write_all(&mut ledger, start + SPACING);
+        assert_eq!(series_of_events.wake_at(), Some(start + SPACING));
+        let later = write_all(&mut series_of_events, start + SPACING);
         assert_eq!(later.len(), 1);
         assert_eq!(later[0].series_of.as_deref(), Some("e1000000"));
         assert_eq!(later[0].count, 11);
-        assert_eq!(ledger.wake_at(), None);
+        assert_eq!(series_of_events.wake_at(), None);
     }
 
     #[test]
     fn another_text_is_another_event_but_not_at_once() {
-        let mut ledger = Ledger::new(SPACING);
+        let mut series_of_events = EventSeries::new(SPACING);
         let start = Time(1_000_000);
-        ledger.take_in(asked(1, "none free"), start);
-        write_all(&mut ledger, start);
+        series_of_events.take_in(asked(1, "none free"), start);
+        write_all(&mut series_of_events, start);
         let soon = start + SPACING;
-        ledger.take_in(asked(1, "throttled"), soon);
-        let written = write_all(&mut ledger, soon);
+        series_of_events.take_in(asked(1, "throttled"), soon);
+        let written = write_all(&mut series_of_events, soon);
         assert!(written[0].series_of.is_some(), "the first text still stands");
         let late = start + TEXT_STANDS;
-        ledger.take_in(asked(1, "throttled"), late);
-        let written = write_all(&mut ledger, late);
+        series_of_events.take_in(asked(1, "throttled"), late);
+        let written = write_all(&mut series_of_events, late);
         assert_eq!((written[0].series_of.as_ref(), written[0].count), (None, 1));
         assert_eq!(written[0].asked.note, "throttled");
     }
 
     #[test]
     fn a_storm_is_written_as_a_burst_and_then_slowly_and_loses_no_pod() {
-        let mut ledger = Ledger::new(SPACING);
+        let mut series_of_events = EventSeries::new(SPACING);
         let start = Time(1_000_000);
         for pod in 0..110 {
-            ledger.take_in(asked(pod, "none free"), start);
+            series_of_events.take_in(asked(pod, "none free"), start);
         }
-        let mut written = write_all(&mut ledger, start).len();
+        let mut written = write_all(&mut series_of_events, start).len();
         assert_eq!(written, 25);
         let mut now = start;
-        while let Some(at) = ledger.wake_at() {
+        while let Some(at) = series_of_events.wake_at() {
             assert!(at > now);
             now = at;
-            let more = write_all(&mut ledger, now).len();
+            let more = write_all(&mut series_of_events, now).len();
             assert_eq!(more, 1);
             written += more;
         }
@@ -258,28 +258,28 @@ mod tests {
 
     #[test]
     fn a_failed_write_is_retried_unless_it_can_never_succeed() {
-        let mut ledger = Ledger::new(SPACING);
+        let mut series_of_events = EventSeries::new(SPACING);
         let start = Time(1_000_000);
-        ledger.take_in(asked(1, "x"), start);
-        let write = ledger.next(start).unwrap();
-        ledger.wrote(&write, Err(Kind::Unreachable), start);
-        assert_eq!(ledger.next(start), None);
-        let again = ledger.wake_at().unwrap();
-        let write = ledger.next(again).unwrap();
-        ledger.wrote(&write, Err(Kind::Forbidden), again);
-        assert_eq!(ledger.wake_at(), None);
+        series_of_events.take_in(asked(1, "x"), start);
+        let write = series_of_events.next(start).unwrap();
+        series_of_events.wrote(&write, Err(Kind::Unreachable), start);
+        assert_eq!(series_of_events.next(start), None);
+        let again = series_of_events.wake_at().unwrap();
+        let write = series_of_events.next(again).unwrap();
+        series_of_events.wrote(&write, Err(Kind::Forbidden), again);
+        assert_eq!(series_of_events.wake_at(), None);
     }
 
     #[test]
     fn the_event_series_are_bounded() {
-        let mut ledger = Ledger::new(SPACING);
+        let mut series_of_events = EventSeries::new(SPACING);
         for pod in 0..SERIES_MAX * 2 {
-            ledger.take_in(asked(pod, "x"), Time(1_000_000));
+            series_of_events.take_in(asked(pod, "x"), Time(1_000_000));
         }
-        assert_eq!(ledger.series.len(), SERIES_MAX);
-        let write = ledger.next(Time(1_000_000)).unwrap();
-        ledger.wrote(&write, Ok("e".into()), Time(1_000_000));
-        ledger.take_in(asked(9999, "x"), Time(1_000_000) + KEPT);
-        assert_eq!(ledger.series.len(), SERIES_MAX, "what is written makes room in time");
+        assert_eq!(series_of_events.series.len(), SERIES_MAX);
+        let write = series_of_events.next(Time(1_000_000)).unwrap();
+        series_of_events.wrote(&write, Ok("e".into()), Time(1_000_000));
+        series_of_events.take_in(asked(9999, "x"), Time(1_000_000) + KEPT);
+        assert_eq!(series_of_events.series.len(), SERIES_MAX, "what is written makes room in time");
     }
 }

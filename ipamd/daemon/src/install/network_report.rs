@@ -11,7 +11,7 @@ use std::{
 /// The installer's observations since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Standing {
+pub(crate) struct NetworkReport {
     /// The reason why amazon-vpc-cni still manages the node's network.
     pub(crate) not_taken_over: Option<String>,
     /// The number of times that changed programs or conflists were restored.
@@ -24,14 +24,14 @@ pub(crate) struct Standing {
     pub(crate) notes: Vec<String>,
 }
 
-impl Standing {
+impl NetworkReport {
     /// The last report; `None` if no installer stays.
     pub(crate) fn read(settings: &Settings) -> Option<Self> {
         serde_json::from_slice(&fs::read(file(settings)?).ok()?).ok()
     }
 
     /// Writes the report atomically.
-    pub(super) fn tell(&self, settings: &Settings) -> io::Result<()> {
+    pub(super) fn write(&self, settings: &Settings) -> io::Result<()> {
         let Some(file) = file(settings) else { return Ok(()) };
         let half = file.with_extension("json.new");
         fs::write(&half, serde_json::to_vec(self)?)?;
