@@ -23,8 +23,8 @@ fn whole() -> Value {
 #[test]
 fn the_strict_linter_reports_nothing() {
     for values in [json!({}), whole()] {
-        let said = chart().lint(&values).unwrap();
-        assert!(said.contains("0 chart(s) failed"), "{said}");
+        let printed = chart().lint(&values).unwrap();
+        assert!(printed.contains("0 chart(s) failed"), "{printed}");
     }
 }
 
@@ -64,12 +64,12 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         ),
     ];
     for (values, words) in rows {
-        let said = match chart.render(&values) {
+        let printed = match chart.render(&values) {
             Ok(_) => panic!("{values} is accepted"),
             Err(error) => format!("{error:#}"),
         };
         for word in words {
-            assert!(said.contains(word), "{values}: {word:?} is not in\n{said}");
+            assert!(printed.contains(word), "{values}: {word:?} is not in\n{printed}");
         }
     }
 }
@@ -101,8 +101,8 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         ),
     ];
     for (values, word) in rows {
-        let said = format!("{:#}", chart.render(&values).err().unwrap());
-        assert!(said.contains(word), "{values}: {said}");
+        let printed = format!("{:#}", chart.render(&values).err().unwrap());
+        assert!(printed.contains(word), "{values}: {printed}");
     }
 }
 

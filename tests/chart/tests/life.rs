@@ -29,12 +29,12 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
         "nodeAgent": { "healthProbeBindAddr": ":1" }, "env": { "VPC_CNI_VERSION": "v1" },
     });
     let notes = helm("install", &[], Some(&values));
-    for told in [
+    for note in [
         "network policies are NOT enforced",
         "nodeAgent.healthProbeBindAddr has no effect",
         "env.VPC_CNI_VERSION has no effect",
     ] {
-        assert!(notes.contains(told), "{told:?} is not in\n{notes}");
+        assert!(notes.contains(note), "{note:?} is not in\n{notes}");
     }
     let write = json!({ "data": { "ca.crt": "-----BEGIN" } });
     let params = PatchParams::default();

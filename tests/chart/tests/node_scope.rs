@@ -209,11 +209,11 @@ async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
     let before = must(&admin, "GET", "/api/v1/nodes/node-a", &json!({})).await;
     let taints = before["spec"]["taints"].as_array().unwrap();
     for Row { what, verb, path, body, done } in rows(taints) {
-        let said = ask(&client, verb, path, &body).await;
-        let by_policy = |said: &str| said.contains("ferrule-node-scope");
-        match &said {
+        let printed = ask(&client, verb, path, &body).await;
+        let by_policy = |printed: &str| printed.contains("ferrule-node-scope");
+        match &printed {
             Ok(_) if done => {}
-            Err(said) if !done && by_policy(said) => {}
+            Err(printed) if !done && by_policy(printed) => {}
             other => wrong.push(format!("{what}: {other:?}")),
         }
     }
@@ -221,8 +221,8 @@ async fn a_nodes_token_can_write_the_objects_of_its_own_node_only() {
 
     let unbound = as_account(&cluster, &admin, None).await;
     let away = json!({ "spec": { "taints": null } });
-    let said = ask(&unbound, "PATCH", "/api/v1/nodes/node-a", &away).await.unwrap_err();
-    assert!(said.contains("names no node"), "{said}");
+    let printed = ask(&unbound, "PATCH", "/api/v1/nodes/node-a", &away).await.unwrap_err();
+    assert!(printed.contains("names no node"), "{printed}");
     // The policy does not restrict other accounts.
     must(&admin, "PATCH", "/api/v1/nodes/node-a", &away).await;
 }

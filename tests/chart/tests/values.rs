@@ -16,13 +16,13 @@ use tests_chart::{Chart, Rendered, pairs, server::Server};
 /// Returns a description of a row and its values.
 fn row(numbers: &[usize]) -> (String, Value) {
     let dimensions = choices::dimensions();
-    let (mut values, mut told) = (json!({}), Vec::new());
+    let (mut values, mut description) = (json!({}), Vec::new());
     for ((dimension, choices), number) in dimensions.iter().zip(numbers) {
         let (name, part) = choices.get(*number).unwrap();
         merge(&mut values, part);
-        told.push(format!("{dimension}: {name}"));
+        description.push(format!("{dimension}: {name}"));
     }
-    (told.join(", "), values)
+    (description.join(", "), values)
 }
 
 fn merge(into: &mut Value, part: &Value) {
@@ -61,21 +61,21 @@ async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     let (mut wrong, mut objects) = (Vec::new(), 0);
     let rows = rows();
     for numbers in &rows {
-        let (told, values) = row(numbers);
+        let (description, values) = row(numbers);
         let rendered = match chart.render(&values) {
             Ok(rendered) => rendered,
             Err(error) => {
-                wrong.push(format!("[{told}] cannot be rendered: {error:#}"));
+                wrong.push(format!("[{description}] cannot be rendered: {error:#}"));
                 continue;
             }
         };
         for object in &rendered.objects {
             objects += 1;
             if let Err(error) = server.apply(object, true).await {
-                wrong.push(format!("[{told}] {error:#}"));
+                wrong.push(format!("[{description}] {error:#}"));
             }
         }
-        wrong.extend(faults(&rendered).into_iter().map(|fault| format!("[{told}] {fault}")));
+        wrong.extend(faults(&rendered).into_iter().map(|fault| format!("[{description}] {fault}")));
     }
     eprintln!("{} rows, {objects} objects", rows.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

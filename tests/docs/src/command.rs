@@ -102,13 +102,13 @@ impl Help {
     pub fn flag(&self, flag: &str) -> Option<bool> {
         let of = |line: &str| -> Option<bool> {
             let mut words = line.split_whitespace().map(|word| word.trim_end_matches(','));
-            let told = line.trim_start().starts_with('-');
-            if !told || !words.any(|word| word.split(['=', '[']).next() == Some(flag)) {
+            let is_flag = line.trim_start().starts_with('-');
+            if !is_flag || !words.any(|word| word.split(['=', '[']).next() == Some(flag)) {
                 return None;
             }
-            let told: Vec<&str> = line.split_whitespace().take(4).collect();
+            let start: Vec<&str> = line.split_whitespace().take(4).collect();
             let typed = ["string", "stringArray", "int", "duration", "strings"];
-            Some(told.iter().any(|word| word.starts_with('<') || typed.contains(word)))
+            Some(start.iter().any(|word| word.starts_with('<') || typed.contains(word)))
         };
         self.0.lines().find_map(of)
     }
@@ -134,8 +134,8 @@ pub fn judge(
         }
         if word.starts_with('-') && word.len() > 1 {
             let flag = word.split('=').next().unwrap_or_default();
-            let told = levels.iter().rev().find_map(|help| help.flag(flag));
-            match told {
+            let takes_value = levels.iter().rev().find_map(|help| help.flag(flag));
+            match takes_value {
                 None if ["--help", "-h"].contains(&flag) => {}
                 None => return Err(format!("{} has no {flag}", below.join(" "))),
                 Some(true) if !word.contains('=') => drop(words.next()),
@@ -199,8 +199,8 @@ mod tests {
         for (bad, named) in
             [("away", "away"), ("up --node 3", "--node"), ("--nodes 3 up", "--nodes")]
         {
-            let said = judge(&words(bad), ask).expect_err(bad);
-            assert!(said.contains(named), "{bad}: {said}");
+            let printed = judge(&words(bad), ask).expect_err(bad);
+            assert!(printed.contains(named), "{bad}: {printed}");
         }
     }
 }

@@ -74,9 +74,9 @@ impl Page {
                 if let Some(heading) = heading(line) {
                     let name = anchor(heading);
                     let before = named.entry(name.clone()).or_default();
-                    let told = if *before == 0 { name } else { format!("{name}-{before}") };
+                    let unique = if *before == 0 { name } else { format!("{name}-{before}") };
                     *before += 1;
-                    page.anchors.insert(told);
+                    page.anchors.insert(unique);
                 }
                 let to = links(line).into_iter().map(|to| Link { line: number, to });
                 page.links.extend(to);
@@ -113,10 +113,10 @@ pub fn anchor(heading: &str) -> String {
 fn links(line: &str) -> Vec<String> {
     let mut found = Vec::new();
     // Every second part is code.
-    let told: Vec<&str> = line.split('`').collect();
-    let closed = told.len() % 2 == 1;
+    let parts: Vec<&str> = line.split('`').collect();
+    let closed = parts.len() % 2 == 1;
     let mut text = String::new();
-    for (at, piece) in told.iter().enumerate() {
+    for (at, piece) in parts.iter().enumerate() {
         text.push_str(if at % 2 == 1 && closed { "code" } else { piece });
     }
     let mut rest = text.as_str();
@@ -148,21 +148,21 @@ mod tests {
 
     #[test]
     fn links_are_found_outside_code() {
-        let told = page("see [`x`](a.md#b), [c](d) and `[e](f)`\n```\n[g](h)\n```\n");
-        let links: Vec<_> = told.links.iter().map(|link| link.to.as_str()).collect();
+        let parsed = page("see [`x`](a.md#b), [c](d) and `[e](f)`\n```\n[g](h)\n```\n");
+        let links: Vec<_> = parsed.links.iter().map(|link| link.to.as_str()).collect();
         assert_eq!(links, ["a.md#b", "d"]);
     }
 
     #[test]
     fn a_block_in_a_list_loses_the_indentation_of_the_list_alone() {
-        let told = page("1. so\n\n   ```yaml\n   a:\n     b: 1\n   ```\n");
-        let [block] = &told.blocks[..] else { panic!("{:?}", told.blocks) };
+        let parsed = page("1. so\n\n   ```yaml\n   a:\n     b: 1\n   ```\n");
+        let [block] = &parsed.blocks[..] else { panic!("{:?}", parsed.blocks) };
         assert_eq!((&*block.language, &*block.text, block.line), ("yaml", "a:\n  b: 1\n", 3));
     }
 
     #[test]
     fn indented_code_is_found_except_in_lists() {
-        let told = page("so\n\n    ls\n\n1. one\n\n    goes on\n\n```\n\n    a: 1\n```\n");
-        assert_eq!(told.indented, [3]);
+        let parsed = page("so\n\n    ls\n\n1. one\n\n    goes on\n\n```\n\n    a: 1\n```\n");
+        assert_eq!(parsed.indented, [3]);
     }
 }

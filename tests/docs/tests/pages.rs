@@ -8,8 +8,8 @@ use std::{
 use tests_docs::{page::Page, pages, root};
 
 fn by_path() -> Result<BTreeMap<PathBuf, Page>> {
-    let told = pages()?.into_iter().map(|page| Ok((page.path.canonicalize()?, page)));
-    told.collect()
+    let by_path = pages()?.into_iter().map(|page| Ok((page.path.canonicalize()?, page)));
+    by_path.collect()
 }
 
 /// Returns the path relative to the repository.
@@ -23,10 +23,10 @@ fn every_page_of_the_book_is_in_its_summary_and_no_other() -> Result<()> {
     let docs = root().join("docs").canonicalize()?;
     let all = by_path()?;
     let summary = docs.join("SUMMARY.md");
-    let told = &all.get(&summary).context("docs/SUMMARY.md")?.links;
-    let told: Vec<PathBuf> = told.iter().map(|link| docs.join(&link.to)).collect();
-    let once: BTreeSet<&PathBuf> = told.iter().collect();
-    assert_eq!(once.len(), told.len(), "docs/SUMMARY.md lists a page twice");
+    let linked = &all.get(&summary).context("docs/SUMMARY.md")?.links;
+    let linked: Vec<PathBuf> = linked.iter().map(|link| docs.join(&link.to)).collect();
+    let once: BTreeSet<&PathBuf> = linked.iter().collect();
+    assert_eq!(once.len(), linked.len(), "docs/SUMMARY.md lists a page twice");
     let there: BTreeSet<&PathBuf> =
         all.keys().filter(|path| path.starts_with(&docs) && **path != summary).collect();
     let names = |of: Vec<&&PathBuf>| of.into_iter().map(|path| name(path)).collect::<Vec<_>>();

@@ -91,10 +91,10 @@ fn changed(then: &str, now: &str) -> String {
     if went.is_empty() && came.is_empty() {
         return format!("  the same lines in another order:\n{now}");
     }
-    let told = |sign: &str, lines: Vec<String>| -> String {
+    let prefixed = |sign: &str, lines: Vec<String>| -> String {
         lines.iter().map(|line| format!("  {sign} {line}\n")).collect()
     };
-    told("-", went) + &told("+", came)
+    prefixed("-", went) + &prefixed("+", came)
 }
 
 #[cfg(test)]

@@ -23,10 +23,10 @@ impl Flow {
     /// If the server does not start.
     pub fn serve(lab: &Lab, program: &Path, pod: &str, port: u16) -> Result<Self> {
         let mut flow = Self::start(lab, program, pod, &["serve", &port.to_string()])?;
-        let said = flow.line()?;
-        if said != "listening" {
+        let printed = flow.line()?;
+        if printed != "listening" {
             let why = flow.error();
-            bail!("lab-flow in {pod}: {said}{why}");
+            bail!("lab-flow in {pod}: {printed}{why}");
         }
         Ok(flow)
     }
@@ -84,13 +84,13 @@ impl Flow {
     }
 
     fn numbers(&mut self) -> Result<Vec<u64>> {
-        let said = self.line()?;
-        let numbers: Option<Vec<u64>> = said.split(' ').map(|word| word.parse().ok()).collect();
+        let printed = self.line()?;
+        let numbers: Option<Vec<u64>> = printed.split(' ').map(|word| word.parse().ok()).collect();
         if let Some(numbers) = numbers {
             return Ok(numbers);
         }
         let why = self.error();
-        bail!("lab-flow in {}: {said}{why}", self.pod)
+        bail!("lab-flow in {}: {printed}{why}", self.pod)
     }
 
     fn line(&mut self) -> Result<String> {
@@ -102,13 +102,13 @@ impl Flow {
 
     /// Returns the process's standard error after its exit.
     fn error(&mut self) -> String {
-        let mut said = String::new();
+        let mut printed = String::new();
         if self.child.wait().is_ok()
             && let Some(errors) = self.child.stderr.as_mut()
         {
-            let _ = errors.read_to_string(&mut said);
+            let _ = errors.read_to_string(&mut printed);
         }
-        said
+        printed
     }
 }
 

@@ -228,8 +228,8 @@ impl Lab {
     pub fn wait_for_line(&self, node: &str, words: &[&str]) -> Result<()> {
         wait_for(&format!("a line of {node}'s log with {words:?}"), LOG_PATIENCE, || {
             let logs = self.logs(node)?;
-            let told = logs.lines().any(|line| words.iter().all(|word| line.contains(word)));
-            ensure!(told, "{}", tail(&logs));
+            let has_line = logs.lines().any(|line| words.iter().all(|word| line.contains(word)));
+            ensure!(has_line, "{}", tail(&logs));
             Ok(true)
         })
     }
@@ -240,15 +240,15 @@ impl Lab {
     /// If it succeeds.
     pub fn refused(&self, args: &[&str]) -> Result<String> {
         let output = self.output(args)?;
-        let said =
+        let printed =
             [output.stdout, output.stderr].map(|of| String::from_utf8_lossy(&of).into_owned());
         ensure!(
             !output.status.success(),
             "ferrule-lab {} succeeded: {}",
             args.join(" "),
-            said.join("")
+            printed.join("")
         );
-        Ok(said.join(""))
+        Ok(printed.join(""))
     }
 
     /// Attaches an ENI as other software would, with `args` of `eni add`. Waits until the node has its device and

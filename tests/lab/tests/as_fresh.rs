@@ -168,8 +168,8 @@ impl Life<'_> {
         }
         for _ in 0..2 {
             let ended = self.lab.plugin(NODE, &vars, &conf)?;
-            let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-            ensure!(ended.status.success(), "{pod}: {said}");
+            let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+            ensure!(ended.status.success(), "{pod}: {printed}");
             self.actions.dels += 1;
         }
         if killed {
@@ -192,8 +192,8 @@ impl Life<'_> {
 
 fn ended(child: Child, what: &str) -> Result<()> {
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{what} failed: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{what} failed: {printed}");
     Ok(())
 }
 

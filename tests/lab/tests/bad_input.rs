@@ -43,8 +43,11 @@ fn an_unknown_instance_type_is_reported_and_other_nodes_serve() -> Result<()> {
     lab.wait_for_line("strange", &["ERROR", "limits_unknown", "z9.mystery", next_step])?;
     wait_for("the pool to be ready", PATIENCE, || lab.is("strange", "ready"))?;
     lab.run(&["pod", "add", "strange", "--count", "3"])?;
-    let said = lab.refused(&["pod", "add", "strange", "--pod", "one-more"])?;
-    ensure!(said.contains("z9.mystery") && said.contains("code 11"), "the plugin said: {said}");
+    let printed = lab.refused(&["pod", "add", "strange", "--pod", "one-more"])?;
+    ensure!(
+        printed.contains("z9.mystery") && printed.contains("code 11"),
+        "the plugin printed: {printed}"
+    );
     ensure!(lab.is("strange", "live")?, "the daemon is not live with an unknown type");
     for action in ["CreateNetworkInterface", "AssignPrivateIpAddresses"] {
         ensure!(lab.calls("strange", action)? == 0.0, "{action} without knowing the limits");
@@ -80,7 +83,7 @@ fn a_truncated_checkpoint_is_reported_and_pods_keep_address_and_network() -> Res
     let lab = Lab::up(&bin, "t-cut", &["--nodes", "1", "--env", NO_MORE_ENIS])?;
     lab.run(&["pod", "add", "node1", "--count", "4"])?;
     Dumps::of_whole(&lab, "node1")?;
-    for (length, told) in [
+    for (length, damage) in [
         ("0", "does not start with the header"),
         ("9", "does not start with the header"),
         ("90", "are not a whole record"),
@@ -90,7 +93,7 @@ fn a_truncated_checkpoint_is_reported_and_pods_keep_address_and_network() -> Res
         let file = "/var/lib/ferrule/ipam/checkpoint.log";
         lab.on_node("node1", &["truncate", "--size", length, file])?;
         lab.run(&["daemon", "start", "node1"])?;
-        lab.wait_for_line("node1", &["checkpoint is damaged", told])?;
+        lab.wait_for_line("node1", &["checkpoint is damaged", damage])?;
         wait_for("the pool to be ready", PATIENCE, || lab.is("node1", "ready"))?;
         lab.run(&["pod", "check"])?;
         lab.run(&["check", "--tcp", "0"])?;
@@ -163,8 +166,11 @@ fn an_invalid_edit_of_the_conflist_fails_adds_and_changes_nothing() -> Result<()
         place[key] = value;
         write(&bad)?;
         for call in [&["pod", "add", "node1", "--pod", "new"][..], &["pod", "delete", "kept-0"]] {
-            let said = lab.refused(call)?;
-            ensure!(said.contains(code) && said.contains(key), "{key}: {call:?} said {said}");
+            let printed = lab.refused(call)?;
+            ensure!(
+                printed.contains(code) && printed.contains(key),
+                "{key}: {call:?} printed {printed}"
+            );
         }
         is_as_before(&lab, &before).with_context(|| format!("a wrong {key}"))?;
         lab.run(&["check", "--tcp", "0"])?;

@@ -35,16 +35,19 @@ fn a_removed_rule_is_reported_while_the_daemon_is_stopped_and_repaired_after() -
     lab.run(&["daemon", "signal", "node1", "STOP"])?;
     lab.on_node("node1", &["ip", "rule", "del", "priority", "1536", "from", &address])?;
     let output = lab.output(&["check", "--tcp", "0"])?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success(), "the check did not fail");
-    ensure!(said.contains("1536") && said.contains(&address), "no rule in the output: {said}");
+    ensure!(
+        printed.contains("1536") && printed.contains(&address),
+        "no rule in the output: {printed}"
+    );
     let output = lab.output(&["pod", "check"])?;
     ensure!(!output.status.success(), "CNI CHECK did not fail");
     // Only the daemon knows the ENI's table. CHECK reports that the daemon does not answer.
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    ensure!(said.contains("code 11"), "CHECK does not report the daemon: {said}");
+    ensure!(printed.contains("code 11"), "CHECK does not report the daemon: {printed}");
     lab.run(&["daemon", "signal", "node1", "CONT"])?;
     wait_for("the rule to be back", PATIENCE, || {
         let rules = lab.on_node("node1", &["ip", "rule", "show", "priority", "1536"])?;

@@ -106,8 +106,11 @@ impl Side {
         let pods = names(&lab, "node1")?;
         let [first, second, ..] = &pods[..] else { anyhow::bail!("{pods:?}") };
         for pod in lab.pods("node1")? {
-            let told = pod["addresses"].to_string();
-            ensure!(!told.contains(self.range), "the result has a second address: {told}");
+            let addresses = pod["addresses"].to_string();
+            ensure!(
+                !addresses.contains(self.range),
+                "the result has a second address: {addresses}"
+            );
         }
         self.refuses_other_pods(&lab, first, second)?;
         self.is_repaired(&lab, first)?;

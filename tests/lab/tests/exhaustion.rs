@@ -25,13 +25,16 @@ fn two_nodes_that_exhaust_a_subnet_report_it_and_recover() -> Result<()> {
     }
     let more = lab.output(&["pod", "add", "node1", "--prefix", "more-", "--count", "60"])?;
     ensure!(!more.status.success(), "a subnet of 251 addresses served more pods than that");
-    let said =
+    let printed =
         String::from_utf8_lossy(&more.stdout).into_owned() + &String::from_utf8_lossy(&more.stderr);
     let subnet = lab.json(&["status"])?["subnets"][0]["id"]
         .as_str()
         .context("a subnet without an ID")?
         .to_owned();
-    ensure!(said.contains(&subnet) && said.contains("code 100"), "the plugin said: {said}");
+    ensure!(
+        printed.contains(&subnet) && printed.contains("code 100"),
+        "the plugin printed: {printed}"
+    );
     let logs = lab.run(&["logs", "node1", "--lines", "5000"])?;
     ensure!(logs.contains("subnet_exhausted") && logs.contains(&subnet), "no line in the log");
     let refused = lab.metric("node1", "ferrule_notices_total", &["subnet_exhausted"])?;

@@ -125,9 +125,9 @@ fn a_full_subnet_is_reported_and_the_daemon_keeps_running() -> Result<()> {
     let lab = Lab::up(&bin, "t-subnet", &[&args[..], &["--env", "FERRULE_ADD_WAIT=5"]].concat())?;
     let all = lab.output(&["pod", "add", "node1", "--count", "14"])?;
     ensure!(!all.status.success(), "fourteen pods in a subnet of eleven addresses");
-    let said =
+    let printed =
         String::from_utf8_lossy(&all.stderr).into_owned() + &String::from_utf8_lossy(&all.stdout);
-    ensure!(said.contains("subnet-"), "the error does not name the subnet: {said}");
+    ensure!(printed.contains("subnet-"), "the error does not name the subnet: {printed}");
     let served = addresses(&lab)?.len();
     ensure!((8..=10).contains(&served), "{served} pods served");
     ensure!(health(&lab, "live")?, "the daemon is not live in a full subnet");

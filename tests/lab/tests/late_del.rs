@@ -39,9 +39,9 @@ impl<'a> Sandbox<'a> {
             ("CNI_ARGS", &args),
         ];
         let ended = self.lab.plugin("node1", &vars, &netconf)?;
-        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        ensure!(ended.status.success(), "{verb}: {said}");
-        Ok(said)
+        let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+        ensure!(ended.status.success(), "{verb}: {printed}");
+        Ok(printed)
     }
 
     /// Returns the address, and the result that the runtime keeps for the DEL.

@@ -94,8 +94,8 @@ fn an_excluded_subnet_gets_no_new_pods_and_keeps_its_pods() -> Result<()> {
     shut(&lab, "c")?;
     lab.run(&["daemon", "start", "node1", "--env", "FERRULE_ADD_WAIT=3"])?;
     wait_for("the daemon to exclude both subnets", PATIENCE, || {
-        let said = lab.refused(&["pod", "add", "node1", "--pod", "nowhere"])?;
-        ensure!(said.contains("no subnet of the zone may be used for pods"), "{said}");
+        let printed = lab.refused(&["pod", "add", "node1", "--pod", "nowhere"])?;
+        ensure!(printed.contains("no subnet of the zone may be used for pods"), "{printed}");
         Ok(true)
     })?;
     lab.wait_for_line("node1", &["ERROR", "no_subnet", "eu-west-1a", "tag a subnet"])?;
@@ -135,8 +135,9 @@ fn security_groups_are_rewritten_when_they_differ_and_only_then() -> Result<()> 
     lab.run(&["daemon", "kill", "node1"])?;
     wait_for("the groups of the primary ENI", PATIENCE, || Ok(second()?["groups"] == groups))?;
     lab.wait_for_line("node1", &["groups_changed", &eni])?;
-    let told = lab.logs("node1")?.lines().filter(|line| line.contains("groups_changed")).count();
-    ensure!(told == 1, "groups were rewritten {told} times");
+    let rewrites =
+        lab.logs("node1")?.lines().filter(|line| line.contains("groups_changed")).count();
+    ensure!(rewrites == 1, "groups were rewritten {rewrites} times");
     lab.run(&["check", "--tcp", "2"])?;
     lab.down()
 }

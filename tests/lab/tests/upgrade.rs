@@ -60,9 +60,9 @@ impl Node {
     /// Runs the image's installer on the node.
     fn installer(&self, words: &[&str]) -> Result<String> {
         let output = self.installing(words)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.success(), "{words:?}: {said}");
-        Ok(said)
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{words:?}: {printed}");
+        Ok(printed)
     }
 
     fn installing(&self, words: &[&str]) -> Result<Output> {
@@ -237,8 +237,8 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     // Without the daemon the installer keeps the other conflist.
     node.lab.run(&["daemon", "stop", "node1"])?;
     let early = node.installing(&["install", "--timeout", "1"])?;
-    let said = String::from_utf8_lossy(&early.stderr);
-    ensure!(early.status.code() == Some(1) && said.contains("ipamd.sock"), "{said}");
+    let printed = String::from_utf8_lossy(&early.stderr);
+    ensure!(early.status.code() == Some(1) && printed.contains("ipamd.sock"), "{printed}");
     ensure!(node.names(CONF)? == ["00-bad.conf", "10-aws.conflist"], "{:?}", node.names(CONF)?);
     node.lab.run(&["daemon", "start", "node1"])?;
     node.installer(&["install"])?;
@@ -254,11 +254,11 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let edit =
         format!("sed -i 's/\"mtu\": \"9001\"/\"mtu\": \"90010\"/' {CONF}/05-ferrule.conflist");
     node.lab.on_node("node1", &["bash", "-c", &edit])?;
-    let said = node.lab.refused(&["pod", "add", "node1", "--pod", "b"])?;
-    ensure!(said.contains("code 7") && said.contains("mtu"), "{said}");
-    let said = node.installer(&["install"])?;
+    let printed = node.lab.refused(&["pod", "add", "node1", "--pod", "b"])?;
+    ensure!(printed.contains("code 7") && printed.contains("mtu"), "{printed}");
+    let printed = node.installer(&["install"])?;
     let kept = "05-ferrule.conflist.ferrule-edited";
-    ensure!(said.contains(kept) && said.contains("changed"), "{said}");
+    ensure!(printed.contains(kept) && printed.contains("changed"), "{printed}");
     ensure!(node.file(&format!("{CONF}/{kept}"))?.contains("90010"), "the edited file is lost");
     node.ensure_pod_lifecycle("b")?;
 
@@ -266,9 +266,10 @@ fn the_installer_takes_a_node_over_and_gives_it_back() -> Result<()> {
     let seal = format!("mount --bind {CONF} {CONF} && mount -o remount,ro,bind {CONF}");
     node.lab.on_node("node1", &["bash", "-c", &seal])?;
     let sealed = node.installing(&["uninstall"])?;
-    let said = String::from_utf8_lossy(&sealed.stderr);
-    let told = said.contains("HOST_CNI_CONFDIR_PATH") && said.contains("mount it writable");
-    ensure!(sealed.status.code() == Some(1) && told, "{said}");
+    let printed = String::from_utf8_lossy(&sealed.stderr);
+    let is_reported =
+        printed.contains("HOST_CNI_CONFDIR_PATH") && printed.contains("mount it writable");
+    ensure!(sealed.status.code() == Some(1) && is_reported, "{printed}");
     ensure!(node.names(BIN)?.contains(&"ferrule-cni".to_owned()), "the plugin is removed");
     node.lab.on_node("node1", &["umount", CONF])?;
 

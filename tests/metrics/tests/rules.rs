@@ -23,12 +23,12 @@ fn each_alert_queries_existing_metrics_and_has_a_summary_a_description_and_a_sev
         ensure!(unknown(expr).is_empty(), "{name} has unknown {:?}", unknown(expr));
         let severity = alert["labels"]["severity"].as_str();
         ensure!(matches!(severity, Some("critical" | "warning")), "{name}: {severity:?}");
-        let told = &alert["annotations"];
+        let annotations = &alert["annotations"];
         for annotation in ["summary", "description"] {
-            let text = told[annotation].as_str().unwrap_or_default();
+            let text = annotations[annotation].as_str().unwrap_or_default();
             ensure!(!text.is_empty(), "{name} has no {annotation}");
         }
-        let runbook = told["runbook_url"].as_str().unwrap_or_default();
+        let runbook = annotations["runbook_url"].as_str().unwrap_or_default();
         let section = format!("{RUNBOOKS}#{}", name.to_lowercase());
         ensure!(runbook.ends_with(&section), "{name}: {runbook}");
     }
@@ -64,8 +64,8 @@ fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {
                 continue;
             }
             let alert = alerts(&rules).find(|alert| alert["alert"] == name.as_str());
-            let told = alert.context("a case without an alert")?["annotations"].to_string();
-            for label in told.split("$labels.").skip(1) {
+            let annotations = alert.context("a case without an alert")?["annotations"].to_string();
+            for label in annotations.split("$labels.").skip(1) {
                 let label: String =
                     label.chars().take_while(|at| at.is_ascii_alphanumeric()).collect();
                 let carries = fired.iter().all(|alert| alert["exp_labels"][&label].is_string());

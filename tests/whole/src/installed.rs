@@ -280,8 +280,8 @@ impl Installed {
             &["get", "events", "-A", "--field-selector", "type=Warning"],
             &["-n", SPACE, "logs", "daemonset/ferrule", "--all-containers", "--tail=20"],
         ];
-        let told = asked.map(|args| self.kubectl(args).unwrap_or_else(|err| format!("{err:#}")));
-        told.join("\n")
+        let parts = asked.map(|args| self.kubectl(args).unwrap_or_else(|err| format!("{err:#}")));
+        parts.join("\n")
     }
 }
 

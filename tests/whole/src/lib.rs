@@ -58,8 +58,8 @@ impl Cluster {
     /// With the command's output if it fails.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.command(args).output().context("cannot start kubectl")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "kubectl {}: {said}", args.join(" "));
+        let printed = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {printed}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

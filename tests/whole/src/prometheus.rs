@@ -172,23 +172,23 @@ impl<'a> Prometheus<'a> {
     /// # Errors
     /// After a timeout, with all active rules.
     pub fn fires(&self, name: &str, is_it: impl Fn(&Value) -> bool) -> Result<String> {
-        let mut told = None;
+        let mut annotations = None;
         let waited = wait_for(&format!("alert {name}"), PATIENCE, || {
             let rules = self.rules()?;
             let alerts = rules.iter().filter(|rule| rule["name"] == name);
             let mut alerts =
                 alerts.flat_map(|rule| rule["alerts"].as_array().into_iter().flatten());
-            told = alerts
+            annotations = alerts
                 .find(|alert| alert["state"] == "firing" && is_it(&alert["labels"]))
                 .map(|alert| alert["annotations"].to_string());
-            Ok(told.is_some())
+            Ok(annotations.is_some())
         });
         waited.with_context(|| {
             let active = self.rules().unwrap_or_default().into_iter();
             let active: Vec<Value> = active.filter(|rule| rule["state"] != "inactive").collect();
             format!("active: {active:?}")
         })?;
-        told.context("the alert has no annotations")
+        annotations.context("the alert has no annotations")
     }
 
     fn get(&self, path: &str) -> Result<Value> {

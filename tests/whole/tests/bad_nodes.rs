@@ -48,20 +48,20 @@ impl Scenario<'_> {
         self.cluster.kubectl(&[&gone[..], &["--timeout=120s"]].concat()).unwrap();
     }
 
-    fn said(&self, args: &[&str]) -> String {
-        let said = self.cluster.ferrule(args).unwrap();
+    fn printed(&self, args: &[&str]) -> String {
+        let printed = self.cluster.ferrule(args).unwrap();
         format!(
             "{}{}",
-            String::from_utf8_lossy(&said.stdout),
-            String::from_utf8_lossy(&said.stderr)
+            String::from_utf8_lossy(&printed.stdout),
+            String::from_utf8_lossy(&printed.stderr)
         )
     }
 
     /// Returns the node's problems and notices from `ferrule status -o json`.
     fn troubles(&self) -> Vec<Value> {
-        let said = self.cluster.ferrule(&["status", "-o", "json"]).unwrap();
-        let said: Value = serde_json::from_slice(&said.stdout).unwrap();
-        let nodes = said["nodes"].as_array().unwrap();
+        let printed = self.cluster.ferrule(&["status", "-o", "json"]).unwrap();
+        let printed: Value = serde_json::from_slice(&printed.stdout).unwrap();
+        let nodes = printed["nodes"].as_array().unwrap();
         let node = nodes.iter().find(|node| node["node"] == NODE).unwrap();
         node["troubles"].as_array().unwrap().clone()
     }
@@ -79,7 +79,7 @@ impl Scenario<'_> {
             }))
         });
         assert!(waited.is_ok(), "{} is not reported: {last:#?}", expected.kind);
-        let text = self.said(&["status"]);
+        let text = self.printed(&["status"]);
         for word in [expected.cause, expected.remedy] {
             assert!(text.contains(word), "{word:?} is not in:\n{text}");
         }
@@ -114,12 +114,12 @@ impl Scenario<'_> {
                 "--field-selector",
                 &of,
             ])?;
-            let whole = self.said(&["pod", &format!("default/{name}")]);
+            let whole = self.printed(&["pod", &format!("default/{name}")]);
             last = format!("{events}\n{whole}");
-            Ok([&events, &whole].iter().all(|said| {
-                said.contains("FailedCreatePodSandBox")
-                    && said.contains(expected.cause)
-                    && said.contains(expected.remedy)
+            Ok([&events, &whole].iter().all(|printed| {
+                printed.contains("FailedCreatePodSandBox")
+                    && printed.contains(expected.cause)
+                    && printed.contains(expected.remedy)
             }))
         });
         assert!(waited.is_ok(), "no pod reports {}: {last}", expected.kind);
@@ -271,7 +271,7 @@ fn use_a_missing_image(scene: &Scenario<'_>) {
     scene.wait_for_event("Failed", &["Failed to pull image", "registry.invalid/ferrule:9"]);
     let pods = scene.cluster.pods("kube-system", NODE_PODS).unwrap();
     let pod = pods.iter().find(|pod| pod.node == NODE).unwrap();
-    let whole = scene.said(&["pod", &format!("kube-system/{}", pod.name)]);
+    let whole = scene.printed(&["pod", &format!("kube-system/{}", pod.name)]);
     for word in [expected.cause, expected.remedy, "Pull"] {
         assert!(whole.contains(word), "{word:?} is not in:\n{whole}");
     }

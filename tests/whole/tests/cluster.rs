@@ -241,8 +241,9 @@ fn a_cluster_outlives_its_parts() -> Result<()> {
     for pod in &two {
         let greeting =
             format!("exec 3<>/dev/tcp/{}/8081; echo hello >&3; head -1 <&3", pod.address);
-        let said = cluster.lab.on_node(&pod.node, &["timeout", "10", "bash", "-c", &greeting])?;
-        ensure!(said.trim() == format!("{} hello", pod.name), "{said}");
+        let printed =
+            cluster.lab.on_node(&pod.node, &["timeout", "10", "bash", "-c", &greeting])?;
+        ensure!(printed.trim() == format!("{} hello", pod.name), "{printed}");
     }
     cluster.lab.run(&["cluster", "start", "kube-apiserver"])?;
 

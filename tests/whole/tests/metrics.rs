@@ -82,13 +82,13 @@ fn prometheus_reads_a_whole_cluster_and_each_query_of_the_dashboard_has_data() {
         assert_eq!(prometheus.series(&up).unwrap().len(), 1, "{target:?} is not up");
     }
     // Normal operation: no alert fires, and no alert stays pending.
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     let waited = wait_for("no pending alert", PATIENCE, || {
         assert_eq!(prometheus.series(FIRING).unwrap(), Vec::<Value>::new(), "an alert fires");
-        said = active_or_failing(&prometheus);
-        Ok(said.is_empty())
+        printed = active_or_failing(&prometheus);
+        Ok(printed.is_empty())
     });
-    assert!(waited.is_ok(), "{said:#?}");
+    assert!(waited.is_ok(), "{printed:#?}");
 
     cluster.lab().run(&["fault", "set", "throttle", "--every", "2"]).unwrap();
     load(&cluster, 40);

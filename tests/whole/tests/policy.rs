@@ -12,9 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns the nodes whose agents have reported, with the number of policies of each, from `ferrule policy status`.
 fn reported(cluster: &Installed) -> Vec<(String, u64)> {
-    let said = cluster.ferrule(&["policy", "status", "-o", "json"]).unwrap();
-    let said: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-    let agents = said["agents"].as_array().cloned().unwrap_or_default();
+    let printed = cluster.ferrule(&["policy", "status", "-o", "json"]).unwrap();
+    let printed: Value = serde_json::from_slice(&printed.stdout).unwrap_or_default();
+    let agents = printed["agents"].as_array().cloned().unwrap_or_default();
     let held = agents.into_iter().filter_map(|agent| {
         let name = agent["metadata"]["name"].as_str()?.to_owned();
         Some((name, agent["realized"]["policies"].as_u64()?))
@@ -68,9 +68,9 @@ fn a_policy_reaches_every_node_through_two_replicas_and_its_status_is_written() 
         .unwrap();
     wait_for_agents(&cluster, 1);
     let pod = format!("default/{}", pods[0].name);
-    let told = cluster.ferrule(&["pod", &pod]).unwrap();
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains("policy ") && told.contains("default/closed"), "{told}");
+    let report = cluster.ferrule(&["pod", &pod]).unwrap();
+    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    assert!(report.contains("policy ") && report.contains("default/closed"), "{report}");
     // The policy's status in the Kubernetes API.
     let realization = ["-n", "default", "get", "networkpolicyrealizations", "closed"];
     wait_for("the policy's status", PATIENCE, || {

@@ -94,12 +94,12 @@ impl Takeover {
         self.wait_for_ferrule_pod(node)?;
         // The metadata service lags, and the plan refuses addresses that it does not show yet.
         wait_for(&format!("a plan without refusals on {node}"), PATIENCE, || {
-            let (code, said) = self.migrate("plan", node)?.end()?;
-            ensure!(code == 0 && said.contains("no refusals"), "{code}: {said}");
+            let (code, printed) = self.migrate("plan", node)?.end()?;
+            ensure!(code == 0 && printed.contains("no refusals"), "{code}: {printed}");
             Ok(true)
         })?;
-        let (code, said) = self.migrate("apply", node)?.end()?;
-        ensure!(code == 0 && said.ends_with("no steps remain\n"), "{code}: {said}");
+        let (code, printed) = self.migrate("apply", node)?.end()?;
+        ensure!(code == 0 && printed.ends_with("no steps remain\n"), "{code}: {printed}");
         self.ready(&meanwhile)?;
         self.create(newest, node)?;
         self.ready(newest)?;
@@ -129,8 +129,8 @@ impl Takeover {
             "amazon-vpc-cni runs before the label is removed"
         );
         self.follow(&["label", "ferrule.io/network-"], node)?;
-        let (code, said) = rollback.end()?;
-        ensure!(code == 0 && said.ends_with("no steps remain\n"), "{code}: {said}");
+        let (code, printed) = rollback.end()?;
+        ensure!(code == 0 && printed.ends_with("no steps remain\n"), "{code}: {printed}");
         ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
         self.create(newest, node)?;
         self.ready(newest)?;
@@ -185,8 +185,8 @@ impl Takeover {
     fn ensure_created_by(&self, pod: &Pod, maker: PodNetwork) -> Result<()> {
         let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
         let to = format!("to {} ", pod.address);
-        let told: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
-        let [rule] = told[..] else { anyhow::bail!("rules of {pod:?}: {told:?}") };
+        let found: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
+        let [rule] = found[..] else { anyhow::bail!("rules of {pod:?}: {found:?}") };
         let is_ours = rule.contains(" proto ");
         ensure!(is_ours == (maker == PodNetwork::Ferrule), "{pod:?} is not {maker:?}'s: {rule}");
         Ok(())
@@ -237,14 +237,14 @@ struct DebugCommand<'a> {
 }
 
 impl DebugCommand<'_> {
-    fn said(&self) -> Result<String> {
+    fn printed(&self) -> Result<String> {
         self.cluster.kubectl(&["logs", &self.pod])
     }
 
     fn wait_for_output(&self, text: &str) -> Result<()> {
         wait_for(&format!("{} to print: {text}", self.pod), PATIENCE, || {
-            let said = self.said()?;
-            ensure!(said.contains(text), "{said}");
+            let printed = self.printed()?;
+            ensure!(printed.contains(text), "{printed}");
             Ok(true)
         })
     }
@@ -261,9 +261,9 @@ impl DebugCommand<'_> {
             code = Some(ended["exitCode"].as_i64().with_context(|| pod["status"].to_string())?);
             Ok(true)
         })?;
-        let said = self.cluster.kubectl(&["logs", &path])?;
+        let printed = self.cluster.kubectl(&["logs", &path])?;
         self.cluster.kubectl(&["delete", &path])?;
-        Ok((code.context("no exit code")?, said))
+        Ok((code.context("no exit code")?, printed))
     }
 }
 

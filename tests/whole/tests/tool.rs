@@ -44,13 +44,13 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
     assert!(nodes.iter().all(|node| node["pool"].is_object()), "{status}");
 
     for pod in pods {
-        let told = document(&ask(&["pod", &format!("default/{}", pod.name), "-o", "json"]));
-        assert_eq!(told["interfaces"][0]["address"], json!(pod.address), "{told}");
+        let report = document(&ask(&["pod", &format!("default/{}", pod.name), "-o", "json"]));
+        assert_eq!(report["interfaces"][0]["address"], json!(pod.address), "{report}");
     }
 
     let archive = folder.join("viewer.tar.gz");
     let bundle = ask(&["bundle", "-o", archive.to_str().unwrap()]);
-    assert!(bundle.status.success(), "{}", said(&bundle));
+    assert!(bundle.status.success(), "{}", printed(&bundle));
     let index = index(&archive);
     let missing = index["missing"].as_array().unwrap();
     // A kind that the cluster lacks cannot be read.
@@ -63,10 +63,14 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
     assert!(has("/ipamd.log") && has("/metrics.txt") && has("/explain.json"), "{index}");
 
     let check = ask(&["check"]);
-    assert_eq!(check.status.code(), Some(2), "{}", said(&check));
+    assert_eq!(check.status.code(), Some(2), "{}", printed(&check));
     let lacking = "cannot create resource \"namespaces\"";
-    assert!(said(&check).contains(lacking), "{}", said(&check));
-    assert!(!said(&check).contains("delete namespace"), "nothing was created: {}", said(&check));
+    assert!(printed(&check).contains(lacking), "{}", printed(&check));
+    assert!(
+        !printed(&check).contains("delete namespace"),
+        "nothing was created: {}",
+        printed(&check)
+    );
 }
 
 /// Interrupts a check after it has created its pods.
@@ -85,8 +89,8 @@ fn interrupt_a_check(cluster: &Installed) {
     assert_eq!(check.try_wait().unwrap(), None, "the check has ended before the interrupt");
     interrupt(&check);
     let output = check.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("interrupted"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", printed(&output));
+    assert!(printed(&output).contains("interrupted"), "{}", printed(&output));
     wait_for("the removal of the check's namespace", PATIENCE, || Ok(left()?.is_empty())).unwrap();
     let pods = cluster.kubectl(&["get", "pods", "-A", "-o", "name"]).unwrap();
     assert!(!pods.contains("/probe-") && !pods.contains("/target-"), "{pods}");
@@ -109,7 +113,7 @@ fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
     let output = bundle.wait_with_output();
     kill(server, Signal::SIGCONT).unwrap();
     let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", printed(&output));
     assert_eq!(index(&archive)["interrupted"], json!(true));
     assert!(!half.exists(), "a partial archive is left");
 }
@@ -140,13 +144,13 @@ fn interrupt(child: &Child) {
 }
 
 fn document(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", said(output));
+    assert!(output.status.success(), "{}", printed(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn said(output: &Output) -> String {
-    let told = [output.stdout.as_slice(), &output.stderr].concat();
-    String::from_utf8_lossy(&told).into_owned()
+fn printed(output: &Output) -> String {
+    let bytes = [output.stdout.as_slice(), &output.stderr].concat();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Returns the index of an archive.
@@ -154,6 +158,6 @@ fn index(archive: &Path) -> Value {
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--to-stdout", "--file"]).arg(archive);
     let output = tar.arg("ferrule-bundle/index.json").output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }

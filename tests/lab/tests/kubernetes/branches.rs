@@ -128,9 +128,9 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
     lab.run(&[&["fault", "set", "error", "InternalError"], &action[..]].concat())?;
     world.make_branch_pod("node1", "secure")?;
     let refusal = plugin(&lab, "ADD", "secure")?;
-    let said = refusal["msg"].as_str().unwrap_or_default();
+    let printed = refusal["msg"].as_str().unwrap_or_default();
     ensure!(refusal["code"] == 11, "{refusal}");
-    ensure!(said.contains("default/secure") && said.contains(POD_ENI), "{refusal}");
+    ensure!(printed.contains("default/secure") && printed.contains(POD_ENI), "{refusal}");
     let next = refusal["details"].as_str().unwrap_or_default();
     ensure!(next.contains("VPC resource controller"), "{refusal}");
     ensure!(plugin(&lab, "DEL", "secure")?.is_null(), "DEL printed something");
@@ -163,12 +163,12 @@ fn a_branch_pod_lives(name: &str, mode: &str, lab_name: &str) -> Result<()> {
         a_killed_daemon_restores_the_branch_reservation(&lab, &eni, &annotation[0])?;
     } else {
         // This kernel has no VLANs. The lane `vm` tests a kernel with VLANs.
-        let said = answer["msg"].as_str().unwrap_or_default();
+        let printed = answer["msg"].as_str().unwrap_or_default();
         let vlan = format!("VLAN {} of", annotation[0]["vlanId"]);
         let mac = annotation[0]["ifAddress"].as_str().context("no ifAddress")?;
         ensure!(answer["code"] == 102, "{answer}");
         for part in ["the kernel has no VLANs", &vlan, mac] {
-            ensure!(said.contains(part), "{part} is not in {answer}");
+            ensure!(printed.contains(part), "{part} is not in {answer}");
         }
         ensure!(lab.on_node("node1", &["ls", "/sys/class/net"])? == links, "a link is left");
         ensure!(held(&lab, "secure")?.is_none(), "the reservation is left");

@@ -31,8 +31,8 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
     // Pods that tolerate the taint get the addresses of the pool. The pool grows only with the setting.
     lab.run(&["pod", "add", "node-stays", "--prefix", "stays-", "--count", "2"])?;
     world.make_pod("node-stays", "one-more")?;
-    let said = lab.refused(&["pod", "add", "node-stays", "--pod", "one-more"])?;
-    ensure!(said.contains("unschedulable") && said.contains("uncordon"), "{said}");
+    let printed = lab.refused(&["pod", "add", "node-stays", "--pod", "one-more"])?;
+    ensure!(printed.contains("unschedulable") && printed.contains("uncordon"), "{printed}");
     let words = ["unschedulable", "AWS_MANAGE_ENIS_NON_SCHEDULABLE"];
     world.wait_for_event("one-more", "FailedAddressAssignment", &words)?;
     lab.run(&["pod", "add", "node-managed", "--prefix", "managed-", "--count", "20"])?;

@@ -222,8 +222,8 @@ fn a_pod_waits_for_its_policies_from_a_slow_absent_or_restarted_controller() -> 
     let new = scene.replaced(&old.name, "web")?;
     let answer = Sandbox::new(&scene.lab, NODE, &new)?.add()?;
     ensure_again(&new, &answer)?;
-    let Answer::Fails(_, said) = &answer else { unreachable!("the ADD fails") };
-    ensure!(said.contains(&format!("knows UID {} under this name", old.uid)), "{said}");
+    let Answer::Fails(_, printed) = &answer else { unreachable!("the ADD fails") };
+    ensure!(printed.contains(&format!("knows UID {} under this name", old.uid)), "{printed}");
     let replica = scene.controllers.start()?;
     scene.gate.lead_to(Some(replica.at));
     scene.start(&gone)?;
@@ -270,8 +270,8 @@ fn standard_mode_starts_pods_open_without_a_controller_and_logs_each() -> Result
         let why = "no replica of the controller is followed";
         scene.lab.wait_for_line(NODE, &[&pod.name, "starts without its policies", why])?;
         let log = scene.site.log();
-        let told = log.lines().any(|it| it.contains("starts open") && it.contains(&pod.uid));
-        ensure!(told, "the agent does not log {pod:?}: {log}");
+        let is_logged = log.lines().any(|it| it.contains("starts open") && it.contains(&pod.uid));
+        ensure!(is_logged, "the agent does not log {pod:?}: {log}");
     }
     let metrics = scene.site.metrics()?;
     let open = format!("ferrule_agent_admitted_total{{answer=\"open\"}} {PODS}");

@@ -49,8 +49,8 @@ fn mount(lab: &Lab, authority: &str, token: &str) -> Result<()> {
 fn standing(lab: &Lab, concern: &str) -> Result<String> {
     let explained: Value =
         serde_json::from_str(&lab.get("node1", 61679, "/v1/ferrule/explain")?)?;
-    let said = explained["kubernetes"][concern].as_str();
-    said.map(str::to_owned).with_context(|| format!("{concern} is not in {explained}"))
+    let printed = explained["kubernetes"][concern].as_str();
+    printed.map(str::to_owned).with_context(|| format!("{concern} is not in {explained}"))
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
     mount(&lab, &authority, "not-a-token")?;
     start(&by_environment)?;
     wait_for("the daemon to report the refused token", PATIENCE, || {
-        let said = standing(&lab, "node")?;
-        ensure!(said.starts_with("failing"), "{said}");
-        Ok(said.contains("401") || said.contains("Unauthorized"))
+        let printed = standing(&lab, "node")?;
+        ensure!(printed.starts_with("failing"), "{printed}");
+        Ok(printed.contains("401") || printed.contains("Unauthorized"))
     })?;
     lab.run(&["daemon", "stop", "node1"])?;
     ensure!(world.condition("node1")?.is_none(), "the node has a condition");
@@ -81,10 +81,10 @@ fn a_daemon_in_a_pod_uses_its_service_account_token() -> Result<()> {
     mount(&lab, &authority, &world.token()?)?;
     start(&by_environment)?;
     world.wait_for_condition("node1", "True", &[])?;
-    world.make_pod("node1", "told")?;
-    lab.run(&["pod", "add", "node1", "--pod", "told"])?;
+    world.make_pod("node1", "annotated")?;
+    lab.run(&["pod", "add", "node1", "--pod", "annotated"])?;
     wait_for("the pod's annotation", PATIENCE, || {
-        Ok(world.annotation("told", "vpc.amazonaws.com/pod-ips")?.is_some())
+        Ok(world.annotation("annotated", "vpc.amazonaws.com/pod-ips")?.is_some())
     })?;
     lab.run(&["daemon", "stop", "node1"])?;
 

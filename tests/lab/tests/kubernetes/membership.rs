@@ -29,12 +29,12 @@ fn the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal()
     })?;
     world.wait_for_condition("node1", "True", &[])?;
 
-    world.make_pod("node1", "told")?;
-    lab.run(&["pod", "add", "node1", "--pod", "told"])?;
+    world.make_pod("node1", "annotated")?;
+    lab.run(&["pod", "add", "node1", "--pod", "annotated"])?;
     let pods = lab.pods("node1")?;
     let address = pods[0]["address"].as_str().context("a pod without an address")?.to_owned();
     wait_for("the pod's annotation", PATIENCE, || {
-        Ok(world.annotation("told", "vpc.amazonaws.com/pod-ips")? == Some(address.clone()))
+        Ok(world.annotation("annotated", "vpc.amazonaws.com/pod-ips")? == Some(address.clone()))
     })?;
 
     // The subnet has eleven addresses, one of them the node's. The next pod gets an event.
@@ -66,8 +66,11 @@ fn custom_networking_waits_for_its_eniconfig_and_then_serves_from_its_subnet() -
         .chain(["--env", "FERRULE_ADD_WAIT=8"])
         .collect();
     let lab = world.lab(&bin, "t-custom", &up)?;
-    let said = lab.refused(&["pod", "add", "node1", "--pod", "early"])?;
-    ensure!(said.contains("ENIConfig") && said.contains("zone-a"), "the plugin said: {said}");
+    let printed = lab.refused(&["pod", "add", "node1", "--pod", "early"])?;
+    ensure!(
+        printed.contains("ENIConfig") && printed.contains("zone-a"),
+        "the plugin printed: {printed}"
+    );
 
     let config = |subnet: &str| World::eni_config("zone-a", &json!({"subnet": subnet}));
     world.apply(&config("subnet-00000000000000bad"))?;

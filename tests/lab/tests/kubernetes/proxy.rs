@@ -251,7 +251,7 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
         add(node, &["--env", &asked])?;
         lab.run(&["pod", "add", node, "--count", PODS])?;
         let _proxy = kube_proxy(&world, &lab, folder.path(), case)?;
-        let said = |err| {
+        let with_log = |err| {
             let log = std::fs::read_to_string(folder.path().join(format!("{node}.log")));
             let log = log.unwrap_or_default();
             let from = log.lines().count().saturating_sub(20);
@@ -261,12 +261,12 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
         let expect_answer =
             |namespace: &NetworkNamespace, server: SocketAddr, what: &str, answer: &str| {
                 let what = format!("{node}: {what} at {server}");
-                let heard = || {
-                    let heard = namespace.ask(server)?;
-                    ensure!(heard == answer, "received {heard:?}, not {answer:?}");
+                let received = || {
+                    let received = namespace.ask(server)?;
+                    ensure!(received == answer, "received {received:?}, not {answer:?}");
                     Ok(true)
                 };
-                wait_for(&what, PATIENCE, heard).map_err(said)
+                wait_for(&what, PATIENCE, received).map_err(with_log)
             };
         let address: IpAddr = text(&lab.node(node)?["address"])?.parse()?;
         let host = NetworkNamespace::node(&lab, node)?;

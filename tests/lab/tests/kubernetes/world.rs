@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
-use tests_cluster::{Cluster, Identity, ClusterSpec};
+use tests_cluster::{Cluster, ClusterSpec, Identity};
 use tests_lab::{Lab, wait_for};
 use tokio::runtime::Runtime;
 
@@ -200,8 +200,8 @@ impl World {
     pub(crate) fn wait_for_event(&self, about: &str, reason: &str, words: &[&str]) -> Result<()> {
         wait_for(&format!("an event {reason} about {about} with {words:?}"), PATIENCE, || {
             let notes = self.notes(about, reason)?;
-            let told = notes.iter().any(|note| words.iter().all(|word| note.contains(word)));
-            ensure!(told, "{notes:?}");
+            let has_note = notes.iter().any(|note| words.iter().all(|word| note.contains(word)));
+            ensure!(has_note, "{notes:?}");
             Ok(true)
         })
     }

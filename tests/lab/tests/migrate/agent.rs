@@ -46,14 +46,14 @@ pub(super) struct Agent {
     child: Child,
     // The agent exits at the end of its input.
     input: Option<ChildStdin>,
-    said: PathBuf,
+    printed: PathBuf,
 }
 
 impl Agent {
     /// Starts the agent, and waits until it serves.
     pub(super) fn start(lab: &Lab, node: &str, folder: &Path) -> Result<Self> {
-        let said = folder.join("said");
-        let mut agent = Self::run(lab, node, "serve", &said)?;
+        let printed = folder.join("printed");
+        let mut agent = Self::run(lab, node, "serve", &printed)?;
         let serves = wait_for("the policy agent to serve", PATIENCE, || agent.has("serving"));
         if serves.is_err() {
             agent.end()?;
@@ -66,22 +66,22 @@ impl Agent {
         let mut foreign =
             Self::run(lab, node, &format!("foreign {link}"), &folder.join("foreign"))?;
         let status = foreign.child.wait().context("cannot wait for the program")?;
-        ensure!(status.success(), "{}", foreign.said()?);
+        ensure!(status.success(), "{}", foreign.printed()?);
         Ok(())
     }
 
-    fn run(lab: &Lab, node: &str, words: &str, said: &Path) -> Result<Self> {
+    fn run(lab: &Lab, node: &str, words: &str, printed: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let program = program.to_str().context("the path is not UTF-8")?;
         let is = format!("{WORDS}={words}");
         let call = ["node", "exec", node, "--", "env", &is, program, "--ignored", "--nocapture"];
         let mut command = lab.command(&[&call[..], &["--exact", "agent::is_the_agent"]].concat());
-        let out = File::create(said).context("cannot create a file for the output")?;
+        let out = File::create(printed).context("cannot create a file for the output")?;
         let err = out.try_clone().context("cannot share the file")?;
         command.stdin(Stdio::piped()).stdout(out).stderr(err);
         let mut child = command.spawn().context("cannot start the policy agent")?;
         let input = child.stdin.take();
-        Ok(Self { child, input, said: said.to_owned() })
+        Ok(Self { child, input, printed: printed.to_owned() })
     }
 
     /// Returns true if the agent's output has a line with this text.
@@ -89,13 +89,13 @@ impl Agent {
     /// # Errors
     /// If there is no such line.
     pub(super) fn has(&self, line: &str) -> Result<bool> {
-        let said = self.said()?;
-        ensure!(said.lines().any(|it| it.contains(line)), "no line {line:?} in:\n{said}");
+        let printed = self.printed()?;
+        ensure!(printed.lines().any(|it| it.contains(line)), "no line {line:?} in:\n{printed}");
         Ok(true)
     }
 
-    fn said(&self) -> Result<String> {
-        fs::read_to_string(&self.said).context("cannot read the output")
+    fn printed(&self) -> Result<String> {
+        fs::read_to_string(&self.printed).context("cannot read the output")
     }
 
     pub(super) fn end(&mut self) -> Result<()> {

@@ -49,7 +49,7 @@ fn lab_with(
 /// A running `ferrule migrate` on the node.
 struct Migrate {
     child: Child,
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl Migrate {
@@ -59,7 +59,7 @@ impl Migrate {
             lab.command(&[&["node", "exec", NODE, "--", &program, "migrate"], words].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::inherit());
         let child = command.spawn().context("cannot start ferrule migrate")?;
-        Ok(Self { child, said: Vec::new() })
+        Ok(Self { child, printed: Vec::new() })
     }
 
     /// Waits until the command exits and returns its output. When it waits for one of the conditions in `actions`, runs
@@ -71,18 +71,18 @@ impl Migrate {
             let waited = actions
                 .iter()
                 .position(|(wait, _)| line.starts_with("wait until ") && line.contains(wait));
-            self.said.push(line);
+            self.printed.push(line);
             if let Some(at) = waited {
                 let (_, act) = actions.remove(at);
                 act()?;
             }
         }
         let status = self.child.wait().context("cannot wait for ferrule migrate")?;
-        let said = self.said.join("\n");
-        ensure!(status.success(), "ferrule migrate: {status}\n{said}");
+        let printed = self.printed.join("\n");
+        ensure!(status.success(), "ferrule migrate: {status}\n{printed}");
         let left: Vec<&str> = actions.iter().map(|(wait, _)| *wait).collect();
-        ensure!(left.is_empty(), "the command did not wait for {left:?}:\n{said}");
-        Ok(said)
+        ensure!(left.is_empty(), "the command did not wait for {left:?}:\n{printed}");
+        Ok(printed)
     }
 }
 
@@ -110,8 +110,9 @@ fn migrate(lab: &Lab, bin: &Path, words: &[&str]) -> Result<(Option<i32>, String
     let program = ferrule(bin)?;
     let output =
         lab.output(&[&["node", "exec", NODE, "--", &program, "migrate"], words].concat())?;
-    let said = [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of).into_owned());
-    Ok((output.status.code(), said.join("")))
+    let printed =
+        [&output.stdout, &output.stderr].map(|of| String::from_utf8_lossy(of).into_owned());
+    Ok((output.status.code(), printed.join("")))
 }
 
 /// Returns the address of each pod and the device number of its ENI.
@@ -245,8 +246,8 @@ fn over_and_back(
 
     let (code, plan) = migrate(&lab, &bin, &["plan"])?;
     ensure!(code == Some(0) && plan.contains(&format!("{count} pods run")), "{code:?}: {plan}");
-    let said = apply(&lab, &bin)?;
-    ensure!(said.contains("no steps remain"), "{said}");
+    let printed = apply(&lab, &bin)?;
+    ensure!(printed.contains("no steps remain"), "{printed}");
     ensure_talking(&mut flows)?;
     ensure_routed(&lab)?;
     let files = lab.on_node(NODE, &["ls", "/etc/cni/net.d"])?;
@@ -335,12 +336,12 @@ fn an_unknown_node_state_is_refused_and_not_changed() -> Result<()> {
         lab.on_node(NODE, &["sh", "-c", harm])?;
         let before = everything()?;
         for verb in ["plan", "apply"] {
-            let (code, said) = migrate(&lab, &bin, &[&[verb], words].concat())?;
+            let (code, printed) = migrate(&lab, &bin, &[&[verb], words].concat())?;
             ensure!(
-                code == Some(1) && said.contains(cause),
-                "{verb} after {harm}: {code:?} {said}"
+                code == Some(1) && printed.contains(cause),
+                "{verb} after {harm}: {code:?} {printed}"
             );
-            ensure!(said.contains("REFUSED ") && said.contains("next: "), "{said}");
+            ensure!(printed.contains("REFUSED ") && printed.contains("next: "), "{printed}");
         }
         ensure!(everything()? == before, "{harm}: the node was changed");
         lab.on_node(NODE, &["sh", "-c", undo])?;
@@ -378,22 +379,25 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     added(&lab, NODE, 5, "t")?;
     wait_for_plan_without_refusals(&lab, &bin)?;
     // The command times out while it waits for the daemons. It has written its own record only.
-    let (code, said) = migrate(&lab, &bin, &["apply", "--wait", "0"])?;
-    ensure!(code == Some(2) && said.contains("timeout after 0 s"), "{code:?}: {said}");
+    let (code, printed) = migrate(&lab, &bin, &["apply", "--wait", "0"])?;
+    ensure!(code == Some(2) && printed.contains("timeout after 0 s"), "{code:?}: {printed}");
     apply(&lab, &bin)?;
     ensure_routed(&lab)?;
     // amazon-vpc-cni's agent must not start before the pods are handed over. ferrule-ipamd must not start after that.
-    let (code, said) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
-    ensure!(code == Some(2) && said.contains("ferrule-ipamd has stopped"), "{code:?}: {said}");
+    let (code, printed) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
+    ensure!(
+        code == Some(2) && printed.contains("ferrule-ipamd has stopped"),
+        "{code:?}: {printed}"
+    );
     lab.run(&["daemon", "kill", NODE])?;
     lab.wait_for_line(NODE, &["given back to amazon-vpc-cni"])?;
     ensure!(!lab.is(NODE, "ready")?, "ferrule-ipamd is ready on a node of amazon-vpc-cni");
-    let (code, said) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
-    ensure!(code == Some(2) && said.contains("agent serves"), "{code:?}: {said}");
+    let (code, printed) = migrate(&lab, &bin, &["rollback", "--wait", "0"])?;
+    ensure!(code == Some(2) && printed.contains("agent serves"), "{code:?}: {printed}");
     ensure_listed(&lab)?;
     // A takeover from the middle of the rollback.
-    let said = Migrate::start(&lab, &bin, &["apply", "--wait", "60"])?.run(Vec::new())?;
-    ensure!(said.contains("no steps remain"), "{said}");
+    let printed = Migrate::start(&lab, &bin, &["apply", "--wait", "60"])?.run(Vec::new())?;
+    ensure!(printed.contains("no steps remain"), "{printed}");
     ensure_routed(&lab)?;
     lab.run(&["pod", "delete", "--node", NODE])?;
     wait_for("the removal of all rules of pods", PATIENCE, || ensure_routed(&lab).map(|()| true))?;

@@ -85,24 +85,30 @@ fn a_policy_agent_is_refused_or_its_programs_are_detached() -> Result<()> {
 
     // A serving agent alone is refused, and so are its programs alone.
     let refused = |sign: &str| -> Result<()> {
-        let (code, said) = migrate(&lab, &bin, &["apply"])?;
-        ensure!(code == Some(1) && said.contains(sign) && said.contains("--policy drop"), "{said}");
+        let (code, printed) = migrate(&lab, &bin, &["apply"])?;
+        ensure!(
+            code == Some(1) && printed.contains(sign) && printed.contains("--policy drop"),
+            "{printed}"
+        );
         Ok(())
     };
     refused("it answers at its socket")?;
     let plan = |words: &[&str]| migrate(&lab, &bin, &[&["plan"], words].concat());
     wait_for("a plan without refusals", PATIENCE, || {
-        let (code, said) = plan(&["--policy", "drop"])?;
-        ensure!(code == Some(0), "{said}");
+        let (code, printed) = plan(&["--policy", "drop"])?;
+        ensure!(code == Some(0), "{printed}");
         Ok(true)
     })?;
-    let (_, said) = plan(&["--policy", "drop"])?;
+    let (_, printed) = plan(&["--policy", "drop"])?;
     for veth in &veths {
         let named = format!("{veth} has the policy agent's handle_egress and handle_ingress");
-        ensure!(said.contains(&named), "{named}: {said}");
+        ensure!(printed.contains(&named), "{named}: {printed}");
     }
-    ensure!(said.contains("wait until the policy agent has stopped"), "{said}");
-    ensure!(said.contains("detach 6 programs of the policy agent from 3 host veths"), "{said}");
+    ensure!(printed.contains("wait until the policy agent has stopped"), "{printed}");
+    ensure!(
+        printed.contains("detach 6 programs of the policy agent from 3 host veths"),
+        "{printed}"
+    );
     agent.end()?;
     refused("6 of its programs are on host veths")?;
     // The migration waits until a running agent has exited.
@@ -148,8 +154,8 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     ensure!(attached_before.len() == 6, "{attached_before:?}");
     let mut flows = held(&lab, &["t0"])?;
     wait_for("a plan without refusals", PATIENCE, || {
-        let (code, said) = migrate(&lab, &bin, &["plan", "--policy", "keep"])?;
-        ensure!(code == Some(0), "{said}");
+        let (code, printed) = migrate(&lab, &bin, &["plan", "--policy", "keep"])?;
+        ensure!(code == Some(0), "{printed}");
         Ok(true)
     })?;
     let mut swap = || lab.run(&["daemon", "start", NODE, "--cni", "ferrule"]).map(drop);
@@ -181,22 +187,22 @@ fn a_policy_agent_that_is_kept_is_served_as_before() -> Result<()> {
     // A refused pod does not start and leaves nothing.
     let veths = host_veths(&lab)?;
     let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "refused"]);
-    let said = format!("{:#}", refused.err().context("the pod starts")?);
-    ensure!(said.contains("no probe for this pod") && said.contains("103"), "{said}");
+    let printed = format!("{:#}", refused.err().context("the pod starts")?);
+    ensure!(printed.contains("no probe for this pod") && printed.contains("103"), "{printed}");
     wait_for("the removal of the refused pod's link", PATIENCE, || Ok(host_veths(&lab)? == veths))?;
     ensure_routed(&lab)?;
 
     // Without the agent no pod starts, and the first DEL of a pod fails.
     agent.end()?;
     let refused = lab.run(&["pod", "add", NODE, "--count", "1", "--prefix", "late"]);
-    let said = format!("{:#}", refused.err().context("the pod starts")?);
+    let printed = format!("{:#}", refused.err().context("the pod starts")?);
     ensure!(
-        said.contains("cannot connect to the policy agent at /var/run/aws-node/npa.sock"),
-        "{said}"
+        printed.contains("cannot connect to the policy agent at /var/run/aws-node/npa.sock"),
+        "{printed}"
     );
     let missed = lab.run(&["pod", "delete", "closedo0"]);
-    let said = format!("{:#}", missed.err().context("the DEL succeeds without the agent")?);
-    ensure!(said.contains("103"), "{said}");
+    let printed = format!("{:#}", missed.err().context("the DEL succeeds without the agent")?);
+    ensure!(printed.contains("103"), "{printed}");
     lab.run(&["pod", "delete", "closedo0"]).context("the second DEL")?;
     ensure_routed(&lab)?;
     let mut agent = Agent::start(&lab, NODE, folder.path())?;

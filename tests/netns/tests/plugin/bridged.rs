@@ -134,7 +134,8 @@ fn repair_follows_a_new_gateway_port_and_leaves_the_bridge_alone() {
 
         // After the pod's end an observation shows the rest, and repair removes it.
         let gone = NodeDesired { pods: Vec::new(), ..desired };
-        let applied = host.run(&repairs(&mut host, &gone)).unwrap();
+        let ops = repairs(&mut host, &gone);
+        let applied = host.run(&ops).unwrap();
         assert_eq!(applied.refused, []);
         assert_eq!((node.pod_routes(), node.pod_rules(), neighbors(node)), Default::default());
     });

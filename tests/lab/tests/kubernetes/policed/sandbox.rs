@@ -71,17 +71,17 @@ impl<'a> Sandbox<'a> {
             ("CNI_ARGS", &args),
         ];
         let ended = self.lab.plugin(self.node, &vars, &netconf)?;
-        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
-        let value: Value = match said.trim() {
+        let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let value: Value = match printed.trim() {
             "" => Value::Null,
-            text => serde_json::from_str(text).with_context(|| said.clone())?,
+            text => serde_json::from_str(text).with_context(|| printed.clone())?,
         };
         if ended.status.success() {
             return Ok(Answer::Starts(value));
         }
         let code = value["code"].as_i64();
         let code = code.with_context(|| {
-            format!("{verb} of {name}: {said} {}", String::from_utf8_lossy(&ended.stderr))
+            format!("{verb} of {name}: {printed} {}", String::from_utf8_lossy(&ended.stderr))
         })?;
         Ok(Answer::Fails(code, value["msg"].as_str().unwrap_or_default().to_owned()))
     }
