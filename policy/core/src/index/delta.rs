@@ -161,7 +161,7 @@ pub struct NodeDelta {
     pub removed: Vec<MemberKey>,
 }
 
-/// All groups and policies at one time, or what one node needs of them.
+/// All groups, policies and nodes' own objects at one time, or the part of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The groups that policies use.

@@ -2,9 +2,9 @@
 
 use super::model::{Happening, Model};
 use crate::{
-    Action, Direction, Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule,
+    Action, Direction, Isolation, Peer, Peers, Pods, Policy, PolicyKey, Precedence, Priority, Rule,
     Scope, Standing, Tier, Traffic, Transport, compile,
-    index::{Change, Deltas, Index, Role, Snapshot},
+    index::{Change, Deltas, GroupState, Index, Needs, NodeState, PolicyState, Role, Snapshot},
 };
 use policy_objects::{
     self as objects, Block, ContainerPort, Flavor, Group, GroupSpec, Kind, Labels, Meta, Named,
@@ -122,7 +122,7 @@ fn pods(same: bool) -> BoxedStrategy<Pods> {
     let behind = (text(&SPACES), text(&["s", "t"]))
         .prop_map(|(namespace, name)| Pods::Service(Named { namespace, name }));
     prop_oneof![
-        5 => (scope, selector()).prop_map(|(scope, pods)| Pods::Labelled { scope, pods }),
+        5 => (scope, selector()).prop_map(|(scope, pods)| Pods::Labeled { scope, pods }),
         3 => named().prop_map(Pods::Group),
         1 => account,
         u32::from(!same) => behind,
@@ -185,7 +185,7 @@ fn policy() -> impl Strategy<Value = Policy> {
         1 => Just(Tier::Baseline),
         6 => text(&TIERS).prop_map(Tier::Antrea),
     ];
-    let place = place.prop_map(|tier| Place { tier, priority: Priority::new(0.0) });
+    let place = place.prop_map(|tier| Precedence { tier, priority: Priority::new(0.0) });
     let isolation = (isolation, place);
     let all = (key, uid, isolation, vec(rule(), 0..3));
     all.prop_map(|(key, uid, (isolation, place), rules)| Policy {
@@ -354,15 +354,41 @@ fn part(all: &Snapshot, node: &str) -> Snapshot {
     part
 }
 
-/// Each node's part, as it is asked for and as its own deltas have added up to it; and each group and
-/// policy by itself.
-fn each_alone(index: &Index, nodes: &[Snapshot]) -> Result<(), TestCaseError> {
+/// The queries for one node, with the contents of the objects that they name.
+fn queried(index: &Index, node: &str) -> Snapshot {
+    let span = || BTreeSet::from([node.to_owned()]);
+    let Needs { own, applied, address, policies } = index.needs_of(node);
+    let mut found = Snapshot::default();
+    for (id, members) in applied {
+        let state = index.group_state(Role::Applied, id).unwrap_or_default();
+        let members = members.into_iter().map(|member| (member.key(), member)).collect();
+        let state = GroupState { members, span: span(), ..state };
+        found.groups.insert((Role::Applied, id), state);
+    }
+    for id in address {
+        let state = index.group_state(Role::Address, id).unwrap_or_default();
+        found.groups.insert((Role::Address, id), GroupState { span: span(), ..state });
+    }
+    for (id, key) in policies {
+        let state = index.policy_state(&key).unwrap_or_default();
+        found.policies.insert(id, PolicyState { span: span(), ..state });
+    }
+    if own != NodeState::default() {
+        found.nodes.insert(node.to_owned(), own);
+    }
+    found
+}
+
+/// The queries for one node, one group and one policy agree with the snapshot of all objects.
+fn queries_agree(index: &Index) -> Result<(), TestCaseError> {
     let all = index.snapshot();
-    for (node, folded) in NODES.iter().zip(nodes) {
+    for node in NODES {
         let part = part(&all, node);
-        prop_assert_eq!(&index.snapshot_for(node), &part, "of {}", node);
-        prop_assert_eq!(folded, &part, "the deltas for {} do not add up", node);
-        let own = all.nodes.get(*node).cloned().unwrap_or_default();
+        prop_assert_eq!(&queried(index, node), &part, "of {}", node);
+        for key @ (role, id) in all.groups.keys() {
+            prop_assert_eq!(index.is_needed(*role, *id, node), part.groups.contains_key(key));
+        }
+        let own = all.nodes.get(node).cloned().unwrap_or_default();
         prop_assert_eq!(index.node_state(node), own);
     }
     for ((role, id), group) in &all.groups {
@@ -381,24 +407,24 @@ fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
     for delta in &deltas.nodes {
         prop_assert!(delta.added.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
-        let says = !delta.added.is_empty() || !delta.removed.is_empty();
-        prop_assert!(says || delta.addresses.is_some());
+        let has_changes = !delta.added.is_empty() || !delta.removed.is_empty();
+        prop_assert!(has_changes || delta.addresses.is_some());
     }
     for delta in &deltas.groups {
         prop_assert!(delta.added.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
-        let says = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
-        let says = says || !delta.entered.is_empty() || !delta.left.is_empty();
-        prop_assert!(says || delta.change != Change::Changed);
+        let has_changes = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
+        let has_changes = has_changes || !delta.entered.is_empty() || !delta.left.is_empty();
+        prop_assert!(has_changes || delta.change != Change::Changed);
     }
     for delta in &deltas.policies {
         prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
-        let says = delta.tier.is_some() || delta.uses.is_some();
-        let says = says || !delta.entered.is_empty() || !delta.left.is_empty();
-        prop_assert!(says || delta.change != Change::Changed);
+        let has_changes = delta.tier.is_some() || delta.uses.is_some();
+        let has_changes = has_changes || !delta.entered.is_empty() || !delta.left.is_empty();
+        prop_assert!(has_changes || delta.change != Change::Changed);
     }
     Ok(())
 }
@@ -415,29 +441,23 @@ proptest! {
         let (mut index, mut model) = (Index::new(seed), Model::default());
         for event in &first {
             model.apply(event.event());
-            event.lend(|borrowed| index.load(borrowed));
+            event.with_view(|borrowed| index.load(borrowed));
         }
         index.loaded();
         let mut folded = index.snapshot();
         check(&index, &model, &folded)?;
-        let mut nodes = NODES.map(|node| index.snapshot_for(node));
-        each_alone(&index, &nodes)?;
+        queries_agree(&index)?;
         for (round, event) in then.iter().enumerate() {
             let deltas = match round % 2 {
                 0 => index.apply(event.event()),
-                _ => event.lend(|borrowed| index.apply(borrowed)),
+                _ => event.with_view(|borrowed| index.apply(borrowed)),
             };
             in_order(&deltas)?;
             folded.fold(&deltas);
-            for (node, state) in NODES.iter().zip(&mut nodes) {
-                let told = index.deltas_for(node, &deltas);
-                in_order(&told)?;
-                state.fold(&told);
-            }
-            each_alone(&index, &nodes)?;
+            queries_agree(&index)?;
             model.apply(event.event());
             check(&index, &model, &folded)?;
-            for again in [index.apply(event.event()), event.lend(|borrowed| index.apply(borrowed))] {
+            for again in [index.apply(event.event()), event.with_view(|borrowed| index.apply(borrowed))] {
                 prop_assert!(again.is_empty(), "the same again changes nothing: {again:?}");
             }
         }
@@ -447,7 +467,7 @@ proptest! {
     fn when_all_is_gone_nothing_is_kept(events in vec(happening(), 0..30)) {
         let mut index = Index::new(0);
         index.loaded();
-        events.iter().for_each(|event| drop(event.lend(|borrowed| index.apply(borrowed))));
+        events.iter().for_each(|event| drop(event.with_view(|borrowed| index.apply(borrowed))));
         for event in &events {
             let (kind, meta) = match event {
                 Happening::Pod(pod) => (Kind::Pod, &pod.meta),
