@@ -21,8 +21,7 @@ pub struct Policy {
     pub key: PolicyKey,
     /// Its UID; empty for one that was read from a file.
     pub uid: String,
-    /// Place in the common order.
-    pub place: Place,
+    pub place: Precedence,
     /// Directions of its subject that are closed except for traffic that NetworkPolicies allow; NetworkPolicies only.
     pub isolation: Option<Isolation>,
     /// In the order in which they are tried: each direction has its own.
@@ -39,9 +38,9 @@ pub struct Isolation {
     pub egress: bool,
 }
 
-/// Place of a policy among all. The number of an Antrea tier is known only with the Tiers that exist.
+/// Tier and priority of a policy. The number of an Antrea tier, and so the [`Rank`](crate::Rank), needs the existing Tiers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Place {
+pub struct Precedence {
     pub tier: Tier,
     /// Within the tier, lower first.
     pub priority: Priority,
@@ -130,7 +129,7 @@ pub enum Standing {
 /// Pods, and where they come from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pods {
-    Labelled {
+    Labeled {
         scope: Scope,
         /// These.
         pods: Selector,

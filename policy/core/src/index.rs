@@ -37,7 +37,7 @@ pub use delta::{
 
 use crate::{Policy, PolicyKey, world::number_of};
 use by_id::ById;
-use entities::{Entities, Said, SaidLabels};
+use entities::{Entities, EntityContent, EntityLabels};
 use groups::Group;
 use ids::Ids;
 use matching::Matching;
@@ -249,31 +249,31 @@ impl Index {
         match event {
             Event::Pod(pod) => {
                 let Meta { namespace, .. } = &pod.meta;
-                let said = Said {
+                let content = EntityContent {
                     namespace,
                     node: &pod.node,
                     account: Some(&pod.service_account),
                     ports: Cow::Borrowed(&pod.ports),
-                    ..said(&pod.meta, &pod.addresses)
+                    ..content(&pod.meta, &pod.addresses)
                 };
-                self.pod(&said, pod.host_network, pod.phase);
+                self.pod(&content, pod.host_network, pod.phase);
             }
             Event::PodView(pod) => {
                 let MetaView { namespace, name, uid, labels, created, .. } = &pod.meta;
-                let said = Said {
+                let content = EntityContent {
                     namespace,
                     name,
                     uid,
                     created,
-                    labels: SaidLabels::Borrowed(labels),
+                    labels: EntityLabels::Borrowed(labels),
                     node: &pod.node,
                     account: Some(&pod.service_account),
                     addresses: &pod.addresses,
                     ports: pod.ports.iter().map(port).collect(),
                 };
-                self.pod(&said, pod.host_network, pod.phase);
+                self.pod(&content, pod.host_network, pod.phase);
             }
-            Event::Node(node) => self.entity(&said(&node.meta, &node.addresses)),
+            Event::Node(node) => self.entity(&content(&node.meta, &node.addresses)),
             Event::Namespace(Namespace { meta }) => {
                 let labels = meta.labels.iter().map(|(key, value)| (&**key, &**value)).collect();
                 self.namespace(&meta.name, Some(labels));
@@ -296,7 +296,7 @@ impl Index {
             }
             Event::Tier(tier) => self.tier(&tier.meta.name, Some(number_of(&tier.priority))),
             Event::Policy(policy) => self.policy(policy),
-            Event::PolicyView(policy) => self.policy_lent(policy),
+            Event::PolicyView(policy) => self.borrowed_policy(policy),
             Event::Gone { kind, namespace, name, uid } => self.gone(kind, namespace, name, uid),
         }
     }
@@ -326,28 +326,28 @@ impl Index {
     }
 
     /// Treats a pod that has ended, or that uses its node's network, as deleted.
-    fn pod(&mut self, said: &Said<'_>, host_network: bool, phase: Phase) {
+    fn pod(&mut self, content: &EntityContent<'_>, host_network: bool, phase: Phase) {
         if host_network || phase == Phase::Ended {
-            self.entity_gone(said.namespace, said.name, "");
+            self.entity_gone(content.namespace, content.name, "");
         } else {
-            self.entity(said);
+            self.entity(content);
         }
     }
 
-    fn entity(&mut self, said: &Said<'_>) {
-        let Said { namespace, name, .. } = *said;
+    fn entity(&mut self, content: &EntityContent<'_>) {
+        let EntityContent { namespace, name, .. } = *content;
         if self.loading {
-            self.entities.put(&mut self.matching, said);
+            self.entities.put(&mut self.matching, content);
             return;
         }
         let spot = self.spot(namespace);
         let old = self.entities.find(&self.matching, namespace, name);
-        let mut others = self.rivals(old, said.addresses);
+        let mut others = self.rivals(old, content.addresses);
         let had = old.map(|id| self.entities.addresses(id).to_vec()).unwrap_or_default();
         self.rivals(old, &had).iter().for_each(|id| others.insert(id));
         let before: Vec<Seen> = others.iter().map(|id| self.see(id)).collect();
         let was = old.map(|id| self.see(id));
-        let id = self.entities.put(&mut self.matching, said);
+        let id = self.entities.put(&mut self.matching, content);
         let is = self.see(id);
         self.compare(was.as_ref(), Some(&is));
         self.others_changed(&others, &before);
@@ -418,13 +418,13 @@ impl Index {
     }
 }
 
-fn said<'a>(meta: &'a Meta, addresses: &'a [IpAddr]) -> Said<'a> {
-    Said {
+fn content<'a>(meta: &'a Meta, addresses: &'a [IpAddr]) -> EntityContent<'a> {
+    EntityContent {
         namespace: "",
         name: &meta.name,
         uid: &meta.uid,
         created: &meta.created,
-        labels: SaidLabels::Owned(&meta.labels),
+        labels: EntityLabels::Owned(&meta.labels),
         node: "",
         account: None,
         addresses,

@@ -21,8 +21,8 @@ mod world;
 
 pub use compile::compile;
 pub use form::{
-    Action, Direction, Family, Isolation, Log, NameMatch, Peer, Peers, Place, Pods, Policy,
-    PolicyKey, Priority, Rule, Scope, Standing, Tier, Traffic, Transport,
+    Action, Direction, Family, Isolation, Log, NameMatch, Peer, Peers, Pods, Policy, PolicyKey,
+    Precedence, Priority, Rule, Scope, Standing, Tier, Traffic, Transport,
 };
 pub use lint::{Aside, Check, Finding, Foreign, ObjectName, lint};
 pub use packet::{Origin, Packet, Segment, State};

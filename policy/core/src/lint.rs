@@ -107,7 +107,7 @@ fn not_enforced(foreign: &Foreign) -> Finding {
         severity: Severity::Error,
         check: Check::NotEnforced,
         field: String::new(),
-        text: format!("nothing of it is enforced: {}", foreign.next()),
+        text: format!("it is not enforced: {}", foreign.next()),
         object: ObjectName { kind, namespace, name },
     }
 }

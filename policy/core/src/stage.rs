@@ -219,10 +219,10 @@ pub(crate) fn of(namespace: &str) -> String {
 }
 
 pub(crate) fn about(action: ClusterAction, namespace: &str) -> ClusterRule {
-    says(action, ClusterPeer::Pods(of_namespaces(&of(namespace))))
+    rule_of(action, ClusterPeer::Pods(of_namespaces(&of(namespace))))
 }
 
-pub(crate) fn says(action: ClusterAction, peer: ClusterPeer) -> ClusterRule {
+pub(crate) fn rule_of(action: ClusterAction, peer: ClusterPeer) -> ClusterRule {
     ClusterRule { name: None, action, peers: vec![peer], protocols: Vec::new() }
 }
 

@@ -94,10 +94,10 @@ impl fmt::Display for Rule {
 impl fmt::Display for Pods {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Labelled { scope, pods } if pods.requirements.is_empty() => {
+            Self::Labeled { scope, pods } if pods.requirements.is_empty() => {
                 write!(f, "all pods of {scope}")
             }
-            Self::Labelled { scope, pods } => write!(f, "pods {} of {scope}", selector(pods)),
+            Self::Labeled { scope, pods } => write!(f, "pods {} of {scope}", selector(pods)),
             Self::Group(name) => f.write_str(&group_title(name)),
             Self::Service(name) => write!(f, "pods behind Service {}", named(name)),
             Self::ServiceAccount(account) => write!(f, "service account {}", named(account)),

@@ -11,10 +11,10 @@ pub enum KubeError {
         "cannot find a cluster: {cause}; name one with --kubeconfig or KUBECONFIG, or files with -f"
     )]
     Config { cause: String },
-    /// There is one, and it names what this program cannot do.
+    /// The kubeconfig has settings that this program cannot use.
     #[error(
-        "cannot speak to the kubeconfig's cluster: {cause}; mend that in the kubeconfig, or in \
-         HTTPS_PROXY where it is about a proxy"
+        "cannot connect to the kubeconfig's cluster: {cause}; fix the kubeconfig, or HTTPS_PROXY \
+         if a proxy fails"
     )]
     Client { cause: String },
     #[error("may not {verb} {what}: {said}; ask for the right to {verb} them in the whole cluster")]

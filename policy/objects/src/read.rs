@@ -164,8 +164,8 @@ fn is_silent(spec: &At<'_>) -> bool {
 /// Effect of a rule with an action that is not understood.
 fn becomes(rule: Option<&At<'_>>) -> &'static str {
     match rule.map(|rule| word(rule.value, "action")) {
-        Some("Allow" | "Accept") => "the rule allows nothing until that is mended",
-        _ => "the rule denies all of its direction until that is mended",
+        Some("Allow" | "Accept") => "the rule allows nothing until that is fixed",
+        _ => "the rule denies all of its direction until that is fixed",
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::{Body, Head, Subjects, key, known, unknown};
 use crate::{
-    Action, Direction, Log, NameMatch, Peer, Peers, Place, Pods, Policy, Priority, Rule, Scope,
-    Tier, Traffic, Transport,
+    Action, Direction, Log, NameMatch, Peer, Peers, Pods, Policy, Precedence, Priority, Rule,
+    Scope, Tier, Traffic, Transport,
 };
 use policy_objects::{
     AntreaAction, AntreaAppliedTo, AntreaEntry, AntreaPeer, AntreaPolicy, AntreaPort, AntreaRule,
@@ -22,7 +22,7 @@ pub(super) fn compile(policy: &AntreaPolicy) -> Policy {
     Policy {
         key: key(kind, &policy.meta),
         uid: policy.meta.uid.clone(),
-        place: Place {
+        place: Precedence {
             tier: Tier::Antrea(policy.tier.clone()),
             priority: Priority::new(policy.priority),
         },
@@ -60,13 +60,13 @@ fn subjects(items: &[Subject<AntreaAppliedTo>], own: &str) -> Subjects {
     let mut subjects = Subjects::default();
     for item in items {
         let pods = match &item.selects {
-            AntreaAppliedTo::Pods { namespaces, pods } => labelled(namespaces, pods, own),
+            AntreaAppliedTo::Pods { namespaces, pods } => labeled(namespaces, pods, own),
             AntreaAppliedTo::Group(name) => Some(group(name, own)),
             AntreaAppliedTo::ServiceAccount(account) => Some(Pods::ServiceAccount(account.clone())),
             AntreaAppliedTo::Service(name) => {
                 subjects.unfit.get_or_insert_with(|| UNFIT.to_owned());
                 let all = Some(Selector::default());
-                let any = || labelled(&all.clone().filter(|_| own.is_empty()), &all, own);
+                let any = || labeled(&all.clone().filter(|_| own.is_empty()), &all, own);
                 name.clone().map(Pods::Service).or_else(any)
             }
             AntreaAppliedTo::Nodes | AntreaAppliedTo::External => None,
@@ -101,14 +101,14 @@ fn body(rule: &AntreaRule, own: &str) -> Body {
 /// `None`: an empty item in a ClusterNetworkPolicy, which is nothing.
 fn peer_of(peer: &AntreaPeer, own: &str) -> Option<Peer> {
     Some(match peer {
-        AntreaPeer::Pods { namespaces, pods } => Peer::Pods(labelled(namespaces, pods, own)?),
+        AntreaPeer::Pods { namespaces, pods } => Peer::Pods(labeled(namespaces, pods, own)?),
         AntreaPeer::Matching { namespaces, pods } => {
             let scope = match namespaces {
                 NamespaceMatch::Same => Scope::SameNamespace,
                 NamespaceMatch::SameLabels(keys) => Scope::SameLabels(keys.clone()),
             };
             let pods = pods.clone().unwrap_or_default();
-            Peer::Pods(Pods::Labelled { scope, pods })
+            Peer::Pods(Pods::Labeled { scope, pods })
         }
         AntreaPeer::Block(block) => Peer::Block(block.clone()),
         AntreaPeer::Group(name) => Peer::Pods(group(name, own)),
@@ -118,14 +118,14 @@ fn peer_of(peer: &AntreaPeer, own: &str) -> Option<Peer> {
     })
 }
 
-fn labelled(namespaces: &Option<Selector>, pods: &Option<Selector>, own: &str) -> Option<Pods> {
+fn labeled(namespaces: &Option<Selector>, pods: &Option<Selector>, own: &str) -> Option<Pods> {
     let scope = match (namespaces, own) {
         (Some(selector), _) => Scope::Namespaces(selector.clone()),
         (None, "") if pods.is_none() => return None,
         (None, "") => Scope::Namespaces(Selector::default()),
         (None, own) => Scope::Namespace(own.to_owned()),
     };
-    Some(Pods::Labelled { scope, pods: pods.clone().unwrap_or_default() })
+    Some(Pods::Labeled { scope, pods: pods.clone().unwrap_or_default() })
 }
 
 fn group(name: &str, own: &str) -> Pods {

@@ -2,8 +2,8 @@
 
 use super::{Body, Head, Subjects, key, known, unknown};
 use crate::{
-    Action, Direction, NameMatch, Peer, Peers, Place, Pods, Policy, Priority, Rule, Scope, Tier,
-    Traffic, Transport,
+    Action, Direction, NameMatch, Peer, Peers, Pods, Policy, Precedence, Priority, Rule, Scope,
+    Tier, Traffic, Transport,
 };
 use policy_objects::{
     Block, ClusterAction, ClusterPeer, ClusterPolicy, ClusterRule, ClusterTier, Dialect, Kind,
@@ -26,7 +26,7 @@ pub(super) fn compile(policy: &ClusterPolicy) -> Policy {
     Policy {
         key: key(kind, &policy.meta),
         uid: policy.meta.uid.clone(),
-        place: Place { tier, priority: Priority::new(policy.priority.into()) },
+        place: Precedence { tier, priority: Priority::new(policy.priority.into()) },
         isolation: None,
         rules,
     }
@@ -60,7 +60,7 @@ fn body(rule: &ClusterRule) -> Body {
 }
 
 fn pods(selects: &NamespacedPods) -> Pods {
-    Pods::Labelled {
+    Pods::Labeled {
         scope: Scope::Namespaces(selects.namespaces.clone()),
         pods: selects.pods.clone(),
     }

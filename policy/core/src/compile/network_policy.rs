@@ -2,7 +2,7 @@
 
 use super::{Body, Head, Subjects, key, known, matches_nothing};
 use crate::{
-    Action, Direction, Isolation, NameMatch, Peer, Peers, Place, Pods, Policy, Priority, Rule,
+    Action, Direction, Isolation, NameMatch, Peer, Peers, Pods, Policy, Precedence, Priority, Rule,
     Scope, Tier, Traffic, Transport,
 };
 use policy_objects::{
@@ -16,7 +16,7 @@ pub(super) fn compile(policy: &NetworkPolicy) -> Policy {
     };
     let own = &policy.meta.namespace;
     let scope = Scope::Namespace(own.clone());
-    let pods = Pods::Labelled { scope, pods: policy.subject.selects.clone() };
+    let pods = Pods::Labeled { scope, pods: policy.subject.selects.clone() };
     let doubt = policy.subject.doubt.clone();
     let subjects = Subjects { pods: vec![pods], doubt, unfit: None };
 
@@ -33,7 +33,7 @@ pub(super) fn compile(policy: &NetworkPolicy) -> Policy {
     Policy {
         key: key(kind, &policy.meta),
         uid: policy.meta.uid.clone(),
-        place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
+        place: Precedence { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
         isolation: Some(Isolation {
             subject: subjects.pods,
             doubt: subjects.doubt,
@@ -80,7 +80,7 @@ fn peers_of(peer: &NetworkPeer, own: &str) -> Vec<Peer> {
                 None => Scope::Namespace(own.to_owned()),
             };
             let pods = pods.clone().unwrap_or_default();
-            vec![Peer::Pods(Pods::Labelled { scope, pods })]
+            vec![Peer::Pods(Pods::Labeled { scope, pods })]
         }
         NetworkPeer::Block(block) => vec![Peer::Block(block.clone())],
         NetworkPeer::Domains(names) => {

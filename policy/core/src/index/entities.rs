@@ -46,12 +46,12 @@ impl Keyed for Ports {
 }
 
 /// Content of an entity's object.
-pub(super) struct Said<'a> {
+pub(super) struct EntityContent<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) uid: &'a str,
     pub(super) created: &'a str,
-    pub(super) labels: SaidLabels<'a>,
+    pub(super) labels: EntityLabels<'a>,
     pub(super) node: &'a str,
     pub(super) account: Option<&'a str>,
     pub(super) addresses: &'a [IpAddr],
@@ -60,12 +60,12 @@ pub(super) struct Said<'a> {
 
 /// Labels, owned or borrowed.
 #[derive(Clone, Copy)]
-pub(super) enum SaidLabels<'a> {
+pub(super) enum EntityLabels<'a> {
     Owned(&'a Labels),
     Borrowed(&'a [(Cow<'a, str>, Cow<'a, str>)]),
 }
 
-impl<'a> SaidLabels<'a> {
+impl<'a> EntityLabels<'a> {
     pub(super) fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let (owned, borrowed) = match self {
             Self::Owned(labels) => (Some(labels), &[][..]),
@@ -116,22 +116,22 @@ impl Entities {
     }
 
     /// Adds or replaces an entity.
-    pub(super) fn put(&mut self, matching: &mut Matching, said: &Said<'_>) -> u32 {
-        let Said { namespace, name, uid, .. } = *said;
+    pub(super) fn put(&mut self, matching: &mut Matching, content: &EntityContent<'_>) -> u32 {
+        let EntityContent { namespace, name, uid, .. } = *content;
         let space = matching.space(namespace);
         let is_node = namespace.is_empty();
-        let node = (!said.node.is_empty()).then(|| self.node(said.node));
+        let node = (!content.node.is_empty()).then(|| self.node(content.node));
         let mut entity = Entity {
             space,
             set: 0,
             node,
-            ports: self.ports_of(&said.ports),
+            ports: self.ports_of(&content.ports),
             name: name.into(),
             uid: Uid::of(uid),
-            created: fixed(said.created),
-            addresses: canonical(said.addresses),
+            created: fixed(content.created),
+            addresses: canonical(content.addresses),
         };
-        let labels = said.labels.iter().chain(said.account.map(|account| (ACCOUNT, account)));
+        let labels = content.labels.iter().chain(content.account.map(|account| (ACCOUNT, account)));
         match self.entities.seek((space, name)) {
             Ok(id) => {
                 self.disclaim(id, is_node);

@@ -5,7 +5,7 @@ use super::{
     Index,
     delta::{Change, Expanded, GroupId, Role},
     ids::Ids,
-    matching::Wanted,
+    matching::PodSelection,
     source::{Source, only},
 };
 use crate::{Peer, Peers, Pods, Policy, PolicyKey, Scope};
@@ -119,7 +119,11 @@ impl Expanding {
                     let name = values.first()?;
                     let subject = own.filter_map(|source| source.within_space(name)).collect();
                     let space = Some(Cow::Borrowed(name.as_str()));
-                    (rule.rule, subject, Source::Pods(Wanted { space, spaces: None, selector }))
+                    (
+                        rule.rule,
+                        subject,
+                        Source::Pods(PodSelection { space, spaces: None, selector }),
+                    )
                 }
                 Alike::Labels(keys) => {
                     let mut spaces = Selector::default();
@@ -128,7 +132,11 @@ impl Expanding {
                     }
                     let subject = own.map(|source| source.within_spaces(&spaces)).collect();
                     let spaces = Some(Cow::Owned(spaces));
-                    (rule.rule, subject, Source::Pods(Wanted { space: None, spaces, selector }))
+                    (
+                        rule.rule,
+                        subject,
+                        Source::Pods(PodSelection { space: None, spaces, selector }),
+                    )
                 }
             })
         })
@@ -142,10 +150,10 @@ pub(super) fn within<'a>(source: Source<'a>, own: &str) -> Option<Source<'a>> {
 
 fn alike(peer: &Peer) -> Option<(Alike, Selector)> {
     match peer {
-        Peer::Pods(Pods::Labelled { scope: Scope::SameNamespace, pods }) => {
+        Peer::Pods(Pods::Labeled { scope: Scope::SameNamespace, pods }) => {
             Some((Alike::Name, pods.clone()))
         }
-        Peer::Pods(Pods::Labelled { scope: Scope::SameLabels(keys), pods }) => {
+        Peer::Pods(Pods::Labeled { scope: Scope::SameLabels(keys), pods }) => {
             Some((Alike::Labels(keys.clone()), pods.clone()))
         }
         Peer::Pods(_) | Peer::Block(_) | Peer::Nodes(_) | Peer::Name(_) | Peer::Service(_) => None,
@@ -155,8 +163,8 @@ fn alike(peer: &Peer) -> Option<(Alike, Selector)> {
 /// True if pods can be in a namespace.
 fn may_be_in(pods: &Pods, name: &str, labels: &Labels) -> bool {
     match pods {
-        Pods::Labelled { scope: Scope::Namespace(own), .. } => own == name,
-        Pods::Labelled { scope: Scope::Namespaces(selector), .. } => {
+        Pods::Labeled { scope: Scope::Namespace(own), .. } => own == name,
+        Pods::Labeled { scope: Scope::Namespaces(selector), .. } => {
             selector.requirements.iter().all(|requirement| {
                 let value = labels.get(&requirement.key);
                 match &requirement.operator {
@@ -167,7 +175,7 @@ fn may_be_in(pods: &Pods, name: &str, labels: &Labels) -> bool {
                 }
             })
         }
-        Pods::Labelled { scope: Scope::SameNamespace | Scope::SameLabels(_), .. } => false,
+        Pods::Labeled { scope: Scope::SameNamespace | Scope::SameLabels(_), .. } => false,
         Pods::Group(_) => true,
         Pods::Service(of) | Pods::ServiceAccount(of) => of.namespace == name,
     }

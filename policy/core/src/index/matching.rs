@@ -115,7 +115,7 @@ impl Keyed for Bucket {
 
 /// A selection as text, before it is interned.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Wanted<'a> {
+pub(super) struct PodSelection<'a> {
     pub(super) space: Option<Cow<'a, str>>,
     pub(super) spaces: Option<Cow<'a, Selector>>,
     /// With these labels.
@@ -145,7 +145,7 @@ pub(super) struct Matching {
     /// Sets by label and namespace.
     holders: BTreeSet<(u32, u32, u32)>,
     /// Namespaces by label.
-    labelled: BTreeSet<(u32, u32)>,
+    labeled: BTreeSet<(u32, u32)>,
     /// As long as objects are loaded nothing is matched.
     loading: bool,
 }
@@ -164,7 +164,7 @@ impl Matching {
             scopes: Table::new(seed),
             buckets: Table::new(seed),
             holders: BTreeSet::new(),
-            labelled: BTreeSet::new(),
+            labeled: BTreeSet::new(),
             loading: true,
         }
     }
@@ -172,12 +172,12 @@ impl Matching {
     /// Matches everything that was loaded.
     pub(super) fn loaded(&mut self) {
         self.loading = false;
-        let mut labelled = Vec::new();
+        let mut labeled = Vec::new();
         for space in self.spaces.ids() {
-            labelled.extend(keys(&self.spaces[space].labels).map(|label| (label, space)));
+            labeled.extend(keys(&self.spaces[space].labels).map(|label| (label, space)));
             self.spaces[space].scopes = self.scopes_of(space);
         }
-        self.labelled = labelled.into_iter().collect();
+        self.labeled = labeled.into_iter().collect();
         let mut holders = Vec::new();
         for id in self.sets.ids() {
             let selections = self.selections_of(id);
@@ -208,7 +208,7 @@ impl Matching {
         let Some(Space { labels, .. }) = self.spaces.release(id) else { return };
         if !self.loading {
             for label in keys(&labels) {
-                self.labelled.remove(&(label, id));
+                self.labeled.remove(&(label, id));
             }
         }
         self.interner.release_labels(&labels);
@@ -217,7 +217,7 @@ impl Matching {
     fn enter(&mut self, space: u32) {
         if !self.loading {
             let labels = self.spaces[space].labels.clone();
-            self.labelled.extend(keys(&labels).map(|label| (label, space)));
+            self.labeled.extend(keys(&labels).map(|label| (label, space)));
             self.spaces[space].scopes = self.scopes_of(space);
         }
     }
@@ -234,7 +234,7 @@ impl Matching {
         let mut before = Before::new();
         if !self.loading {
             for label in keys(&old) {
-                self.labelled.remove(&(label, id));
+                self.labeled.remove(&(label, id));
             }
             let left = std::mem::take(&mut self.spaces[id].scopes);
             self.enter(id);
@@ -366,7 +366,7 @@ impl Matching {
     }
 
     /// The selection of this; a new one has no group yet.
-    pub(super) fn select(&mut self, wanted: &Wanted<'_>) -> u32 {
+    pub(super) fn select(&mut self, wanted: &PodSelection<'_>) -> u32 {
         let selector = self.interner.selector(&SelectorView::from(&*wanted.selector));
         let only = wanted.space.as_deref().map(|name| self.space(name));
         let spaces = wanted.spaces.as_ref().filter(|spaces| !spaces.requirements.is_empty());
@@ -463,7 +463,7 @@ impl Matching {
     fn spaces_of(&self, scope: u32) -> Vec<u32> {
         let selector = self.scopes[scope].selector;
         let needed = self.interner.needed(selector).unwrap_or(&[ALL]);
-        let with = |label: &u32| self.labelled.range((*label, 0)..=(*label, u32::MAX));
+        let with = |label: &u32| self.labeled.range((*label, 0)..=(*label, u32::MAX));
         let found = needed.iter().flat_map(with).map(|(_, space)| *space);
         let selects = |space: &u32| {
             let Space { name, labels, .. } = &self.spaces[*space];
@@ -511,7 +511,7 @@ impl Matching {
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let lists = self.holders.len() + self.labelled.len() + self.buckets.len();
+        let lists = self.holders.len() + self.labeled.len() + self.buckets.len();
         let things = self.spaces.len() + self.sets.len() + self.selections.len();
         lists + things + self.scopes.len() + self.interner.words()
     }

@@ -6,7 +6,7 @@ use super::{
     entities::one_less,
     groups::{Makeup, Members, Vips},
     ids::Ids,
-    matching::Wanted,
+    matching::PodSelection,
     source::{Dependency, MembersOf, Source},
 };
 use crate::world::{GroupScope, GroupWalk, Lookup, odd_service};
@@ -31,7 +31,7 @@ struct Served {
 
 /// Current content of a group, and the objects that it depends on.
 struct Made {
-    wanted: Vec<Wanted<'static>>,
+    wanted: Vec<PodSelection<'static>>,
     holds: [Holds; 2],
     things: Vec<Dependency>,
 }
@@ -110,7 +110,7 @@ impl NamedObjects {
         if of.space.is_none() && of.spaces.is_none() && unusable.is_none() {
             wanted.extend(members.nodes.into_iter().map(|selector| {
                 let (space, selector) = (Some(Cow::Borrowed("")), Cow::Owned(selector));
-                Wanted { space, spaces: None, selector }
+                PodSelection { space, spaces: None, selector }
             }));
         }
         let blocks = if unusable.is_none() { members.blocks } else { Vec::new() };
@@ -124,13 +124,13 @@ impl NamedObjects {
 
 impl MembersOf {
     /// The pods that this group may have; `None`: it can have none.
-    fn limit(&self, scope: GroupScope, pods: Selector) -> Option<Wanted<'static>> {
+    fn limit(&self, scope: GroupScope, pods: Selector) -> Option<PodSelection<'static>> {
         let (space, spaces) = match scope {
             GroupScope::Namespace(name) => (Some(Cow::Owned(name)), None),
             GroupScope::Namespaces(selector) if selector.requirements.is_empty() => (None, None),
             GroupScope::Namespaces(selector) => (None, Some(Cow::Owned(selector))),
         };
-        let mut source = Source::Pods(Wanted { space, spaces, selector: Cow::Owned(pods) });
+        let mut source = Source::Pods(PodSelection { space, spaces, selector: Cow::Owned(pods) });
         if let Some(more) = &self.spaces {
             source = source.within_spaces(more);
         }

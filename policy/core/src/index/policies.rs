@@ -66,7 +66,7 @@ impl Index {
     }
 
     /// The same of one that a page lends.
-    pub(super) fn policy_lent(&mut self, policy: &PolicyView<'_>) {
+    pub(super) fn borrowed_policy(&mut self, policy: &PolicyView<'_>) {
         let MetaView { namespace: own, name, uid, .. } = &policy.meta;
         let subject = Borrowed { own, spaces: None, selector: &policy.subject };
         let applied = Ids::from_iter([self.acquire_borrowed(subject, Role::Applied)]);
@@ -84,7 +84,7 @@ impl Index {
             let may_be_others = rule.peers.is_empty() || rule.peers.iter().any(holds_others);
             let named = |port: &NetworkPort| matches!(port.port, Some(TargetPort::Named(_)));
             if may_be_others && direction == Direction::Egress && rule.ports.iter().any(named) {
-                address.insert(self.acquire(&Source::everybody(), Role::Address));
+                address.insert(self.acquire(&Source::all_pods(), Role::Address));
             }
         }
         let id = self.place((Kind::NetworkPolicy, own, name), uid, &Tier::NetworkPolicy);
@@ -205,7 +205,7 @@ impl Index {
                 Peers::Any => {}
             }
             if needs_all_names(rule) {
-                address.insert(self.acquire(&Source::everybody(), Role::Address));
+                address.insert(self.acquire(&Source::all_pods(), Role::Address));
             }
         }
         (applied, address)
@@ -280,7 +280,7 @@ fn may_hold_others_pods(peer: &Peer) -> bool {
         | Peer::Nodes(_)
         | Peer::Service(_)
         | Peer::Pods(Pods::Group(_)) => true,
-        Peer::Pods(Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_)) => false,
+        Peer::Pods(Pods::Labeled { .. } | Pods::Service(_) | Pods::ServiceAccount(_)) => false,
     }
 }
 

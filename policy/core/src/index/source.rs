@@ -3,7 +3,7 @@
 use super::{
     delta::{Canonical, GroupId},
     entities::ACCOUNT,
-    matching::{Borrowed, Wanted},
+    matching::{Borrowed, PodSelection},
 };
 use crate::{Peer, Pods, Scope};
 use policy_objects::{Named, Operator, Requirement, Selector, page::SelectorView};
@@ -18,7 +18,7 @@ pub(super) enum Dependency {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source<'a> {
-    Pods(Wanted<'a>),
+    Pods(PodSelection<'a>),
     Members(MembersOf),
     /// The addresses of a Service; as a subject it has no pods.
     Service(Cow<'a, Named>),
@@ -37,17 +37,17 @@ impl<'a> Source<'a> {
     /// `None` for pods that depend on the subject's namespace.
     pub(super) fn of(pods: &'a Pods) -> Option<Self> {
         Some(match pods {
-            Pods::Labelled { scope, pods } => {
+            Pods::Labeled { scope, pods } => {
                 let (space, spaces) = match scope {
                     Scope::Namespace(name) => (Some(Cow::Borrowed(name.as_str())), None),
                     Scope::Namespaces(selector) => (None, Some(Cow::Borrowed(selector))),
                     Scope::SameNamespace | Scope::SameLabels(_) => return None,
                 };
-                Self::Pods(Wanted { space, spaces, selector: Cow::Borrowed(pods) })
+                Self::Pods(PodSelection { space, spaces, selector: Cow::Borrowed(pods) })
             }
             Pods::Group(group) => Self::members(Dependency::Group(group.clone())),
             Pods::Service(service) => Self::members(Dependency::Service(service.clone())),
-            Pods::ServiceAccount(account) => Self::Pods(Wanted {
+            Pods::ServiceAccount(account) => Self::Pods(PodSelection {
                 space: Some(Cow::Borrowed(&account.namespace)),
                 spaces: None,
                 selector: Cow::Owned(only(ACCOUNT, &account.name)),
@@ -70,11 +70,11 @@ impl<'a> Source<'a> {
 
     pub(super) fn nodes(selector: &'a Selector) -> Self {
         let (space, selector) = (Some(Cow::Borrowed("")), Cow::Borrowed(selector));
-        Self::Pods(Wanted { space, spaces: None, selector })
+        Self::Pods(PodSelection { space, spaces: None, selector })
     }
 
-    pub(super) fn everybody() -> Self {
-        Self::Pods(Wanted { space: None, spaces: None, selector: Cow::default() })
+    pub(super) fn all_pods() -> Self {
+        Self::Pods(PodSelection { space: None, spaces: None, selector: Cow::default() })
     }
 
     /// Limits the source to one namespace. `None`: it can have no members.
@@ -85,7 +85,7 @@ impl<'a> Source<'a> {
                 Some(_) => return None,
                 None => {
                     let space = Some(Cow::Owned(name.to_owned()));
-                    Self::Pods(Wanted { space, ..wanted })
+                    Self::Pods(PodSelection { space, ..wanted })
                 }
             },
             Self::Members(of) => {
@@ -102,7 +102,7 @@ impl<'a> Source<'a> {
         match self {
             Self::Pods(wanted) => {
                 let spaces = wanted.spaces.map(Cow::into_owned);
-                Self::Pods(Wanted { spaces: Some(Cow::Owned(both(spaces, more))), ..wanted })
+                Self::Pods(PodSelection { spaces: Some(Cow::Owned(both(spaces, more))), ..wanted })
             }
             Self::Members(of) => {
                 Self::Members(MembersOf { spaces: Some(both(of.spaces, more)), ..of })
@@ -113,7 +113,7 @@ impl<'a> Source<'a> {
 
     pub(super) fn id(&self) -> GroupId {
         let (mut canonical, space, spaces) = match self {
-            Self::Pods(Wanted { space, spaces, selector }) => {
+            Self::Pods(PodSelection { space, spaces, selector }) => {
                 let mut canonical = Canonical::new("pods");
                 canonical.selector(&SelectorView::from(&**selector));
                 (canonical, space.as_deref(), spaces.as_deref())
@@ -175,7 +175,7 @@ impl GroupId {
 
     /// The group of all pods, from which ports of any address are known by name.
     pub fn of_all_pods() -> Self {
-        Source::everybody().id()
+        Source::all_pods().id()
     }
 }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
     /// Numbers of Tiers; `None` if the number is not understood.
-    said: BTreeMap<Box<str>, Option<u8>>,
+    numbers: BTreeMap<Box<str>, Option<u8>>,
     /// Antrea's policies by the name of their tier; no name without policies.
     policies: BTreeMap<Box<str>, Ids>,
     /// The name of each one's.
@@ -22,8 +22,8 @@ pub(super) struct Tiers {
 }
 
 impl Tiers {
-    fn said(&self, name: &str) -> Option<Option<u8>> {
-        self.said.get(name).copied()
+    fn numbers(&self, name: &str) -> Option<Option<u8>> {
+        self.numbers.get(name).copied()
     }
 
     /// The number of a policy's tier, of which it is from now on.
@@ -38,7 +38,7 @@ impl Tiers {
             }
             Tier::Admin | Tier::NetworkPolicy | Tier::Baseline => self.leave(policy),
         }
-        tier_number(tier, |name| self.said(name))
+        tier_number(tier, |name| self.numbers(name))
     }
 
     pub(super) fn leave(&mut self, policy: u32) {
@@ -52,32 +52,33 @@ impl Tiers {
 
     /// The policies whose place depends on a Tier, with the number of their tier.
     fn hang_on(&self, name: &str) -> Vec<(Ids, u8)> {
-        let said = |name: &str| self.said(name);
+        let numbers = |name: &str| self.numbers(name);
         let mut hang = Vec::new();
         if name == APPLICATION {
-            let missing = self.policies.iter().filter(|(other, _)| lookup(other, said).is_none());
-            hang.extend(missing.map(|(name, ids)| (ids.clone(), antrea_number(name, said))));
+            let missing =
+                self.policies.iter().filter(|(other, _)| lookup(other, numbers).is_none());
+            hang.extend(missing.map(|(name, ids)| (ids.clone(), antrea_number(name, numbers))));
         }
-        let own = self.policies.get(name).map(|ids| (ids.clone(), antrea_number(name, said)));
+        let own = self.policies.get(name).map(|ids| (ids.clone(), antrea_number(name, numbers)));
         hang.extend(own);
         hang
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.said.len() + self.policies.len() + self.of.len()
+        self.numbers.len() + self.policies.len() + self.of.len()
     }
 }
 
 impl Index {
     /// A Tier is new, has changed or is gone.
-    pub(super) fn tier(&mut self, name: &str, said: Option<Option<u8>>) {
-        if self.tiers.said(name) == said {
+    pub(super) fn tier(&mut self, name: &str, numbers: Option<Option<u8>>) {
+        if self.tiers.numbers(name) == numbers {
             return;
         }
-        match said {
-            Some(number) => drop(self.tiers.said.insert(name.into(), number)),
-            None => drop(self.tiers.said.remove(name)),
+        match numbers {
+            Some(number) => drop(self.tiers.numbers.insert(name.into(), number)),
+            None => drop(self.tiers.numbers.remove(name)),
         }
         for (policies, number) in self.tiers.hang_on(name) {
             for policy in policies.iter() {

@@ -13,8 +13,8 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
             object: ObjectName::new(Kind::Pod, &pod.meta),
             field: "status.podIPs".to_owned(),
             text: format!(
-                "{address} is that of {owner} too, which is newer and is judged for it: delete the pod that \
-                 is gone, or read both anew"
+                "{address} also belongs to {owner}, which is newer and owns it here: delete the pod that \
+                 is gone, or read both again"
             ),
         });
     }

@@ -12,8 +12,8 @@ pub(super) fn subjects(wide: &[Pods], narrow: &[Pods]) -> bool {
 pub(super) fn peers(wide: &Peers, narrow: &Peers) -> bool {
     match (wide, narrow) {
         (Peers::Any, _) => true,
-        (Peers::Of(wide), Peers::Any) => is_everybody(wide),
-        (Peers::Of(wide), Peers::Of(narrow)) => is_everybody(wide) || all(wide, narrow, peer),
+        (Peers::Of(wide), Peers::Any) => is_unrestricted(wide),
+        (Peers::Of(wide), Peers::Of(narrow)) => is_unrestricted(wide) || all(wide, narrow, peer),
     }
 }
 
@@ -30,7 +30,7 @@ fn all<T>(wide: &[T], narrow: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     narrow.iter().all(|narrow| wide.iter().any(|wide| covers(wide, narrow)))
 }
 
-fn is_everybody(peers: &[Peer]) -> bool {
+fn is_unrestricted(peers: &[Peer]) -> bool {
     let whole = |four: bool| {
         peers.iter().any(|peer| {
             matches!(peer, Peer::Block(Block { cidr, except })
@@ -56,14 +56,14 @@ fn peer(wide: &Peer, narrow: &Peer) -> bool {
 fn pods(wide: &Pods, narrow: &Pods) -> bool {
     match (wide, narrow) {
         (
-            Pods::Labelled { scope: around, pods: wide },
-            Pods::Labelled { scope: within, pods: narrow },
+            Pods::Labeled { scope: around, pods: wide },
+            Pods::Labeled { scope: within, pods: narrow },
         ) => scope(around, within) && selector(wide, narrow),
-        (Pods::Labelled { scope: around, pods }, Pods::ServiceAccount(account)) => {
+        (Pods::Labeled { scope: around, pods }, Pods::ServiceAccount(account)) => {
             let within = Scope::Namespace(account.namespace.clone());
             scope(around, &within) && pods.requirements.is_empty()
         }
-        (Pods::Labelled { .. }, Pods::Group(_) | Pods::Service(_))
+        (Pods::Labeled { .. }, Pods::Group(_) | Pods::Service(_))
         | (Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_), _) => wide == narrow,
     }
 }
@@ -79,21 +79,20 @@ fn are_apart(one: &Pods, other: &Pods) -> bool {
         return true;
     }
     match (one, other) {
-        (Pods::Labelled { pods: one, .. }, Pods::Labelled { pods: other, .. }) => {
+        (Pods::Labeled { pods: one, .. }, Pods::Labeled { pods: other, .. }) => {
             excludes(one, other)
         }
         (Pods::ServiceAccount(one), Pods::ServiceAccount(other)) => one != other,
-        (
-            Pods::Labelled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_),
-            _,
-        ) => false,
+        (Pods::Labeled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_), _) => {
+            false
+        }
     }
 }
 
 /// The namespaces of a subject, where they are known.
 fn home(pods: &Pods) -> Option<Selector> {
     match pods {
-        Pods::Labelled { scope, .. } => namespaces(scope),
+        Pods::Labeled { scope, .. } => namespaces(scope),
         Pods::Group(name) if name.namespace.is_empty() => None,
         Pods::Group(name) | Pods::Service(name) | Pods::ServiceAccount(name) => {
             namespaces(&Scope::Namespace(name.namespace.clone()))

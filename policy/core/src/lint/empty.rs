@@ -38,8 +38,8 @@ impl<'a> Empty<'a> {
             // The notes of reading the object report it already.
             return;
         }
-        let nobody = subjects.iter().all(|pods| self.is_nobody(pods));
-        if nobody {
+        let is_empty = subjects.iter().all(|pods| self.selects_no_pod(pods));
+        if is_empty {
             let text =
                 "it selects no pod now: compare its selector with the pods' labels".to_owned();
             findings.push(Finding::of(policy, Severity::Warning, Check::MatchesNothing, text));
@@ -56,19 +56,21 @@ impl<'a> Empty<'a> {
         let Peers::Of(peers) = &rule.peers else { return Vec::new() };
         let mut texts = Vec::new();
         for peer in peers {
-            let nobody = match peer {
+            let is_empty = match peer {
                 // Other checks report missing objects.
                 Peer::Pods(Pods::Group(_)) | Peer::Block(_) | Peer::Name(_) | Peer::Service(_) => {
                     false
                 }
-                Peer::Pods(pods) => self.is_nobody(pods),
+                Peer::Pods(pods) => self.selects_no_pod(pods),
                 Peer::Nodes(selector) => {
                     let mut nodes = self.world.nodes();
                     !nodes.any(|node| selector.matches(&node.meta.labels))
                 }
             };
-            if nobody {
-                texts.push(format!("nobody is in {peer} now: compare it with their labels"));
+            if is_empty {
+                texts.push(format!(
+                    "no pod is in {peer} now: compare the selector with the pods' labels"
+                ));
             }
         }
         texts
@@ -99,27 +101,27 @@ impl<'a> Empty<'a> {
     }
 
     /// True if the selector has no pod. If it depends on the subject, true if it has none for any subject.
-    fn is_nobody(&mut self, pods: &'a Pods) -> bool {
+    fn selects_no_pod(&mut self, pods: &'a Pods) -> bool {
         if let Some(known) = self.pods.get(pods) {
             return *known;
         }
         let world = self.world;
         let mut in_scope: Box<dyn Iterator<Item = &Pod>> = match pods {
-            Pods::Labelled { scope: Scope::Namespace(name), .. } => Box::new(world.pods_of(name)),
+            Pods::Labeled { scope: Scope::Namespace(name), .. } => Box::new(world.pods_of(name)),
             Pods::Service(of) | Pods::ServiceAccount(of) => Box::new(world.pods_of(&of.namespace)),
-            Pods::Labelled { .. } | Pods::Group(_) => Box::new(world.pods()),
+            Pods::Labeled { .. } | Pods::Group(_) => Box::new(world.pods()),
         };
         let meant = |pod: &Pod| match pods {
-            Pods::Labelled {
+            Pods::Labeled {
                 scope: Scope::SameNamespace | Scope::SameLabels(_),
                 pods: selector,
             } => is_known(pod) && selector.matches(&pod.meta.labels),
-            Pods::Labelled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_) => {
+            Pods::Labeled { .. } | Pods::Group(_) | Pods::Service(_) | Pods::ServiceAccount(_) => {
                 world.is_named(pod, pods)
             }
         };
-        let nobody = !in_scope.any(meant);
-        self.pods.insert(pods, nobody);
-        nobody
+        let is_empty = !in_scope.any(meant);
+        self.pods.insert(pods, is_empty);
+        is_empty
     }
 }

@@ -20,7 +20,7 @@ impl Foreign {
     }
 
     /// True if its API group is one that is read and the group does not have this kind.
-    pub fn is_misspelt(&self) -> bool {
+    pub fn is_misspelled(&self) -> bool {
         let others = self.others();
         match self.group() {
             _ if self.is_known() => false,

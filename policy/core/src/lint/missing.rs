@@ -31,7 +31,7 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
                 );
             }
             (Read::Known(spec), Ok(_)) => {
-                if let Some(text) = nobody(world, spec) {
+                if let Some(text) = why_empty(world, spec) {
                     say(Severity::Warning, text);
                 }
             }
@@ -48,19 +48,19 @@ fn of_group(meta: &Meta, severity: Severity, text: String) -> Finding {
     Finding { severity, check: Check::Missing, object, field: "spec".to_owned(), text }
 }
 
-fn nobody(world: &World, spec: &GroupSpec) -> Option<String> {
+fn why_empty(world: &World, spec: &GroupSpec) -> Option<String> {
     if matches!(spec, GroupSpec::Empty) {
         return Some(
-            "it says nothing, so nobody is in it: give it a selector or ipBlocks".to_owned(),
+            "it is empty, so it has no members: give it a selector or ipBlocks".to_owned(),
         );
     }
     let GroupSpec::Service(name) = spec else { return None };
     let service = format!("Service {}/{}", name.namespace, name.name);
     match world.service(name) {
-        None => Some(format!("{service} does not exist, so nobody is in it: create it")),
-        Some(Service { selector: Read::Known(None), .. }) => {
-            Some(format!("{service} has no selector, so nobody is in it: select pods instead"))
-        }
+        None => Some(format!("{service} does not exist, so the group has no members: create it")),
+        Some(Service { selector: Read::Known(None), .. }) => Some(format!(
+            "{service} has no selector, so the group has no members: select pods instead"
+        )),
         Some(_) => None,
     }
 }
@@ -81,7 +81,7 @@ fn subjects(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Find
         let found = match pods {
             Pods::Group(name) => subject_group(world, policy, rule, name),
             Pods::Service(name) => subject_service(world, rule, name),
-            Pods::Labelled { .. } | Pods::ServiceAccount(_) => None,
+            Pods::Labeled { .. } | Pods::ServiceAccount(_) => None,
         };
         let Some((severity, text)) = found else { continue };
         let text = format!("appliedTo: {text}");
@@ -108,12 +108,13 @@ fn subject_group(
     let (title, next) = (group_title(name), next(world, name));
     match (world.subjects(name).doubt, world.members(name)) {
         (Some(why), _) => {
-            let text = format!("{why}; {} until that is mended: {next} {title}", wider(rule));
+            let text = format!("{why}; {} until that is fixed: {next} {title}", wider(rule));
             Some((Severity::Error, text))
         }
-        (None, Err(why)) => {
-            Some((Severity::Error, format!("{why}; as a subject it is nobody: {next} {title}")))
-        }
+        (None, Err(why)) => Some((
+            Severity::Error,
+            format!("{why}; as a subject it selects no pod: {next} {title}"),
+        )),
         (None, Ok(members)) if members.pods.is_empty() && !members.is_empty() => {
             let text = format!(
                 "{title} holds addresses or nodes alone, which are no subjects: select pods"
@@ -135,22 +136,22 @@ fn subject_group(
 fn next(world: &World, name: &Named) -> &'static str {
     let is =
         |group: &Group| (&group.meta.namespace, &group.meta.name) == (&name.namespace, &name.name);
-    if world.groups().any(is) { "mend" } else { "create" }
+    if world.groups().any(is) { "fix" } else { "create" }
 }
 
 fn subject_service(world: &World, rule: &Rule, name: &Named) -> Option<(Severity, String)> {
     if let Some(why) = world.behind(name).doubt {
-        return Some((Severity::Error, format!("{why}; {} until that is mended", wider(rule))));
+        return Some((Severity::Error, format!("{why}; {} until that is fixed", wider(rule))));
     }
     let Named { namespace, name: of } = name;
     match world.service(name).map(|service| &service.selector) {
         None => Some((
             Severity::Warning,
-            format!("Service {namespace}/{of} does not exist, so that is nobody: create it"),
+            format!("Service {namespace}/{of} does not exist, so it selects no pod: create it"),
         )),
         Some(Read::Known(None)) => Some((
             Severity::Warning,
-            format!("Service {namespace}/{of} has no selector, so that is nobody: select pods"),
+            format!("Service {namespace}/{of} has no selector, so it selects no pod: select pods"),
         )),
         Some(_) => None,
     }
@@ -169,7 +170,7 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                 Err(why) => (
                     Severity::Error,
                     format!(
-                        "{why}; {becomes} until that is mended: {} {}",
+                        "{why}; {becomes} until that is fixed: {} {}",
                         next(world, name),
                         group_title(name)
                     ),
@@ -180,7 +181,7 @@ fn peers(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Finding
                 Some(Read::Unknown(unknown)) => (
                     Severity::Error,
                     format!(
-                        "Service {}/{} is not understood: {}; {becomes} until that is mended",
+                        "Service {}/{} is not understood: {}; {becomes} until that is fixed",
                         name.namespace, name.name, unknown.why
                     ),
                 ),

@@ -16,14 +16,14 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
 
 /// Policies of one priority in one place that could decide otherwise in another order.
 fn ties(world: &World, findings: &mut Vec<Finding>) {
-    let mut places: BTreeMap<_, Vec<&Policy>> = BTreeMap::new();
+    let mut rules_in_order: BTreeMap<_, Vec<&Policy>> = BTreeMap::new();
     for stage in [Stage::Before, Stage::Baseline] {
         for (walk, policy) in world.ranked(stage) {
             let place = (walk, world.tier_number(policy), policy.place.priority);
-            places.entry(place).or_default().push(policy);
+            rules_in_order.entry(place).or_default().push(policy);
         }
     }
-    for ((_, _, priority), policies) in places {
+    for ((_, _, priority), policies) in rules_in_order {
         for (index, policy) in policies.iter().enumerate() {
             let Some(rival) = policies[..index].iter().find(|rival| differ(rival, policy)) else {
                 continue;
@@ -88,21 +88,21 @@ fn tiers(world: &World, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A rule, and where it is asked.
-struct Place<'a> {
+/// A rule with its stage and walk.
+struct OrderedRule<'a> {
     stage: Stage,
     walk: Walk,
     policy: &'a Policy,
     rule: &'a Rule,
-    /// A Pass of its walk is before it.
+    /// An earlier rule of the same walk is a Pass.
     passed: bool,
 }
 
 fn shadows(world: &World, findings: &mut Vec<Finding>) {
     for direction in [Direction::Ingress, Direction::Egress] {
-        let places = places(world, direction);
-        let mut before: Vec<&Place<'_>> = Vec::new();
-        for late in &places {
+        let rules_in_order = rules_in_order(world, direction);
+        let mut before: Vec<&OrderedRule<'_>> = Vec::new();
+        for late in &rules_in_order {
             if let Some(early) = before.iter().find(|early| hides(world, early, late)) {
                 let text = format!(
                     "it never decides: {} {} ({}) is before it and matches all that it does; \
@@ -121,26 +121,26 @@ fn shadows(world: &World, findings: &mut Vec<Finding>) {
     }
 }
 
-fn places(world: &World, direction: Direction) -> Vec<Place<'_>> {
-    let mut places: Vec<Place<'_>> = Vec::new();
+fn rules_in_order(world: &World, direction: Direction) -> Vec<OrderedRule<'_>> {
+    let mut rules_in_order: Vec<OrderedRule<'_>> = Vec::new();
     let mut passes: Vec<Walk> = Vec::new();
     for stage in [Stage::Before, Stage::NetworkPolicies, Stage::Baseline] {
         for (walk, policy) in world.ranked(stage) {
             for rule in policy.rules.iter().filter(|rule| rule.direction == direction) {
                 let passed = passes.contains(&walk);
-                places.push(Place { stage, walk, policy, rule, passed });
+                rules_in_order.push(OrderedRule { stage, walk, policy, rule, passed });
                 if rule.action == Action::Pass {
                     passes.push(walk);
                 }
             }
         }
     }
-    places
+    rules_in_order
 }
 
 /// True if a rule never decides because another is before it. Each packet that reaches the later rule has reached the
 /// earlier one, which matches all of it and passes none.
-fn hides(world: &World, early: &Place<'_>, late: &Place<'_>) -> bool {
+fn hides(world: &World, early: &OrderedRule<'_>, late: &OrderedRule<'_>) -> bool {
     if late.rule.subject.is_empty() || late.rule.standing != Standing::Understood {
         return false;
     }

@@ -48,8 +48,8 @@ fn text(family: Family, first: &Policy, more: usize) -> String {
         more => format!(" and {more} more"),
     };
     format!(
-        "this Pass skips {whose} alone, and {}{more} may still decide; {differs}: if that is wanted, \
-         say it there",
+        "this Pass skips {whose} only, and {}{more} may still decide; {differs}: if that is intended, \
+         add a rule there",
         first.key
     )
 }

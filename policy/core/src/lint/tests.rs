@@ -53,7 +53,7 @@ fn notes_and_foreign_kinds_come_first_if_they_are_worse() {
     assert_eq!(
         texts,
         [
-            "error: AdminNetworkPolicy.policy.networking.k8s.io old: nothing of it is enforced: \
+            "error: AdminNetworkPolicy.policy.networking.k8s.io old: it is not enforced: \
              `ferrule policy convert` writes it in a version that is",
             "error: NetworkPolicy x/np spec: not understood",
             "warning: NetworkPolicy x/np spec: odd",
@@ -62,7 +62,7 @@ fn notes_and_foreign_kinds_come_first_if_they_are_worse() {
 }
 
 #[test]
-fn kinds_that_their_group_lacks_are_told_from_those_that_are_no_matter_of_policy() {
+fn unknown_kinds_of_a_policy_group_are_distinguished_from_other_kinds() {
     let foreign = |api_version: &str, kind: &str| Foreign {
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
@@ -85,13 +85,13 @@ fn kinds_that_their_group_lacks_are_told_from_those_that_are_no_matter_of_policy
         ("cilium.io/v2", "CiliumNetworkPolicy", false, "write it as a NetworkPolicy or"),
     ] {
         let foreign = foreign(version, kind);
-        assert_eq!(foreign.is_misspelt(), misspelt, "{version} {kind}");
+        assert_eq!(foreign.is_misspelled(), misspelt, "{version} {kind}");
         assert!(foreign.next().starts_with(next), "{version} {kind}: {}", foreign.next());
     }
 }
 
 #[test]
-fn a_tie_is_said_where_the_order_could_matter() {
+fn a_tie_is_reported_where_the_order_could_matter() {
     let tie = |action, tier| {
         with([
             antrea_in("one", "application", 5.0, vec![from("y", AntreaAction::Allow)]),
@@ -117,7 +117,7 @@ fn a_tie_is_said_where_the_order_could_matter() {
 }
 
 #[test]
-fn tiers_of_one_number_and_of_others_numbers_are_said() {
+fn tiers_with_duplicate_or_reserved_numbers_are_reported() {
     let tier =
         |name, number| Object::Tier(Tier { meta: meta("", name), priority: Read::Known(number) });
     let world = with([tier("a", 10), tier("b", 10), tier("c", 220), tier("d", 252)]);
@@ -197,11 +197,11 @@ fn what_may_be_reached_past_the_earlier_rule_is_not_shadowed() {
         Object::ClusterPolicy(pass),
         let_in("x", "", vec![rule(vec![pods(Some(&of("y")), None)], vec![])]),
     ]);
-    assert_eq!(found(&world), [], "what the Pass lets go on is asked of NetworkPolicies");
+    assert_eq!(found(&world), [], "NetworkPolicies decide about passed traffic");
 }
 
 #[test]
-fn a_pass_that_the_other_family_does_not_hear_is_said() {
+fn a_pass_without_effect_on_the_other_family_is_reported() {
     let world = with([
         antrea_in("pass", "platform", 1.0, vec![from("y", AntreaAction::Pass)]),
         cluster_rule(ClusterTier::Admin, "admin", ClusterAction::Deny),
@@ -223,7 +223,7 @@ fn a_pass_that_the_other_family_does_not_hear_is_said() {
 }
 
 #[test]
-fn groups_tiers_and_services_that_are_not_there_are_said() {
+fn missing_groups_tiers_and_services_are_reported() {
     let rules = vec![entry(AntreaAction::Drop, vec![AntreaPeer::Group("none".to_owned())])];
     let world = with([antrea_in("p", "nowhere", 1.0, rules)]);
     let rule = one(Check::Missing, "p", "spec.ingress[0]");
@@ -242,7 +242,7 @@ fn groups_tiers_and_services_that_are_not_there_are_said() {
 }
 
 #[test]
-fn groups_that_cannot_be_used_or_have_nobody_are_said() {
+fn unusable_and_empty_groups_are_reported() {
     let nested = group("", "g", GroupSpec::Children(vec!["g".to_owned()]));
     assert_eq!(found(&with([nested])), [one(Check::Missing, "g", "spec")]);
     let name = Named { namespace: "z".to_owned(), name: "db".to_owned() };
@@ -254,7 +254,7 @@ fn groups_that_cannot_be_used_or_have_nobody_are_said() {
 }
 
 #[test]
-fn selectors_and_port_names_that_match_nothing_now_are_said() {
+fn selectors_and_port_names_without_a_match_are_reported() {
     let world = with([let_in("x", "app=none", vec![])]);
     assert_eq!(found(&world), [one(Check::MatchesNothing, "np", "")]);
     let odd =
@@ -267,11 +267,11 @@ fn selectors_and_port_names_that_match_nothing_now_are_said() {
     let wanted = wanted.map(|field| one(Check::MatchesNothing, "np", field));
     assert_eq!(found(&with([let_in("x", "", rules.clone())])), wanted);
     let alone = World::new([let_in("x", "", rules)]);
-    assert_eq!(found(&alone), [], "without pods it could be said of all");
+    assert_eq!(found(&alone), [], "without pods every selector is empty");
 }
 
 #[test]
-fn a_policy_without_rules_that_isolates_nobody_does_nothing() {
+fn a_policy_without_rules_and_isolation_does_nothing() {
     let world = with([antrea_in("p", "application", 1.0, vec![]), let_in("x", "", vec![])]);
     assert_eq!(found(&world), [one(Check::MatchesNothing, "p", "")]);
 }
@@ -304,7 +304,7 @@ fn policies_that_are_never_about_one_pod_neither_tie_nor_are_passed_to() {
 }
 
 #[test]
-fn names_with_a_dot_at_their_end_and_services_without_an_address_are_said() {
+fn names_with_a_final_dot_and_services_without_an_address_are_reported() {
     let fqdn = |name: &str| AntreaPeer::Fqdn(FqdnPattern(name.to_owned()));
     let world = |rule| with([antrea_out("p", "platform", 1.0, vec![rule])]);
     let wanted = [one(Check::Missing, "p", "spec.egress[0]")];

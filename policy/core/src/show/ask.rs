@@ -68,7 +68,7 @@ pub enum Unclear {
     )]
     ServiceAddress { address: IpAddr, service: String },
     /// The Service has no address of this family.
-    #[error("Service {0} has no address of this family: without one nobody asks for it")]
+    #[error("Service {0} has no address of this family, so no packet is sent to it")]
     NoServiceAddress(String),
     #[error("{pod} is none of the pods that Service {service} selects")]
     NotBehind { pod: String, service: String },

@@ -97,7 +97,7 @@ impl Looks {
     fn see(&mut self, world: &World, pods: &Pods) {
         match pods {
             // Labels of namespaces are seen by the namespace itself.
-            Pods::Labelled { scope: _, pods } => self.select(pods),
+            Pods::Labeled { scope: _, pods } => self.select(pods),
             Pods::Service(name) => {
                 world.behind(name).pods.iter().for_each(|(_, pods)| self.select(pods));
             }

@@ -59,13 +59,13 @@ impl Matrix {
         let name = |groups: &[Group], place: usize| {
             groups.get(place).map_or(String::new(), |group| group.name.clone())
         };
-        let says = cell.as_ref().map_or("-".to_owned(), Allowed::to_string);
+        let traffic = cell.as_ref().map_or("-".to_owned(), Allowed::to_string);
         let title = escaped(&format!(
-            "{} to {}: {says}",
+            "{} to {}: {traffic}",
             name(&self.sources, row),
             name(&self.destinations, column)
         ));
-        let (fill, side) = (colour(cell.as_ref()), CELL - 2);
+        let (fill, side) = (color(cell.as_ref()), CELL - 2);
         let _ = write!(
             svg,
             "<g><title>{title}</title><rect x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" \
@@ -101,7 +101,7 @@ fn legend(svg: &mut String, letters: &Letters<'_>, top: usize) {
     }
 }
 
-fn colour(cell: Option<&Allowed>) -> &'static str {
+fn color(cell: Option<&Allowed>) -> &'static str {
     match cell {
         None => ITSELF,
         Some(cell) if cell.is_all() => ALL,

@@ -46,7 +46,7 @@ fn small() -> Vec<Value> {
 }
 
 #[test]
-fn pods_that_no_policy_tells_apart_are_one_row() {
+fn pods_that_no_policy_distinguishes_are_one_row() {
     let world = world(small());
     let matrix = Matrix::of(&world, &Samples::of(&[&world]));
     let names = |groups: &[Group]| -> Vec<String> {
@@ -59,8 +59,8 @@ fn pods_that_no_policy_tells_apart_are_one_row() {
         .iter()
         .map(|row| row.iter().map(|cell| cell.as_ref().map(ToString::to_string)).collect())
         .collect();
-    let says = |text: &str| Some(text.to_owned());
-    assert_eq!(text, [[says("all"), says("TCP 80, TCP 1000-1999")]]);
+    let cell = |text: &str| Some(text.to_owned());
+    assert_eq!(text, [[cell("all"), cell("TCP 80, TCP 1000-1999")]]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn with_ports_alone_these_are_asked() {
 }
 
 #[test]
-fn a_change_is_told_between_the_pods_that_it_is_between() {
+fn a_change_names_the_pods_on_both_ends() {
     let before = world(small());
     let closed = policy("x", "b", json!({"podSelector": {"matchLabels": {"app": "b"}}}));
     let added = pod("x", "c", "10.0.0.4", "c");
@@ -114,7 +114,7 @@ fn a_change_is_told_between_the_pods_that_it_is_between() {
 }
 
 #[test]
-fn what_changes_alike_is_told_at_once() {
+fn equal_changes_are_one_line() {
     let before = world(small());
     let closed = policy("x", "all", json!({"podSelector": {}}));
     let after = world(small().into_iter().chain([closed]));
@@ -126,7 +126,7 @@ fn what_changes_alike_is_told_at_once() {
 }
 
 #[test]
-fn families_that_are_judged_apart_are_told_apart() {
+fn address_families_with_different_verdicts_are_distinguished() {
     let mut both = [pod("x", "a", "10.0.0.1", "a"), pod("x", "b", "10.0.0.2", "b")];
     for (pod, ip) in both.iter_mut().zip(["2001:db8::1", "2001:db8::2"]) {
         pod["status"]["podIPs"].as_array_mut().unwrap().push(json!({"ip": ip}));
@@ -242,7 +242,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_matrix_says_of_each_pair_and_port_what_verdict_says(
+    fn the_matrix_agrees_with_verdict_for_each_pair_and_port(
         objects in worlds(),
         port in 1..100u16,
         udp in any::<bool>(),

@@ -73,7 +73,7 @@ fn is_one(end: &End<'_>, peer: &Peer) -> Result<(), String> {
         }
         Peer::Name(wanted) => {
             let found = world.names(other).any(|name| is_named(name, wanted));
-            found.then_some(()).ok_or_else(|| format!("nothing says that it leads to {other}"))
+            found.then_some(()).ok_or_else(|| format!("no record resolves to {other}"))
         }
         Peer::Service(name) => is_service(end, name),
     }

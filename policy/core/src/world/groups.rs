@@ -196,7 +196,7 @@ impl World {
         subject.iter().find_map(|pods| match pods {
             Pods::Group(name) => self.subjects(name).doubt,
             Pods::Service(name) => self.behind(name).doubt,
-            Pods::Labelled { .. } | Pods::ServiceAccount(_) => None,
+            Pods::Labeled { .. } | Pods::ServiceAccount(_) => None,
         })
     }
 
@@ -209,7 +209,7 @@ impl World {
                 Read::Known(_) => None,
                 Read::Unknown(unknown) => Some(odd_service(name, unknown)),
             },
-            Peer::Pods(Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_))
+            Peer::Pods(Pods::Labeled { .. } | Pods::Service(_) | Pods::ServiceAccount(_))
             | Peer::Block(_)
             | Peer::Nodes(_)
             | Peer::Name(_) => None,

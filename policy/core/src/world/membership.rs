@@ -21,7 +21,7 @@ impl World {
     pub(crate) fn is_named(&self, pod: &Pod, pods: &Pods) -> bool {
         match pods {
             Pods::Group(name) => self.is_in(pod, &self.subjects(name).pods),
-            Pods::Labelled { .. } | Pods::Service(_) | Pods::ServiceAccount(_) => {
+            Pods::Labeled { .. } | Pods::Service(_) | Pods::ServiceAccount(_) => {
                 self.is_meant(pod, pods, pod)
             }
         }
@@ -30,7 +30,7 @@ impl World {
     /// True if peers of a rule include a pod; `subject` is the pod that the rule judges.
     pub(crate) fn is_meant(&self, pod: &Pod, pods: &Pods, subject: &Pod) -> bool {
         match pods {
-            Pods::Labelled { scope, pods } => {
+            Pods::Labeled { scope, pods } => {
                 is_known(pod)
                     && pods.matches(&pod.meta.labels)
                     && self.in_scope(&pod.meta.namespace, scope, &subject.meta.namespace)

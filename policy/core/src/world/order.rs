@@ -3,7 +3,7 @@
 use crate::{Family, Policy, PolicyKey, Priority, Tier};
 use policy_objects::{Kind, Read};
 
-/// Place of a policy among all: the lesser rank is evaluated first.
+/// Position of a policy among all policies: the lowest rank is evaluated first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     stage: Stage,
@@ -69,7 +69,7 @@ impl super::World {
 
     /// True if an Antrea tier exists: as a Tier, or as one of those that Antrea creates itself.
     pub fn has_tier(&self, name: &str) -> bool {
-        lookup(name, |name| self.said(name)).is_some()
+        lookup(name, |name| self.number_of_tier(name)).is_some()
     }
 
     /// Rank of a policy by its key; `None` if the policy does not exist.
@@ -78,10 +78,10 @@ impl super::World {
     }
 
     pub(crate) fn number(&self, policy: &Policy) -> u8 {
-        tier_number(&policy.place.tier, |name| self.said(name))
+        tier_number(&policy.place.tier, |name| self.number_of_tier(name))
     }
 
-    fn said(&self, name: &str) -> Option<Option<u8>> {
+    fn number_of_tier(&self, name: &str) -> Option<Option<u8>> {
         self.tiers.get(name).map(|tier| number_of(&tier.priority))
     }
 }
@@ -91,26 +91,29 @@ pub(crate) fn number_of(priority: &Read<u8>) -> Option<u8> {
     priority.known().copied()
 }
 
-/// A tier's number; NetworkPolicies have that of the last tier before them. `said` returns the number in the Tier
+/// A tier's number; NetworkPolicies have that of the last tier before them. `number_of_tier` returns the number in the Tier
 /// of a name, if the Tier exists.
-pub(crate) fn tier_number(tier: &Tier, said: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
+pub(crate) fn tier_number(tier: &Tier, number_of_tier: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
     match tier {
         Tier::Admin => ADMIN,
         Tier::NetworkPolicy => LAST_BEFORE,
         Tier::Baseline => BASELINE,
-        Tier::Antrea(name) => antrea_number(name, said),
+        Tier::Antrea(name) => antrea_number(name, number_of_tier),
     }
 }
 
 /// Number of an Antrea tier: a missing one counts as `application`.
-pub(crate) fn antrea_number(name: &str, said: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
-    let number = lookup(name, &said).or_else(|| lookup(APPLICATION, &said));
+pub(crate) fn antrea_number(name: &str, number_of_tier: impl Fn(&str) -> Option<Option<u8>>) -> u8 {
+    let number = lookup(name, &number_of_tier).or_else(|| lookup(APPLICATION, &number_of_tier));
     number.unwrap_or(LAST_BEFORE)
 }
 
 /// Number in its Tier or, if there is none, the number that Antrea assigns.
-pub(crate) fn lookup(name: &str, said: impl Fn(&str) -> Option<Option<u8>>) -> Option<u8> {
-    if let Some(number) = said(name) {
+pub(crate) fn lookup(
+    name: &str,
+    number_of_tier: impl Fn(&str) -> Option<Option<u8>>,
+) -> Option<u8> {
+    if let Some(number) = number_of_tier(name) {
         return number;
     }
     DEFAULTS.iter().find(|(default, _)| *default == name).map(|(_, number)| *number)

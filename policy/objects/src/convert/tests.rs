@@ -147,7 +147,7 @@ fn antreas_old_kinds_become_current_ones() {
 }
 
 #[test]
-fn what_is_current_or_no_policy_is_told_apart() {
+fn current_policies_and_other_objects_are_distinguished() {
     let of = |version: &str, kind: &str| convert(&json!({"apiVersion": version, "kind": kind}));
     for (version, kind, is_current) in
         [("networking.k8s.io/v1", "NetworkPolicy", true), ("v1", "Secret", false)]

@@ -61,7 +61,7 @@ impl<'p> Spec<'p> {
                 }
                 "policyTypes" => {
                     seen.see(1)?;
-                    spec.types = said(scan)?;
+                    spec.types = policy_types(scan)?;
                 }
                 "ingress" => {
                     seen.see(2)?;
@@ -80,7 +80,7 @@ impl<'p> Spec<'p> {
 }
 
 /// Returns whether Ingress and Egress are present; `None` within if neither is.
-fn said(scan: &mut Scan<'_>) -> Option<Option<(bool, bool)>> {
+fn policy_types(scan: &mut Scan<'_>) -> Option<Option<(bool, bool)>> {
     let mut seen = Once::default();
     let (mut ingress, mut egress) = (false, false);
     scan.list(|scan| {

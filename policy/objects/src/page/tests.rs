@@ -72,7 +72,7 @@ fn borrowed_pod(page: &[u8]) -> Option<Pod> {
     borrowed
 }
 
-fn lent_namespace(page: &[u8]) -> Option<crate::Namespace> {
+fn namespace_view(page: &[u8]) -> Option<crate::Namespace> {
     let mut borrowed = None;
     let outcome = namespaces(page, |item| borrowed = item.ok().map(crate::Namespace::from));
     assert_eq!(outcome.expect("a page").items, 1);
@@ -80,7 +80,7 @@ fn lent_namespace(page: &[u8]) -> Option<crate::Namespace> {
 }
 
 #[test]
-fn a_pod_is_lent_as_it_is_read() {
+fn a_pod_view_equals_the_read_pod() {
     let (borrowed, read) = both(&pod());
     let borrowed = borrowed.expect("a pod");
     assert_eq!(Some(&borrowed), read.as_ref());
@@ -94,7 +94,7 @@ fn a_pod_is_lent_as_it_is_read() {
 }
 
 #[test]
-fn a_pod_is_lent_as_it_is_read_whatever_a_field_of_it_is_replaced_by() {
+fn a_pod_view_equals_the_read_pod_after_any_replaced_field() {
     let others = [
         json!(null),
         json!(0),
@@ -259,7 +259,7 @@ fn of_a_key_that_is_there_twice_the_last_is_read_with_a_tree_and_without() {
                 let borrowed = if kind == Kind::Pod {
                     borrowed_pod(page.as_bytes()).map(Object::Pod)
                 } else if kind == Kind::Namespace {
-                    lent_namespace(page.as_bytes()).map(Object::Namespace)
+                    namespace_view(page.as_bytes()).map(Object::Namespace)
                 } else {
                     read.into_iter().next().and_then(Result::ok).map(|parsed| parsed.object)
                 };
@@ -298,7 +298,7 @@ fn a_bad_item_is_reported_and_the_others_stand() {
 }
 
 #[test]
-fn what_a_page_says_of_itself_may_stand_behind_its_items() {
+fn the_metadata_of_a_page_may_follow_its_items() {
     let text = br#" { "items": [ {"metadata":{"name":"n"}} , {"metadata":{"name":"m"}} ],
         "new": [{}], "metadata": {"continue": "c", "resourceVersion": "8"}, "kind": "NamespaceList" } "#;
     let mut names = Vec::new();

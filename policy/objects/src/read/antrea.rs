@@ -69,7 +69,7 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
     let reader = Reader { scope, namespace, odd, whole, alone };
     let ingress = reader.entries(spec, PolicyType::Ingress, notes);
     let egress = reader.entries(spec, PolicyType::Egress, notes);
-    said_twice(spec, notes);
+    applied_twice(spec, notes);
     let of_rules = ingress.iter().chain(&egress).filter(|entry| !entry.applied_to.is_empty());
     match (applied_to.is_empty(), of_rules.count()) {
         (true, count) if count < ingress.len() + egress.len() || count == 0 => {
@@ -113,7 +113,7 @@ fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<f64, Doubt> {
     Ok(priority)
 }
 
-fn said_twice(spec: &At<'_>, notes: &mut Notes) {
+fn applied_twice(spec: &At<'_>, notes: &mut Notes) {
     let mut names = BTreeSet::new();
     for key in ["ingress", "egress"] {
         for item in spec.items(key).into_iter().flatten() {
@@ -158,7 +158,7 @@ impl Reader {
     /// A rule that denies all.
     fn lost(&self, doubt: &Doubt, notes: &mut Notes) -> AntreaEntry {
         let unknown = Unknown { why: doubt.why(), name: None, action: None };
-        let all = self.alone.then(|| subject::everybody(self.scope, doubt, notes));
+        let all = self.alone.then(|| subject::all_pods(self.scope, doubt, notes));
         AntreaEntry { applied_to: all.into_iter().collect(), rule: Read::Unknown(unknown) }
     }
 

@@ -23,7 +23,7 @@ pub enum ReadError {
     #[error("it lacks `apiVersion` or `kind`: write both")]
     NoKind,
     /// A list of nothing that can be found.
-    #[error("{kind} without a list as `items`: nothing of it is read")]
+    #[error("{kind} without a list as `items`: no item is read")]
     NoItems { kind: String },
     /// Policy does not read this kind, or not in this version.
     #[error("{kind} of {api_version} is not read: {}", foreign(*known))]
@@ -57,6 +57,6 @@ impl ReadError {
 fn foreign(known: Option<Kind>) -> String {
     match known {
         Some(kind) => format!("write it as {} of {}", kind.name(), kind.api_version()),
-        None => "nothing of it is enforced".to_owned(),
+        None => "it is not enforced".to_owned(),
     }
 }

@@ -54,7 +54,7 @@ fn subject(spec: &At<'_>, notes: &mut Notes) -> Subject<Selector> {
 
 /// Both where they are not understood.
 fn types(spec: &At<'_>, egress: bool, notes: &mut Notes) -> Vec<PolicyType> {
-    match said(spec, notes) {
+    match policy_types(spec, notes) {
         Ok(types) if !types.is_empty() => types,
         Ok(_) if egress => BOTH.to_vec(),
         Ok(_) => vec![PolicyType::Ingress],
@@ -65,7 +65,7 @@ fn types(spec: &At<'_>, egress: bool, notes: &mut Notes) -> Vec<PolicyType> {
     }
 }
 
-fn said(spec: &At<'_>, notes: &mut Notes) -> Result<Vec<PolicyType>, Doubt> {
+fn policy_types(spec: &At<'_>, notes: &mut Notes) -> Result<Vec<PolicyType>, Doubt> {
     let mut types = Vec::new();
     for item in spec.items("policyTypes")? {
         let direction = match item.text()? {
@@ -177,4 +177,4 @@ fn keys(direction: PolicyType) -> (&'static str, &'static str) {
 }
 
 const BOTH: [PolicyType; 2] = [PolicyType::Ingress, PolicyType::Egress];
-const NOTHING: &str = "the rule allows nothing until that is mended";
+const NOTHING: &str = "the rule allows nothing until that is fixed";

@@ -186,7 +186,7 @@ impl Notes {
                 Severity::Warning => "warnings",
                 Severity::Error => "errors",
             };
-            let text = format!("{what} left out from here on: {count}; mend those before it first");
+            let text = format!("{what} left out from here on: {count}; fix the earlier ones first");
             self.said.push(Note { severity, field, text });
         }
         self.said

@@ -422,7 +422,7 @@ fn what_is_no_pod_is_known_not_to_be_one() {
 }
 
 #[test]
-fn a_policy_about_nobody_and_one_that_says_it_twice_are_noted() {
+fn a_policy_without_subject_and_one_with_two_are_noted() {
     let warnings = |spec: Value| {
         let (_, notes) = policy(CLUSTER, &spec);
         fields(&notes, Severity::Warning).len()

@@ -43,7 +43,7 @@ fn a_pod_has_defaults() {
 }
 
 #[test]
-fn a_pod_whose_host_network_is_no_boolean_has_a_network_of_its_own_and_that_is_said() {
+fn a_pod_with_an_invalid_host_network_has_its_own_network_and_a_note() {
     for odd in [json!("true"), json!("yes"), json!(1), json!([true]), json!({"a": true})] {
         let (pod, notes) = pod(&json!({"hostNetwork": odd}), &json!({}));
         assert!(!pod.host_network, "{odd}");

@@ -142,7 +142,7 @@ fn a_rule_that_is_not_understood_keeps_its_name_and_its_action() {
         let errors: Vec<_> = notes.iter().filter(|note| note.severity == Severity::Error).collect();
         assert_eq!(errors.len(), 1, "{rule}");
         assert!(errors[0].field.starts_with("spec.egress[0]"), "{}", errors[0].field);
-        assert!(errors[0].text.ends_with("denies all of its direction until that is mended"));
+        assert!(errors[0].text.ends_with("denies all of its direction until that is fixed"));
     }
 }
 

@@ -160,7 +160,7 @@ fn a_doubt_behind_the_last_note_is_a_doubt() {
 }
 
 #[test]
-fn a_list_whose_items_are_no_list_is_said() {
+fn a_list_without_an_array_of_items_is_an_error() {
     let policies = ("networking.k8s.io/v1", "NetworkPolicyList");
     for ((version, kind), wrong) in [
         (policies, json!({"items": {"a": {}}})),

@@ -46,7 +46,7 @@ fn a_policy_without_rules_isolates_ingress_of_its_whole_namespace() {
 }
 
 #[test]
-fn a_policy_isolates_egress_where_it_says_so_or_has_a_rule_of_it() {
+fn a_policy_isolates_egress_by_its_types_or_by_an_egress_rule() {
     let types = |spec: Value| policy(&spec).0.types;
     assert_eq!(types(json!({"egress": []})), [PolicyType::Ingress]);
     assert_eq!(types(json!({"egress": [{}]})), [PolicyType::Ingress, PolicyType::Egress]);

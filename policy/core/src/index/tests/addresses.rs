@@ -46,14 +46,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_pod_with_other_addresses_is_as_if_its_object_said_so(
+    fn a_readdressed_pod_equals_a_pod_with_that_status(
         first in vec(happening(), 0..25),
         then in vec(step(), 0..25),
     ) {
         let (mut index, mut model) = (Index::new(5), Model::default());
         for event in &first {
             model.apply(event.event());
-            event.lend(|borrowed| index.load(borrowed));
+            event.with_view(|borrowed| index.load(borrowed));
         }
         index.loaded();
         let mut folded = index.snapshot();

@@ -150,20 +150,20 @@ impl Model {
             };
             let named = matches!(&rule.traffic, Traffic::Of(of) if of.iter().any(named));
             let open = |peer: &Peer| {
-                !matches!(peer, Peer::Pods(Pods::Labelled { .. } | Pods::ServiceAccount(_)))
+                !matches!(peer, Peer::Pods(Pods::Labeled { .. } | Pods::ServiceAccount(_)))
             };
             let open = match &rule.peers {
                 Peers::Any => true,
                 Peers::Of(peers) => peers.iter().any(open),
             };
             if named && rule.direction == Direction::Egress && open {
-                address.push(Source::everybody());
+                address.push(Source::all_pods());
             }
             let Peers::Of(peers) = &rule.peers else { continue };
             for (which, peer) in peers.iter().enumerate() {
                 match peer {
                     Peer::Nodes(selector) => address.push(Source::nodes(selector)),
-                    Peer::Pods(Pods::Labelled {
+                    Peer::Pods(Pods::Labeled {
                         scope: scope @ (Scope::SameNamespace | Scope::SameLabels(_)),
                         pods,
                     }) => {
@@ -176,7 +176,7 @@ impl Model {
                             {
                                 continue;
                             }
-                            let all = Source::Pods(crate::index::matching::Wanted {
+                            let all = Source::Pods(crate::index::matching::PodSelection {
                                 space: None,
                                 spaces: None,
                                 selector: std::borrow::Cow::Borrowed(pods),
@@ -320,12 +320,12 @@ impl Model {
 
     /// The pods whose status has an address; whether a node's does, and a Service's.
     pub(super) fn holders(&self, address: IpAddr) -> (Vec<Named>, bool, bool) {
-        let says = |pod: &&Pod| is_known(pod) && pod.addresses.contains(&address);
+        let has_address = |pod: &&Pod| is_known(pod) && pod.addresses.contains(&address);
         let name = |pod: &Pod| Named {
             namespace: pod.meta.namespace.clone(),
             name: pod.meta.name.clone(),
         };
-        let pods: BTreeSet<Named> = self.world.pods().filter(says).map(name).collect();
+        let pods: BTreeSet<Named> = self.world.pods().filter(has_address).map(name).collect();
         let node = self.world.nodes().any(|node| node.addresses.contains(&address));
         let mut vips = self.world.services().filter_map(|service| service.cluster_ips.known());
         (pods.into_iter().collect(), node, vips.any(|vips| vips.contains(&address)))
@@ -382,9 +382,9 @@ fn narrow<'a>(
 
 fn in_space(pods: &Pods, namespace: &str, labels: &Labels) -> bool {
     match pods {
-        Pods::Labelled { scope: Scope::Namespace(own), .. } => own == namespace,
-        Pods::Labelled { scope: Scope::Namespaces(selector), .. } => selector.matches(labels),
-        Pods::Labelled { .. } => false,
+        Pods::Labeled { scope: Scope::Namespace(own), .. } => own == namespace,
+        Pods::Labeled { scope: Scope::Namespaces(selector), .. } => selector.matches(labels),
+        Pods::Labeled { .. } => false,
         Pods::Group(_) => true,
         Pods::Service(of) | Pods::ServiceAccount(of) => of.namespace == namespace,
     }
@@ -438,8 +438,8 @@ impl Happening {
         }
     }
 
-    /// As a page lends it, if pages lend such objects.
-    pub(super) fn lend<T>(&self, to: impl FnOnce(Event<'_>) -> T) -> T {
+    /// As a page lends it, if pages with_view such objects.
+    pub(super) fn with_view<T>(&self, to: impl FnOnce(Event<'_>) -> T) -> T {
         if let Self::Pod(pod) = self {
             to(Event::PodView(&PodView::from(pod)))
         } else if let Self::Namespace(namespace) = self {

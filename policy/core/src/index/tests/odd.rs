@@ -1,8 +1,8 @@
 //! Single events, as the controller will see them.
 
 use crate::{
-    Isolation, Peer, Peers, Place, Pods, Policy, PolicyKey, Priority, Rule, Scope, Standing, Tier,
-    Traffic,
+    Isolation, Peer, Peers, Pods, Policy, PolicyKey, Precedence, Priority, Rule, Scope, Standing,
+    Tier, Traffic,
     index::{Change, Deltas, Event, GroupId, Index, Role, source::only},
 };
 use policy_objects::{
@@ -34,8 +34,8 @@ fn pod(name: &str, uid: &str, app: &str, address: &str) -> Pod {
 /// In namespace x, `to` may be reached from `from`.
 fn policy(name: &str, to: Selector, from: Selector) -> Policy {
     let own = || Scope::Namespace("x".to_owned());
-    let subject = vec![Pods::Labelled { scope: own(), pods: to }];
-    let from = Peer::Pods(Pods::Labelled { scope: own(), pods: from });
+    let subject = vec![Pods::Labeled { scope: own(), pods: to }];
+    let from = Peer::Pods(Pods::Labeled { scope: own(), pods: from });
     Policy {
         key: PolicyKey {
             kind: Kind::NetworkPolicy,
@@ -43,7 +43,7 @@ fn policy(name: &str, to: Selector, from: Selector) -> Policy {
             name: name.to_owned(),
         },
         uid: format!("uid of {name}"),
-        place: Place { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
+        place: Precedence { tier: Tier::NetworkPolicy, priority: Priority::new(0.0) },
         isolation: Some(Isolation {
             subject: subject.clone(),
             doubt: None,
@@ -104,7 +104,7 @@ fn a_pod_without_address_is_subject_and_no_peer() {
 }
 
 #[test]
-fn a_late_second_address_is_told() {
+fn a_late_second_address_is_in_the_deltas() {
     let mut index = index(&[pod("r", "2", "b", "10.0.0.1")]);
     let mut late = pod("r", "2", "b", "10.0.0.1");
     late.addresses.push(ip("fd00::1"));
@@ -115,7 +115,7 @@ fn a_late_second_address_is_told() {
 }
 
 #[test]
-fn a_changed_named_port_is_told() {
+fn a_changed_named_port_is_in_the_deltas() {
     let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
     let mut changed = pod("q", "1", "a", "10.0.0.1");
     let port = |port| ContainerPort { name: "web".to_owned(), protocol: Protocol::Tcp, port };
@@ -185,9 +185,9 @@ fn a_namespace_that_comes_late_is_looked_at_again() {
     let mut across = policy("p", only("app", "a"), Selector::default());
     let team = Scope::Namespaces(only("team", "red"));
     let pods = Selector::default();
-    across.rules[0].peers = Peers::Of(vec![Peer::Pods(Pods::Labelled { scope: team, pods })]);
+    across.rules[0].peers = Peers::Of(vec![Peer::Pods(Pods::Labeled { scope: team, pods })]);
     let deltas = index.apply(Event::Policy(&across));
-    assert!(deltas.groups.iter().all(|delta| delta.added.is_empty()), "nobody knows of x");
+    assert!(deltas.groups.iter().all(|delta| delta.added.is_empty()), "no group has x");
     let mut meta = Meta { name: "x".to_owned(), ..Meta::default() };
     meta.labels.insert("team".to_owned(), "red".to_owned());
     let deltas = index.apply(Event::Namespace(&Namespace { meta }));
@@ -278,7 +278,7 @@ fn the_tier_application_moves_also_the_policies_whose_own_is_missing() {
 }
 
 #[test]
-fn a_policy_that_changes_its_tier_is_told_where_it_stands() {
+fn a_policy_with_another_tier_gets_its_number() {
     let mut index = index(&[]);
     index.apply(Event::Policy(&in_tier("p2", "platform")));
     let deltas = index.apply(Event::Policy(&in_tier("p2", "emergency")));
@@ -310,7 +310,7 @@ fn to_service() -> (Policy, GroupId) {
 }
 
 #[test]
-fn a_service_that_comes_late_changes_its_address_or_goes_is_told_to_who_may_ask_for_it() {
+fn a_changed_service_is_in_the_deltas_of_its_clients() {
     let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
     let (policy, id) = to_service();
     let deltas = index.apply(Event::Policy(&policy));
@@ -338,7 +338,7 @@ fn a_service_that_comes_late_changes_its_address_or_goes_is_told_to_who_may_ask_
 }
 
 #[test]
-fn what_a_service_selects_is_matched_once_with_the_same_selector_of_anybody() {
+fn equal_selectors_of_services_and_policies_are_matched_once() {
     let mut index = index(&[pod("q", "1", "a", "10.0.0.1")]);
     let selections = index.matching.selections.len();
     index.apply(Event::Service(&service("s", &["172.20.0.1"])));
@@ -355,21 +355,21 @@ fn what_a_service_selects_is_matched_once_with_the_same_selector_of_anybody() {
         let deltas = index.apply(Event::Policy(&policy));
         assert_eq!(members(&deltas, Role::Address)[0].0[0].0, "1");
     }
-    assert_eq!(index.matching.selections.len(), selections, "all of them say app=a of x");
+    assert_eq!(index.matching.selections.len(), selections, "all of them select app=a in x");
 }
 
 /// Groups may be used by a rule before, so that the list of them does not change.
 #[test]
-fn a_rule_that_compares_namespaces_is_told_its_groups_also_if_the_policy_had_them_for_another() {
+fn a_rule_that_compares_namespaces_gets_its_groups_also_if_another_rule_had_them() {
     let mut index = Index::new(0);
     index.loaded();
     let all = Selector::default;
     let mut policy = policy("p", all(), all());
     policy.key.namespace.clear();
     policy.key.kind = Kind::AntreaClusterNetworkPolicy;
-    let same = Pods::Labelled { scope: Scope::SameNamespace, pods: all() };
+    let same = Pods::Labeled { scope: Scope::SameNamespace, pods: all() };
     let mut alike = policy.rules[0].clone();
-    alike.subject = vec![Pods::Labelled { scope: Scope::Namespaces(all()), pods: all() }];
+    alike.subject = vec![Pods::Labeled { scope: Scope::Namespaces(all()), pods: all() }];
     alike.peers = Peers::Of(vec![Peer::Pods(same)]);
     policy.rules.push(alike);
     index.apply(Event::Policy(&policy));
@@ -381,7 +381,7 @@ fn a_rule_that_compares_namespaces_is_told_its_groups_also_if_the_policy_had_the
 }
 
 #[test]
-fn a_group_that_is_not_understood_has_everybody_as_a_subject_and_nobody_as_a_peer() {
+fn an_unknown_group_selects_all_pods_as_a_subject_and_none_as_a_peer() {
     let mut index = index(&[pod("q", "1", "a", "10.0.0.1"), pod("r", "2", "b", "10.0.0.2")]);
     let group = Pods::Group(Named { namespace: "x".to_owned(), name: "g".to_owned() });
     let mut about = policy("about", Selector::default(), Selector::default());

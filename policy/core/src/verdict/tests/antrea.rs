@@ -180,7 +180,7 @@ fn a_group_is_pods_ranges_nodes_a_service_or_children() {
     assert_eq!(one(ranges.clone()), [false, true, true, false]);
     assert_eq!(one(GroupSpec::Nodes(select("host=n2"))), [false, false, false, true]);
     let behind = GroupSpec::Service(named("z", "db"));
-    assert_eq!(one(behind.clone()), [false; 4], "nobody is behind a Service that is not there");
+    assert_eq!(one(behind.clone()), [false; 4], "a missing Service has no pods");
     let g = || group("", "g", behind.clone());
     assert_eq!(dropped(vec![g(), service("z", "db", None)]), [false; 4]);
     assert_eq!(dropped(vec![g(), service("z", "db", Some("app=a"))]), [false, true, false, false]);
@@ -220,7 +220,7 @@ fn a_group_that_cannot_be_used_drops_all_and_allows_nothing() {
 }
 
 #[test]
-fn a_missing_group_as_a_subject_is_nobody_and_other_subjects_stand() {
+fn a_missing_group_selects_no_pod_and_other_subjects_stay() {
     let mut policy = antrea("", "drop", "application", 1.0);
     let missing = sure(AntreaAppliedTo::Group("none".to_owned()));
     policy.applied_to = vec![missing, applied(None, Some("app=b"))];

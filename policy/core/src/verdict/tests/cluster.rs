@@ -101,7 +101,7 @@ fn equal_priorities_go_by_kind_and_name() {
 fn networks_hold_pods_and_are_of_one_family() {
     let networks =
         |ranges: &[&str]| ClusterPeer::Networks(ranges.iter().map(|range| cidr(range)).collect());
-    let world = with([out_of_x(vec![about(Accept, "y"), says(Deny, networks(&["0.0.0.0/0"]))])]);
+    let world = with([out_of_x(vec![about(Accept, "y"), rule_of(Deny, networks(&["0.0.0.0/0"]))])]);
     assert_eq!(ask(&world, "x/a", "y/a", tcp(80)), Allow);
     assert_eq!(ask(&world, "x/a", "z/a", tcp(80)), Drop);
     assert_eq!(ask(&world, "x/a", OUTSIDE, Segment::Icmp { kind: 8, code: 0 }), Drop);
@@ -111,7 +111,7 @@ fn networks_hold_pods_and_are_of_one_family() {
 #[test]
 fn nodes_are_their_addresses() {
     let nodes = ClusterPeer::Nodes(select("host=n2"));
-    let world = with([out_of_x(vec![says(Deny, nodes)])]);
+    let world = with([out_of_x(vec![rule_of(Deny, nodes)])]);
     assert_eq!(ask(&world, "x/a", "n2", tcp(22)), Drop);
     assert_eq!(ask(&world, "x/a", "n1", tcp(22)), Allow);
 }
@@ -126,11 +126,11 @@ fn a_port_by_its_name_has_the_protocol_that_the_pod_gives_it() {
 }
 
 #[test]
-fn a_port_by_its_name_is_that_of_pods_within_a_range_and_of_nobody_else() {
+fn a_named_port_of_a_range_belongs_to_pods_only() {
     let protocols = vec![ProtocolMatch::Named("dns".to_owned())];
     let all = || ClusterPeer::Networks(vec![cidr("0.0.0.0/0")]);
-    let narrow = ClusterRule { protocols, ..says(Accept, all()) };
-    let world = with([out_of_x(vec![narrow, says(Deny, all())])]);
+    let narrow = ClusterRule { protocols, ..rule_of(Accept, all()) };
+    let world = with([out_of_x(vec![narrow, rule_of(Deny, all())])]);
     assert_eq!(ask(&world, "x/a", "z/a", udp(53)), Allow);
     assert_eq!(ask(&world, "x/a", "z/a", tcp(53)), Drop);
     assert_eq!(ask(&world, "x/a", OUTSIDE, udp(53)), Drop);

@@ -9,18 +9,18 @@ fn closed(namespace: &str) -> Object {
 
 fn deny_all(tier: ClusterTier, direction: Direction, name: &str) -> Object {
     let all = ClusterPeer::Pods(of_namespaces(""));
-    let rules = vec![says(ClusterAction::Deny, all)];
+    let rules = vec![rule_of(ClusterAction::Deny, all)];
     Object::ClusterPolicy(cluster(name, tier, 0, "", direction, rules))
 }
 
 fn deny_networks(tier: ClusterTier) -> Object {
     let all = ClusterPeer::Networks(vec![cidr("0.0.0.0/0")]);
-    let rules = vec![says(ClusterAction::Deny, all)];
+    let rules = vec![rule_of(ClusterAction::Deny, all)];
     Object::ClusterPolicy(cluster("networks", tier, 0, "", Direction::Egress, rules))
 }
 
 #[test]
-fn a_process_of_the_own_node_reaches_a_pod_and_nobody_with_its_address_does() {
+fn a_process_of_the_own_node_reaches_a_pod_and_a_spoofed_address_does_not() {
     let drop_all = antrea_in("drop", "emergency", 1.0, vec![entry(AntreaAction::Drop, vec![])]);
     let world = with([closed("x"), drop_all]);
     assert_eq!(ask(&world, "n1", "x/a", tcp(80)), Allow);
@@ -96,7 +96,7 @@ fn a_way_back_to_itself_through_a_service_is_for_clusternetworkpolicies_alone() 
 }
 
 #[test]
-fn who_would_isolate_a_pod_but_is_not_asked_is_said() {
+fn a_skipped_isolation_is_reported() {
     let world = with([closed("x")]);
     let service = Some(ip(VIP));
     let hairpin = Packet { service, ..packet(&world, "x/a", "x/a", tcp(80)) };
@@ -147,5 +147,5 @@ fn peers_are_known_by_the_address_and_subjects_by_the_origin() {
     let masked = Packet { source: ip(N2), ..packet(&world, "y/a", "x/a", tcp(80)) };
     assert_eq!(verdict(&world, &masked).decision, Drop, "a node's address is no pod");
     let forged = Packet { source: ip("10.0.1.1"), ..packet(&world, "z/a", "x/a", tcp(80)) };
-    assert_eq!(verdict(&world, &forged).decision, Drop, "z/a is closed, whatever it says it is");
+    assert_eq!(verdict(&world, &forged).decision, Drop, "z/a is closed, with any claimed identity");
 }

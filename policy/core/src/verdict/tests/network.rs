@@ -67,14 +67,14 @@ fn a_label_that_is_not_there_is_not_in_a_list() {
 }
 
 #[test]
-fn all_namespaces_are_pods_and_nobody_else() {
+fn all_namespaces_contain_pods_only() {
     let world = with([let_in("x", "", vec![rule(vec![pods(Some(""), None)], vec![])])]);
     assert_eq!(ask(&world, "z/c", "x/a", tcp(80)), Allow);
     assert_eq!(ask(&world, OUTSIDE, "x/a", tcp(80)), Drop);
 }
 
 #[test]
-fn a_rule_without_anything_matches_every_protocol_and_everybody() {
+fn an_empty_rule_matches_every_protocol_and_peer() {
     let world = with([let_in("x", "", vec![rule(vec![], vec![])])]);
     for segment in [tcp(1), Segment::Icmp { kind: 8, code: 0 }, Segment::Other(47)] {
         assert_eq!(ask(&world, OUTSIDE, "x/a", segment), Allow);
@@ -129,7 +129,7 @@ fn a_name_of_a_port_wants_its_protocol() {
 }
 
 #[test]
-fn a_name_of_a_port_going_out_without_peers_is_any_pods_and_nobody_elses() {
+fn a_named_egress_port_without_peers_matches_any_pod_and_no_other_address() {
     let world = with([let_out("x", "", vec![rule(vec![], vec![named("web", Protocol::Tcp)])])]);
     assert_eq!(ask(&world, "x/a", "y/a", tcp(80)), Allow);
     assert_eq!(ask(&world, "x/a", "y/a", tcp(81)), Drop);
@@ -162,7 +162,7 @@ fn a_range_is_of_one_family_and_pods_have_all_their_addresses() {
 }
 
 #[test]
-fn names_are_those_that_were_told() {
+fn domain_names_are_those_of_the_packet() {
     let domain = NetworkPeer::Domains(vec![DomainName::Below("example.com".to_owned())]);
     let policy = network("x", "", OUT, vec![], vec![rule(vec![domain], vec![])]);
     let mut world = with([Object::NetworkPolicy(NetworkPolicy { flavor: Flavor::Aws, ..policy })]);
@@ -211,7 +211,7 @@ fn what_is_gone_is_as_if_it_had_never_been() {
 }
 
 #[test]
-fn a_namespace_that_is_relabelled_is_another_peer() {
+fn a_relabeled_namespace_is_another_peer() {
     let from_blue = rule(vec![pods(Some("team=blue"), None)], vec![]);
     let mut world = with([let_in("x", "", vec![from_blue])]);
     assert_eq!(ask(&world, "y/a", "x/a", tcp(80)), Allow);
@@ -256,7 +256,7 @@ fn an_address_is_the_latest_live_pods_and_goes_back_when_that_goes() {
 }
 
 #[test]
-fn each_half_says_what_decided_and_why_the_earlier_did_not() {
+fn each_direction_has_the_deciding_rule_and_the_reasons_of_earlier_rules() {
     let at_81 = vec![NetworkPort::number(Protocol::Tcp, 81)];
     let from_b = rule(vec![pods(None, Some("app=b"))], vec![]);
     let world = with([

@@ -74,7 +74,7 @@ fn antreas_baseline_is_before_the_clusters() {
 }
 
 #[test]
-fn a_missing_tier_is_application_and_a_tier_says_its_number() {
+fn a_missing_tier_is_application_and_a_tier_has_its_number() {
     let refused = |own: Object| asked([own, antrea_at("application", 2.0, Let)]);
     assert_eq!(refused(antrea_at("none", 1.0, Gone)), Drop);
     assert_eq!(refused(antrea_at("none", 3.0, Gone)), Allow);
@@ -116,7 +116,7 @@ fn a_pass_of_a_baseline_leaves_its_tier_alone() {
 }
 
 #[test]
-fn what_a_pass_skips_says_so() {
+fn rules_after_a_pass_are_marked_as_skipped() {
     let world = with([antrea_at("securityops", 1.0, Pass), antrea_at("platform", 1.0, Gone)]);
     let verdict = verdict(&world, &packet(&world, "y/a", "x/a", tcp(80)));
     let half = verdict.ingress.expect("the destination is a pod");

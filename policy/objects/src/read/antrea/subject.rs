@@ -23,9 +23,9 @@ pub(super) fn all(
     notes: &mut Notes,
 ) -> Vec<Subject<AntreaAppliedTo>> {
     match (at.items("appliedTo"), odd) {
-        (Ok(items), Some(doubt)) if items.len() == 0 => vec![everybody(scope, doubt, notes)],
+        (Ok(items), Some(doubt)) if items.len() == 0 => vec![all_pods(scope, doubt, notes)],
         (Ok(items), _) => items.map(|item| one(&item, scope, level, notes)).collect(),
-        (Err(doubt), _) => vec![everybody(scope, &doubt, notes)],
+        (Err(doubt), _) => vec![all_pods(scope, &doubt, notes)],
     }
 }
 
@@ -41,7 +41,7 @@ fn one(at: &At<'_>, scope: Scope, level: Level, notes: &mut Notes) -> Subject<An
             );
             Subject { selects: AntreaAppliedTo::Service(None), doubt: Some(doubt.why()) }
         }
-        Err(doubt) => everybody(scope, &doubt, notes),
+        Err(doubt) => all_pods(scope, &doubt, notes),
     }
 }
 
@@ -93,8 +93,7 @@ fn alone(at: &At<'_>, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doub
                 "nodeSelector" => ("nodes", AntreaAppliedTo::Nodes),
                 _ => ("external entities", AntreaAppliedTo::External),
             };
-            let becomes =
-                format!("{what} are protected by nothing of it, and about pods it says nothing");
+            let becomes = format!("the policy protects no {what} and applies to no pods");
             notes.fail(&unsupported(), &becomes);
             selects
         }
@@ -128,11 +127,7 @@ fn by_selectors(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaA
 }
 
 /// All pods that a policy or a rule can apply to, because the intended ones are unknown.
-pub(super) fn everybody(
-    scope: Scope,
-    doubt: &Doubt,
-    notes: &mut Notes,
-) -> Subject<AntreaAppliedTo> {
+pub(super) fn all_pods(scope: Scope, doubt: &Doubt, notes: &mut Notes) -> Subject<AntreaAppliedTo> {
     let namespaces = match scope {
         Scope::Cluster => Some(Selector::default()),
         Scope::Namespace => None,
