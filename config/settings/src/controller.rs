@@ -157,7 +157,7 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "log-level",
         variable: "FERRULE_CONTROLLER_LOG_LEVEL",
         default: "info",
-        meaning: "The log level",
+        meaning: "The lowest level of logged messages",
     },
 ];
 

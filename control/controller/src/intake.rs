@@ -92,9 +92,8 @@ impl Intake {
         let start = Instant::now();
         let items: Vec<Item<'_>> =
             lines.iter().filter_map(|line| self.parse_line(kind, line)).collect();
-        let queued = Instant::now();
         let (generation, touched) = self.hub.apply(|hub| {
-            self.metrics.queued(queued.elapsed());
+            self.metrics.queued(start.elapsed());
             let before = hub.generation();
             let mut change = HubChange { hub, tracker, kind, intake: self };
             items.into_iter().for_each(|item| change.apply(item));

@@ -109,7 +109,7 @@ pub struct Options {
     /// The log format: text or JSON
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_FORMAT", default_value = "json")]
     pub log_format: LogFormat,
-    /// The log level
+    /// The lowest level of logged messages
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
 }

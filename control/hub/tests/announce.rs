@@ -66,13 +66,13 @@ fn hub() -> Hub {
     hub
 }
 
-fn said(name: &str, addresses: &[&str]) -> Announce {
+fn announcement(name: &str, addresses: &[&str]) -> Announce {
     let addresses = addresses.iter().copied().map(address).collect();
     Announce { pod: named(name), uid: format!("uid of {name}"), addresses }
 }
 
 /// Returns the pod's addresses as nodes receive them.
-fn told(hub: &Hub, node: &str, name: &str) -> Vec<String> {
+fn addresses_of(hub: &Hub, node: &str, name: &str) -> Vec<String> {
     let state = hub.index().node_state(node);
     let found = state.pods.values().find(|pod| pod.name == name).expect("a pod of the node");
     found.addresses.iter().map(ToString::to_string).collect()
@@ -80,10 +80,10 @@ fn told(hub: &Hub, node: &str, name: &str) -> Vec<String> {
 
 /// The announcement is refused for this reason, and no node receives anything.
 #[track_caller]
-fn refuses(mut hub: Hub, node: &str, said: &Announce, reason: &str) -> AnnounceError {
+fn refuses(mut hub: Hub, node: &str, announce: &Announce, reason: &str) -> AnnounceError {
     let before = (hub.index().snapshot(), hub.measures());
     hub.take_touched();
-    let refused = hub.announce(node, said, 0).expect_err("it is not taken");
+    let refused = hub.announce(node, announce, 0).expect_err("a refusal");
     assert_eq!(refused.reason(), reason, "{refused}");
     assert_eq!((hub.index().snapshot(), hub.measures()), before);
     assert!(hub.take_touched().is_empty());
@@ -91,95 +91,97 @@ fn refuses(mut hub: Hub, node: &str, said: &Announce, reason: &str) -> AnnounceE
 }
 
 #[test]
-fn a_pod_has_the_address_that_its_agent_says_and_keeps_it_when_its_status_does() {
+fn an_announced_address_stays_when_the_status_has_it() {
     let mut hub = hub();
-    hub.announce("n1", &said("new", &["::ffff:10.0.0.1", "fd00::1"]), 0).expect("it is taken");
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
+    hub.announce("n1", &announcement("new", &["::ffff:10.0.0.1", "fd00::1"]), 0)
+        .expect("it is accepted");
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
     assert_eq!(hub.measures().announced, 1);
     // Its object changes, and does not have the addresses yet.
-    let labelled = |addresses: &[&str]| {
+    let labeled = |addresses: &[&str]| {
         let mut pod = pod("new", "n1", addresses);
         pod.meta.labels.insert("app".to_owned(), "till".to_owned());
         pod
     };
-    hub.apply(Event::Pod(&labelled(&[])));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
-    hub.apply(Event::PodView(&PodView::from(&labelled(&[]))));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
+    hub.apply(Event::Pod(&labeled(&[])));
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
+    hub.apply(Event::PodView(&PodView::from(&labeled(&[]))));
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
     let generation = hub.measures().generation;
-    hub.apply(Event::Pod(&labelled(&["10.0.0.1", "fd00::1"])));
-    assert_eq!(hub.measures().generation, generation, "nobody has anything to be told");
+    hub.apply(Event::Pod(&labeled(&["10.0.0.1", "fd00::1"])));
+    assert_eq!(hub.measures().generation, generation, "no node has pending objects");
     assert_eq!(hub.measures().announced, 0);
     hub.tidy(120_000);
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
     // A late announcement of known addresses.
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 120_000).expect("it is taken");
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 120_000).expect("it is accepted");
     assert_eq!(hub.measures().announced, 0);
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1", "fd00::1"]);
 }
 
 #[test]
-fn a_status_that_says_something_else_is_right() {
+fn a_status_with_other_addresses_ends_an_announcement() {
     let mut hub = hub();
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 0).expect("it is accepted");
     hub.apply(Event::Pod(&pod("new", "n1", &["10.0.0.7"])));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.7"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.7"]);
     // The announcement adds to the status: the pod has restarted, and the status is older.
-    hub.announce("n1", &said("new", &["10.0.0.8"]), 0).expect("it is taken");
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.7", "10.0.0.8"]);
+    hub.announce("n1", &announcement("new", &["10.0.0.8"]), 0).expect("it is accepted");
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.7", "10.0.0.8"]);
     hub.apply(Event::Pod(&pod("new", "n1", &["10.0.0.7"])));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.7", "10.0.0.8"], "that is no news");
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.7", "10.0.0.8"], "an equal status");
     hub.apply(Event::Pod(&pod("new", "n1", &["10.0.0.8"])));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.8"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.8"]);
     assert_eq!(hub.measures().announced, 0);
 }
 
 #[test]
-fn it_lapses_a_minute_after_it_was_said_last() {
+fn an_announcement_expires_a_minute_after_its_last_repetition() {
     let mut hub = hub();
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 1_000).expect("it is taken");
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 1_000).expect("it is accepted");
     hub.tidy(60_999);
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1"]);
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 50_000).expect("it is taken");
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1"]);
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 50_000).expect("it is accepted");
     hub.tidy(109_999);
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.1"]);
     hub.take_touched();
     hub.open_stream("n1", &control_hub::ClientState::default());
     hub.take_touched();
     hub.tidy(110_000);
-    assert_eq!(told(&hub, "n1", "new"), Vec::<String>::new());
-    assert!(hub.take_touched().contains("n1"), "the node is told");
+    assert_eq!(addresses_of(&hub, "n1", "new"), Vec::<String>::new());
+    assert!(hub.take_touched().contains("n1"), "the node has pending objects");
     assert_eq!(hub.measures().announced, 0);
 }
 
 #[test]
-fn replicas_agree_when_the_status_is_there_whichever_of_them_the_agent_told() {
-    let (mut told_of_it, mut not_told) = (hub(), hub());
-    told_of_it.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
-    assert_ne!(told_of_it.index().snapshot(), not_told.index().snapshot());
+fn replicas_agree_once_the_status_is_read_with_or_without_the_announcement() {
+    let (mut announced, mut other) = (hub(), hub());
+    announced.announce("n1", &announcement("new", &["10.0.0.1"]), 0).expect("it is accepted");
+    assert_ne!(announced.index().snapshot(), other.index().snapshot());
     for status in [&["10.0.0.1"][..], &["10.0.0.3"]] {
-        for hub in [&mut told_of_it, &mut not_told] {
+        for hub in [&mut announced, &mut other] {
             hub.apply(Event::Pod(&pod("new", "n1", status)));
         }
-        assert_eq!(told_of_it.index().snapshot(), not_told.index().snapshot());
+        assert_eq!(announced.index().snapshot(), other.index().snapshot());
     }
 }
 
 #[test]
-fn other_words_of_the_same_agent_take_the_place_of_the_first() {
+fn a_new_announcement_replaces_the_previous_one() {
     let mut hub = hub();
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
-    hub.announce("n1", &said("new", &["10.0.0.3"]), 0).expect("it is taken");
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.3"]);
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 0).expect("it is accepted");
+    hub.announce("n1", &announcement("new", &["10.0.0.3"]), 0).expect("it is accepted");
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["10.0.0.3"]);
     hub.apply(Event::Pod(&pod("other", "n1", &[])));
-    hub.announce("n1", &said("other", &["10.0.0.1"]), 0).expect("it is free again");
+    hub.announce("n1", &announcement("other", &["10.0.0.1"]), 0).expect("it is free again");
 }
 
 #[test]
-fn an_object_that_says_that_the_address_is_its_own_is_right() {
+fn an_object_with_the_address_ends_the_announcement() {
     let announced = || {
         let mut hub = hub();
-        hub.announce("n1", &said("new", &["10.0.0.1", "fd00::1"]), 0).expect("it is taken");
+        hub.announce("n1", &announcement("new", &["10.0.0.1", "fd00::1"]), 0)
+            .expect("it is accepted");
         hub
     };
     let mut hub = announced();
@@ -187,30 +189,30 @@ fn an_object_that_says_that_the_address_is_its_own_is_right() {
     let mut earlier = pod("earlier", "n2", &["10.0.0.1"]);
     earlier.meta.created = "2025-01-31T10:00:00Z".to_owned();
     hub.apply(Event::Pod(&earlier));
-    assert_eq!(told(&hub, "n2", "earlier"), ["10.0.0.1"]);
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n2", "earlier"), ["10.0.0.1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
     let mut hub = announced();
     hub.apply(Event::Service(&service("10.0.0.1")));
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
     let mut hub = announced();
     hub.apply(Event::Node(&node("n3", "10.0.0.1")));
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
     let mut hub = announced();
     hub.apply(Event::Service(&reached_at("10.0.0.1")));
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
     let mut hub = announced();
     hub.apply(Event::Pod(&on_host("agent", "10.0.0.1")));
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
     let mut hub = announced();
     hub.apply(Event::PodView(&PodView::from(&on_host("agent", "::ffff:10.0.0.1"))));
-    assert_eq!(told(&hub, "n1", "new"), ["fd00::1"]);
+    assert_eq!(addresses_of(&hub, "n1", "new"), ["fd00::1"]);
 }
 
 #[test]
-fn nothing_stays_of_a_pod_that_is_gone_ended_moved_or_another() {
+fn an_announcement_ends_with_a_removed_ended_moved_or_replaced_pod() {
     let after = |then: &dyn Fn(&mut Hub)| {
         let mut hub = hub();
-        hub.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
+        hub.announce("n1", &announcement("new", &["10.0.0.1"]), 0).expect("it is accepted");
         then(&mut hub);
         assert_eq!(hub.measures().announced, 0);
         assert!(hub.index().holders(address("10.0.0.1")).pods.is_empty());
@@ -226,39 +228,44 @@ fn nothing_stays_of_a_pod_that_is_gone_ended_moved_or_another() {
         hub.apply(Event::Pod(&another));
     });
     let mut hub = hub();
-    hub.announce("n1", &said("new", &["10.0.0.1"]), 0).expect("it is taken");
+    hub.announce("n1", &announcement("new", &["10.0.0.1"]), 0).expect("it is accepted");
     hub.apply(gone("another"));
-    assert_eq!(told(&hub, "n1", "new"), ["10.0.0.1"], "the end of another is not this one's");
-}
-
-#[test]
-fn a_node_speaks_for_its_own_pods_alone() {
-    let refused = refuses(hub(), "n2", &said("new", &["10.0.0.1"]), "other_node");
-    assert!(!refused.is_retryable());
     assert_eq!(
-        refused.to_string(),
-        "pod shop/new is not bound to n2: a node speaks for its own pods alone"
+        addresses_of(&hub, "n1", "new"),
+        ["10.0.0.1"],
+        "the end of another is not this one's"
     );
 }
 
 #[test]
-fn what_is_anothers_is_refused() {
-    let refused = refuses(hub(), "n1", &said("new", &["172.20.0.1"]), "address_of_service");
+fn an_agent_announces_pods_of_its_own_node_only() {
+    let refused = refuses(hub(), "n2", &announcement("new", &["10.0.0.1"]), "other_node");
     assert!(!refused.is_retryable());
-    let refused = refuses(hub(), "n1", &said("new", &["192.168.0.2"]), "address_of_node");
-    assert!(!refused.is_retryable());
-    // The end of the other may be on its way.
-    let refused = refuses(hub(), "n1", &said("new", &["10.0.0.1", "10.0.0.2"]), "address_in_use");
-    assert!(refused.is_retryable());
-    let mut announced = hub();
-    announced.apply(Event::Pod(&pod("other", "n1", &[])));
-    announced.announce("n1", &said("other", &["10.0.0.1"]), 0).expect("it is taken");
-    refuses(announced, "n1", &said("new", &["10.0.0.1"]), "address_in_use");
+    assert_eq!(
+        refused.to_string(),
+        "pod shop/new is not bound to n2; an agent announces pods of its own node only"
+    );
 }
 
 #[test]
-fn an_address_of_a_host_or_of_a_service_seen_from_outside_is_refused_as_long_as_it_is_that() {
-    let new = || said("new", &["10.0.0.7"]);
+fn an_address_of_another_object_is_refused() {
+    let refused = refuses(hub(), "n1", &announcement("new", &["172.20.0.1"]), "address_of_service");
+    assert!(!refused.is_retryable());
+    let refused = refuses(hub(), "n1", &announcement("new", &["192.168.0.2"]), "address_of_node");
+    assert!(!refused.is_retryable());
+    // The end of the other may be on its way.
+    let refused =
+        refuses(hub(), "n1", &announcement("new", &["10.0.0.1", "10.0.0.2"]), "address_in_use");
+    assert!(refused.is_retryable());
+    let mut announced = hub();
+    announced.apply(Event::Pod(&pod("other", "n1", &[])));
+    announced.announce("n1", &announcement("other", &["10.0.0.1"]), 0).expect("it is accepted");
+    refuses(announced, "n1", &announcement("new", &["10.0.0.1"]), "address_in_use");
+}
+
+#[test]
+fn a_host_or_external_service_address_is_refused_while_it_is_in_use() {
+    let new = || announcement("new", &["10.0.0.7"]);
     let with = |pod: Pod| {
         let mut hub = hub();
         hub.apply(Event::Pod(&pod));
@@ -284,14 +291,14 @@ fn an_address_of_a_host_or_of_a_service_seen_from_outside_is_refused_as_long_as_
     assert!(!refuses(reached(), "n1", &new(), "address_of_service").is_retryable());
     let mut hub_with = reached();
     hub_with.apply(Event::Service(&service("172.20.0.1")));
-    hub_with.announce("n1", &new(), 0).expect("it is reached there no more");
+    hub_with.announce("n1", &new(), 0).expect("the Service no longer has it");
     let mut hub_with = reached();
     hub_with.apply(gone(Kind::Service, "till", ""));
     hub_with.announce("n1", &new(), 0).expect("it is gone");
 }
 
 #[test]
-fn what_no_pod_can_have_is_refused() {
+fn unusable_addresses_are_refused() {
     for odd in [
         "0.0.0.0",
         "::",
@@ -303,56 +310,57 @@ fn what_no_pod_can_have_is_refused() {
         "ff02::1",
         "255.255.255.255",
     ] {
-        refuses(hub(), "n1", &said("new", &[odd]), "unusable_address");
+        refuses(hub(), "n1", &announcement("new", &[odd]), "unusable_address");
     }
-    refuses(hub(), "n1", &said("new", &[]), "number_of_addresses");
+    refuses(hub(), "n1", &announcement("new", &[]), "number_of_addresses");
     let five = ["10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"];
-    refuses(hub(), "n1", &said("new", &five), "number_of_addresses");
+    refuses(hub(), "n1", &announcement("new", &five), "number_of_addresses");
 }
 
 #[test]
-fn a_pod_that_is_gone_another_or_not_bound_yet_is_to_be_asked_for_again() {
-    let refused = refuses(hub(), "n1", &said("gone", &["10.0.0.1"]), "unknown_pod");
+fn an_announcement_of_an_unknown_replaced_or_unbound_pod_is_retryable() {
+    let refused = refuses(hub(), "n1", &announcement("gone", &["10.0.0.1"]), "unknown_pod");
     assert!(refused.is_retryable());
     let mut ended = hub();
     let (namespace, name, uid) = ("shop", "new", "");
     ended.apply(Event::Gone { kind: Kind::Pod, namespace, name, uid });
-    refuses(ended, "n1", &said("new", &["10.0.0.1"]), "unknown_pod");
-    let another = Announce { uid: "of before".to_owned(), ..said("new", &["10.0.0.1"]) };
+    refuses(ended, "n1", &announcement("new", &["10.0.0.1"]), "unknown_pod");
+    let another = Announce { uid: "of before".to_owned(), ..announcement("new", &["10.0.0.1"]) };
     assert!(refuses(hub(), "n1", &another, "other_uid").is_retryable());
-    let nobody = Announce { uid: String::new(), ..said("new", &["10.0.0.1"]) };
+    let nobody = Announce { uid: String::new(), ..announcement("new", &["10.0.0.1"]) };
     refuses(hub(), "n1", &nobody, "other_uid");
     let mut unbound = hub();
     unbound.apply(Event::Pod(&pod("late", "", &[])));
-    assert!(refuses(unbound, "n1", &said("late", &["10.0.0.1"]), "unbound").is_retryable());
-    let refused = refuses(Hub::new([1; 16], 1), "n1", &said("new", &["10.0.0.1"]), "not_yet");
+    assert!(refuses(unbound, "n1", &announcement("late", &["10.0.0.1"]), "unbound").is_retryable());
+    let refused =
+        refuses(Hub::new([1; 16], 1), "n1", &announcement("new", &["10.0.0.1"]), "not_yet");
     assert!(refused.is_retryable());
 }
 
 #[test]
-fn a_pod_with_its_nodes_network_or_one_that_has_ended_has_none() {
+fn a_host_network_or_ended_pod_has_no_announcement() {
     let mut hub_with = hub();
     hub_with.apply(Event::Pod(&Pod { host_network: true, ..pod("agent", "n1", &["192.168.0.1"]) }));
-    let refused = refuses(hub_with, "n1", &said("agent", &["10.0.0.1"]), "host_network");
+    let refused = refuses(hub_with, "n1", &announcement("agent", &["10.0.0.1"]), "host_network");
     assert!(!refused.is_retryable());
     let ended = || Pod { phase: Phase::Ended, ..pod("job", "n1", &["10.0.0.9"]) };
     let mut hub_with = hub();
     hub_with.apply(Event::Pod(&ended()));
-    assert!(!refuses(hub_with, "n1", &said("job", &["10.0.0.1"]), "ended").is_retryable());
+    assert!(!refuses(hub_with, "n1", &announcement("job", &["10.0.0.1"]), "ended").is_retryable());
     // Its end is forgotten with it, and another of its name may run.
     let mut hub_with = hub();
     hub_with.apply(Event::Pod(&ended()));
     let (namespace, name, uid) = ("shop", "job", "uid of job");
     hub_with.apply(Event::Gone { kind: Kind::Pod, namespace, name, uid });
-    refuses(hub_with, "n1", &said("job", &["10.0.0.1"]), "unknown_pod");
+    refuses(hub_with, "n1", &announcement("job", &["10.0.0.1"]), "unknown_pod");
     let mut hub_with = hub();
     hub_with.apply(Event::PodView(&PodView::from(&ended())));
     hub_with.apply(Event::Pod(&pod("job", "n1", &[])));
-    hub_with.announce("n1", &said("job", &["10.0.0.1"]), 0).expect("it is taken");
+    hub_with.announce("n1", &announcement("job", &["10.0.0.1"]), 0).expect("it is accepted");
 }
 
 #[test]
-fn a_node_has_so_many_at_most_that_wait() {
+fn unconfirmed_announcements_of_a_node_are_bounded() {
     let mut hub = hub();
     let names: Vec<String> = (0..1_025).map(|number| format!("p{number}")).collect();
     for name in &names {
@@ -361,7 +369,7 @@ fn a_node_has_so_many_at_most_that_wait() {
     }
     let announce = |hub: &mut Hub, number: usize, now_ms| {
         let its = format!("10.{}.{}.9", 1 + number / 256, number % 256);
-        hub.announce("n1", &said(&names[number], &[&its]), now_ms)
+        hub.announce("n1", &announcement(&names[number], &[&its]), now_ms)
     };
     for number in 0..1_024 {
         announce(&mut hub, number, 0).expect("there is room");
@@ -370,7 +378,8 @@ fn a_node_has_so_many_at_most_that_wait() {
     assert_eq!(refused, AnnounceError::TooMany { count: 1_024, of: "of the node" });
     assert!(refused.is_retryable());
     announce(&mut hub, 7, 0).expect("one of those that wait");
-    hub.announce("n2", &said("p3b", &["10.9.9.9"]), 0).expect("another node has its own room");
+    hub.announce("n2", &announcement("p3b", &["10.9.9.9"]), 0)
+        .expect("another node has its own room");
     hub.tidy(60_000);
     announce(&mut hub, 1_024, 60_000).expect("there is room again");
 }
@@ -383,7 +392,7 @@ fn mirror(runtime: &str) -> Pod {
 }
 
 #[test]
-fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone() {
+fn a_static_pod_is_announced_by_the_uid_of_its_kubelet() {
     for lent in [false, true] {
         let mut hub = hub();
         match lent {
@@ -393,29 +402,31 @@ fn a_static_pod_is_known_by_the_uid_that_its_kubelet_gave_it_to_its_name_alone()
         let Handshake::Compared(stream) = hub.open_stream("n1", &ClientState::default()) else {
             panic!("it")
         };
-        let telling = hub.next_update(&stream).expect("what there is");
+        let update = hub.next_update(&stream).expect("an update");
         let mut held = NodeSnapshot::default();
         held.start_stream(&hub.epoch());
-        for part in parts(telling.generation, &telling.changes) {
+        for part in parts(update.generation, &update.changes) {
             held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
         }
         let entry = held.entry("of the kubelet", "shop", "static").expect("its entry");
         assert_eq!(entry.uid, "uid of static");
         assert!(held.entry("of the kubelet", "shop", "new").is_none());
         // It is announced by that UID as well, and has the address until its object contains another.
-        let by = |uid: &str| Announce { uid: uid.to_owned(), ..said("static", &["10.0.0.7"]) };
-        hub.announce("n1", &by("of the kubelet"), 0).expect("it is taken");
-        assert_eq!(told(&hub, "n1", "static"), ["10.0.0.7"]);
+        let by =
+            |uid: &str| Announce { uid: uid.to_owned(), ..announcement("static", &["10.0.0.7"]) };
+        hub.announce("n1", &by("of the kubelet"), 0).expect("it is accepted");
+        assert_eq!(addresses_of(&hub, "n1", "static"), ["10.0.0.7"]);
         hub.apply(Event::Pod(&Pod {
             addresses: vec![address("10.0.0.8")],
             ..mirror("of the kubelet")
         }));
-        assert_eq!(told(&hub, "n1", "static"), ["10.0.0.8"]);
+        assert_eq!(addresses_of(&hub, "n1", "static"), ["10.0.0.8"]);
         hub.announce("n1", &by("uid of static"), 0).expect("by its own as ever");
     }
     let mut hub = hub();
     // A value that a user writes in such a field is not another pod's UID.
     hub.apply(Event::Pod(&mirror("uid of new")));
-    let stranger = Announce { uid: "of the kubelet".to_owned(), ..said("static", &["10.0.0.7"]) };
+    let stranger =
+        Announce { uid: "of the kubelet".to_owned(), ..announcement("static", &["10.0.0.7"]) };
     refuses(hub, "n1", &stranger, "other_uid");
 }

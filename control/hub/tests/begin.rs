@@ -41,17 +41,17 @@ fn compared(begun: Handshake) -> Stream {
 }
 
 #[test]
-fn a_node_that_broke_off_before_its_first_generation_is_told_all_of_it() {
+fn a_node_that_broke_off_before_its_first_generation_receives_all_of_it() {
     let mut hub = loaded();
     // The welcome has reached it, and it was forgotten since.
     let says = ClientState { epoch: hub.epoch().to_vec(), ..ClientState::default() };
     let stream = compared(hub.open_stream("n1", &says));
-    let told = hub.next_update(&stream).expect("what it lacks");
+    let told = hub.next_update(&stream).expect("an update");
     assert!(!told.changes.is_empty());
 }
 
 #[test]
-fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
+fn a_replica_without_a_kind_is_behind_a_node_that_holds_it() {
     let mut hub = loaded();
     hub.reach("Pod", 9);
     let reached = |of: &[(&str, u64)]| -> BTreeMap<String, u64> {
@@ -69,14 +69,14 @@ fn who_has_not_read_a_kind_at_all_is_behind_a_node_that_holds_some_of_it() {
 }
 
 #[test]
-fn after_the_cluster_was_set_back_nodes_are_told_lower_versions_and_are_behind_no_longer() {
+fn nodes_receive_lower_versions_after_a_restore_and_the_replica_is_no_longer_behind() {
     let mut hub = loaded();
     hub.reach("Pod", 90);
     let stream = compared(hub.open_stream("n1", &ClientState::default()));
-    hub.next_update(&stream).expect("what it lacks");
+    hub.next_update(&stream).expect("an update");
     hub.relisted("Pod", 40);
     hub.reach("Pod", 41);
-    let marked = hub.bookmark(&stream).expect("it was told all");
+    let marked = hub.bookmark(&stream).expect("an even node");
     let marked: Vec<u64> = marked.message().reached.iter().map(|reached| reached.version).collect();
     assert_eq!(marked, [41]);
     let says = |version| ClientState {
@@ -88,7 +88,7 @@ fn after_the_cluster_was_set_back_nodes_are_told_lower_versions_and_are_behind_n
 }
 
 #[test]
-fn a_policy_that_goes_while_the_first_lists_are_read_is_gone() {
+fn a_policy_deleted_during_the_first_lists_is_removed() {
     let mut hub = Hub::new([1; 16], 1);
     for (name, uid) in [("a", "1"), ("a", "2"), ("b", "3")] {
         policy(&mut hub, name, uid);
@@ -108,8 +108,8 @@ fn a_policy_that_goes_while_the_first_lists_are_read_is_gone() {
 }
 
 fn take(held: &mut NodeSnapshot, hub: &mut Hub, stream: &Stream) {
-    let Some(telling) = hub.next_update(stream) else { return };
-    for part in parts(telling.generation, &telling.changes) {
+    let Some(update) = hub.next_update(stream) else { return };
+    for part in parts(update.generation, &update.changes) {
         held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
     }
     hub.acknowledge(stream, held.generation);
@@ -149,7 +149,7 @@ fn by_label(hub: &mut Hub) {
 }
 
 #[test]
-fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
+fn a_node_receives_a_pod_once_its_namespace_is_read() {
     let mut hub = Hub::new([1; 16], 1);
     node(&mut hub, "n1");
     by_label(&mut hub);
@@ -193,7 +193,7 @@ fn a_node_is_told_of_a_pod_once_the_labels_of_its_namespace_are_known() {
 }
 
 #[test]
-fn who_reads_no_namespaces_waits_for_none() {
+fn a_replica_without_namespaces_waits_for_none() {
     let mut hub = Hub::new([1; 16], 1);
     pod(&mut hub, "shop");
     hub.loaded();

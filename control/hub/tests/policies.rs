@@ -44,7 +44,7 @@ fn moved(node: &str, is_in: bool, generation: i64) -> Option<Needed> {
 }
 
 #[test]
-fn who_asks_before_the_first_lists_are_read_is_told_all_once_they_are() {
+fn a_follower_of_policies_receives_all_after_the_first_lists() {
     let mut hub = Hub::new([1; 16], 1);
     hub.follow_policies();
     policy(&mut hub, 1);

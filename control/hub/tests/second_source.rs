@@ -349,3 +349,23 @@ fn is_complete(agent: &Agent, node: &str, distributor: &mut Both) -> Result<(), 
     prop_assert_eq!(&agent.zones, &fresh.zones);
     Ok(())
 }
+
+/// The seam holds only if the distributor names no source.
+#[test]
+fn the_distributor_does_not_depend_on_policy() {
+    let files = [
+        include_str!("../src/distributor.rs"),
+        include_str!("../src/distributor/generation.rs"),
+        include_str!("../src/distributor/history.rs"),
+        include_str!("../src/distributor/queue.rs"),
+        include_str!("../src/distributor/reached.rs"),
+        include_str!("../src/distributor/stream.rs"),
+        include_str!("../src/encoded_objects.rs"),
+        include_str!("../src/source.rs"),
+    ];
+    for text in files {
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let found: Vec<&str> = code.filter(|line| line.contains("policy")).collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
+}

@@ -61,14 +61,14 @@ fn hub(epoch: u8, seed: u64, besides: u16, pods: &Pods) -> Hub {
 /// Applies the updates for a node that reports this content.
 fn follow(hub: &mut Hub, says: &ClientState, held: &mut NodeSnapshot) -> usize {
     let Handshake::Compared(stream) = hub.open_stream("n1", says) else { panic!("not compared") };
-    let telling = hub.next_update(&stream).expect("a new stream is told a generation");
+    let update = hub.next_update(&stream).expect("a new stream receives a generation");
     held.start_stream(&hub.epoch());
-    take(held, &telling);
-    telling.changes.len()
+    take(held, &update);
+    update.changes.len()
 }
 
-fn take(held: &mut NodeSnapshot, telling: &Update) {
-    for part in parts(telling.generation, &telling.changes) {
+fn take(held: &mut NodeSnapshot, update: &Update) {
+    for part in parts(update.generation, &update.changes) {
         held.receive(proto::Part::decode(part).expect("a part")).expect("it can be applied");
     }
 }
@@ -93,7 +93,7 @@ proptest! {
     /// Rounds of changes, each followed by a new stream. With 250 additional pods the group is sometimes large and
     /// sometimes small; with 1,000 it is always large.
     #[test]
-    fn what_is_kept_of_a_group_is_what_a_fresh_replica_makes(
+    fn a_cached_group_equals_that_of_a_fresh_replica(
         besides in prop::sample::select(vec![250_u16, 1_000]),
         rounds in vec(vec((0_u8..24, any::<Option<u8>>()), 0..12), 1..6),
     ) {
@@ -130,7 +130,7 @@ proptest! {
 
 /// A relabeled Namespace adds and removes more members at once than one message may have.
 #[test]
-fn a_change_of_many_members_is_cut_and_told_whole() {
+fn a_change_of_many_members_is_split_and_applied_whole() {
     const CROWD: u16 = 5_000;
     let object = |value: serde_json::Value| Object::read_value(&value).expect("an object").object;
     let policy = object(serde_json::json!({
@@ -159,14 +159,14 @@ fn a_change_of_many_members_is_cut_and_told_whole() {
     };
     let mut held = NodeSnapshot::default();
     held.start_stream(&hub.epoch());
-    take(&mut held, &hub.next_update(&stream).expect("what there is"));
+    take(&mut held, &hub.next_update(&stream).expect("an update"));
     for (role, members) in [("peer", CROWD), ("other", 0)] {
         hub.apply(Event::Namespace(&crowd(role)));
-        let telling = hub.next_update(&stream).expect("a change");
-        assert_eq!(telling.changes.len(), 3, "cut at 2,000 members");
-        let largest = telling.changes.iter().map(Entry::len).max();
+        let update = hub.next_update(&stream).expect("a change");
+        assert_eq!(update.changes.len(), 3, "cut at 2,000 members");
+        let largest = update.changes.iter().map(Entry::len).max();
         assert!(largest.is_some_and(|bytes| bytes < 1 << 20), "{largest:?}");
-        take(&mut held, &telling);
+        take(&mut held, &update);
         let mut from_fresh = NodeSnapshot::default();
         follow(&mut filled(role, 2, 7), &ClientState::default(), &mut from_fresh);
         assert_eq!(held.addresses, from_fresh.addresses);

@@ -56,8 +56,8 @@ pub enum FollowError {
         /// Description of the violation.
         what: &'static str,
     },
-    /// The token is no header.
-    #[error("the token cannot be sent: it has characters that no token has")]
+    /// The token cannot be a header.
+    #[error("cannot send the token: it has characters that are invalid in a header")]
     Token,
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn connect(
             trust.wrap(tcp).await.map(TokioIo::new)
         }
     });
-    // The name is the trust's; that of the address is never looked up.
+    // TLS verifies the name in `trust`. The name of this endpoint is not resolved.
     let endpoint = Endpoint::from_static("http://controller")
         .connect_timeout(CONNECT)
         .http2_keep_alive_interval(ALIVE)

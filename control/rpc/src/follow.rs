@@ -63,13 +63,13 @@ impl Follow {
         let token = bearer(token)?;
         let (held, holds) = mpsc::channel(8);
         let hello = FollowRequest { of: Some(follow_request::Of::Hello(hello)) };
-        let says = stream::unfold(holds, applied);
-        let mut request = Request::new(stream::iter([hello]).chain(says));
+        let acks = stream::unfold(holds, applied);
+        let mut request = Request::new(stream::iter([hello]).chain(acks));
         request.metadata_mut().insert("authorization", token.clone());
         let refused = |status: Status| FollowError::Refused { at, status: Box::new(status) };
-        let late = |_| FollowError::Odd { at, what: "does not answer" };
-        let begun = timeout(REPLY, client.follow(request)).await.map_err(late)?;
-        let mut replies = begun.map_err(refused)?.into_inner();
+        let late = |_| FollowError::Odd { at, what: "did not answer in time" };
+        let opened = timeout(REPLY, client.follow(request)).await.map_err(late)?;
+        let mut replies = opened.map_err(refused)?.into_inner();
         let first = timeout(REPLY, replies.message()).await.map_err(late)?.map_err(refused)?;
         match of(first) {
             Some(follow_reply::Of::Welcome(welcome)) => {
@@ -80,12 +80,12 @@ impl Follow {
                 let reached = reached.map(|of| (of.kind, of.version)).collect();
                 Err(FollowError::Behind { at, reached })
             }
-            Some(_) => Err(FollowError::Odd { at, what: "does not say welcome" }),
-            None => Err(FollowError::Odd { at, what: "ends the stream before it began" }),
+            Some(_) => Err(FollowError::Odd { at, what: "sent no welcome" }),
+            None => Err(FollowError::Odd { at, what: "ended the stream before its welcome" }),
         }
     }
 
-    /// The replica's address.
+    /// Returns the replica's address.
     pub fn at(&self) -> SocketAddr {
         self.at
     }
@@ -99,14 +99,14 @@ impl Follow {
     ///
     /// # Errors
     /// Fails if the stream has ended.
-    pub async fn heard(&mut self) -> Result<StreamEvent, FollowError> {
+    pub async fn receive(&mut self) -> Result<StreamEvent, FollowError> {
         let at = self.at;
-        let said = self.replies.message().await;
-        match of(said.map_err(|status| FollowError::Refused { at, status: Box::new(status) })?) {
+        let reply = self.replies.message().await;
+        match of(reply.map_err(|status| FollowError::Refused { at, status: Box::new(status) })?) {
             Some(follow_reply::Of::Part(part)) => Ok(StreamEvent::Part(part)),
             Some(follow_reply::Of::Bookmark(bookmark)) => Ok(StreamEvent::Bookmark(bookmark)),
             Some(follow_reply::Of::Welcome(_) | follow_reply::Of::Behind(_)) => {
-                Err(FollowError::Odd { at, what: "says welcome twice" })
+                Err(FollowError::Odd { at, what: "sent a second welcome" })
             }
             None => Err(FollowError::Odd { at, what: "has ended the stream" }),
         }
@@ -116,12 +116,12 @@ impl Follow {
     ///
     /// # Errors
     /// Fails if the stream has ended.
-    pub async fn holds(&self, generation: u64) -> Result<(), FollowError> {
-        let said = self.held.send((generation, Instant::now())).await;
-        said.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
+    pub async fn acknowledge(&self, generation: u64) -> Result<(), FollowError> {
+        let queued = self.held.send((generation, Instant::now())).await;
+        queued.map_err(|_| FollowError::Odd { at: self.at, what: "has ended the stream" })
     }
 
-    /// The same replica, for single questions over the same connection.
+    /// Returns a client of the same replica for single requests over the same connection.
     pub fn client(&self) -> ReplicaClient {
         ReplicaClient::of(self.client.clone())
     }
@@ -180,23 +180,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn two_generations_are_one_message_that_says_since_when_each_is_held() {
+    async fn two_generations_share_one_ack_with_the_time_of_each() {
         let (held, holds) = mpsc::channel(8);
         let ago = |ms| Instant::now() - Duration::from_millis(ms);
         held.send((4, ago(90))).await.unwrap();
         held.send((5, ago(40))).await.unwrap();
-        let said = |request: FollowRequest| match request.of {
+        let content = |request: FollowRequest| match request.of {
             Some(follow_request::Of::Applied(applied)) => applied,
             other => panic!("{other:?}"),
         };
         let (request, holds) = applied(holds).await.unwrap();
-        let both = said(request);
+        let both = content(request);
         assert_eq!((both.generation, both.before), (5, 4));
         assert!(both.for_ms >= 40 && both.before_for_ms >= 50 + both.for_ms - 1, "{both:?}");
         // One alone is not held back for another.
         held.send((6, Instant::now() - LATE)).await.unwrap();
         let (request, _holds) = applied(holds).await.unwrap();
-        let alone = said(request);
+        let alone = content(request);
         assert_eq!((alone.generation, alone.before, alone.before_for_ms), (6, 0, 0));
         assert!(u128::from(alone.for_ms) >= LATE.as_millis(), "{alone:?}");
     }

@@ -9,10 +9,9 @@ use tonic::Status;
 pub struct Caller {
     /// The node that the caller's pod is bound to.
     pub node: String,
-    /// That pod's name.
     pub pod: String,
     pub uid: String,
-    /// When its token ends; the stream ends with it.
+    /// Expiry of the token; the stream ends with it.
     pub until: Option<Instant>,
 }
 
@@ -30,7 +29,7 @@ pub trait Gatekeeper: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A node's pod has its address.
+    /// Handles an announcement of a pod's addresses.
     async fn announce(&self, caller: &Caller, announce: AnnounceRequest) -> Result<(), Status>;
 
     /// Handles a node's report about its policies.
@@ -39,9 +38,9 @@ pub trait Gatekeeper: Send + Sync + 'static {
     /// Handles a node's ack of a generation with the time since when the node holds it; for measurements.
     fn held(&self, _node: &str, _generation: u64, _since: Instant) {}
 
-    /// A node's stream is ended, as it took nothing, or held nothing, for long.
+    /// Handles the end of a stream whose node has read or acknowledged nothing for too long.
     fn stuck(&self, _node: &str) {}
 
-    /// A node's stream is over; for those who measure.
+    /// Handles the end of a stream; for measurements.
     fn ended(&self, _node: &str) {}
 }

@@ -1,11 +1,11 @@
-//! A node's first message.
+//! The first message of a node.
 
 use control_hub::ClientState;
 use control_wire::{Digest, ObjectId, ObjectKind, VERSIONS, proto::Hello};
 use std::collections::{BTreeMap, BTreeSet};
 use tonic::Status;
 
-/// The version that both speak.
+/// Returns the newest common version.
 pub(crate) fn version(hello: &Hello) -> Result<u32, Status> {
     let theirs = hello.versions.unwrap_or_default();
     let newest = theirs.newest.min(*VERSIONS.end());
@@ -22,7 +22,7 @@ pub(crate) fn version(hello: &Hello) -> Result<u32, Status> {
 }
 
 /// Returns the content that the node reports.
-pub(crate) fn says(hello: &Hello) -> Result<ClientState, Status> {
+pub(crate) fn client_state(hello: &Hello) -> Result<ClientState, Status> {
     let kinds: BTreeSet<ObjectKind> = hello.kinds.iter().copied().map(ObjectKind).collect();
     if kinds.is_empty() {
         // Such a node would conclude that it holds everything, and start pods without their policies.
@@ -33,11 +33,11 @@ pub(crate) fn says(hello: &Hello) -> Result<ClientState, Status> {
     let mut holds = BTreeMap::new();
     for digest in &hello.holds {
         let bad =
-            |what: String| Status::invalid_argument(format!("a digest of the node's: {what}"));
-        let id = digest.id.as_ref().ok_or_else(|| bad("it says not of what".to_owned()))?;
+            |what: String| Status::invalid_argument(format!("invalid digest in Hello: {what}"));
+        let id = digest.id.as_ref().ok_or_else(|| bad("no object id".to_owned()))?;
         let id = ObjectId::read(id).map_err(|why| bad(why.to_string()))?;
         let hash = digest.hash.as_slice().try_into();
-        let hash = hash.map_err(|_| bad("it is not 16 bytes long".to_owned()))?;
+        let hash = hash.map_err(|_| bad("not 16 bytes".to_owned()))?;
         holds.insert(id, Digest(hash));
     }
     let reached = hello.reached.iter().map(|reached| (reached.kind.clone(), reached.version));

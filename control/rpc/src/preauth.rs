@@ -1,4 +1,4 @@
-//! Connections that have not shown a good token yet: few at once, and none for long.
+//! Limits on connections without a valid token: on their number and on their age.
 
 use futures::task::AtomicWaker;
 use std::{
@@ -19,8 +19,8 @@ use tokio::{
 /// Limits on connections before their first call with a valid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// As many at once. More wait, in the order in which they come.
-    pub strangers: usize,
+    /// Maximum number of unauthenticated connections. Further ones wait in their order.
+    pub preauth: usize,
     /// Maximum number of places that one source address keeps while others wait. Once all places are taken, an address
     /// above it loses places to others at once, and gets no new ones. An IPv6 address counts as its /64. Nodes behind
     /// one NAT address share this number as well; a refused node retries.
@@ -35,7 +35,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         let (within, fair) = (Duration::from_secs(20), Duration::from_secs(5));
-        Self { strangers: 1_024, share: 16, within, fair }
+        Self { preauth: 1_024, share: 16, within, fair }
     }
 }
 
@@ -51,33 +51,33 @@ pub struct PreauthLimiter {
 struct Table {
     next: u64,
     /// The oldest first.
-    all: BTreeMap<u64, Stranger>,
+    all: BTreeMap<u64, Unauthenticated>,
 }
 
 #[derive(Debug)]
-struct Stranger {
+struct Unauthenticated {
     since: Instant,
     source: IpAddr,
-    /// As many of its calls wait for an answer about their token.
-    asks: usize,
+    /// Number of its calls whose token is being reviewed.
+    reviews: usize,
     /// A token of this connection was invalid, so later tokens give it no additional time.
     refused: bool,
     /// Sends that the connection may stay; a drop closes the connection.
     stays: oneshot::Sender<()>,
 }
 
-/// A connection, as calls know it.
+/// Handle of a connection for its calls.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    strangers: Arc<PreauthLimiter>,
+    preauth: Arc<PreauthLimiter>,
     number: u64,
     end: Arc<End>,
 }
 
-/// The end of a connection that has been let in.
+/// Request to end a connection.
 #[derive(Debug, Default)]
 struct End {
-    is_come: AtomicBool,
+    is_requested: AtomicBool,
     reader: AtomicWaker,
 }
 
@@ -85,8 +85,8 @@ struct End {
 #[derive(Debug)]
 pub struct Place(pub(crate) Connection);
 
-/// A token is being looked at.
-pub(crate) struct Asking(Connection);
+/// A pending review of a token.
+pub(crate) struct Review(Connection);
 
 /// Returns whether a connection may stay; an error means that it has to go.
 pub type Leave = oneshot::Receiver<()>;
@@ -118,29 +118,31 @@ impl PreauthLimiter {
         }
     }
 
-    /// Sends away who takes too long.
+    /// Closes connections above their maximum age.
     pub(crate) fn sweep(&self) {
         self.table().sweep(self.bounds.within);
     }
 
     fn try_enter(self: &Arc<Self>, source: IpAddr) -> Result<(Place, Leave), Full> {
-        let Bounds { strangers, share, within, fair } = self.bounds;
+        let Bounds { preauth, share, within, fair } = self.bounds;
         let mut table = self.table();
         table.sweep(within);
-        if table.all.len() >= strangers {
-            let number = table.goes(source, share, fair)?;
+        if table.all.len() >= preauth {
+            let number = table.evicted(source, share, fair)?;
             table.all.remove(&number);
         }
         let number = table.next;
         table.next += 1;
         let (stays, leave) = oneshot::channel();
         let since = Instant::now();
-        table.all.insert(number, Stranger { since, source, asks: 0, refused: false, stays });
+        table
+            .all
+            .insert(number, Unauthenticated { since, source, reviews: 0, refused: false, stays });
         let end = Arc::default();
-        Ok((Place(Connection { strangers: self.clone(), number, end }), leave))
+        Ok((Place(Connection { preauth: self.clone(), number, end }), leave))
     }
 
-    fn remove(&self, number: u64) -> Option<Stranger> {
+    fn remove(&self, number: u64) -> Option<Unauthenticated> {
         let removed = self.table().all.remove(&number);
         self.left.notify_one();
         removed
@@ -151,12 +153,12 @@ impl PreauthLimiter {
     }
 }
 
-/// There is no place.
+/// Reason why there is no place.
 #[derive(Debug, PartialEq, Eq)]
 enum Full {
     /// The caller checks again after this time.
     For(Duration),
-    /// The address has its share, and more.
+    /// The address has its share or more.
     Refused,
 }
 
@@ -170,13 +172,13 @@ fn source(from: IpAddr) -> IpAddr {
 
 impl Table {
     /// Returns the connection to evict for a new one of this address if all places are taken.
-    fn goes(&self, source: IpAddr, share: usize, fair: Duration) -> Result<u64, Full> {
-        let idle = || self.all.iter().filter(|(_, stranger)| !stranger.is_heard());
+    fn evicted(&self, source: IpAddr, share: usize, fair: Duration) -> Result<u64, Full> {
+        let idle = || self.all.iter().filter(|(_, connection)| !connection.is_in_review());
         let mut many = BTreeMap::<IpAddr, usize>::new();
-        idle().for_each(|(_, stranger)| *many.entry(stranger.source).or_default() += 1);
+        idle().for_each(|(_, connection)| *many.entry(connection.source).or_default() += 1);
         let most = many.iter().max_by_key(|(_, many)| **many).filter(|(_, many)| **many > share);
         let oldest = |of: Option<IpAddr>| {
-            idle().find(|(_, stranger)| of.is_none_or(|source| stranger.source == source))
+            idle().find(|(_, connection)| of.is_none_or(|source| connection.source == source))
         };
         if let Some((most, _)) = most.filter(|(most, _)| **most != source) {
             return oldest(Some(*most)).map(|(number, _)| *number).ok_or(Full::Refused);
@@ -194,77 +196,80 @@ impl Table {
 
     /// Returns the number of connections of an address, those with a pending token check included.
     fn has(&self, source: IpAddr) -> usize {
-        self.all.values().filter(|stranger| stranger.source == source).count()
+        self.all.values().filter(|connection| connection.source == source).count()
     }
 
     fn sweep(&mut self, within: Duration) {
         // The oldest come first: most sweeps look at one.
-        let late = self.all.iter().take_while(|(_, stranger)| stranger.since.elapsed() >= within);
-        let gone: Vec<u64> =
-            late.filter(|(_, stranger)| !stranger.is_heard()).map(|(number, _)| *number).collect();
+        let late =
+            self.all.iter().take_while(|(_, connection)| connection.since.elapsed() >= within);
+        let gone: Vec<u64> = late
+            .filter(|(_, connection)| !connection.is_in_review())
+            .map(|(number, _)| *number)
+            .collect();
         for number in gone {
             self.all.remove(&number);
         }
     }
 }
 
-impl Stranger {
+impl Unauthenticated {
     /// True if the check of its first token is pending, which is a delay of the server.
-    fn is_heard(&self) -> bool {
-        self.asks > 0 && !self.refused
+    fn is_in_review(&self) -> bool {
+        self.reviews > 0 && !self.refused
     }
 }
 
 impl Connection {
-    /// A call has shown a token; it is not known yet whether it is good.
-    pub(crate) fn asks(&self) -> Asking {
-        self.count(|asks| asks.saturating_add(1));
-        Asking(self.clone())
+    /// Starts the review of a call's token.
+    pub(crate) fn review(&self) -> Review {
+        self.count(|reviews| reviews.saturating_add(1));
+        Review(self.clone())
     }
 
     /// Records a valid token: the connection is authenticated and leaves the limiter.
-    pub(crate) fn is_known(&self) {
-        if let Some(stranger) = self.strangers.remove(self.number) {
+    pub(crate) fn authenticated(&self) {
+        if let Some(connection) = self.preauth.remove(self.number) {
             // An error means that the connection has ended.
-            let _ = stranger.stays.send(());
+            let _ = connection.stays.send(());
         }
     }
 
-    /// The token is no good, or could not be looked at.
-    pub(crate) fn is_refused(&self) {
-        if let Some(stranger) = self.strangers.table().all.get_mut(&self.number) {
-            stranger.refused = true;
+    /// Records an invalid token, or a failed review.
+    pub(crate) fn refused(&self) {
+        if let Some(connection) = self.preauth.table().all.get_mut(&self.number) {
+            connection.refused = true;
         }
     }
 
-    /// The connection is to end, with all that is under way on it.
+    /// Closes the connection with all of its calls.
     pub(crate) fn end(&self) {
-        self.end.is_come.store(true, Ordering::SeqCst);
+        self.end.is_requested.store(true, Ordering::SeqCst);
         self.end.reader.wake();
     }
 
     /// True if the connection has to close. Otherwise its reader is woken when that changes.
     pub(crate) fn has_ended(&self, cx: &Context<'_>) -> bool {
         self.end.reader.register(cx.waker());
-        self.end.is_come.load(Ordering::SeqCst)
+        self.end.is_requested.load(Ordering::SeqCst)
     }
 
     fn count(&self, to: impl FnOnce(usize) -> usize) {
-        if let Some(stranger) = self.strangers.table().all.get_mut(&self.number) {
-            stranger.asks = to(stranger.asks);
+        if let Some(connection) = self.preauth.table().all.get_mut(&self.number) {
+            connection.reviews = to(connection.reviews);
         }
     }
 }
 
-impl Drop for Asking {
+impl Drop for Review {
     fn drop(&mut self) {
-        self.0.count(|asks| asks.saturating_sub(1));
+        self.0.count(|reviews| reviews.saturating_sub(1));
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.strangers.remove(self.0.number);
+        self.0.preauth.remove(self.0.number);
     }
 }
 

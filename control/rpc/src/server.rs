@@ -3,7 +3,7 @@
 use crate::{
     Caller, Gatekeeper, Reply, SharedHub,
     generated::distribution_server::{Distribution, DistributionServer},
-    hello::{says, version},
+    hello::{client_state, version},
     preauth::Connection,
     session::{ENDS, Session},
 };
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 const HELLO: Duration = Duration::from_secs(10);
 /// Capacity of a stream's reply channel: the last part of a generation and the bookmark after it, which are sent as
 /// one. The channel has room for one more reply for its sender.
-const SAID: usize = 1;
+const REPLIES: usize = 1;
 /// Maximum time for which a node takes no data or acknowledges nothing. The node receives the missing content when
 /// it reconnects.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -56,13 +56,13 @@ impl DistributionService {
         let header = request.metadata().get("authorization");
         let text = header.and_then(|value| value.to_str().ok());
         let token = text.and_then(|text| text.strip_prefix("Bearer "));
-        let token = token.ok_or_else(|| Status::unauthenticated("there is no bearer token"))?;
+        let token = token.ok_or_else(|| Status::unauthenticated("no bearer token"))?;
         let connection = request.extensions().get::<Connection>();
-        let _asking = connection.map(Connection::asks);
+        let _review = connection.map(Connection::review);
         let caller = self.admit.admit(token).await;
         match (&caller, connection) {
-            (Ok(_), Some(connection)) => connection.is_known(),
-            (Err(_), Some(connection)) => connection.is_refused(),
+            (Ok(_), Some(connection)) => connection.authenticated(),
+            (Err(_), Some(connection)) => connection.refused(),
             (_, None) => {}
         }
         caller
@@ -84,17 +84,16 @@ impl Distribution for DistributionService {
         }
         let mut requests = request.into_inner();
         let first = timeout(HELLO, requests.message()).await;
-        let first =
-            first.map_err(|_| Status::deadline_exceeded("what the node holds did not come"));
+        let first = first.map_err(|_| Status::deadline_exceeded("no Hello in time"));
         let Some(follow_request::Of::Hello(hello)) = first??.and_then(|first| first.of) else {
             return Err(Status::invalid_argument("the first message is not Hello"));
         };
         let version = version(&hello)?;
-        let says = says(&hello)?;
+        let client = client_state(&hello)?;
         let node = caller.node.clone();
-        let (mut replies, stream) = mpsc::channel(SAID);
-        let (begun, epoch, waker) = self.hub.begin(&node, &says);
-        let (how, follows) = match begun {
+        let (mut replies, stream) = mpsc::channel(REPLIES);
+        let (handshake, epoch, waker) = self.hub.begin(&node, &client);
+        let (how, follows) = match handshake {
             Handshake::Resumed(follows) => (How::Kept, follows),
             Handshake::Compared(follows) => (How::Compared, follows),
             Handshake::NotYet => {

@@ -16,13 +16,13 @@ use tokio::time::{interval, timeout};
 use tonic::{Status, Streaming};
 
 /// Status message of streams that end because the replica stops.
-pub(crate) const ENDS: &str = "this replica ends: go on with another";
+pub(crate) const ENDS: &str = "this replica stops; connect to another one";
 /// Interval of bookmarks if nothing changes.
 const BOOKMARK: Duration = Duration::from_secs(30);
 /// Status message for a node that takes updates and never acknowledges them.
-const STUCK: &str = "the node has not said for long that it holds what it was told";
+const STUCK: &str = "the node has not acknowledged an update in time";
 
-/// One stream, until it is over.
+/// One stream from its welcome to its end.
 pub(crate) struct Session {
     pub(crate) hub: Arc<SharedHub>,
     pub(crate) admit: Arc<dyn Gatekeeper>,
@@ -30,24 +30,23 @@ pub(crate) struct Session {
     pub(crate) follows: Stream,
     pub(crate) replies: mpsc::Sender<Result<Reply, Status>>,
     pub(crate) waker: Arc<StreamWaker>,
-    /// Its connection.
     pub(crate) connection: Option<Connection>,
     /// Maximum time for which the node takes or acknowledges nothing.
     pub(crate) patience: Duration,
 }
 
-/// The stream is over.
+/// The stream has ended.
 struct Over;
 
 /// Pending content of a node at one time.
-struct Look {
-    telling: Option<Update>,
+struct Content {
+    update: Option<Update>,
     bookmark: Option<EncodedBookmark>,
 }
 
 impl Session {
     pub(crate) async fn run(mut self, mut requests: Streaming<FollowRequest>) {
-        let _ = self.talk(&mut requests).await;
+        let _ = self.serve(&mut requests).await;
         let now_ms = self.hub.now_ms();
         let was_current = self.hub.with(|hub| {
             let is_current = hub.is_current(&self.follows);
@@ -59,7 +58,7 @@ impl Session {
         }
     }
 
-    async fn talk(&mut self, requests: &mut Streaming<FollowRequest>) -> Result<(), Over> {
+    async fn serve(&mut self, requests: &mut Streaming<FollowRequest>) -> Result<(), Over> {
         let mut ticks = interval(BOOKMARK.min(self.patience));
         ticks.tick().await;
         let mut token = pin!(ended(self.caller.until));
@@ -70,10 +69,10 @@ impl Session {
             if self.waker.is_dismissed.load(Ordering::SeqCst) {
                 return self.ends(Status::unavailable(ENDS)).await;
             }
-            if self.waker.is_doubted.swap(false, Ordering::SeqCst) {
+            if self.waker.is_to_recheck.swap(false, Ordering::SeqCst) {
                 self.may_go_on().await?;
             }
-            self.tell(&mut reports_to).await?;
+            self.send_pending(&mut reports_to).await?;
             // Until more is pending.
             loop {
                 tokio::select! {
@@ -84,9 +83,9 @@ impl Session {
                         self.bookmark().await?;
                     }
                     () = &mut token => {
-                        return self.ends(Status::unauthenticated("the token has ended")).await;
+                        return self.ends(Status::unauthenticated("the token has expired")).await;
                     }
-                    request = requests.message() => if self.hear(request).await? {
+                    request = requests.message() => if self.handle(request).await? {
                         break;
                     },
                 }
@@ -118,8 +117,11 @@ impl Session {
     }
 
     /// Handles an ack, or the end of the node's messages. Returns true if more is to be sent.
-    async fn hear(&mut self, said: Result<Option<FollowRequest>, Status>) -> Result<bool, Over> {
-        match said {
+    async fn handle(
+        &mut self,
+        request: Result<Option<FollowRequest>, Status>,
+    ) -> Result<bool, Over> {
+        match request {
             Ok(Some(FollowRequest { of: Some(follow_request::Of::Applied(applied)) })) => {
                 let is_due =
                     self.hub.with(|hub| hub.acknowledge(&self.follows, applied.generation));
@@ -134,7 +136,7 @@ impl Session {
                 Ok(is_due)
             }
             Ok(Some(_)) => {
-                self.ends(Status::invalid_argument("Hello is said once")).await?;
+                self.ends(Status::invalid_argument("Hello must be the first message only")).await?;
                 Err(Over)
             }
             Ok(None) | Err(_) => Err(Over),
@@ -143,14 +145,14 @@ impl Session {
 
     /// Sends all pending content and a bookmark. A change of the receiver of reports is sent at once, also if nothing
     /// else is pending.
-    async fn tell(&mut self, reports_to: &mut String) -> Result<(), Over> {
-        let look = self.hub.with(|hub| self.look(hub, reports_to));
-        let Some(Look { telling, bookmark }) = look else {
-            self.ends(Status::aborted("the node has begun another stream")).await?;
+    async fn send_pending(&mut self, reports_to: &mut String) -> Result<(), Over> {
+        let content = self.hub.with(|hub| self.content(hub, reports_to));
+        let Some(Content { update, bookmark }) = content else {
+            self.ends(Status::aborted("the node has opened another stream")).await?;
             return Err(Over);
         };
         for part in
-            telling.iter().flat_map(|Update { generation, changes }| parts(*generation, changes))
+            update.iter().flat_map(|Update { generation, changes }| parts(*generation, changes))
         {
             self.send(Ok(Reply::Part(part))).await?;
         }
@@ -161,17 +163,17 @@ impl Session {
     }
 
     /// Returns the node's pending content; `None` if the stream is no longer the node's.
-    fn look(&self, hub: &mut Hub, reports_to: &mut String) -> Option<Look> {
+    fn content(&self, hub: &mut Hub, reports_to: &mut String) -> Option<Content> {
         if !hub.is_current(&self.follows) {
             return None;
         }
-        let telling = hub.next_update(&self.follows);
+        let update = hub.next_update(&self.follows);
         let moved = hub.reports_to() != reports_to;
         if moved {
             hub.reports_to().clone_into(reports_to);
         }
-        let bookmark = (moved || telling.is_some()).then(|| hub.bookmark(&self.follows)).flatten();
-        Some(Look { telling, bookmark })
+        let bookmark = (moved || update.is_some()).then(|| hub.bookmark(&self.follows)).flatten();
+        Some(Content { update, bookmark })
     }
 
     async fn bookmark(&mut self) -> Result<(), Over> {

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 pub struct SharedHub {
     hub: Mutex<Hub>,
     wakers: Mutex<BTreeMap<String, Arc<StreamWaker>>>,
-    begun: Instant,
+    start: Instant,
     closed: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct StreamWaker {
     /// The stream is to end.
     pub(crate) is_dismissed: AtomicBool,
     /// The session has to check again whether the client may continue.
-    pub(crate) is_doubted: AtomicBool,
+    pub(crate) is_to_recheck: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -36,7 +36,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl SharedHub {
     pub fn new(hub: Hub) -> Arc<Self> {
         let (hub, wakers) = (Mutex::new(hub), Mutex::new(BTreeMap::new()));
-        Arc::new(Self { hub, wakers, begun: Instant::now(), closed: AtomicBool::new(false) })
+        Arc::new(Self { hub, wakers, start: Instant::now(), closed: AtomicBool::new(false) })
     }
 
     /// Runs a function on the hub, and wakes the streams of the nodes with pending objects.
@@ -71,7 +71,7 @@ impl SharedHub {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// The nodes that have a stream.
+    /// Returns the nodes that have a stream.
     pub fn followers(&self) -> Vec<String> {
         let wakers = lock(&self.wakers);
         let waiting = wakers.iter().filter(|(_, waker)| Arc::strong_count(waker) > 1);
@@ -89,7 +89,7 @@ impl SharedHub {
     /// Makes a node's stream check again whether the node may continue.
     pub fn look_again(&self, node: &str) {
         if let Some(waker) = lock(&self.wakers).get(node) {
-            waker.is_doubted.store(true, Ordering::SeqCst);
+            waker.is_to_recheck.store(true, Ordering::SeqCst);
             waker.notify.notify_one();
         }
     }
@@ -100,7 +100,7 @@ impl SharedHub {
 
     /// Milliseconds since the start.
     pub fn now_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Starts a node's stream with a waker of its own. An ended stream must not consume a wake-up of this one, so it is

@@ -29,12 +29,12 @@ use tracing::debug;
 /// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// The certificate that is shown, which may be another from one connection to the next.
+/// The serving certificate, which may be replaced at any time.
 #[derive(Debug, Default)]
 pub struct Certificates(RwLock<Option<Arc<CertifiedKey>>>);
 
 impl Certificates {
-    /// Shows this one from now on.
+    /// Replaces the certificate for new connections.
     pub fn show(&self, key: CertifiedKey) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
     }
@@ -46,7 +46,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// A connection whose peer has seen our certificate.
+/// A connection after its TLS handshake.
 #[derive(Debug)]
 pub struct SecuredStream {
     tls: TlsStream<TcpStream>,
@@ -58,26 +58,24 @@ pub struct SecuredStream {
 /// State of a connection in the pre-auth limiter.
 #[derive(Debug)]
 enum Stay {
-    /// The connection has not shown a valid token yet.
-    Asked(Leave),
-    Granted,
-    Denied,
+    /// The connection has not certificates a valid token yet.
+    Unauthenticated(Leave),
+    Authenticated,
+    Evicted,
 }
 
 impl Stay {
     fn poll(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Self::Asked(leave) = self {
+        if let Self::Unauthenticated(leave) = self {
             match Pin::new(leave).poll(cx) {
-                Poll::Ready(Ok(())) => *self = Self::Granted,
-                Poll::Ready(Err(_)) => *self = Self::Denied,
+                Poll::Ready(Ok(())) => *self = Self::Authenticated,
+                Poll::Ready(Err(_)) => *self = Self::Evicted,
                 Poll::Pending => {}
             }
         }
         match self {
-            Self::Asked(_) | Self::Granted => Ok(()),
-            Self::Denied => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "no good token was shown in time"))
-            }
+            Self::Unauthenticated(_) | Self::Authenticated => Ok(()),
+            Self::Evicted => Err(io::Error::new(io::ErrorKind::TimedOut, "no valid token in time")),
         }
     }
 }
@@ -89,9 +87,9 @@ impl Stay {
 /// Fails if the TLS configuration is invalid.
 pub fn listen(
     listener: TcpListener,
-    shown: Arc<Certificates>,
+    certificates: Arc<Certificates>,
 ) -> io::Result<ReceiverStream<io::Result<SecuredStream>>> {
-    listen_within(listener, shown, Bounds::default())
+    listen_within(listener, certificates, Bounds::default())
 }
 
 /// Like [`listen`], with other limits for unauthenticated connections.
@@ -100,71 +98,72 @@ pub fn listen(
 /// Fails if the TLS configuration is invalid.
 pub fn listen_within(
     listener: TcpListener,
-    shown: Arc<Certificates>,
+    certificates: Arc<Certificates>,
     bounds: Bounds,
 ) -> io::Result<ReceiverStream<io::Result<SecuredStream>>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?;
-    let mut config = config.with_no_client_auth().with_cert_resolver(shown);
+    let mut config = config.with_no_client_auth().with_cert_resolver(certificates);
     config.alpn_protocols = vec![b"h2".to_vec()];
     // Nodes connect rarely and stay: sessions to resume would be memory for nothing.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let (inside, through) = mpsc::channel(16);
-    tokio::spawn(accept(listener, acceptor, bounds, inside));
-    Ok(ReceiverStream::new(through))
+    let (sender, streams) = mpsc::channel(16);
+    tokio::spawn(accept(listener, acceptor, bounds, sender));
+    Ok(ReceiverStream::new(streams))
 }
 
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     bounds: Bounds,
-    inside: mpsc::Sender<io::Result<SecuredStream>>,
+    sender: mpsc::Sender<io::Result<SecuredStream>>,
 ) {
-    let strangers = PreauthLimiter::new(bounds);
-    let mut sweep = interval(strangers.every());
+    let preauth = PreauthLimiter::new(bounds);
+    let mut sweep = interval(preauth.every());
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = sweep.tick() => {
-                strangers.sweep();
+                preauth.sweep();
                 continue;
             }
-            () = inside.closed() => return,
+            () = sender.closed() => return,
         };
         let (tcp, from) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, for one: others may end meanwhile.
-                debug!(%error, "a connection cannot be taken");
+                // For example, no file descriptor is free: other connections may end meanwhile.
+                debug!(%error, "cannot accept connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let Some((place, mut leave)) = strangers.enter(from.ip()).await else {
-            debug!(%from, "a connection is not taken: there are too many of its address");
+        let Some((place, mut leave)) = preauth.enter(from.ip()).await else {
+            debug!(%from, "connection refused: too many connections from its address");
             continue;
         };
-        let (acceptor, inside) = (acceptor.clone(), inside.clone());
+        let (acceptor, sender) = (acceptor.clone(), sender.clone());
         tokio::spawn(async move {
             let _ = tcp.set_nodelay(true);
-            let made = tokio::select! {
-                made = timeout(HANDSHAKE, acceptor.accept(tcp)) => made,
-                // There are too many.
+            let handshake = tokio::select! {
+                done = timeout(HANDSHAKE, acceptor.accept(tcp)) => done,
+                // The limiter evicts this connection.
                 _ = &mut leave => return,
             };
-            match made {
+            match handshake {
                 Ok(Ok(tls)) => {
-                    let secured = SecuredStream { tls, from, place, stay: Stay::Asked(leave) };
+                    let secured =
+                        SecuredStream { tls, from, place, stay: Stay::Unauthenticated(leave) };
                     // An error means that the server has stopped.
-                    let _ = inside.send(Ok(secured)).await;
+                    let _ = sender.send(Ok(secured)).await;
                 }
-                Ok(Err(error)) => debug!(%from, %error, "no TLS was made"),
-                Err(_) => debug!(%from, "no TLS was made in time"),
+                Ok(Err(error)) => debug!(%from, %error, "TLS handshake failed"),
+                Err(_) => debug!(%from, "TLS handshake timed out"),
             }
         });
     }
@@ -184,12 +183,12 @@ impl SecuredStream {
     fn may_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let stays = self.stay.poll(cx).and_then(|()| match self.place.0.has_ended(cx) {
             true => {
-                let why = "a stream on it took nothing for long";
+                let why = "a stream on it has read no data in time";
                 Err(io::Error::new(io::ErrorKind::TimedOut, why))
             }
             false => Ok(()),
         });
-        stays.inspect_err(|error| debug!(from = %self.from, %error, "a connection is ended"))
+        stays.inspect_err(|error| debug!(from = %self.from, %error, "connection closed"))
     }
 }
 

@@ -179,7 +179,7 @@ impl Book {
                 continue;
             }
             let kept = self.policies.entry(uid.clone()).or_default();
-            kept.hear(node, *generation, (!gone).then_some(error.as_str()));
+            kept.record(node, *generation, (!gone).then_some(error.as_str()));
             if kept.key.is_none() && !kept.is_reported() {
                 self.policies.remove(uid);
                 continue;
@@ -235,7 +235,7 @@ impl Book {
             if let Some(kept) = self.policies.get_mut(&uid) {
                 kept.at_ms = None;
             }
-            due.extend(self.wish(uid, now_ms));
+            due.extend(self.due_write(uid, now_ms));
         }
         due
     }
@@ -313,7 +313,7 @@ impl Book {
     }
 
     /// Returns the write of a policy if it differs from the cluster's status.
-    fn wish(&mut self, uid: String, now_ms: u64) -> Option<Write> {
+    fn due_write(&mut self, uid: String, now_ms: u64) -> Option<Write> {
         let Self { policies, heard, names, begun_ms, .. } = self;
         let kept = policies.get_mut(&uid)?;
         let key = kept.key.clone()?;

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::Failing;
 
-    fn says(realized: u32, failing: u32, silent: u32) -> Realization {
+    fn counts(realized: u32, failing: u32, silent: u32) -> Realization {
         let (node, why) = ("n1".to_owned(), "no room in the map".to_owned());
         let failures = if failing > 0 { vec![Failing { node, why }] } else { Vec::new() };
         let silence = if silent > 0 { vec!["n2".to_owned()] } else { Vec::new() };
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_says_the_same_is_not_written_and_keeps_its_time() {
+    fn an_equal_status_is_not_written_and_keeps_its_time() {
         for kind in [Kind::AntreaNetworkPolicy, Kind::ClusterNetworkPolicy] {
-            let first = status(kind, &says(3, 0, 0), &Value::Null, "then").expect("it is new");
-            assert_eq!(status(kind, &says(3, 0, 0), &first, "now"), None);
-            let next = status(kind, &says(4, 0, 0), &first, "now").expect("it is another");
+            let first = status(kind, &counts(3, 0, 0), &Value::Null, "then").expect("it is new");
+            assert_eq!(status(kind, &counts(3, 0, 0), &first, "now"), None);
+            let next = status(kind, &counts(4, 0, 0), &first, "now").expect("it is another");
             assert_eq!(next["conditions"][0]["lastTransitionTime"], "then");
-            let failed = status(kind, &says(4, 1, 0), &next, "now").expect("it is another");
+            let failed = status(kind, &counts(4, 1, 0), &next, "now").expect("it is another");
             assert_eq!(failed["conditions"].as_array().map(Vec::len), Some(1));
             let turned = kind == Kind::AntreaNetworkPolicy;
             let since = if turned { "now" } else { "then" };
@@ -158,31 +158,31 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_in_a_status_stays() {
+    fn conditions_of_other_writers_stay() {
         let was = json!({
             "another": 1,
             "conditions": [{"type": "Audited", "status": "True"}],
         });
         for kind in [Kind::AntreaClusterNetworkPolicy, Kind::AwsClusterNetworkPolicy] {
-            let is = status(kind, &says(5, 0, 0), &was, "now").expect("it is another");
+            let is = status(kind, &counts(5, 0, 0), &was, "now").expect("it is another");
             assert_eq!(is["another"], 1);
             assert_eq!(is["conditions"][0], was["conditions"][0]);
         }
     }
 
     #[test]
-    fn it_says_who_fails_why_and_who_is_silent() {
-        let text = says(2, 1, 2).to_string();
+    fn the_text_names_failing_and_silent_nodes() {
+        let text = counts(2, 1, 2).to_string();
         assert_eq!(
             text,
             "in force on 2 of 5 nodes; 1 cannot enforce it: n1 (no room in the map); \
              2 have not reported: n2 and 1 more"
         );
-        let is = status(Kind::ClusterNetworkPolicy, &says(2, 0, 3), &Value::Null, "now");
+        let is = status(Kind::ClusterNetworkPolicy, &counts(2, 0, 3), &Value::Null, "now");
         let is = is.expect("it is new");
         assert_eq!(is["conditions"][0]["status"], "Unknown");
         assert_eq!(is["conditions"][0]["observedGeneration"], 3);
-        let is = status(Kind::AntreaNetworkPolicy, &says(4, 1, 0), &Value::Null, "now");
+        let is = status(Kind::AntreaNetworkPolicy, &counts(4, 1, 0), &Value::Null, "now");
         let is = is.expect("it is new");
         assert_eq!(is["phase"], "Failed");
         assert_eq!(
@@ -193,6 +193,6 @@ mod tests {
 
     #[test]
     fn kinds_without_a_status_have_none() {
-        assert_eq!(status(Kind::NetworkPolicy, &says(1, 0, 0), &Value::Null, "now"), None);
+        assert_eq!(status(Kind::NetworkPolicy, &counts(1, 0, 0), &Value::Null, "now"), None);
     }
 }

@@ -234,7 +234,7 @@ fn report(uid: &str, error: &str) -> Report {
 }
 
 #[test]
-fn a_new_holder_of_the_lease_says_nothing_before_nodes_have_reported() {
+fn a_new_lease_holder_writes_nothing_before_nodes_have_reported() {
     let mut book = Book::new(1_000_000);
     book.policy("r", &key("r"), 1, spread(&["n1", "n2"]), 1_000_000);
     book.report("n1", true, &[report("r", "")], 1_001_000);

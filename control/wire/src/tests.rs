@@ -232,7 +232,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_held_says_again_what_was_sent(change in whole()) {
+    fn a_snapshot_returns_the_received_objects(change in whole()) {
         let mut held = NodeSnapshot::default();
         prop_assert!(matches!(take(&mut held, sent(1, std::slice::from_ref(&change))), Ok(Progress::Applied(_))));
         let again: Vec<_> = held.objects().collect();
@@ -375,7 +375,7 @@ fn many_changes_are_several_parts_and_nothing_before_the_last() {
 }
 
 #[test]
-fn parts_out_of_order_are_refused_and_a_new_stream_begins_anew() {
+fn parts_out_of_order_are_refused_and_a_new_stream_restarts_the_order() {
     let part = |generation, last| proto::Part { generation, changes: Vec::new(), last };
     let mut held = NodeSnapshot::default();
     assert!(held.receive(part(5, true)).is_ok());
@@ -384,14 +384,14 @@ fn parts_out_of_order_are_refused_and_a_new_stream_begins_anew() {
     assert_eq!(held.receive(part(7, true)), Err(Fault::OutOfOrder { generation: 7, held: 6 }));
     assert_eq!(held.generation, 5);
     held.start_stream(&[]);
-    assert!(held.receive(part(5, true)).is_ok(), "a new stream may begin with what is held");
+    assert!(held.receive(part(5, true)).is_ok(), "a new stream may start with the held generation");
     assert!(held.receive(part(5, true)).is_err());
     held.start_stream(&[1; 16]);
-    assert_eq!(held.generation, 0, "of another replica generations are counted anew");
+    assert_eq!(held.generation, 0, "another replica restarts the generations");
 }
 
 #[test]
-fn a_large_group_has_the_digest_of_what_is_in_it() {
+fn a_large_group_has_the_digest_of_its_content() {
     let id = GroupId([7; 16]);
     let member = |number: u16, last: u8| {
         let (namespace, name) = ("shop".to_owned(), format!("web-{number}"));

@@ -111,7 +111,7 @@ impl Follower {
         let mut leave_at = None;
         loop {
             tokio::select! {
-                event = follow.heard() => match event {
+                event = follow.receive() => match event {
                     Ok(StreamEvent::Part(part)) => self.send(Event::Part(part)).await?,
                     Ok(StreamEvent::Bookmark(bookmark)) => self.send(Event::Bookmark(bookmark)).await?,
                     Err(error) => return Ok(error.to_string()),
@@ -136,7 +136,7 @@ impl Follower {
                     // Also if the generation is the same as before: this stream has sent it again.
                     if now.acknowledge != acknowledged {
                         self.ready.lock().worked();
-                        if let Err(error) = follow.holds(now.acknowledge).await {
+                        if let Err(error) = follow.acknowledge(now.acknowledge).await {
                             return Ok(error.to_string());
                         }
                         acknowledged = now.acknowledge;

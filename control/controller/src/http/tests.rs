@@ -40,7 +40,7 @@ async fn health() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn idle_connections_keep_nobody_from_an_answer() {
+async fn idle_connections_block_no_request() {
     let at = health().await;
     let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let flooding = tokio::spawn(async move {
@@ -49,7 +49,7 @@ async fn idle_connections_keep_nobody_from_an_answer() {
             if let Some(mut idle) = connect("127.0.0.2", at).await {
                 let ends = ends.clone();
                 open.spawn(async move {
-                    // With an error or without: it ends.
+                    // The connection ends, with or without an error.
                     let _ = idle.read_to_end(&mut Vec::new()).await;
                     let _ = ends.send(());
                 });
@@ -70,7 +70,7 @@ async fn idle_connections_keep_nobody_from_an_answer() {
 }
 
 #[tokio::test]
-async fn a_connection_that_asks_nothing_ends() {
+async fn a_connection_without_a_request_ends() {
     let at = health().await;
     let mut idle = connect("127.0.0.1", at).await.expect("a connection");
     idle.write_all(b"GET /livez HTT").await.expect("it is taken");

@@ -60,7 +60,7 @@ impl Agent {
     pub(crate) async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let last = Instant::now() + PATIENCE;
         while !so(self) {
-            let heard = timeout_at(last, self.hear()).await;
+            let heard = timeout_at(last, self.receive()).await;
             let heard = heard
                 .unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}: {:?}", self.held));
             heard.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -71,7 +71,7 @@ impl Agent {
     pub(crate) async fn over(&mut self) -> FollowError {
         let last = Instant::now() + PATIENCE;
         loop {
-            match timeout_at(last, self.hear()).await {
+            match timeout_at(last, self.receive()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return error,
                 Err(_) => panic!("the stream does not end"),
@@ -117,13 +117,13 @@ impl Agent {
         self.follow.as_mut().unwrap().announce(request).await
     }
 
-    async fn hear(&mut self) -> Result<(), FollowError> {
+    async fn receive(&mut self) -> Result<(), FollowError> {
         let follow = self.follow.as_mut().unwrap();
-        match follow.heard().await? {
+        match follow.receive().await? {
             StreamEvent::Part(part) => {
                 if let Progress::Applied(_) = self.held.receive(part).unwrap() {
                     // The stream may have ended; the next receive returns that.
-                    let _ = timeout(PATIENCE, follow.holds(self.held.generation)).await;
+                    let _ = timeout(PATIENCE, follow.acknowledge(self.held.generation)).await;
                 }
             }
             StreamEvent::Bookmark(bookmark) => {

@@ -52,7 +52,7 @@ async fn objects_deleted_during_an_outage_are_removed_and_the_rest_stays() {
     })
     .await;
     let relists = replica.metric("ferrule_controller_relists_total", "").await;
-    assert!(relists >= 1.0, "nothing was listed anew");
+    assert!(relists >= 1.0, "no kind was listed again");
     world.make(pod("default", "web-3", "n1", "web")).await;
     agent.until("the watch goes on", |agent| agent.pods() == ["web-1", "web-3"]).await;
 }
@@ -79,5 +79,5 @@ async fn a_silent_connection_is_closed_and_the_watch_continues() {
         |agent: &Agent| agent.policies() == ["new", "old"] && agent.pods() == ["web-1", "web-2"];
     agent.until("what has come since", ended).await;
     let relists = replica.metric("ferrule_controller_relists_total", "").await;
-    assert_eq!(relists, 0.0, "the watches go on where they were");
+    assert_eq!(relists, 0.0, "the watches continue at their positions");
 }

@@ -118,7 +118,7 @@ async fn forged_tokens_are_not_reviewed_and_delay_no_other_node() {
     let before = reviews().await;
     let mut unknown = pod.clone();
     unknown.metadata.uid = Some("made-up".to_owned());
-    for number in 0..MADE_UP {
+    for number in 0..FORGERS {
         for token in [format!("made.up.{number}"), signed(&world, &unknown, "n1", 600).await] {
             let begun =
                 Follow::begin(replica.at, &trust(&bundle), &token, hello(&NodeSnapshot::default()))
@@ -130,7 +130,7 @@ async fn forged_tokens_are_not_reviewed_and_delay_no_other_node() {
     // The attacker knows the UID of an agent's pod.
     let flood = Flood::begin(replica.at, &bundle, &good);
     eventually_async("most are turned away", PATIENCE, || async {
-        (flood.turned_away() >= MADE_UP).then_some(())
+        (flood.turned_away() >= FORGERS).then_some(())
     })
     .await;
     // A token of another pod is reviewed at once. So is a call with the last accepted token of the attacked pod.
@@ -146,12 +146,12 @@ async fn forged_tokens_are_not_reviewed_and_delay_no_other_node() {
 
 /// Clients that connect again and again, each time with another forged token of one pod.
 struct Flood {
-    told: Arc<Told>,
+    attempts: Arc<Attempts>,
     all: JoinSet<()>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Attempts {
     tried: AtomicU32,
     turned_away: AtomicU32,
     is_over: AtomicBool,
@@ -159,41 +159,41 @@ struct Told {
 
 impl Flood {
     fn begin(at: SocketAddr, bundle: &str, good: &str) -> Self {
-        let (told, mut all) = (Arc::<Told>::default(), JoinSet::new());
-        for _ in 0..MADE_UP {
-            let (told, trust) = (told.clone(), trust(bundle));
+        let (attempts, mut all) = (Arc::<Attempts>::default(), JoinSet::new());
+        for _ in 0..FORGERS {
+            let (attempts, trust) = (attempts.clone(), trust(bundle));
             let stem = good[..good.len() - 8].to_owned();
             all.spawn(async move {
-                while !told.is_over.load(Ordering::SeqCst) {
-                    let number = told.tried.fetch_add(1, Ordering::SeqCst);
+                while !attempts.is_over.load(Ordering::SeqCst) {
+                    let number = attempts.tried.fetch_add(1, Ordering::SeqCst);
                     let forged = format!("{stem}{number:08}");
                     let begun =
                         Follow::begin(at, &trust, &forged, hello(&NodeSnapshot::default())).await;
                     let error = begun.expect_err("what is forged is refused");
                     if error.to_string().contains("too many tokens of its pod wait for a review") {
-                        told.turned_away.fetch_add(1, Ordering::SeqCst);
+                        attempts.turned_away.fetch_add(1, Ordering::SeqCst);
                     }
                     sleep(Duration::from_millis(50)).await;
                 }
             });
         }
-        Self { told, all }
+        Self { attempts, all }
     }
 
     fn turned_away(&self) -> u32 {
-        self.told.turned_away.load(Ordering::SeqCst)
+        self.attempts.turned_away.load(Ordering::SeqCst)
     }
 
     /// Stops the clients. Returns the maximum number of reviews that they may have caused.
     async fn end(self) -> u32 {
-        self.told.is_over.store(true, Ordering::SeqCst);
+        self.attempts.is_over.store(true, Ordering::SeqCst);
         self.all.join_all().await;
-        let turned_away = self.told.turned_away.load(Ordering::SeqCst);
-        self.told.tried.load(Ordering::SeqCst) - turned_away
+        let turned_away = self.attempts.turned_away.load(Ordering::SeqCst);
+        self.attempts.tried.load(Ordering::SeqCst) - turned_away
     }
 }
 
-const MADE_UP: u32 = 20;
+const FORGERS: u32 = 20;
 const REVIEWS: &str = "ferrule_controller_token_reviews_total";
 
 /// Signs a token with the API server's key. The API server itself issues no token that ends within ten minutes, and

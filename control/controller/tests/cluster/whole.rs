@@ -15,7 +15,7 @@ use crate::{
     replica::Replica,
     world::{PATIENCE, World},
 };
-use bounds::{Bounds, hub, told};
+use bounds::{Bounds, content_of, hub};
 use control_hub::Hub;
 use control_wire::{Digest, ObjectId};
 use follower::Follower;
@@ -125,7 +125,7 @@ async fn a_cluster_fills_during_failures_and_no_node_holds_too_much_or_too_littl
     let pods: usize = (0..NODES).map(|it| hub.index().node_state(&node(it)).pods.len()).sum();
     assert!(pods > PODS * 4 / 5 && hub.measures().policies > POLICIES * 3 / 4, "{pods} pods");
     let taken = nodes.followers.iter().map(|it| it.applied.load(Ordering::Relaxed));
-    assert!(taken.sum::<usize>() > NODES, "nothing was told");
+    assert!(taken.sum::<usize>() > NODES, "no content was sent");
 }
 
 impl Nodes {
@@ -168,7 +168,7 @@ impl Nodes {
         let names = self.followers.iter().map(|it| it.name.clone());
         for name in names.chain(self.agents.iter().map(|it| it.name.clone())).collect::<Vec<_>>() {
             let wanted: BTreeMap<ObjectId, Digest> =
-                told(&mut hub, &name).digests().into_iter().collect();
+                content_of(&mut hub, &name).digests().into_iter().collect();
             assert!(wanted.len() > POLICIES / 3, "{name} is to hold {} objects", wanted.len());
             loop {
                 let is = self.holds(&name);
@@ -257,7 +257,7 @@ fn the_judge_detects_objects_of_neither_world_and_missing_objects_of_both() {
     let (least, most) = (read(&phase.least()), phase.most());
     let mut most: Vec<Hub> = most.iter().map(|world| hub(&read(world))).collect();
     let bounds = Bounds::of(&mut hub(&least), &mut most, "n7");
-    let from = told(&mut hub(&read(&phase.after)), "n7");
+    let from = content_of(&mut hub(&read(&phase.after)), "n7");
     let kinds: BTreeSet<_> = from.policies.values().map(|policy| policy.key.kind).collect();
     assert_eq!(kinds.len(), 6, "not of all kinds: {kinds:?}");
     assert!(from.applied.len() > 10 && from.addresses.len() > 10, "{from:?}");
@@ -265,7 +265,7 @@ fn the_judge_detects_objects_of_neither_world_and_missing_objects_of_both() {
         held.objects().map(|(id, _)| id).collect::<BTreeSet<_>>()
     };
     let wrong = |world: &plan::World| {
-        let held = told(&mut hub(&read(world)), "n7");
+        let held = content_of(&mut hub(&read(world)), "n7");
         let mut names = BTreeMap::new();
         assert_eq!(bounds.wrong_of(&from, &ids(&from), &mut names), None);
         // The node moves from the one content to the other.

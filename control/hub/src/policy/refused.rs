@@ -8,42 +8,42 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AnnounceError {
     /// The first lists are not all read.
-    #[error("this replica has not read the cluster yet: ask again")]
+    #[error("this replica has not read the cluster yet; retry")]
     NotYet,
-    /// There is none of this name; its creation may not have come here.
-    #[error("no live pod {pod} is known here: ask again if it has just been made")]
+    /// The replica has no pod of this name; its creation may not have arrived yet.
+    #[error("this replica knows no live pod {pod}; retry if it was just created")]
     UnknownPod {
         /// Namespace and name in the announcement.
         pod: Named,
     },
-    /// The pod of this name is another; the end of that one may not have come here.
-    #[error("pod {pod} has another UID here than {uid}: ask again if it has just been made anew")]
+    /// The pod of this name has another UID; the removal of that pod may not have arrived yet.
+    #[error("pod {pod} has another UID here than {uid}; retry if it was just recreated")]
     OtherUid {
         pod: Named,
         /// UID in the announcement.
         uid: String,
     },
     /// The pod is not bound; this replica may not have received that event yet.
-    #[error("pod {pod} is bound to no node here: ask again")]
+    #[error("pod {pod} is bound to no node here; retry")]
     Unbound {
         /// Namespace and name in the announcement.
         pod: Named,
     },
     /// The pod is on another node than the caller.
-    #[error("pod {pod} is not bound to {node}: a node speaks for its own pods alone")]
+    #[error("pod {pod} is not bound to {node}; an agent announces pods of its own node only")]
     OtherNode {
         pod: Named,
         /// Node of the caller.
         node: String,
     },
     /// The pod has the network of its node.
-    #[error("pod {pod} has its node's network: it has no address of its own")]
+    #[error("pod {pod} uses its node's network and has no address of its own")]
     HostNetwork {
         /// Namespace and name in the announcement.
         pod: Named,
     },
     /// The pod has succeeded or failed.
-    #[error("pod {pod} has ended: its address may be another's")]
+    #[error("pod {pod} has ended; another pod may have its address")]
     Ended {
         /// Namespace and name in the announcement.
         pod: Named,
@@ -56,22 +56,22 @@ pub enum AnnounceError {
         address: IpAddr,
     },
     /// The address is a node's.
-    #[error("{address} is a node's address: pod {pod} cannot have it")]
+    #[error("{address} is the address of a node; pod {pod} cannot have it")]
     OfNode {
         /// Namespace and name in the announcement.
         pod: Named,
         address: IpAddr,
     },
     /// The address is a Service's.
-    #[error("{address} is a Service's address: pod {pod} cannot have it")]
+    #[error("{address} is the address of a Service; pod {pod} cannot have it")]
     OfService {
         /// Namespace and name in the announcement.
         pod: Named,
         address: IpAddr,
     },
-    /// The address is that of another pod that lives; its end may not have come here.
+    /// The address belongs to another live pod; the end of that pod may not have arrived yet.
     #[error(
-        "{address} is the address of pod {holder}, which lives: pod {pod} cannot have it before that ends"
+        "{address} is the address of the live pod {holder}; pod {pod} cannot have it before that pod ends"
     )]
     OfPod {
         pod: Named,
@@ -80,7 +80,7 @@ pub enum AnnounceError {
         holder: Named,
     },
     /// There is no address, or there are too many.
-    #[error("pod {pod} is announced with {count} addresses: 1 to {most} are taken")]
+    #[error("pod {pod} is announced with {count} addresses; 1 to {most} are allowed")]
     Addresses {
         pod: Named,
         /// Number of announced addresses.
@@ -88,12 +88,12 @@ pub enum AnnounceError {
         /// Maximum number of addresses.
         most: usize,
     },
-    /// Too much waits for the cluster to confirm it.
-    #[error("{count} pods {of} wait for their status, which is as many as may: ask again")]
+    /// Too many announcements wait for a confirmation.
+    #[error("{count} pods {of} wait for their status, which is the maximum; retry")]
     TooMany {
         /// Number of unconfirmed pods.
         count: usize,
-        /// Of one node, or of all.
+        /// `of the node` or `of all nodes`.
         of: &'static str,
     },
 }
@@ -119,7 +119,7 @@ impl AnnounceError {
         }
     }
 
-    /// In one word, as metrics count it.
+    /// Returns the label of the metric.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NotYet => "not_yet",

@@ -17,10 +17,10 @@ fn an_address_with_more_than_its_share_gives_way_to_others_and_gets_no_more() {
     let mut greeds: Vec<_> = (0..4).map(|_| preauth.try_enter(greedy).expect("a place")).collect();
     assert_eq!(preauth.try_enter(greedy).err(), Some(Full::Refused));
     let (_place, mut leave) = preauth.try_enter(other).expect("a place");
-    // The oldest went.
+    // The oldest connection was evicted.
     let gone = greeds.iter_mut().map(|(_, leave)| leave.try_recv());
     let gone: Vec<bool> =
-        gone.map(|heard| heard == Err(oneshot::error::TryRecvError::Closed)).collect();
+        gone.map(|left| left == Err(oneshot::error::TryRecvError::Closed)).collect();
     assert_eq!(gone, [true, false, false, false]);
     assert_eq!(preauth.try_enter(greedy).err(), Some(Full::Refused));
     let _second = preauth.try_enter(other).expect("a place");
@@ -32,13 +32,13 @@ fn an_address_with_more_than_its_share_gives_way_to_others_and_gets_no_more() {
 }
 
 #[test]
-fn who_is_heard_keeps_its_place_until_its_token_is_no_good() {
+fn a_connection_in_review_keeps_its_place_until_its_token_is_refused() {
     let preauth = preauth(2, 1);
     let (many, other) = (ip("10.0.0.1"), ip("10.0.0.2"));
-    let heard: Vec<_> = (0..2).map(|_| preauth.try_enter(many).expect("a place")).collect();
-    let _asking: Vec<_> = heard.iter().map(|(place, _)| place.0.asks()).collect();
+    let places: Vec<_> = (0..2).map(|_| preauth.try_enter(many).expect("a place")).collect();
+    let _reviews: Vec<_> = places.iter().map(|(place, _)| place.0.review()).collect();
     assert!(matches!(preauth.try_enter(other), Err(Full::For(_))));
-    heard.iter().for_each(|(place, _)| place.0.is_refused());
+    places.iter().for_each(|(place, _)| place.0.refused());
     assert!(preauth.try_enter(other).is_ok());
 }
 

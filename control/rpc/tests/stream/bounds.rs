@@ -46,7 +46,7 @@ async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRea
             continue;
         }
         let name = NAME.try_into().expect("a name");
-        // It may be sent away for another before it has made TLS.
+        // It may be evicted before its handshake completes.
         if let Ok(tls) = connector.connect(name, tcp).await {
             idle.push(Box::new(tls));
         }
@@ -55,9 +55,9 @@ async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRea
 }
 
 #[tokio::test]
-async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
+async fn connections_without_a_token_end_and_block_no_node() {
     let (within, fair) = (Duration::from_secs(3), Duration::from_millis(200));
-    let replica = replica_within(hub(), Bounds { strangers: 4, share: 16, within, fair }).await;
+    let replica = replica_within(hub(), Bounds { preauth: 4, share: 16, within, fair }).await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
@@ -68,7 +68,7 @@ async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
         let hello = hello(&other);
         match Follow::begin(replica.at, &replica.trust, "node:n2", hello).await {
             Ok(follow) => break follow,
-            // Too slow for the little time that this door gives.
+            // The client was slower than the short limits of this listener.
             Err(error) => assert!(Instant::now() < last, "{error}"),
         }
     };
@@ -76,12 +76,12 @@ async fn connections_without_a_token_end_and_keep_no_node_from_being_served() {
     catch_up(&replica, &mut following, &mut other).await;
     for connection in &mut idle {
         let mut rest = Vec::new();
-        // With an error or without: it ends.
+        // The connection ends, with or without an error.
         let ended = timeout(PATIENCE, connection.read_to_end(&mut rest)).await;
         assert!(ended.is_ok(), "a connection without a token does not end");
     }
     // A client that has shown a token stays.
-    replica.office.with(|hub| policy(hub, "q", "a"));
+    replica.hub.with(|hub| policy(hub, "q", "a"));
     catch_up(&replica, &mut follow, &mut held).await;
     catch_up(&replica, &mut following, &mut other).await;
     assert_eq!((held.policies.len(), other.policies.len()), (2, 2));
@@ -94,11 +94,11 @@ async fn flood(from: &str, to: SocketAddr, ended: Arc<AtomicUsize>) {
     loop {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind(from).expect("an address of ours");
-        // It may be sent away before it is there.
+        // It may be evicted at once.
         if let Ok(mut tcp) = socket.connect(to).await {
             let ended = ended.clone();
             open.spawn(async move {
-                // With an error or without: it ends.
+                // The connection ends, with or without an error.
                 let _ = tcp.read_to_end(&mut Vec::new()).await;
                 ended.fetch_add(1, Ordering::SeqCst);
             });
@@ -108,7 +108,7 @@ async fn flood(from: &str, to: SocketAddr, ended: Arc<AtomicUsize>) {
     }
 }
 
-/// Waits until so many more connections of a flood came to nothing.
+/// Waits until so many more connections of a flood have ended.
 async fn flooded(ended: &AtomicUsize, more: usize) {
     let until = ended.load(Ordering::SeqCst) + more;
     let last = Instant::now() + 3 * PATIENCE;
@@ -119,10 +119,10 @@ async fn flooded(ended: &AtomicUsize, more: usize) {
 }
 
 #[tokio::test]
-async fn a_flood_from_one_address_keeps_no_node_of_another_from_being_served() {
-    // Places become free by themselves only long after.
+async fn a_flood_from_one_address_blocks_no_node_at_another() {
+    // Places become free by age only much later.
     let (within, fair) = (100 * PATIENCE, 100 * PATIENCE);
-    let bounds = Bounds { strangers: 16, share: 4, within, fair };
+    let bounds = Bounds { preauth: 16, share: 4, within, fair };
     let replica = replica_within(hub(), bounds).await;
     let ended = Arc::<AtomicUsize>::default();
     let flooding = tokio::spawn(flood("127.0.0.2", replica.at, ended.clone()));
@@ -135,7 +135,7 @@ async fn a_flood_from_one_address_keeps_no_node_of_another_from_being_served() {
         follows.push((follow, held));
     }
     flooded(&ended, 16).await;
-    replica.office.with(|hub| policy(hub, "q", "a"));
+    replica.hub.with(|hub| policy(hub, "q", "a"));
     for (follow, held) in &mut follows {
         catch_up(&replica, follow, held).await;
         assert_eq!(held.policies.len(), 2);
@@ -145,10 +145,9 @@ async fn a_flood_from_one_address_keeps_no_node_of_another_from_being_served() {
 }
 
 #[tokio::test]
-async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_than_a_stranger_may()
- {
+async fn nodes_are_admitted_though_their_reviews_take_longer_than_the_maximum_age() {
     let (within, fair) = (Duration::from_secs(2), Duration::from_secs(2));
-    let bounds = Bounds { strangers: NODES / 2, share: NODES, within, fair };
+    let bounds = Bounds { preauth: NODES / 2, share: NODES, within, fair };
     let replica = replica_within(hub(), bounds).await;
     let begin = |node: usize| {
         let (at, trust, hello) =
@@ -159,7 +158,7 @@ async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_
             loop {
                 match Follow::begin(at, &trust, &token, hello.clone()).await {
                     Ok(follow) => break follow,
-                    // Too slow for the little time that this door gives, or that a node waits.
+                    // The client was slower than the short limits of this listener, or than its own timeout.
                     Err(error) => assert!(Instant::now() < last, "{error}"),
                 }
             }
@@ -170,7 +169,7 @@ async fn nodes_that_all_come_at_once_are_let_in_though_their_tokens_take_longer_
     for begun in beginning {
         follows.push(begun.await.expect("a stream"));
     }
-    assert_eq!(replica.office.followers().len(), NODES);
+    assert_eq!(replica.hub.followers().len(), NODES);
 }
 
 const NODES: usize = 40;
@@ -178,29 +177,29 @@ const NODES: usize = 40;
 /// Reads a stream up to its end and returns the error.
 async fn over(follow: &mut Follow) -> FollowError {
     loop {
-        if let Err(over) = timeout(PATIENCE, follow.heard()).await.expect("an end") {
+        if let Err(over) = timeout(PATIENCE, follow.receive()).await.expect("an end") {
             return over;
         }
     }
 }
 
 #[tokio::test]
-async fn a_stream_whose_pod_is_gone_ends_and_says_why() {
+async fn a_stream_whose_pod_is_gone_ends_with_the_reason() {
     let replica = replica(hub()).await;
     let (mut held, mut other) = (NodeSnapshot::default(), NodeSnapshot::default());
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     let mut stays = begin(&replica, "n2", &mut other).await;
     replica.admit.gone.lock().expect("no panic").push("n1".to_owned());
-    replica.office.look_again("n1");
+    replica.hub.look_again("n1");
     let ended = over(&mut follow).await;
     assert!(ended.to_string().contains("its pod is gone"), "{ended}");
-    replica.office.look_again("n2");
+    replica.hub.look_again("n2");
     catch_up(&replica, &mut stays, &mut other).await;
 }
 
 #[tokio::test]
-async fn a_node_that_never_says_that_it_holds_something_loses_its_stream_and_comes_back() {
+async fn a_node_without_acks_loses_its_stream_and_reconnects() {
     let mut replica = replica_with(hub(), Bounds::default(), Duration::from_secs(2)).await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
@@ -208,17 +207,17 @@ async fn a_node_that_never_says_that_it_holds_something_loses_its_stream_and_com
     let FollowError::Refused { status, .. } = ended else { panic!("{ended:?}") };
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
     assert_eq!(replica.admit.stuck.load(Ordering::SeqCst), 1);
-    replica.be_patient().await;
+    replica.use_default_limits().await;
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!((held.pods.len(), held.policies.len()), (10, 1));
 }
 
-/// More than the buffers between replica and node take.
+/// More data than the buffers between replica and node take.
 const MUCH: usize = 12;
 
 #[tokio::test]
-async fn a_node_that_takes_nothing_loses_its_connection_and_comes_back() {
+async fn a_node_that_reads_nothing_loses_its_connection_and_reconnects() {
     let mut hub = hub();
     for at in 0..MUCH {
         let blocks = (0..20_000_u32).map(|block| {
@@ -237,11 +236,11 @@ async fn a_node_that_takes_nothing_loses_its_connection_and_comes_back() {
     let mut follow = begin(&replica, "n1", &mut held).await;
     let last = Instant::now() + 3 * PATIENCE;
     while replica.admit.stuck.load(Ordering::SeqCst) == 0 {
-        assert!(Instant::now() < last, "nobody finds that it takes nothing");
+        assert!(Instant::now() < last, "the server does not detect the blocked reader");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     over(&mut follow).await;
-    replica.be_patient().await;
+    replica.use_default_limits().await;
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!(held.policies.len(), 1 + MUCH);

@@ -85,7 +85,7 @@ impl Gatekeeper for ByName {
 
 struct Replica {
     at: SocketAddr,
-    office: Arc<SharedHub>,
+    hub: Arc<SharedHub>,
     admit: Arc<ByName>,
     trust: Trust,
     pem: String,
@@ -122,15 +122,15 @@ async fn replica_with(hub: Hub, bounds: Bounds, patience: Duration) -> Replica {
     let (authority, pem) = authority();
     let shown = Arc::new(Certificates::default());
     shown.show(certified(&authority));
-    let office = SharedHub::new(hub);
+    let hub = SharedHub::new(hub);
     let admit = Arc::<ByName>::default();
-    let at = serve(&office, &admit, &shown, bounds, patience).await;
+    let at = serve(&hub, &admit, &shown, bounds, patience).await;
     let trust = Trust::new(pem.as_bytes(), NAME).expect("the authority");
-    Replica { at, office, admit, trust, pem, shown, authority }
+    Replica { at, hub, admit, trust, pem, shown, authority }
 }
 
 async fn serve(
-    office: &Arc<SharedHub>,
+    hub: &Arc<SharedHub>,
     admit: &Arc<ByName>,
     shown: &Arc<Certificates>,
     bounds: Bounds,
@@ -138,17 +138,17 @@ async fn serve(
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let service = DistributionService::patient(office.clone(), admit.clone(), patience);
+    let service = DistributionService::patient(hub.clone(), admit.clone(), patience);
     let inside = listen_within(listener, shown.clone(), bounds).expect("TLS");
     tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
     at
 }
 
 impl Replica {
-    /// From now on this replica bears nodes that are as slow as this machine.
-    async fn be_patient(&mut self) {
-        let Self { office, admit, shown, .. } = self;
-        self.at = serve(office, admit, shown, Bounds::default(), 6 * PATIENCE).await;
+    /// Restarts the service with the production limits, as this machine may be slow.
+    async fn use_default_limits(&mut self) {
+        let Self { hub, admit, shown, .. } = self;
+        self.at = serve(hub, admit, shown, Bounds::default(), 6 * PATIENCE).await;
     }
 }
 
@@ -198,14 +198,18 @@ async fn begin(replica: &Replica, node: &str, held: &mut NodeSnapshot) -> Follow
     follow
 }
 
-/// Takes what comes until the node holds everything that the replica has.
+/// Applies updates until the node holds the newest generation.
 async fn catch_up(replica: &Replica, follow: &mut Follow, held: &mut NodeSnapshot) {
-    let newest = replica.office.with(|hub| hub.measures().generation);
+    let newest = replica.hub.with(|hub| hub.measures().generation);
     loop {
-        match timeout(PATIENCE, follow.heard()).await.expect("it says something").expect("words") {
+        match timeout(PATIENCE, follow.receive())
+            .await
+            .expect("an event in time")
+            .expect("an event")
+        {
             StreamEvent::Part(part) => {
                 if let Progress::Applied(_) = held.receive(part).expect("a generation") {
-                    follow.holds(held.generation).await.expect("it listens");
+                    follow.acknowledge(held.generation).await.expect("it listens");
                 }
             }
             StreamEvent::Bookmark(bookmark) => {
@@ -219,7 +223,7 @@ async fn catch_up(replica: &Replica, follow: &mut Follow, held: &mut NodeSnapsho
 }
 
 #[tokio::test]
-async fn a_node_is_told_its_part_and_then_what_changes() {
+async fn a_node_receives_its_part_and_then_its_changes() {
     let replica = replica(hub()).await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
@@ -230,24 +234,24 @@ async fn a_node_is_told_its_part_and_then_what_changes() {
     };
     assert_eq!(members(&held), 40);
     assert_eq!(held.reached["Pod"], 100);
-    replica.office.with(|hub| pod(hub, 40, "a"));
+    replica.hub.with(|hub| pod(hub, 40, "a"));
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!((held.pods.len(), members(&held)), (10, 41));
     // Only the nodes concerned receive an update.
-    replica.office.with(|hub| pod(hub, 42, "b"));
-    replica.office.with(|hub| pod(hub, 41, "b"));
+    replica.hub.with(|hub| pod(hub, 42, "b"));
+    replica.hub.with(|hub| pod(hub, 41, "b"));
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!((held.pods.len(), members(&held)), (11, 41));
 }
 
 #[tokio::test]
-async fn a_node_goes_on_where_its_stream_broke_off() {
+async fn a_node_resumes_after_its_stream_broke_off() {
     let replica = replica(hub()).await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     drop(follow);
-    replica.office.with(|hub| policy(hub, "q", "a"));
+    replica.hub.with(|hub| policy(hub, "q", "a"));
     let mut follow = begin(&replica, "n1", &mut held).await;
     assert_eq!(follow.welcome().how(), control_wire::proto::How::Kept);
     catch_up(&replica, &mut follow, &mut held).await;
@@ -255,22 +259,22 @@ async fn a_node_goes_on_where_its_stream_broke_off() {
 }
 
 #[tokio::test]
-async fn a_nodes_new_stream_ends_the_one_before() {
+async fn a_new_stream_of_a_node_ends_the_previous_one() {
     let replica = replica(hub()).await;
     let (mut one, mut other) = (NodeSnapshot::default(), NodeSnapshot::default());
     let mut first = begin(&replica, "n1", &mut one).await;
     catch_up(&replica, &mut first, &mut one).await;
     let mut second = begin(&replica, "n1", &mut other).await;
     catch_up(&replica, &mut second, &mut other).await;
-    let over = timeout(PATIENCE, first.heard()).await.expect("an end");
+    let over = timeout(PATIENCE, first.receive()).await.expect("an end");
     let Err(FollowError::Refused { status, .. }) = over else { panic!("{over:?}") };
     assert_eq!(status.code(), Code::Aborted);
-    replica.office.with(|hub| pod(hub, 40, "a"));
+    replica.hub.with(|hub| pod(hub, 40, "a"));
     catch_up(&replica, &mut second, &mut other).await;
 }
 
 #[tokio::test]
-async fn who_has_no_token_or_one_that_ends_is_told_so() {
+async fn a_missing_or_expired_token_is_reported() {
     let replica = replica(hub()).await;
     let hello = hello(&NodeSnapshot::default());
     let begun = Follow::begin(replica.at, &replica.trust, "stranger", hello.clone()).await;
@@ -279,12 +283,12 @@ async fn who_has_no_token_or_one_that_ends_is_told_so() {
     let begun = Follow::begin(replica.at, &replica.trust, "short:n1", hello).await;
     let mut follow = begun.expect("a stream");
     let over = loop {
-        match timeout(PATIENCE, follow.heard()).await.expect("an end") {
+        match timeout(PATIENCE, follow.receive()).await.expect("an end") {
             Ok(_) => {}
             Err(over) => break over,
         }
     };
-    assert!(over.to_string().contains("the token has ended"), "{over}");
+    assert!(over.to_string().contains("the token has expired"), "{over}");
     let announce = |name: &str| AnnounceRequest { name: name.to_owned(), ..Default::default() };
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
@@ -294,7 +298,7 @@ async fn who_has_no_token_or_one_that_ends_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_replica_that_has_read_less_says_so_unless_it_is_taken_nevertheless() {
+async fn a_replica_that_has_read_less_answers_behind_unless_the_node_accepts_it() {
     let replica = replica(hub()).await;
     let mut held = NodeSnapshot::default();
     held.reached.insert("Pod".to_owned(), 101);
@@ -309,7 +313,7 @@ async fn a_replica_that_has_read_less_says_so_unless_it_is_taken_nevertheless() 
 }
 
 #[tokio::test]
-async fn a_replica_of_another_authority_is_no_replica_and_certificates_change_under_way() {
+async fn a_replica_of_another_authority_is_refused_and_certificates_are_replaced_live() {
     let replica = replica(hub()).await;
     let (_, strange) = authority();
     let strange = Trust::new(strange.as_bytes(), NAME).expect("an authority");
@@ -325,17 +329,17 @@ async fn a_replica_of_another_authority_is_no_replica_and_certificates_change_un
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_listen_costs_what_it_is_owed_and_no_more() {
+async fn a_node_without_acks_costs_its_pending_objects_only() {
     let replica = replica(hub()).await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     // The node acknowledges nothing, so the server soon stops to send.
     for turn in 0..5_000_u32 {
-        replica.office.with(|hub| pod(hub, 200, if turn % 2 == 0 { "a" } else { "b" }));
+        replica.hub.with(|hub| pod(hub, 200, if turn % 2 == 0 { "a" } else { "b" }));
         tokio::task::yield_now().await;
     }
-    let owed = replica.office.with(|hub| hub.measures().pending);
+    let owed = replica.hub.with(|hub| hub.measures().pending);
     assert!(owed < 100, "{owed}");
     catch_up(&replica, &mut follow, &mut held).await;
     let fresh = &mut NodeSnapshot::default();

@@ -75,12 +75,12 @@ impl Kept {
         self.failing.clear();
         self.why.clear();
         for (node, (of, error)) in std::mem::take(&mut self.ahead) {
-            self.hear(node, of, Some(&error));
+            self.record(node, of, Some(&error));
         }
     }
 
     /// Applies a node's report: an error, success (empty), or `None` if the node no longer has the policy.
-    pub(super) fn hear(&mut self, node: u32, generation: i64, error: Option<&str>) {
+    pub(super) fn record(&mut self, node: u32, generation: i64, error: Option<&str>) {
         self.forget(node);
         let Some(error) = error else { return };
         if self.key.is_none() || generation > self.generation {

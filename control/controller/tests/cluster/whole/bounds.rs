@@ -194,8 +194,8 @@ fn in_excess(
 impl Bounds {
     /// Computes the bounds from the worlds of a [`Phase`](super::plan::Phase).
     pub(crate) fn of(least: &mut Hub, most: &mut [Hub], node: &str) -> Self {
-        let views = most.iter_mut().map(|hub| View::of(&told(hub, node))).collect();
-        Self { least: View::of(&told(least, node)), most: View::union(views) }
+        let views = most.iter_mut().map(|hub| View::of(&content_of(hub, node))).collect();
+        Self { least: View::of(&content_of(least, node)), most: View::union(views) }
     }
 
     /// Returns all violations of the content.
@@ -256,7 +256,7 @@ fn named(namespace: &str, name: &str) -> String {
 }
 
 /// Returns the hub's content for a node.
-pub(crate) fn told(hub: &mut Hub, node: &str) -> NodeSnapshot {
+pub(crate) fn content_of(hub: &mut Hub, node: &str) -> NodeSnapshot {
     let Handshake::Compared(stream) = hub.open_stream(node, &ClientState::default()) else {
         panic!("the hub has no other stream");
     };

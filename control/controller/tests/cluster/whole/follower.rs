@@ -46,16 +46,16 @@ impl Follower {
             let hello = hello(&self.held.lock().unwrap());
             if let Ok(follow) = Follow::begin(at, &trust, &self.token, hello).await {
                 self.held.lock().unwrap().start_stream(&follow.welcome().epoch);
-                self.hear(follow, &mut names).await;
+                self.apply(follow, &mut names).await;
             }
             sleep(Duration::from_millis(100)).await;
         }
     }
 
     /// Follows until the stream ends.
-    async fn hear(&self, mut follow: Follow, names: &mut BTreeMap<ObjectId, String>) {
+    async fn apply(&self, mut follow: Follow, names: &mut BTreeMap<ObjectId, String>) {
         loop {
-            let holds = match follow.heard().await {
+            let holds = match follow.receive().await {
                 Ok(StreamEvent::Part(part)) => {
                     let mut held = self.held.lock().unwrap();
                     // A rejected update would be a lost or a duplicate change.
@@ -84,7 +84,7 @@ impl Follower {
             };
             if let Some(generation) = holds {
                 self.applied.fetch_add(1, Ordering::Relaxed);
-                if follow.holds(generation).await.is_err() {
+                if follow.acknowledge(generation).await.is_err() {
                     return;
                 }
             }
