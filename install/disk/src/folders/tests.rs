@@ -272,11 +272,13 @@ fn a_folder_that_is_not_there_is_named_with_its_setting_and_nothing_is_done() {
 }
 
 #[test]
-fn a_program_of_another_machine_or_half_of_one_is_refused_and_nothing_is_done() {
+fn a_program_of_another_machine_or_a_truncated_one_is_refused_without_a_change() {
     let header = header(Path::new("/proc/self/exe")).unwrap();
     let mut other = header.clone();
     other[18] ^= 0xff;
-    for (bytes, why) in [(&other[..], "was built for"), (&header[..12], "is no program")] {
+    for (bytes, why) in
+        [(&other[..], "was built for"), (&header[..12], "is not a complete program")]
+    {
         let node = Node::new();
         fs::write(node.path("image/ferrule-cni"), bytes).unwrap();
         let message = install(&node.on(RealDisk)).unwrap_err().to_string();
