@@ -220,7 +220,7 @@ fn overwrite_the_conflist(scene: &Scenario<'_>) {
     };
     scene.wait_for_status(&expected);
     let any = |_: &Value| true;
-    scene.wait_for_alert("FerruleNetworkOverwritten", any, &["Find who writes there", "network"]);
+    scene.wait_for_alert("FerruleNetworkOverwritten", any, &["Find the other writer", "network"]);
     let log = ["-n", "kube-system", "logs", "-l", NODE_PODS, "-c", "network"];
     let log = scene.cluster.kubectl(&log).unwrap();
     assert!(log.contains("put 00-other.conflist aside"), "{log}");
@@ -276,7 +276,7 @@ fn use_a_missing_image(scene: &Scenario<'_>) {
         assert!(whole.contains(word), "{word:?} is not in:\n{whole}");
     }
     let any = |_: &Value| true;
-    scene.wait_for_alert("FerruleDaemonDown", any, &["ferrule status", "image cannot be pulled"]);
+    scene.wait_for_alert("FerruleDaemonDown", any, &["ferrule status", "a failed image pull"]);
     scene.cluster.install(SETS).unwrap();
 }
 

@@ -48,5 +48,5 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
 
 /// Returns the text of the log line for a node with this setting.
 fn node_is(manage: &str) -> &'static str {
-    if manage.ends_with("true") { "managed all the same" } else { "neither grows nor shrinks" }
+    if manage.ends_with("true") { "the pool is still managed" } else { "neither grows nor shrinks" }
 }

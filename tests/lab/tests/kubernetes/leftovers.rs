@@ -100,10 +100,7 @@ fn one_daemon_deletes_the_leaked_enis_of_a_dead_node_and_no_others() -> Result<(
     let (collector, other) =
         if holder.starts_with("node1_") { ("node1", "node2") } else { ("node2", "node1") };
     lab.wait_for_line(collector, &["leaked_eni", &leaked, "deleted"])?;
-    lab.wait_for_line(
-        collector,
-        &["leaked_eni", &ageless, "createdAt is no time", "mend the tag"],
-    )?;
+    lab.wait_for_line(collector, &["leaked_eni", &ageless, "createdAt is no time", "fix the tag"])?;
     ensure!(
         lab.calls(collector, "DeleteNetworkInterface")? >= 2.0,
         "{collector} did not delete the ENIs"
