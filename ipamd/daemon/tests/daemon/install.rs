@@ -221,7 +221,7 @@ fn obstacles_are_reported_and_nothing_changes() {
     fs::write(image.join("ferrule-cni"), "#!/bin/sh\n").unwrap();
     let (code, said) = run(&node, &["install"]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("ferrule-cni is no program"), "{said}");
+    assert!(said.contains("ferrule-cni is not a complete program"), "{said}");
     fs::remove_dir(&conf).unwrap();
     let (code, said) = run(&node, &["install"]);
     assert_eq!(code, Some(1));
