@@ -13,12 +13,12 @@ use crate::{
     session::{Daemon, Session, remedy},
     tombstone,
 };
-use config_model::{PodKey, Tombstone, causes, registry};
+use config_model::{HostEndMode, PodKey, Tombstone, causes, registry};
 use ipamd_rpc::{Collect, Collected, PodAddress, RpcError};
 use routing_netlink::{Socket, SocketError, With};
 use routing_plan::{
     Action, Link, LinkKind, LinkRef, Observed, Op, Subject, disconnect,
-    pod::{removal, retire},
+    pod::{removal, removal_from_port, retire},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -109,12 +109,17 @@ impl Work<'_> {
         let mut ops = Vec::new();
         let mut gone: BTreeSet<PodKey> = released.keys().cloned().collect();
         let mut free = BTreeSet::new();
+        let bridged = HostEndMode::bridged(&self.conf.veth_prefix);
+        let port = bridged.gateway_port().and_then(|name| now.link_named(name));
         for (key, addresses) in released {
             for address in addresses.iter().flat_map(PodAddress::all) {
                 free.insert(address);
                 let led = |link: &&&Link| now.routed_to(link.index).contains(&address);
                 let own = links.iter().filter(|link| link.key().is_some_and(|k| key.covers(&k)));
                 ops.extend(removal(address, own.clone().find(led).map(|link| link.index)));
+                ops.extend(
+                    port.into_iter().flat_map(|link| removal_from_port(address, link.index)),
+                );
             }
         }
         ops.extend(disconnect(&now, links.iter().copied()));

@@ -117,7 +117,7 @@ fn a_previous_result_is_read_or_known_to_be_unreadable() {
 }
 
 #[test]
-fn the_log_is_found_even_in_a_wrong_configuration() {
+fn the_log_setting_is_read_from_an_invalid_configuration() {
     let raw =
         RawConf::parse(br#"{"mtu": {}, "pluginLogFile": "stderr", "pluginLogLevel": "WARN"}"#);
     let settings = raw.unwrap().log_settings();

@@ -55,7 +55,7 @@ fn the_environment_is_judged_before_the_configuration() {
 }
 
 #[test]
-fn an_identifier_that_is_none_is_refused_by_place_and_not_by_value() {
+fn an_invalid_identifier_is_named_by_place_and_not_by_value() {
     let args = ("CNI_ARGS", "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b");
     let with = |id: &str, ifname: &str, conf: &str| {
         let vars = [

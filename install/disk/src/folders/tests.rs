@@ -130,7 +130,7 @@ fn another_networks_node() -> Node {
 }
 
 #[test]
-fn programs_and_network_are_there_whole_and_may_be_run_and_read() {
+fn installed_programs_and_network_are_complete_executable_and_readable() {
     let node = another_networks_node();
     let done = install(&node.on(RealDisk)).unwrap();
     assert_eq!(done.len(), 6, "{done:?}");
@@ -259,7 +259,7 @@ fn assert_is_clean(node: &Node, before: &BTreeMap<String, (u32, Vec<u8>)>, momen
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named_with_its_setting_and_nothing_is_done() {
+fn a_missing_folder_is_named_with_its_setting_and_changes_nothing() {
     for (folder, setting) in [("bin", BIN_SETTING), ("net.d", CONF_SETTING)] {
         let node = Node::new();
         fs::remove_dir(node.path(folder)).unwrap();
@@ -292,7 +292,7 @@ fn a_program_of_another_machine_or_a_truncated_one_is_refused_without_a_change()
 }
 
 #[test]
-fn plugins_of_the_image_come_where_they_are_missing_and_stay_in_the_end() {
+fn missing_plugins_of_the_image_are_installed_and_stay_after_uninstall() {
     let node = Node::new();
     let lent = node.path("plugins");
     let folders = || node.on(RealDisk).lending(&lent);

@@ -176,7 +176,7 @@ fn a_node_with_pods_of_amazon_vpc_cni_is_refused_before_a_takeover() {
 }
 
 #[test]
-fn pods_that_amazons_agent_does_not_know_of_are_not_left_to_it() {
+fn pods_unknown_to_amazon_vpc_cni_prevent_an_uninstall() {
     let aside = [("10-aws.conflist.ferrule-aside", AWS)];
     let other = [("04-net.conflist.ferrule-aside", BRIDGE), ("10-aws.conflist", AWS)];
     for (confs, ours, migration, refused) in [
@@ -248,7 +248,7 @@ fn header(number: u8) -> Option<Machine> {
 }
 
 #[test]
-fn programs_are_brought_once_and_only_those_that_run_here() {
+fn programs_are_installed_once_and_only_for_this_machine() {
     let here = header(0x3e).unwrap();
     let none = BTreeMap::new();
     let ours = |plugin| {
@@ -275,7 +275,7 @@ fn programs_are_brought_once_and_only_those_that_run_here() {
 }
 
 #[test]
-fn plugins_that_the_node_lacks_are_brought_and_others_stay_as_they_are() {
+fn missing_plugins_are_installed_and_others_stay() {
     let here = header(0x3e).unwrap();
     let ours = BTreeMap::from([(PLUGIN.to_owned(), header(0x3e))]);
     let lent = ["loopback", "portmap", PLUGIN].map(|name| (name.to_owned(), header(0x3e)));
@@ -370,7 +370,7 @@ proptest! {
 
     /// The same for taking it back, whatever is found; and what was put aside has its name again.
     #[test]
-    fn a_network_is_taken_back(before in any_node(), cut in 0_usize..8) {
+    fn a_network_is_removed(before in any_node(), cut in 0_usize..8) {
         let plan = remove(&[PLUGIN], false, &before).unwrap();
         let whole = done(&plan, &before);
         let mut seen = before.clone();
@@ -389,7 +389,7 @@ proptest! {
 
     /// Installing and uninstalling restores a node, except for files of an earlier installer.
     #[test]
-    fn there_and_back_is_nothing(mut before in any_node()) {
+    fn install_and_uninstall_restore_the_node(mut before in any_node()) {
         before.confs.retain(|name, _| !name.contains("ferrule"));
         let there = done(&network(&conflist(), &before).unwrap(), &before);
         prop_assert_eq!(done(&remove(&[], true, &there).unwrap(), &there), before);

@@ -6,12 +6,13 @@ use crate::{
     binary::Sandbox,
     check::check,
     daemon::{Book, Daemon},
+    gc::gc,
     node::{Node, on_a_node},
 };
 use config_model::{HostEndMode, PodKey, PodName, TableId, VethName, registry};
 use routing_netlink::{Socket, With};
 use routing_plan::{Action, NodeDesired, Op, PodDesired, Subject, plan};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     time::Duration,
@@ -138,6 +139,21 @@ fn repair_follows_a_new_gateway_port_and_leaves_the_bridge_alone() {
         let applied = host.run(&ops).unwrap();
         assert_eq!(applied.refused, []);
         assert_eq!((node.pod_routes(), node.pod_rules(), neighbors(node)), Default::default());
+    });
+}
+
+#[test]
+fn gc_removes_a_bridged_pod_that_the_runtime_does_not_know() {
+    on_a_node(|node| {
+        add_port(node);
+        let before = (node.host_state(), neighbors(node));
+        let _daemon = daemon(node);
+        let sandbox = node.sandbox("c1", "web-0");
+        node.add(&sandbox);
+        attach(node);
+        gc(node, &json!([])).run().is_silent_success();
+        node.ip(&format!("link delete group {}", registry::GROUP_REAP));
+        assert_eq!((node.host_state(), neighbors(node)), before);
     });
 }
 

@@ -45,7 +45,7 @@ fn the_table_is_added_whole_rests_and_is_deleted_whole() {
 }
 
 #[test]
-fn a_node_of_the_other_family_has_the_other_table_and_loses_this_one() {
+fn a_change_of_the_family_replaces_the_table() {
     let there = Tables { v4: Some(listed(V4)), v6: None };
     let script = plan(Some(V6), &there).unwrap();
     assert!(script.contains("delete table ip ferrule-egress\n"), "{script}");
@@ -54,7 +54,7 @@ fn a_node_of_the_other_family_has_the_other_table_and_loses_this_one() {
 }
 
 #[test]
-fn whatever_differs_is_replaced_whole() {
+fn any_difference_replaces_the_whole_table() {
     let spoils: [fn(&mut Listed); 4] = [
         |there| drop(there.chains.remove("to-pods")),
         |there| drop(there.chains.get_mut("to-outside").unwrap().rules.pop()),

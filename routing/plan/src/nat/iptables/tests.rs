@@ -121,7 +121,7 @@ fn a_change_of_ranges_touches_the_two_chains_alone() {
 }
 
 #[test]
-fn an_excluded_range_that_is_everything_has_no_destination() {
+fn an_excluded_range_of_all_addresses_has_no_destination() {
     let mut saved = empty();
     let excluded = ["0.0.0.0/0".parse().expect("a range")].into();
     settle(Some(&NatDesired { excluded, ..desired() }), &mut saved);
@@ -130,7 +130,7 @@ fn an_excluded_range_that_is_everything_has_no_destination() {
 }
 
 #[test]
-fn without_snat_the_node_ports_stay_and_without_both_nothing_does() {
+fn rules_of_node_ports_stay_without_snat_and_no_rule_stays_without_both() {
     let mut saved = empty();
     settle(Some(&desired()), &mut saved);
     settle(Some(&NatDesired { snat: None, ..desired() }), &mut saved);
@@ -181,7 +181,7 @@ fn connections_are_marked_behind_kube_proxy() {
 }
 
 #[test]
-fn a_text_that_is_not_understood_changes_nothing() {
+fn an_unparsable_text_changes_nothing() {
     for text in ["-A PREROUTING -j ACCEPT", "*nat\nPREROUTING", "COMMIT", "*nat\n: x"] {
         let error = parse(text).expect_err(text);
         assert!(error.to_string().contains("iptables-save"), "{error}");

@@ -86,7 +86,7 @@ fn the_bits_of_others_marks_are_kept() {
 }
 
 #[test]
-fn nfts_list_is_read() {
+fn the_list_of_nft_is_parsed() {
     let text = r#"{"nftables": [{"metainfo": {"version": "1.0.6"}},
         {"table": {"family": "ip", "name": "ferrule", "handle": 3}},
         {"chain": {"family": "ip", "table": "ferrule", "name": "snat", "handle": 2, "type": "nat",
