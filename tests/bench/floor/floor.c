@@ -64,7 +64,7 @@ static int route_socket(void) {
     return fd;
 }
 
-/* Sends what was put together in one go and waits for every answer. */
+/* Sends all messages at once and waits for every answer. */
 static void flush(int fd, const char *what) {
     char answer[16384];
     if (send(fd, buf, len, 0) < 0) die(what);

@@ -1,4 +1,4 @@
-//! Samples, and the figures made of them.
+//! Samples and figures.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A duration in milliseconds.
 pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -17,15 +16,14 @@ pub fn ms(duration: Duration) -> f64 {
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// Takes in one.
     pub fn push(&mut self, duration: Duration) {
         self.0.push(ms(duration));
     }
 
-    /// Takes the time of one call.
+    /// Measures one call.
     ///
     /// # Errors
-    /// The call's.
+    /// The error of the call.
     pub fn time(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let started = Instant::now();
         call()?;
@@ -33,10 +31,10 @@ impl Samples {
         Ok(())
     }
 
-    /// The same, after a pause.
+    /// Measures one call after a pause.
     ///
     /// # Errors
-    /// The call's.
+    /// The error of the call.
     pub fn time_at_rest(&mut self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         std::thread::sleep(REST);
         self.time(call)
@@ -47,17 +45,15 @@ impl Samples {
         self.quantile(50)
     }
 
-    /// The 99th of a hundred, in milliseconds.
+    /// The 99th percentile in milliseconds.
     pub fn p99(&self) -> f64 {
         self.quantile(99)
     }
 
-    /// Number of samples.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -70,13 +66,13 @@ impl Samples {
     }
 }
 
-/// Longer than the daemon's debounce, its pass and the end of a link take together.
+/// Longer than the daemon's debounce, its repair pass and the removal of a link together.
 const REST: Duration = Duration::from_millis(100);
 
-/// One number, what it is compared with, and what it should reach.
+/// A number with its reference and its target.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// Stable: scripts ask for it.
+    /// Stable, because scripts refer to it.
     pub name: String,
     /// Rounded to thousandths.
     pub value: f64,
@@ -84,9 +80,10 @@ pub struct Figure {
     pub unit: &'static str,
     /// The reference of the ratio: the floor or the peer of the same run.
     pub reference: Option<f64>,
-    /// Value by reference.
+    /// Value divided by reference.
     pub ratio: Option<f64>,
-    /// The most that ratio (or value, without a reference) may be; none for what is only told.
+    /// The maximum of the ratio, or of the value if there is no reference. `None` if the figure is only
+    /// reported.
     pub target: Option<f64>,
     /// True if the target holds.
     pub met: bool,
@@ -95,7 +92,7 @@ pub struct Figure {
 impl Figure {
     /// Milliseconds that may be at most `target` times the reference.
     pub fn against(name: &str, value: f64, reference: f64, target: f64) -> Self {
-        Self::beside(name, value, "ms", reference).at_most(target)
+        Self::with_reference(name, value, "ms", reference).at_most(target)
     }
 
     /// A value that may be at most `target`.
@@ -104,36 +101,35 @@ impl Figure {
         Self {
             met: target.is_some_and(|target| value <= target),
             target,
-            ..Self::told(name, value, unit)
+            ..Self::reported(name, value, unit)
         }
     }
 
     /// A value that is only reported.
-    pub fn told(name: &str, value: f64, unit: &'static str) -> Self {
+    pub fn reported(name: &str, value: f64, unit: &'static str) -> Self {
         let (name, value) = (name.to_owned(), round(value));
         Self { name, value, unit, reference: None, ratio: None, target: None, met: true }
     }
 
-    /// A value told beside its reference. Nothing by nothing is as good as equal.
-    pub fn beside(name: &str, value: f64, unit: &'static str, reference: f64) -> Self {
+    /// A value with its reference. The ratio of zero to zero is 1.
+    pub fn with_reference(name: &str, value: f64, unit: &'static str, reference: f64) -> Self {
         let ratio = if value == reference { 1.0 } else { value / reference };
         let ratio = ratio.is_finite().then_some(round(ratio));
-        Self { reference: Some(round(reference)), ratio, ..Self::told(name, value, unit) }
+        Self { reference: Some(round(reference)), ratio, ..Self::reported(name, value, unit) }
     }
 
-    /// The same, which may be at most `target` times its reference.
+    /// Sets the target: at most `target` times the reference.
     pub fn at_most(self, target: f64) -> Self {
         let within = self.reference.is_none_or(|reference| self.value <= target * reference);
         Self { target: Some(target), met: self.met && within, ..self }
     }
 
-    /// The same, which must be nothing, whatever its reference is.
+    /// Sets the target: the value must be zero, whatever the reference is.
     pub fn none(self) -> Self {
         Self { target: Some(0.0), met: self.met && self.value == 0.0, ..self }
     }
 
-    /// The same, which must be less than its reference; nothing beside nothing is as little as
-    /// can be.
+    /// Sets the target: the value must be less than the reference, or zero.
     pub fn less(self) -> Self {
         let nothing = self.value == 0.0;
         let less = self.reference.is_none_or(|reference| self.value < reference || nothing);
@@ -154,17 +150,14 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Without figures as yet.
     pub fn new(bench: &'static str) -> Self {
         Self { bench, machine: machine(), figures: Vec::new() }
     }
 
-    /// All of them, in order.
     pub fn figures(&self) -> &[Figure] {
         &self.figures
     }
 
-    /// Adds a figure.
     pub fn push(&mut self, figure: Figure) {
         self.figures.push(figure);
     }
@@ -179,7 +172,7 @@ fn machine() -> String {
 /// Prints the run as one JSON object.
 ///
 /// # Errors
-/// If nobody reads it.
+/// If standard output is closed.
 pub fn print(bench: &Bench) -> Result<()> {
     let json = serde_json::to_string(bench).context("encode the figures")?;
     writeln!(std::io::stdout(), "{json}").context("print the figures")
@@ -188,7 +181,7 @@ pub fn print(bench: &Bench) -> Result<()> {
 /// Prints the run as a table for people.
 ///
 /// # Errors
-/// If nobody reads it.
+/// If standard output is closed.
 pub fn print_table(bench: &Bench) -> Result<()> {
     let mut text = format!(
         "{:44} {:>12} {:7} {:>10} {:>8} {:>8}  met\n",
@@ -231,15 +224,15 @@ mod tests {
     }
 
     #[test]
-    fn less_is_less_and_nothing_beside_nothing_will_do() {
-        assert!(Figure::beside("f", 0.9, "h", 1.0).less().met);
-        assert!(!Figure::beside("f", 1.0, "h", 1.0).less().met);
-        assert!(Figure::beside("f", 0.0, "h", 0.0).less().met);
+    fn less_accepts_a_smaller_value_and_two_zeros() {
+        assert!(Figure::with_reference("f", 0.9, "h", 1.0).less().met);
+        assert!(!Figure::with_reference("f", 1.0, "h", 1.0).less().met);
+        assert!(Figure::with_reference("f", 0.0, "h", 0.0).less().met);
     }
 
     #[test]
-    fn a_ratio_to_nothing_is_none_and_misses_its_target() {
-        let figure = Figure::beside("f", 1.0, "calls", 0.0).at_most(1.0);
+    fn a_ratio_to_zero_is_none_and_misses_its_target() {
+        let figure = Figure::with_reference("f", 1.0, "calls", 0.0).at_most(1.0);
         assert_eq!((figure.ratio, figure.met), (None, false));
     }
 }

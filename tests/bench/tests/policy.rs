@@ -1,9 +1,9 @@
-//! What `cargo xtask bench policy` measures is right, on a hundredth of its sizes. How long it takes is not
-//! asked here.
+//! The work that `cargo xtask bench policy` measures is correct, at a hundredth of its sizes. No test depends
+//! on time.
 
 use policy_core::index::{Role, Snapshot};
 use std::collections::BTreeSet;
-use tests_bench::policy::{ObjectForm, Scale, Size, What, events, load, pages};
+use tests_bench::policy::{LoadMode, ObjectForm, Scale, Size, events, load, pages};
 
 fn written_in(form: ObjectForm, size: Size) -> Vec<u8> {
     let mut written = Vec::new();
@@ -16,10 +16,10 @@ fn written(size: Size) -> Vec<u8> {
 }
 
 fn loaded(size: Size) -> Snapshot {
-    load(&mut &*written(size), What::Groups).expect("pages are read").index.snapshot()
+    load(&mut &*written(size), LoadMode::Groups).expect("pages are read").index.snapshot()
 }
 
-/// How many groups of a role there are of each number of members.
+/// Pairs of group size and number of groups of that size, for one role.
 fn groups(snapshot: &Snapshot, role: Role) -> Vec<(usize, usize)> {
     let of_role = snapshot.groups.iter().filter(|((of, _), _)| *of == role);
     let mut counts = std::collections::BTreeMap::new();
@@ -54,7 +54,7 @@ fn policies_that_all_select_all_share_one_group() {
 }
 
 #[test]
-fn policies_of_one_pod_each_are_needed_by_its_node_alone_and_know_one_other() {
+fn a_policy_of_one_pod_is_needed_by_one_node_and_has_one_peer() {
     let snapshot = loaded(Size::OnePodEach);
     assert_eq!(groups(&snapshot, Role::Applied), [(1, 100)]);
     assert_eq!(groups(&snapshot, Role::Address), [(1, 100)]);
@@ -75,7 +75,7 @@ fn full_objects_are_more_bytes_and_the_same_groups() {
     for size in Size::ALL {
         let full = written_in(ObjectForm::Full, size);
         assert!(full.len() > 4 * written(size).len());
-        let full = load(&mut &*full, What::Groups).expect("pages are read");
+        let full = load(&mut &*full, LoadMode::Groups).expect("pages are read");
         let lean = loaded(size);
         let sizes =
             |snapshot: &Snapshot| [Role::Applied, Role::Address].map(|r| groups(snapshot, r));
@@ -84,13 +84,13 @@ fn full_objects_are_more_bytes_and_the_same_groups() {
 }
 
 #[test]
-fn the_plain_parse_and_our_own_reader_read_every_object_and_keep_none() {
+fn both_parsers_read_every_object_and_keep_none() {
     for size in Size::ALL {
         for form in [ObjectForm::Lean, ObjectForm::Full] {
             let pages = written_in(form, size);
             let load = |what| load(&mut &*pages, what).expect("pages are read");
-            let groups = load(What::Groups);
-            for read in [load(What::Plain), load(What::OwnReader)] {
+            let groups = load(LoadMode::Groups);
+            for read in [load(LoadMode::Plain), load(LoadMode::OwnReader)] {
                 assert_eq!((read.objects, read.bytes), (groups.objects, groups.bytes));
                 assert!(read.index.is_empty() && read.objects > 200);
             }
@@ -99,10 +99,10 @@ fn the_plain_parse_and_our_own_reader_read_every_object_and_keep_none() {
 }
 
 #[test]
-fn events_change_what_they_should_and_are_undone() {
+fn events_change_members_and_are_undone() {
     for size in Size::ALL {
         let bytes = written(size);
-        let mut index = load(&mut &*bytes, What::Groups).expect("pages are read").index;
+        let mut index = load(&mut &*bytes, LoadMode::Groups).expect("pages are read").index;
         let before = index.snapshot();
         let timed = events(&mut index, &mut &*bytes, 10).expect("pages are read again");
         assert!(timed.iter().all(|timed| !timed.samples.is_empty()));
@@ -112,7 +112,11 @@ fn events_change_what_they_should_and_are_undone() {
         let after = index.snapshot();
         let kept = |id| after.policies.contains_key(id);
         assert!(before.policies.keys().all(kept));
-        assert_eq!(after.policies.len(), before.policies.len() + 1, "the one that watches stays");
+        assert_eq!(
+            after.policies.len(),
+            before.policies.len() + 1,
+            "only the policy of team red remains"
+        );
         for (key, group) in &before.groups {
             assert_eq!(after.groups[key].members, group.members);
         }

@@ -1,4 +1,4 @@
-//! The benchmark of streams, on a hundredth of its sizes: it ends, and says all that it is to say.
+//! The benchmark of streams terminates at a hundredth of its sizes, and reports every figure.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 use std::process::Command;
 
 #[test]
-fn agents_come_to_hold_all_and_every_figure_is_told() {
+fn the_benchmark_reports_every_figure() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_bench-stream"));
     bench.args(["--small", "--events", "3", "--churn", "2", "--output", "json"]);
     let output = bench.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["bench"], "stream");
-    let figures = said["figures"].as_array().unwrap();
+    let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(run["bench"], "stream");
+    let figures = run["figures"].as_array().unwrap();
     for agents in [1_000, 5_000] {
         for what in [
             "all_connected",
@@ -35,7 +35,7 @@ fn agents_come_to_hold_all_and_every_figure_is_told() {
         ] {
             let name = format!("agents_{agents}_{what}");
             let found = figures.iter().find(|figure| figure["name"] == name.as_str());
-            let found = found.unwrap_or_else(|| panic!("{name} is not told"));
+            let found = found.unwrap_or_else(|| panic!("the figure {name} is missing"));
             assert!(found["value"].is_number(), "{found}");
             if what.contains("bytes") || what.contains("work") {
                 assert!(found["value"].as_f64().unwrap() > 0.0, "{found}");

@@ -1,7 +1,9 @@
-//! From pages of lists to all groups and spans, and single events, at the four sizes of Antrea's controller
-//! benchmark. The targets are for objects that say as much as those of that benchmark; what objects of a cluster
-//! take (`…_full`) is told beside it. Needs no privileges; writes its pages, 0.7 gigabytes at the largest size, to
-//! a folder for temporary files and removes them.
+//! Time from pages of lists to all groups and spans, and time of single events, at the four sizes of Antrea's
+//! controller benchmark.
+//!
+//! The targets hold for objects as small as those of that benchmark. Objects as large as on a cluster
+//! (`…_full`) are measured next to them. The benchmark needs no privileges. It writes its pages to a
+//! temporary folder, 0.7 GB at the largest size, and removes them.
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -15,7 +17,7 @@ use std::{
 };
 use tests_bench::{
     figures::{self, Bench, Figure, ms},
-    policy::{self, ObjectForm, Scale, Size, What},
+    policy::{self, LoadMode, ObjectForm, Scale, Size},
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,7 +28,7 @@ enum Format {
 
 #[derive(Parser)]
 struct Args {
-    /// How the figures are printed
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     /// Only the size of this name
@@ -35,47 +37,47 @@ struct Args {
     /// A hundredth of each size
     #[arg(long)]
     small: bool,
-    /// Objects as they are on clusters, for a part
+    /// Objects as large as on clusters, for a part
     #[arg(long, hide = true)]
     full: bool,
-    /// How often each size is read; the quietest counts
+    /// Number of runs at each size; the fastest counts
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     #[command(subcommand)]
     part: Option<Part>,
 }
 
-/// What a process of its own does.
+/// A measurement in a separate process.
 #[derive(Subcommand)]
 enum Part {
     /// Writes the pages
     #[command(hide = true)]
     Write { into: PathBuf },
-    /// Reads the pages by derive and drops the lists: the plain parse
+    /// Reads the pages with derived types and drops the lists: the plain parse
     #[command(hide = true)]
     Plain { from: PathBuf },
-    /// Reads the pages as ever and drops the objects
+    /// Reads the pages with the production reader and drops the objects
     #[command(hide = true)]
     Own { from: PathBuf },
     /// Reads the pages and computes all groups and spans
     #[command(hide = true)]
     Groups { from: PathBuf },
-    /// The same, and lets things happen
+    /// As `groups`, and applies single events
     #[command(hide = true)]
     Events { from: PathBuf },
 }
 
-/// What a process of its own found.
+/// The result of a part.
 #[derive(Default, Serialize, Deserialize)]
-struct Found {
+struct PartResult {
     ms: f64,
-    /// The part of it that the process ran.
+    /// Share of `ms` in which the process ran.
     ran_ms: f64,
     peak_mb: f64,
     bytes: u64,
     objects: usize,
     groups: usize,
-    /// By name: median and 99th in milliseconds, and members that moved, each time.
+    /// By name: median and 99th percentile in milliseconds, and the mean number of changed members.
     events: BTreeMap<String, (f64, f64, f64)>,
 }
 
@@ -94,17 +96,17 @@ fn main() -> Result<()> {
             policy::pages(size, form, scale, &mut file)?;
             file.flush().with_context(|| format!("write {}", into.display()))
         }
-        Part::Plain { from } => tell(&measure(from, What::Plain, false)?),
-        Part::Own { from } => tell(&measure(from, What::OwnReader, false)?),
-        Part::Groups { from } => tell(&measure(from, What::Groups, false)?),
-        Part::Events { from } => tell(&measure(from, What::Groups, true)?),
+        Part::Plain { from } => print(&measure(from, LoadMode::Plain, false)?),
+        Part::Own { from } => print(&measure(from, LoadMode::OwnReader, false)?),
+        Part::Groups { from } => print(&measure(from, LoadMode::Groups, false)?),
+        Part::Events { from } => print(&measure(from, LoadMode::Groups, true)?),
     }
 }
 
-fn measure(from: &Path, what: What, events: bool) -> Result<Found> {
+fn measure(from: &Path, what: LoadMode, events: bool) -> Result<PartResult> {
     let open = || File::open(from).with_context(|| format!("open {}", from.display()));
     let mut loaded = policy::load(&mut open()?, what)?;
-    let mut found = Found {
+    let mut result = PartResult {
         ms: ms(loaded.took),
         ran_ms: ms(loaded.ran),
         peak_mb: peak_mb()?,
@@ -117,20 +119,20 @@ fn measure(from: &Path, what: What, events: bool) -> Result<Found> {
         for timed in policy::events(&mut loaded.index, &mut BufReader::new(open()?), EVENTS)? {
             let members = timed.members as f64 / timed.samples.len() as f64;
             let of = (timed.samples.p50(), timed.samples.p99(), members);
-            found.events.insert(timed.name.to_owned(), of);
+            result.events.insert(timed.name.to_owned(), of);
         }
     }
-    Ok(found)
+    Ok(result)
 }
 
 const EVENTS: usize = 1000;
 
-fn tell(found: &Found) -> Result<()> {
-    let json = serde_json::to_string(found).context("encode what was found")?;
-    writeln!(std::io::stdout(), "{json}").context("tell what was found")
+fn print(result: &PartResult) -> Result<()> {
+    let json = serde_json::to_string(result).context("encode the result")?;
+    writeln!(std::io::stdout(), "{json}").context("print the result")
 }
 
-/// The most memory that this process has had.
+/// Peak resident memory of this process.
 fn peak_mb() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -156,65 +158,67 @@ fn run(args: &Args, only: Option<Size>) -> Result<()> {
 
 fn one(args: &Args, size: Size, pages: &Path, bench: &mut Bench) -> Result<()> {
     let Quietest { plain, own, groups } = quietest(args, size, ObjectForm::Lean, pages)?;
-    let events = found(&part(args, size, ObjectForm::Lean, "events", pages)?)?.events;
+    let events = parse_result(&part(args, size, ObjectForm::Lean, "events", pages)?)?.events;
     let name = size.name();
     let (most_ms, most_mb) = size.targets();
     let bounded = |what: &str, value, unit, target| {
         Figure::bounded(&format!("{name}_{what}"), value, unit, target)
     };
-    let told = |what: &str, value, unit| Figure::told(&format!("{name}_{what}"), value, unit);
-    let beside = |what: &str, reference| {
-        Figure::beside(&format!("{name}_{what}"), groups.ran_ms, "ms", reference)
+    let reported =
+        |what: &str, value, unit| Figure::reported(&format!("{name}_{what}"), value, unit);
+    let with_reference = |what: &str, reference| {
+        Figure::with_reference(&format!("{name}_{what}"), groups.ran_ms, "ms", reference)
     };
-    bench.push(told("objects", groups.objects as f64, "objects"));
-    bench.push(told("pages", groups.bytes as f64 / 1e6, "MB"));
-    bench.push(told("groups", groups.groups as f64, "groups"));
+    bench.push(reported("objects", groups.objects as f64, "objects"));
+    bench.push(reported("pages", groups.bytes as f64 / 1e6, "MB"));
+    bench.push(reported("groups", groups.groups as f64, "groups"));
     bench.push(bounded("load", groups.ms, "ms", most_ms));
-    // On a machine that is busy with other things, this is what the same would take on a quiet one.
-    bench.push(beside("load_running", plain.ran_ms).at_most(2.0));
-    bench.push(beside("load_running_own_reader", own.ran_ms));
-    bench.push(told("index_alone", groups.ran_ms - own.ran_ms, "ms"));
+    // The run time, without the time in which other processes ran: on a busy machine it approximates the time
+    // on a quiet one.
+    bench.push(with_reference("load_running", plain.ran_ms).at_most(2.0));
+    bench.push(with_reference("load_running_own_reader", own.ran_ms));
+    bench.push(reported("index_alone", groups.ran_ms - own.ran_ms, "ms"));
     bench.push(bounded("peak", groups.peak_mb, "MB", most_mb));
-    bench.push(told("parse_peak", plain.peak_mb, "MB"));
-    bench.push(told("parse_peak_own_reader", own.peak_mb, "MB"));
+    bench.push(reported("parse_peak", plain.peak_mb, "MB"));
+    bench.push(reported("parse_peak_own_reader", own.peak_mb, "MB"));
     for (event, (p50, p99, members)) in events {
         let (p50, p99) = (p50 * 1e3, p99 * 1e3);
         let figure = |which: &str, value| match event.as_str() {
             "pod_added" => bounded(&format!("{event}_{which}"), value, "µs", 100.0),
-            _ => told(&format!("{event}_{which}"), value, "µs"),
+            _ => reported(&format!("{event}_{which}"), value, "µs"),
         };
         bench.push(figure("p50", p50));
         bench.push(figure("p99", p99));
-        bench.push(told(&format!("{event}_members"), members, "each"));
+        bench.push(reported(&format!("{event}_members"), members, "each"));
     }
     let Quietest { plain, own, groups } = quietest(args, size, ObjectForm::Full, pages)?;
-    let beside = |what: &str, reference| {
-        Figure::beside(&format!("{name}_{what}"), groups.ran_ms, "ms", reference)
+    let with_reference = |what: &str, reference| {
+        Figure::with_reference(&format!("{name}_{what}"), groups.ran_ms, "ms", reference)
     };
-    bench.push(told("pages_full", groups.bytes as f64 / 1e6, "MB"));
-    bench.push(told("load_full", groups.ms, "ms"));
-    bench.push(beside("load_running_full", plain.ran_ms));
-    bench.push(beside("load_running_full_own_reader", own.ran_ms));
-    bench.push(told("peak_full", groups.peak_mb, "MB"));
+    bench.push(reported("pages_full", groups.bytes as f64 / 1e6, "MB"));
+    bench.push(reported("load_full", groups.ms, "ms"));
+    bench.push(with_reference("load_running_full", plain.ran_ms));
+    bench.push(with_reference("load_running_full_own_reader", own.ran_ms));
+    bench.push(reported("peak_full", groups.peak_mb, "MB"));
     Ok(())
 }
 
-/// The quietest round of each.
+/// The fastest run of each part.
 struct Quietest {
-    plain: Found,
-    own: Found,
-    groups: Found,
+    plain: PartResult,
+    own: PartResult,
+    groups: PartResult,
 }
 
 fn quietest(args: &Args, size: Size, form: ObjectForm, pages: &Path) -> Result<Quietest> {
     part(args, size, form, "write", pages)?;
-    let none = || Found { ran_ms: f64::INFINITY, ..Found::default() };
+    let none = || PartResult { ran_ms: f64::INFINITY, ..PartResult::default() };
     let mut quietest = Quietest { plain: none(), own: none(), groups: none() };
     for _ in 0..args.rounds.max(1) {
         let Quietest { plain, own, groups } = &mut quietest;
         for (which, least) in [("plain", plain), ("own", own), ("groups", groups)] {
-            let next = found(&part(args, size, form, which, pages)?)?;
-            // The most memory of any round, the time of the quietest.
+            let next = parse_result(&part(args, size, form, which, pages)?)?;
+            // The memory is the maximum of all runs, the time that of the fastest run.
             let peak_mb = next.peak_mb.max(least.peak_mb);
             if next.ran_ms < least.ran_ms {
                 *least = next;
@@ -225,7 +229,7 @@ fn quietest(args: &Args, size: Size, form: ObjectForm, pages: &Path) -> Result<Q
     Ok(quietest)
 }
 
-/// Runs a part in a process of its own.
+/// Runs a part in a separate process, so that its peak memory is its own.
 fn part(args: &Args, size: Size, form: ObjectForm, part: &str, pages: &Path) -> Result<String> {
     let own = std::env::current_exe().context("find this program")?;
     let mut command = Command::new(own);
@@ -239,11 +243,11 @@ fn part(args: &Args, size: Size, form: ObjectForm, part: &str, pages: &Path) -> 
     command.arg(part).arg(pages).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context("start a process for a part")?;
     if !output.status.success() {
-        bail!("{part} of {} failed; its words stand above", size.name());
+        bail!("{part} of {} failed; its messages are above", size.name());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn found(text: &str) -> Result<Found> {
-    serde_json::from_str(text).context("read what a part found")
+fn parse_result(text: &str) -> Result<PartResult> {
+    serde_json::from_str(text).context("parse the result of a part")
 }

@@ -1,4 +1,4 @@
-//! Single events, at the size that is loaded.
+//! Times of single events in a loaded index.
 
 use crate::figures::Samples;
 use anyhow::{Context as _, Result};
@@ -9,14 +9,13 @@ use policy_core::{
 use policy_objects::{Kind, Namespace, Object, Pod, page};
 use std::{io::Read, time::Instant};
 
-/// How long events of a kind took, from the object to its deltas, and what they changed.
+/// Times of the events of one kind, each from the object to its deltas.
 #[derive(Debug)]
-pub struct Timed {
-    /// What happened.
+pub struct EventTimes {
+    /// Prefix of the figures' names.
     pub name: &'static str,
-    /// Every single time.
     pub samples: Samples,
-    /// Number of members that entered or left groups, over all times together.
+    /// Number of members that entered or left groups in all samples together.
     pub members: usize,
 }
 
@@ -27,19 +26,19 @@ struct FirstObjects {
     policies: Vec<Policy>,
 }
 
-/// Lets things happen to a loaded index, each `rounds` times, and undoes them.
+/// Applies `rounds` events of each kind to a loaded index, and undoes them.
 ///
 /// # Errors
 /// If the pages cannot be read again.
-pub fn events(index: &mut Index, from: &mut impl Read, rounds: usize) -> Result<Vec<Timed>> {
+pub fn events(index: &mut Index, from: &mut impl Read, rounds: usize) -> Result<Vec<EventTimes>> {
     let firsts = firsts(from)?;
     let mut timed = vec![
-        Timed::new("pod_added"),
-        Timed::new("pod_gone"),
-        Timed::new("pod_late_address"),
-        Timed::new("pod_relabelled"),
-        Timed::new("policy_added"),
-        Timed::new("namespace_relabelled"),
+        EventTimes::new("pod_added"),
+        EventTimes::new("pod_gone"),
+        EventTimes::new("pod_late_address"),
+        EventTimes::new("pod_relabelled"),
+        EventTimes::new("policy_added"),
+        EventTimes::new("namespace_relabelled"),
     ];
     let [added, gone, late, relabelled, policy_added, namespace_relabelled] = &mut timed[..] else {
         unreachable!("there are six");
@@ -83,9 +82,9 @@ fn new_gone(pod: &Pod) -> Event<'_> {
     Event::Gone { kind: Kind::Pod, namespace, name, uid }
 }
 
-/// A policy that allows what comes from namespaces of team red.
+/// A policy that allows traffic from namespaces with the label `team: red`.
 fn across(firsts: &FirstObjects) -> Result<Policy> {
-    let namespace = &firsts.namespaces.first().context("a namespace")?.meta.name;
+    let namespace = &firsts.namespaces.first().context("the data set has no namespace")?.meta.name;
     let value = serde_json::json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -99,7 +98,7 @@ fn across(firsts: &FirstObjects) -> Result<Policy> {
     compile(&read.object).context("a policy")
 }
 
-impl Timed {
+impl EventTimes {
     fn new(name: &'static str) -> Self {
         Self { name, samples: Samples::default(), members: 0 }
     }

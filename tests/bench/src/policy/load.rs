@@ -1,4 +1,4 @@
-//! Reading a data set.
+//! Reader of a data set.
 
 use super::reference;
 use anyhow::{Context as _, Result, bail};
@@ -12,37 +12,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What becomes of the objects.
+/// The work that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// They are read by `serde_json` into types by derive and dropped, page by page: the plain parse.
+pub enum LoadMode {
+    /// Parses with `serde_json` into derived types and drops them page by page: the plain parse.
     Plain,
-    /// Our own reader lends them, and they are dropped.
+    /// Parses with the production reader and drops the borrowed objects.
     OwnReader,
-    /// All groups and spans are computed.
+    /// Computes all groups and spans.
     Groups,
 }
 
-/// What was read.
 #[derive(Debug)]
 pub struct Loaded {
-    /// All groups and spans; without any but for [`What::Groups`].
+    /// All groups and spans. Empty except with [`LoadMode::Groups`].
     pub index: Index,
-    /// Time of reading and indexing, without the transfer of the pages.
+    /// Time of parsing and indexing, without the transfer of the pages.
     pub took: Duration,
-    /// The part of it that this process ran, and did not wait for others to let it.
+    /// Share of `took` in which this process ran.
     pub ran: Duration,
     /// Number of bytes of the pages.
     pub bytes: u64,
-    /// Number of objects in the pages.
     pub objects: usize,
 }
 
 /// Reads all pages.
 ///
 /// # Errors
-/// If they cannot be read, or an object of them.
-pub fn load(from: &mut impl Read, what: What) -> Result<Loaded> {
+/// If a page or an object cannot be read.
+pub fn load(from: &mut impl Read, mode: LoadMode) -> Result<Loaded> {
     let none = Duration::ZERO;
     let mut loaded =
         Loaded { index: Index::new(SEED), took: none, ran: none, bytes: 0, objects: 0 };
@@ -55,7 +53,7 @@ pub fn load(from: &mut impl Read, what: What) -> Result<Loaded> {
         page.resize(usize::try_from(length)?, 0);
         from.read_exact(&mut page).context("read a page")?;
         let (started, ran) = (Instant::now(), ran()?);
-        loaded.objects += one(&mut loaded.index, kind[0], &page, what)?;
+        loaded.objects += one(&mut loaded.index, kind[0], &page, mode)?;
         loaded.add(started, ran)?;
         loaded.bytes += length;
     }
@@ -82,11 +80,11 @@ fn ran() -> Result<Duration> {
 
 const SEED: u64 = 0x5eed;
 
-fn one(index: &mut Index, kind: u8, page: &[u8], what: What) -> Result<usize> {
-    if what == What::Plain {
+fn one(index: &mut Index, kind: u8, page: &[u8], mode: LoadMode) -> Result<usize> {
+    if mode == LoadMode::Plain {
         return reference::read(kind, page);
     }
-    let keep = what == What::Groups;
+    let keep = mode == LoadMode::Groups;
     let mut fault = Ok(());
     let read = match kind {
         0 => page::namespaces(page, |item| match item {
@@ -109,7 +107,7 @@ fn one(index: &mut Index, kind: u8, page: &[u8], what: What) -> Result<usize> {
             Ok(_) => {}
             Err(error) => fault = Err(error),
         }),
-        _ => bail!("a page of no kind"),
+        _ => bail!("the page has an unknown kind"),
     };
     fault.context("read an object")?;
     Ok(read.context("read a page")?.items)

@@ -4,21 +4,18 @@ use super::{ObjectForm, Scale, Size, template::Template};
 use anyhow::{Context as _, Result};
 use std::{fmt::Write as _, io::Write};
 
-/// The kinds in a data set, in the order in which they are listed.
+/// The kinds in a data set, in the order of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kinds {
-    /// Namespaces.
     Namespaces,
-    /// Pods.
     Pods,
-    /// NetworkPolicies.
     Policies,
 }
 
-/// Writes all pages of a data set: before each a byte for its kind, and its length in eight.
+/// Writes all pages of a data set. Each page has a header: a byte for its kind and its length in eight bytes.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If a write fails.
 pub fn pages(size: Size, form: ObjectForm, scale: Scale, into: &mut impl Write) -> Result<()> {
     let mut writer = Writer { into, items: 0, page: Vec::new(), kind: Kinds::Namespaces };
     let mut values = Values::default();
@@ -59,9 +56,9 @@ pub fn pages(size: Size, form: ObjectForm, scale: Scale, into: &mut impl Write) 
     writer.end()
 }
 
-/// As many items as a client asks for at once.
+/// Page size of a usual client.
 const ITEMS: usize = 500;
-/// Pods are on any of so many nodes.
+/// Number of nodes that the pods are spread over.
 const NODES: u64 = 1000;
 
 fn selector((key, value): &(String, String)) -> String {
@@ -118,7 +115,7 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// What one object fills the holes with.
+/// The values of one object for its template.
 #[derive(Default)]
 struct Values {
     count: u64,
@@ -188,7 +185,7 @@ fn count_of(text: &str) -> u64 {
     text.bytes().fold(7, |sum, byte| mix(sum ^ u64::from(byte)))
 }
 
-/// Splitmix64: a number that looks like any other.
+/// Splitmix64: a pseudorandom number for each input.
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -200,7 +197,7 @@ fn word(number: u64, length: usize) -> String {
     spelled(mix(number), length)
 }
 
-/// Different numbers are different words, as far as the length goes.
+/// A word for each number. Different numbers have different words if the length is sufficient.
 fn spelled(number: u64, length: usize) -> String {
     let letters = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rest = number;

@@ -1,5 +1,5 @@
-//! The plain parse: the same pages through `serde_json` into types by derive, which own the fields that
-//! policy reads of an object and no others. What a program without a reader of its own would do.
+//! The plain parse: the same pages through `serde_json` into derived types that own the fields which policy
+//! reads. A program without a custom reader would do the same.
 
 #![expect(dead_code, reason = "what is measured is that fields are read")]
 
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, hint::black_box, net::IpAddr};
 
-/// Reads a page and drops its list: how many items it had.
+/// Parses a page and drops the list. Returns the number of items.
 pub(super) fn read(kind: u8, page: &[u8]) -> Result<usize> {
     match kind {
         0 => list::<Namespace>(page),

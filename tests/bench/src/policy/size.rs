@@ -7,28 +7,26 @@ pub enum Size {
     SmallNamespaces,
     /// 100 namespaces of 1,000 pods and 101 policies.
     LargeNamespaces,
-    /// One namespace of 10,000 pods and 10,000 policies that all select all.
+    /// One namespace of 10,000 pods and 10,000 policies that all select all pods.
     SelectAll,
     /// One namespace of 10,000 pods and as many policies, of one pod each.
     OnePodEach,
 }
 
-/// How much of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// All.
     Full,
     /// A hundredth, for tests.
     Small,
 }
 
-/// How much an object says.
+/// Amount of data in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectForm {
-    /// As much as those of Antrea's benchmark: a pod has its identity, one label, a node, a container,
-    /// a condition and an address.
+    /// As in Antrea's benchmark: a pod has its identity, one label, a node, a container, a condition and an
+    /// address.
     Lean,
-    /// As much as on a cluster: pods as a Deployment, the scheduler and kubelet leave them, with
+    /// As on a cluster: pods with all fields that a Deployment, the scheduler and the kubelet set, with
     /// managedFields; policies as kubectl applies them.
     Full,
 }
@@ -57,11 +55,10 @@ impl ObjectForm {
 }
 
 impl Size {
-    /// All of them.
     pub const ALL: [Self; 4] =
         [Self::SmallNamespaces, Self::LargeNamespaces, Self::SelectAll, Self::OnePodEach];
 
-    /// As figures are called.
+    /// Prefix of the figures' names.
     pub fn name(self) -> &'static str {
         match self {
             Self::SmallNamespaces => "small_namespaces",
@@ -71,12 +68,12 @@ impl Size {
         }
     }
 
-    /// The size of a name.
+    /// The size with this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|size| size.name() == name)
     }
 
-    /// What design asks for with lean objects: milliseconds, and megabytes of peak resident memory.
+    /// Targets for lean objects: milliseconds, and megabytes of peak resident memory.
     pub fn targets(self) -> (f64, f64) {
         match self {
             Self::SmallNamespaces => (700.0, 150.0),
@@ -96,7 +93,7 @@ impl Size {
         }
     }
 
-    /// For each pod of a namespace, its label.
+    /// The label of each pod of a namespace.
     pub(super) fn pods(self, scale: Scale) -> Vec<(String, String)> {
         let scaled = |name: usize| (format!("app-{name}"), format!("scale-{name}"));
         let alone = |name: usize| ("app".to_owned(), format!("scale-{name}"));
@@ -108,8 +105,8 @@ impl Size {
         }
     }
 
-    /// For each policy of a namespace, whom it is about and from where they may be reached; `None`
-    /// closes all pods.
+    /// The label of the subject and of the allowed source of each policy of a namespace. `None` is a policy
+    /// that isolates all pods.
     pub(super) fn policies(self, scale: Scale) -> Vec<Option<[(String, String); 2]>> {
         let own = |name: usize| {
             let label = (format!("app-{name}"), format!("scale-{name}"));

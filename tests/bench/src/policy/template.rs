@@ -1,22 +1,23 @@
-//! JSON with holes, filled many times.
+//! JSON templates.
 
 use anyhow::{Context as _, Result};
 
-/// Pieces, each with the name of the hole behind it.
+/// Pieces of text, each with the name of the placeholder after it.
 pub(super) struct Template {
     pieces: Vec<(String, String)>,
     end: String,
 }
 
 impl Template {
-    /// Holes are `@NAME@`. White space between tokens is left out, as API servers do.
+    /// Parses a template. Placeholders are `@NAME@`. White space between tokens is removed, as API servers
+    /// do.
     pub(super) fn new(text: &str) -> Self {
         let mut parts = compact(text);
         let end = parts.split_off(parts.rfind('@').map_or(0, |at| at + 1));
         let mut pieces = Vec::new();
         let mut rest = parts.split('@');
         while let (Some(piece), Some(hole)) = (rest.next(), rest.next()) {
-            // An address of an image has an `@` too.
+            // Image references contain an `@` too.
             match hole.chars().all(|letter| letter.is_ascii_uppercase()) {
                 true => pieces.push((piece.to_owned(), hole.to_owned())),
                 false => unreachable!("a template has an @ that is no hole: {hole}"),

@@ -1,4 +1,4 @@
-//! How long an allocation takes in memory, and whether that grows with the pods: real time.
+//! Time of an in-memory allocation in real time, with few and with many pods.
 
 use config_model::{AttachmentId, CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, Span, Time};
 use ipamd_core::{
@@ -12,25 +12,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Allocations that are timed.
+/// Number of measured allocations.
 const ROUNDS: u32 = 20_000;
-/// What the kernel shows is a set of all pods: who has just taken one in pays the allocator for the
-/// one before, and that is not what is timed here. A quick node has a pass a second.
+/// Allocations between two repair passes. At each pass the core receives a set of all pods' addresses. The
+/// allocator's cost of dropping the previous set is not to be measured. A node has at most about one pass per
+/// second.
 const PASS_EVERY: u32 = 200;
 const ENIS: u8 = 4;
 /// A /28 each: 1024 addresses on each ENI.
 const PREFIXES: u8 = 64;
 
-/// Time of allocations beside so many pods.
+/// Times of allocations with this many pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation {
     /// The median.
     pub p50: Duration,
-    /// The 99th of a hundred.
+    /// The 99th percentile.
     pub p99: Duration,
 }
 
-/// Times Reserves on a core that holds so many pods.
+/// Measures Reserve events on a core that holds this many pods.
 pub(super) fn measure(pods: u32) -> Allocation {
     let mut bench = Bench::new();
     for pod in 0..pods {
@@ -64,7 +65,7 @@ impl Bench {
         let now = Time(1_000_000);
         let config = PoolConfig {
             prefixes: true,
-            // It never grows and gives nothing back: no call is on its way while we measure.
+            // The core never grows and never shrinks, so that no call is pending during the measurement.
             max_pods: 1,
             warm_ip_target: Some(100_000),
             cooldown: Span::millis(100),
@@ -81,19 +82,19 @@ impl Bench {
         let start = Start { boot_id: "boot".to_owned(), seed: 1 };
         let core = Core::new(config, facts(), limits, Checkpoint::default(), start, now);
         let mut bench = Self { core, now, tickets: 0, held: BTreeMap::new() };
-        bench.tell(Event::Tick);
+        bench.handle(Event::Tick);
         for witness in [Witness::Imds, Witness::Ec2] {
             let enis = (0..ENIS).map(eni).collect();
-            bench.tell(Event::Sighting { witness, started: now, enis });
+            bench.handle(Event::Sighting { witness, started: now, enis });
         }
         bench.see_kernel();
         for at in 0..ENIS {
-            bench.tell(Event::EniReady { eni: name(at) });
+            bench.handle(Event::EniReady { eni: name(at) });
         }
         bench
     }
 
-    fn tell(&mut self, event: Event) -> Vec<Effect> {
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
         self.now = self.now + Span(1);
         self.core.on_event(event, self.now)
     }
@@ -117,7 +118,7 @@ impl Bench {
             give_up_at,
         };
         let started = Instant::now();
-        let effects = self.tell(event);
+        let effects = self.handle(event);
         let took = started.elapsed();
         let address = effects.iter().find_map(|effect| {
             let Effect::Reply { answer: Answer::Reserved { addresses }, .. } = effect else {
@@ -128,20 +129,20 @@ impl Bench {
         let address = address.expect("the pool has an address for every pod of the benchmark");
         self.held.insert(pod, address);
         let ticket = self.ticket();
-        self.tell(Event::Confirm { ticket, key, host_interface: format!("eni{pod:011x}") });
+        self.handle(Event::Confirm { ticket, key, host_interface: format!("eni{pod:011x}") });
         took
     }
 
     fn release(&mut self, pod: u32) {
         let (ticket, key) = (self.ticket(), key(pod));
-        self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
+        self.handle(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted });
         self.held.remove(&pod);
     }
 
     fn see_kernel(&mut self) {
         self.now = self.now + Span(1);
         let in_use: BTreeSet<IpAddr> = self.held.values().copied().collect();
-        self.tell(Event::KernelSeen { started: self.now, in_use });
+        self.handle(Event::KernelSeen { started: self.now, in_use });
     }
 }
 

@@ -1,8 +1,8 @@
-//! The world around the daemons: one cloud, a kubelet on each node, one clock that jumps.
+//! The environment of the daemons: one cloud, a kubelet on each node, one simulated clock.
 
 use super::{
-    desk::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     meter::{Meter, Tally},
+    requests::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     rng::Rng,
     setting::NodeSetting,
     trace::Trace,
@@ -17,21 +17,21 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// After an ADD that failed the kubelet waits `backOffPeriod` and up to half of it more; while the
-/// network is not ready, `backOffOnTransientErrorPeriod` and up to half of it more
-/// (`pkg/kubelet/pod_workers.go`, `completeWork`).
+/// After a failed ADD the kubelet waits `backOffPeriod` and up to half of it more. If the network is not
+/// ready, it waits `backOffOnTransientErrorPeriod` and up to half of it more (`pkg/kubelet/pod_workers.go`,
+/// `completeWork`).
 const BACK_OFF: Span = Span::seconds(10);
 const NOT_READY_BACK_OFF: Span = Span::seconds(1);
 const BACK_OFF_JITTER_PERCENT: u64 = 50;
-/// All files of all ENIs from IMDS.
+/// Reads of all ENIs from IMDS.
 const IMDS_LATENCY: Span = Span::millis(20);
 /// A dump of the node's links.
 const LINKS_LATENCY: Span = Span::millis(5);
 
-/// Something that happens at its time.
+/// An event on the agenda.
 enum ArenaEvent {
     Boot(usize),
-    /// A call, which EC2 carries out now.
+    /// A call, which EC2 executes at this time.
     Call(usize, Tag, Box<Request>),
     Imds(usize, Tag),
     Links(usize, Tag),
@@ -42,7 +42,7 @@ enum ArenaEvent {
     Delete(Pod),
 }
 
-/// A pod, as its kubelet sees it.
+/// State of a pod in its kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Pending,
@@ -53,9 +53,9 @@ enum State {
 
 struct Node<'a> {
     instance: InstanceId,
-    /// When the first pod was meant for it.
+    /// Time at which the first pod should start on the node. `None` after it has started.
     first_pod: Option<Time>,
-    /// What Kubernetes shows of the pods that it runs or is about to.
+    /// The pods that Kubernetes has bound to the node.
     bound: BTreeSet<Pod>,
     daemon: Box<dyn Daemon + 'a>,
 }
@@ -74,10 +74,10 @@ pub(crate) struct Arena<'a> {
 }
 
 impl<'a> Arena<'a> {
-    /// A cloud with the trace's nodes, whose daemons `make` makes.
+    /// Creates a cloud with the trace's nodes. `make` creates their daemons.
     ///
     /// # Errors
-    /// If the cloud cannot be as the trace wants it.
+    /// If the cloud refuses the trace's specification.
     pub(crate) fn new(
         trace: &'a Trace,
         seed: u64,
@@ -119,14 +119,14 @@ impl<'a> Arena<'a> {
         Ok(Self { trace, now: Time(0), cloud, agenda, count: 0, nodes, pods, meter, rng })
     }
 
-    /// Runs the trace to its end, and tells of every EC2 call in words.
-    pub(crate) fn tell_story(mut self) -> Vec<String> {
-        self.meter.keep_story();
+    /// Runs the trace and returns a line for every EC2 call.
+    pub(crate) fn run_with_call_log(mut self) -> Vec<String> {
+        self.meter.keep_call_log();
         self.play();
-        self.meter.take_story()
+        self.meter.take_call_log()
     }
 
-    /// Runs the trace to its end.
+    /// Runs the trace.
     pub(crate) fn run(mut self) -> (Tally, Cloud, Vec<InstanceId>) {
         self.play();
         let instances = self.nodes.iter().map(|node| node.instance.clone()).collect();
@@ -145,13 +145,13 @@ impl<'a> Arena<'a> {
                 self.at(until, ArenaEvent::Leave(Pod(pod)));
             }
         }
-        while let Some(((at, _), happening)) = self.agenda.pop_first() {
+        while let Some(((at, _), event)) = self.agenda.pop_first() {
             if at > trace.end {
                 break;
             }
             self.now = at;
             self.meter.advance(at);
-            self.happen(happening);
+            self.happen(event);
         }
         self.meter.advance(trace.end);
         for pod in &self.pods {
@@ -161,18 +161,20 @@ impl<'a> Arena<'a> {
         }
     }
 
-    fn at(&mut self, at: Time, happening: ArenaEvent) {
+    fn at(&mut self, at: Time, event: ArenaEvent) {
         self.count += 1;
-        self.agenda.insert((at, self.count), happening);
+        self.agenda.insert((at, self.count), event);
     }
 
-    fn after(&mut self, span: Span, happening: ArenaEvent) {
-        self.at(self.now + span, happening);
+    fn after(&mut self, span: Span, event: ArenaEvent) {
+        self.at(self.now + span, event);
     }
 
-    fn happen(&mut self, happening: ArenaEvent) {
-        match happening {
-            ArenaEvent::Boot(node) => self.tell(node, |daemon, now, desk| daemon.boot(now, desk)),
+    fn happen(&mut self, event: ArenaEvent) {
+        match event {
+            ArenaEvent::Boot(node) => {
+                self.call_daemon(node, |daemon, now, queue| daemon.boot(now, queue))
+            }
             ArenaEvent::Wake(node, tag) => self.answer(node, tag, DaemonReply::Slept),
             ArenaEvent::Call(node, tag, request) => {
                 let result = self.cloud.call(self.now, &Caller::Administrator, *request.clone());
@@ -203,21 +205,25 @@ impl<'a> Arena<'a> {
         self.answer(node, tag, DaemonReply::Links(links));
     }
 
-    fn answer(&mut self, node: usize, tag: Tag, told: DaemonReply) {
-        self.tell(node, |daemon, now, desk| daemon.told(tag, told, now, desk));
+    fn answer(&mut self, node: usize, tag: Tag, reply: DaemonReply) {
+        self.call_daemon(node, |daemon, now, queue| daemon.on_reply(tag, reply, now, queue));
     }
 
-    /// Tells a daemon something, and takes from its desk what it wants and says, to the end.
-    fn tell(&mut self, node: usize, tell: impl FnOnce(&mut dyn Daemon, Time, &mut RequestQueue)) {
-        let mut desk = RequestQueue::default();
+    /// Calls a daemon, and processes its outcomes and requests.
+    fn call_daemon(
+        &mut self,
+        node: usize,
+        call: impl FnOnce(&mut dyn Daemon, Time, &mut RequestQueue),
+    ) {
+        let mut queue = RequestQueue::default();
         if let Some(node) = self.nodes.get_mut(node) {
-            tell(node.daemon.as_mut(), self.now, &mut desk);
+            call(node.daemon.as_mut(), self.now, &mut queue);
         }
-        for (pod, outcome) in desk.outcomes {
-            self.came_to(pod, outcome);
+        for (pod, outcome) in queue.outcomes {
+            self.on_outcome(pod, outcome);
         }
-        for (tag, ask) in desk.asks {
-            match ask {
+        for (tag, request) in queue.requests {
+            match request {
                 DaemonRequest::Sleep(span) => self.after(span, ArenaEvent::Wake(node, tag)),
                 DaemonRequest::Imds => self.after(IMDS_LATENCY, ArenaEvent::Imds(node, tag)),
                 DaemonRequest::Links => self.after(LINKS_LATENCY, ArenaEvent::Links(node, tag)),
@@ -229,8 +235,8 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Kubernetes shows that a pod is bound to its node, or that it is deleted. Before a node is
-    /// ready no pod is bound to it.
+    /// Binds a pod to its node, or unbinds a deleted one. Kubernetes binds no pod to a node that is not
+    /// ready.
     fn bind(&mut self, pod: Pod, bound: bool) {
         let Some(at) = self.trace.lives.get(pod.0).map(|life| life.node) else { return };
         let Some(node) = self.nodes.get_mut(at) else { return };
@@ -240,7 +246,7 @@ impl<'a> Arena<'a> {
         };
         if changed {
             let pods = node.bound.clone();
-            self.tell(at, |daemon, now, desk| daemon.bound(&pods, now, desk));
+            self.call_daemon(at, |daemon, now, queue| daemon.bound(&pods, now, queue));
         }
     }
 
@@ -253,19 +259,19 @@ impl<'a> Arena<'a> {
         if self.nodes.get(life.node).is_some_and(|node| node.daemon.is_ready()) {
             self.set(pod, State::Adding);
             self.bind(pod, true);
-            self.tell(life.node, |daemon, now, desk| daemon.add(pod, now, desk));
+            self.call_daemon(life.node, |daemon, now, queue| daemon.add(pod, now, queue));
         } else {
             let pause = self.rng.longer(NOT_READY_BACK_OFF, BACK_OFF_JITTER_PERCENT);
             self.after(pause, ArenaEvent::Try(pod));
         }
     }
 
-    /// An ADD came to its end.
-    fn came_to(&mut self, pod: Pod, outcome: Outcome) {
+    /// Handles the result of an ADD.
+    fn on_outcome(&mut self, pod: Pod, outcome: Outcome) {
         let wanted = self.pods.get(pod.0) == Some(&State::Adding);
         match outcome {
             Outcome::Given(address) if wanted => self.added(pod, address),
-            // Its pod went meanwhile: the kubelet deletes the sandbox.
+            // The pod was deleted meanwhile: the kubelet deletes the sandbox.
             Outcome::Given(_) => self.after(Span(0), ArenaEvent::Delete(pod)),
             Outcome::Failed if wanted => {
                 self.meter.failed();
@@ -308,7 +314,7 @@ impl<'a> Arena<'a> {
 
     fn delete(&mut self, pod: Pod) {
         if let Some(life) = self.trace.lives.get(pod.0) {
-            self.tell(life.node, |daemon, now, desk| daemon.del(pod, now, desk));
+            self.call_daemon(life.node, |daemon, now, queue| daemon.del(pod, now, queue));
         }
     }
 
@@ -321,7 +327,7 @@ impl<'a> Arena<'a> {
 
 const SUBNET: &str = "pods";
 
-/// One subnet as large as can be, and calls that take as long as on a good day.
+/// One subnet of the largest size, and calls with usual latencies.
 fn spec(trace: &Trace) -> CloudSpec {
     let two = CloudSpec::two_zones();
     let cidr = Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 16);

@@ -1,4 +1,4 @@
-//! What a daemon's work came to, counted the same for both and from outside of it.
+//! Results of a daemon, counted from outside and in the same way for both.
 
 use super::setting::COOLDOWN;
 use config_model::{EniId, Span, Time};
@@ -12,31 +12,30 @@ use std::{
 /// The calls of one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// All of them.
+    /// Including throttled ones.
     pub made: u64,
     /// Calls that EC2 refused with `RequestLimitExceeded`.
     pub throttled: u64,
 }
 
-/// What came of a trace.
+/// The results of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// EC2 calls by action.
     pub calls: BTreeMap<Action, Calls>,
     /// ADDs that ended without an address.
     pub failed_adds: u64,
-    /// From the moment a pod was meant for its node until it had its address, sorted.
+    /// Time of each pod from its intended start until it had an address, sorted.
     pub waits: Vec<Span>,
-    /// Pods that were deleted, or that the trace ended for, without an address.
+    /// Pods without an address when they were deleted or the trace ended.
     pub unserved: u64,
-    /// From the moment the first pod was meant for a node until some pod had an address, for each
-    /// node, sorted.
+    /// Time of each node from the intended start of its first pod until a pod had an address, sorted.
     pub first_pods: Vec<Span>,
-    /// Address-milliseconds: attached, but neither a pod's nor cooling.
+    /// Address-milliseconds of attached addresses without a pod and without a cooldown.
     pub idle: u64,
-    /// Address-milliseconds of addresses that rest after a pod.
+    /// Address-milliseconds in cooldown.
     pub cooling: u64,
-    /// Address-milliseconds of addresses that pods had.
+    /// Address-milliseconds in use by pods.
     pub in_use: u64,
 }
 
@@ -51,34 +50,32 @@ impl Tally {
         1000.0 * self.all_calls() as f64 / self.waits.len() as f64
     }
 
-    /// Calls of all actions that EC2 throttled.
+    /// Throttled calls of all actions.
     pub fn throttled(&self) -> u64 {
         self.calls.values().map(|calls| calls.throttled).sum()
     }
 
-    /// Idle address-hours.
     pub fn idle_hours(&self) -> f64 {
         hours(self.idle)
     }
 
-    /// Idle address-hours for each address-hour that pods had. Serving a pod sooner does not count
-    /// against it, as it does in the plain sum.
+    /// Idle address-hours for each address-hour in use. Unlike the sum, it does not penalize a daemon for
+    /// serving a pod earlier.
     pub fn idle_share(&self) -> f64 {
         self.idle as f64 / self.in_use as f64
     }
 
-    /// Cooling address-hours.
     pub fn cooling_hours(&self) -> f64 {
         hours(self.cooling)
     }
 
-    /// A quantile of the waits in seconds; pods without an address waited longer than any.
+    /// A percentile of the waits in seconds. A pod without an address counts as an infinite wait.
     pub fn wait(&self, percent: usize) -> f64 {
         let unserved = usize::try_from(self.unserved).unwrap_or(usize::MAX);
         quantile(&self.waits, self.waits.len() + unserved, percent)
     }
 
-    /// A quantile of the times to the first pod, in seconds, over nodes that were to have one.
+    /// A percentile of the times to the first pod in seconds, over the nodes that have pods.
     pub fn first_pod(&self, percent: usize) -> f64 {
         quantile(&self.first_pods, self.first_pods.len(), percent)
     }
@@ -93,38 +90,38 @@ fn quantile(sorted: &[Span], of: usize, percent: usize) -> f64 {
     sorted.get(at).map_or(f64::INFINITY, |span| span.0 as f64 / 1000.0)
 }
 
-/// Counts while time passes.
+/// Counter of address-hours, calls and waits.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     tally: Tally,
     now: Time,
-    /// Addresses of each ENI beside its own.
+    /// Addresses of each ENI besides its primary address.
     on_enis: BTreeMap<EniId, u64>,
     attached: u64,
     assigned: u64,
     cooling: BTreeMap<Ipv4Addr, Time>,
     by_end: BTreeSet<(Time, Ipv4Addr)>,
-    /// Each call in words, if somebody wants to read them.
-    story: Option<Vec<String>>,
+    /// A line for each call. `None` if no log was requested.
+    call_log: Option<Vec<String>>,
 }
 
 impl Meter {
-    /// Address-hours count from then on; what is counted by the piece counts from the beginning.
+    /// Address-hours count from `from` on; numbers of calls, pods and ADDs count from the start.
     pub(crate) fn new(from: Time) -> Self {
         Self { now: from, ..Self::default() }
     }
 
-    /// Keeps every call in words, too.
-    pub(crate) fn keep_story(&mut self) {
-        self.story = Some(Vec::new());
+    /// Also keeps a line for each call.
+    pub(crate) fn keep_call_log(&mut self) {
+        self.call_log = Some(Vec::new());
     }
 
-    /// The calls in words.
-    pub(crate) fn take_story(&mut self) -> Vec<String> {
-        self.story.take().unwrap_or_default()
+    /// The lines of the calls.
+    pub(crate) fn take_call_log(&mut self) -> Vec<String> {
+        self.call_log.take().unwrap_or_default()
     }
 
-    /// Lets time pass: what was there so long counts so long.
+    /// Adds the elapsed time to each address's state.
     pub(crate) fn advance(&mut self, now: Time) {
         while let Some((end, address)) = self.by_end.first().copied().filter(|(end, _)| *end <= now)
         {
@@ -156,7 +153,7 @@ impl Meter {
         self.tally.waits.push(wait);
     }
 
-    /// A pod's address was given back.
+    /// A pod's address was released.
     pub(crate) fn released(&mut self, address: Ipv4Addr) {
         self.assigned -= 1;
         let end = self.now + COOLDOWN;
@@ -176,7 +173,7 @@ impl Meter {
         self.tally.first_pods.push(after);
     }
 
-    /// An EC2 call came to its end.
+    /// An EC2 call has ended.
     pub(crate) fn called(
         &mut self,
         at: Time,
@@ -193,9 +190,9 @@ impl Meter {
             }
             Err(CallError::Refused(_) | CallError::ReplyLost) => {}
         }
-        if self.story.is_some() {
+        if self.call_log.is_some() {
             let line = self.words(at, node, request, result);
-            self.story.get_or_insert_default().push(line);
+            self.call_log.get_or_insert_default().push(line);
         }
     }
 
@@ -206,14 +203,14 @@ impl Meter {
         request: &Request,
         result: &Result<Response, CallError>,
     ) -> String {
-        let came_to = match result {
+        let outcome = match result {
             Ok(_) => "",
             Err(CallError::Refused(error)) => error.code.as_str(),
             Err(CallError::ReplyLost) => "reply lost",
         };
         let (attached, pods, cooling) = (self.attached, self.assigned, self.cooling.len());
         format!(
-            "{:9.3} s  node {node:<3} {:34} {came_to:24} {attached} addresses, {pods} of pods, \
+            "{:9.3} s  node {node:<3} {:34} {outcome:24} {attached} addresses, {pods} of pods, \
              {cooling} cooling",
             at.0 as f64 / 1000.0,
             request.action().name(),
@@ -223,7 +220,7 @@ impl Meter {
     fn count_addresses(&mut self, request: &Request, response: &Response) {
         if let Response::CreateNetworkInterface { network_interface: eni, .. } = response {
             let singles = eni.secondary_addresses().count();
-            // A repeated token answers with the same ENI.
+            // A repeated client token returns the same ENI.
             self.change(&eni.id, count(singles, &eni.ipv4_prefixes), 0);
         }
         if let Response::AssignPrivateIpAddresses(given) = response {
@@ -257,7 +254,7 @@ impl Meter {
         self.attached = self.attached + to - known;
     }
 
-    /// The end.
+    /// The results.
     pub(crate) fn finish(mut self) -> Tally {
         self.tally.waits.sort();
         self.tally.first_pods.sort();

@@ -1,7 +1,7 @@
-//! Our daemon: the real `ipamd-core`, its effects carried out in the arena.
+//! Ferrule's daemon: the real `ipamd-core`, whose effects the arena executes.
 
 use super::{
-    desk::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
+    requests::{Daemon, DaemonReply, DaemonRequest, Outcome, Pod, RequestQueue, Tag},
     setting::{COOLDOWN, NodeSetting, PoolSetting},
 };
 use config_model::{EniId, PodKey, PodName, Span, Time};
@@ -21,17 +21,17 @@ use tests_sim::translate;
 
 /// `FERRULE_ADD_WAIT`.
 const ADD_WAIT: Span = Span::seconds(45);
-/// The process, up to its first event.
+/// Start of the process until its first event.
 const START: Span = Span::millis(500);
-/// The plugin has built the pod's interface.
+/// The plugin builds the pod's interface.
 const BUILD: Span = Span::millis(5);
-/// A repair pass begins so long after something changed, and at least so often.
+/// Delay of a repair pass after a change, and the longest interval between two passes.
 const DEBOUNCE: Span = Span::millis(10);
 const PERIOD: Span = Span::seconds(10);
-/// A link that is missed is looked for so often; the daemon hears of it from the kernel instead.
+/// Poll interval for a missing link. The real daemon gets an event from the kernel instead.
 const LINK_POLL: Span = Span::millis(50);
 
-/// What the answer to an ask is for.
+/// The purpose of a pending request.
 enum Purpose {
     Boot,
     Wake,
@@ -49,16 +49,16 @@ pub(crate) struct Ours {
     config: PoolConfig,
     anticipate: bool,
     seed: u64,
-    errands: BTreeMap<Tag, Purpose>,
-    asks: u64,
+    pending: BTreeMap<Tag, Purpose>,
+    requests: u64,
     tickets: u64,
     adding: BTreeMap<Ticket, Pod>,
     /// Addresses with routes and rules.
     kernel: BTreeMap<Pod, IpAddr>,
     wakes_at: Option<Time>,
     pass_at: Option<Time>,
-    /// ENIs may have come, gone or got their links since the last pass.
-    enis_stir: bool,
+    /// True if ENIs or their links may have changed since the last pass.
+    enis_changed: bool,
     ready: bool,
 }
 
@@ -82,64 +82,68 @@ impl Ours {
             config,
             anticipate: pool.anticipate,
             seed,
-            errands: BTreeMap::new(),
-            asks: 0,
+            pending: BTreeMap::new(),
+            requests: 0,
             tickets: 0,
             adding: BTreeMap::new(),
             kernel: BTreeMap::new(),
             wakes_at: None,
             pass_at: None,
-            enis_stir: true,
+            enis_changed: true,
             ready: false,
         }
     }
 
-    fn start(&mut self, now: Time, desk: &mut RequestQueue) {
+    fn start(&mut self, now: Time, queue: &mut RequestQueue) {
         let start = Start { boot_id: "boot".to_owned(), seed: self.seed };
         let (config, facts) = (self.config.clone(), facts(&self.node));
         let limits = limits(&self.node);
         self.core = Some(Core::new(config, facts, limits, Checkpoint::default(), start, now));
-        self.tell(Event::Tick, now, desk);
-        self.pass_soon(now, Span(0), desk);
+        self.handle(Event::Tick, now, queue);
+        self.schedule_pass(now, Span(0), queue);
     }
 
-    fn tell(&mut self, event: Event, now: Time, desk: &mut RequestQueue) {
+    fn handle(&mut self, event: Event, now: Time, queue: &mut RequestQueue) {
         let Some(core) = &mut self.core else { return };
         let effects = core.on_event(event, now);
         for effect in effects {
-            self.carry_out(effect, now, desk);
+            self.execute(effect, now, queue);
         }
         let Some(core) = &self.core else { return };
         let wake = core.wake_at();
         self.ready = self.ready || core.snapshot(now).counts.usable > 0;
         if let Some(at) = wake.filter(|at| self.wakes_at.is_none_or(|known| *at < known)) {
             self.wakes_at = Some(at);
-            self.ask(DaemonRequest::Sleep(at.since(now)), Purpose::Wake, desk);
+            self.request(DaemonRequest::Sleep(at.since(now)), Purpose::Wake, queue);
         }
     }
 
-    fn ask(&mut self, ask: DaemonRequest, errand: Purpose, desk: &mut RequestQueue) {
-        self.asks += 1;
-        let tag = Tag(self.asks);
-        self.errands.insert(tag, errand);
-        desk.asks.push((tag, ask));
+    fn request(&mut self, request: DaemonRequest, purpose: Purpose, queue: &mut RequestQueue) {
+        self.requests += 1;
+        let tag = Tag(self.requests);
+        self.pending.insert(tag, purpose);
+        queue.requests.push((tag, request));
     }
 
-    fn carry_out(&mut self, effect: Effect, now: Time, desk: &mut RequestQueue) {
+    fn execute(&mut self, effect: Effect, now: Time, queue: &mut RequestQueue) {
         match effect {
-            Effect::Reply { ticket, answer } => self.replied(ticket, answer, desk),
+            Effect::Reply { ticket, answer } => self.on_answer(ticket, answer, queue),
             Effect::Cloud { op, call } => {
                 let request = translate::request(call.clone());
-                self.ask(DaemonRequest::Ec2(Box::new(request)), Purpose::Call { op, call }, desk);
+                self.request(
+                    DaemonRequest::Ec2(Box::new(request)),
+                    Purpose::Call { op, call },
+                    queue,
+                );
             }
             Effect::Look { witness } => {
-                let ask = match witness {
+                let request = match witness {
                     Witness::Imds => DaemonRequest::Imds,
                     Witness::Ec2 => DaemonRequest::Ec2(Box::new(self.look())),
                 };
-                self.ask(ask, Purpose::Look { witness, started: now }, desk);
+                self.request(request, Purpose::Look { witness, started: now }, queue);
             }
-            Effect::NodeChanged => self.pass_soon(now, DEBOUNCE, desk),
+            Effect::NodeChanged => self.schedule_pass(now, DEBOUNCE, queue),
             Effect::Persist(_)
             | Effect::Report(_)
             | Effect::AskForTrunk
@@ -147,7 +151,7 @@ impl Ours {
         }
     }
 
-    /// All ENIs of this instance, as the daemon asks for them.
+    /// All ENIs of this instance, with the daemon's own filter.
     fn look(&self) -> Request {
         let instance = self.node.instance.as_str();
         DescribeNetworkInterfaces {
@@ -157,7 +161,7 @@ impl Ours {
         .into()
     }
 
-    fn replied(&mut self, ticket: Ticket, answer: Answer, desk: &mut RequestQueue) {
+    fn on_answer(&mut self, ticket: Ticket, answer: Answer, queue: &mut RequestQueue) {
         let Some(pod) = self.adding.remove(&ticket) else { return };
         let given = match answer {
             Answer::Reserved { addresses } => addresses.first().map(|first| first.address),
@@ -167,12 +171,12 @@ impl Ours {
             | Answer::Released { .. } => None,
         };
         let Some(IpAddr::V4(address)) = given else {
-            desk.outcomes.push((pod, Outcome::Failed));
+            queue.outcomes.push((pod, Outcome::Failed));
             return;
         };
         self.kernel.insert(pod, IpAddr::V4(address));
-        self.ask(DaemonRequest::Sleep(BUILD), Purpose::Confirm(pod), desk);
-        desk.outcomes.push((pod, Outcome::Given(address)));
+        self.request(DaemonRequest::Sleep(BUILD), Purpose::Confirm(pod), queue);
+        queue.outcomes.push((pod, Outcome::Given(address)));
     }
 
     fn ticket(&mut self) -> Ticket {
@@ -180,35 +184,35 @@ impl Ours {
         Ticket(self.tickets)
     }
 
-    fn pass_soon(&mut self, now: Time, span: Span, desk: &mut RequestQueue) {
+    fn schedule_pass(&mut self, now: Time, span: Span, queue: &mut RequestQueue) {
         let at = now + span;
         if self.pass_at.is_none_or(|known| at < known) {
             self.pass_at = Some(at);
-            self.ask(DaemonRequest::Sleep(span), Purpose::Pass, desk);
+            self.request(DaemonRequest::Sleep(span), Purpose::Pass, queue);
         }
     }
 
-    /// Observes the kernel; what it shows is told when the observation is complete.
-    fn pass(&mut self, now: Time, desk: &mut RequestQueue) {
+    /// Starts an observation of the kernel. The core receives it when it is complete.
+    fn start_pass(&mut self, now: Time, queue: &mut RequestQueue) {
         if self.pass_at.is_none_or(|at| at > now) {
             return;
         }
         self.pass_at = None;
         let in_use = self.kernel.values().copied().collect();
-        self.ask(DaemonRequest::Links, Purpose::Links { started: now, in_use }, desk);
+        self.request(DaemonRequest::Links, Purpose::Links { started: now, in_use }, queue);
     }
 
-    fn passed(
+    fn finish_pass(
         &mut self,
         started: Time,
         in_use: BTreeSet<IpAddr>,
         links: &[EniId],
         now: Time,
-        desk: &mut RequestQueue,
+        queue: &mut RequestQueue,
     ) {
-        self.tell(Event::KernelSeen { started, in_use }, now, desk);
-        if !std::mem::take(&mut self.enis_stir) {
-            self.pass_soon(now, PERIOD, desk);
+        self.handle(Event::KernelSeen { started, in_use }, now, queue);
+        if !std::mem::take(&mut self.enis_changed) {
+            self.schedule_pass(now, PERIOD, queue);
             return;
         }
         let enis = self.core.as_ref().map(|core| core.snapshot(now).enis).unwrap_or_default();
@@ -217,40 +221,40 @@ impl Ours {
             let there = links.contains(&eni.id);
             missed |= !there;
             match (there, eni.ready) {
-                (true, false) => self.tell(Event::EniReady { eni: eni.id }, now, desk),
+                (true, false) => self.handle(Event::EniReady { eni: eni.id }, now, queue),
                 (false, true) => {
                     let why = "no link has its MAC address".to_owned();
-                    self.tell(Event::EniNotReady { eni: eni.id, why }, now, desk);
+                    self.handle(Event::EniNotReady { eni: eni.id, why }, now, queue);
                 }
                 (true, true) | (false, false) => {}
             }
         }
-        self.enis_stir = missed;
-        self.pass_soon(now, if missed { LINK_POLL } else { PERIOD }, desk);
+        self.enis_changed = missed;
+        self.schedule_pass(now, if missed { LINK_POLL } else { PERIOD }, queue);
     }
 
-    fn called(
+    fn finish_call(
         &mut self,
         op: OpId,
         call: &CloudCall,
         result: Result<Response, CallError>,
         now: Time,
-        desk: &mut RequestQueue,
+        queue: &mut RequestQueue,
     ) {
         let result = result
             .map_err(|error| fault(call.action().name(), error))
             .and_then(|response| translate::answer(call, response, 0));
-        self.enis_stir = true;
-        self.tell(Event::CloudDone { op, result }, now, desk);
+        self.enis_changed = true;
+        self.handle(Event::CloudDone { op, result }, now, queue);
     }
 
-    fn seen(
+    fn sighted(
         &mut self,
         witness: Witness,
         started: Time,
         result: Result<Response, CallError>,
         now: Time,
-        desk: &mut RequestQueue,
+        queue: &mut RequestQueue,
     ) {
         let event = match result {
             Ok(Response::DescribeNetworkInterfaces { network_interfaces, .. }) => {
@@ -263,72 +267,72 @@ impl Ours {
                 Event::LookFailed { witness, fault }
             }
         };
-        self.enis_stir = true;
-        self.tell(event, now, desk);
+        self.enis_changed = true;
+        self.handle(event, now, queue);
     }
 
-    fn seen_by_imds(
+    fn sighted_by_imds(
         &mut self,
         started: Time,
         shown: &[std::sync::Arc<NetworkInterface>],
         now: Time,
-        desk: &mut RequestQueue,
+        queue: &mut RequestQueue,
     ) {
         let (instance, cidr) = (&self.node.instance, Some(self.node.subnet_cidr));
-        let see = |eni: &std::sync::Arc<NetworkInterface>| {
+        let convert = |eni: &std::sync::Arc<NetworkInterface>| {
             translate::seen_by_imds(eni, instance, (cidr, None))
         };
-        let enis = shown.iter().filter_map(see).collect();
-        self.enis_stir = true;
-        self.tell(Event::Sighting { witness: Witness::Imds, started, enis }, now, desk);
+        let enis = shown.iter().filter_map(convert).collect();
+        self.enis_changed = true;
+        self.handle(Event::Sighting { witness: Witness::Imds, started, enis }, now, queue);
     }
 }
 
 impl Daemon for Ours {
-    fn boot(&mut self, _: Time, desk: &mut RequestQueue) {
-        self.ask(DaemonRequest::Sleep(START), Purpose::Boot, desk);
+    fn boot(&mut self, _: Time, queue: &mut RequestQueue) {
+        self.request(DaemonRequest::Sleep(START), Purpose::Boot, queue);
     }
 
-    fn told(&mut self, tag: Tag, told: DaemonReply, now: Time, desk: &mut RequestQueue) {
-        let Some(errand) = self.errands.remove(&tag) else { return };
-        match (errand, told) {
-            (Purpose::Boot, _) => self.start(now, desk),
+    fn on_reply(&mut self, tag: Tag, reply: DaemonReply, now: Time, queue: &mut RequestQueue) {
+        let Some(purpose) = self.pending.remove(&tag) else { return };
+        match (purpose, reply) {
+            (Purpose::Boot, _) => self.start(now, queue),
             (Purpose::Wake, _) => {
                 if self.wakes_at.is_some_and(|at| at <= now) {
                     self.wakes_at = None;
-                    self.tell(Event::Tick, now, desk);
+                    self.handle(Event::Tick, now, queue);
                 }
             }
-            (Purpose::Pass, _) => self.pass(now, desk),
+            (Purpose::Pass, _) => self.start_pass(now, queue),
             (Purpose::Links { started, in_use }, DaemonReply::Links(links)) => {
-                self.passed(started, in_use, &links, now, desk);
+                self.finish_pass(started, in_use, &links, now, queue);
             }
             (Purpose::Confirm(pod), _) => {
                 let (ticket, key) = (self.ticket(), key(pod));
                 let host_interface = format!("eni{:011x}", pod.0);
-                self.tell(Event::Confirm { ticket, key, host_interface }, now, desk);
+                self.handle(Event::Confirm { ticket, key, host_interface }, now, queue);
             }
             (Purpose::Call { op, call }, DaemonReply::Ec2(result)) => {
-                self.called(op, &call, result, now, desk);
+                self.finish_call(op, &call, result, now, queue);
             }
             (Purpose::Look { witness, started }, DaemonReply::Ec2(result)) => {
-                self.seen(witness, started, result, now, desk);
+                self.sighted(witness, started, result, now, queue);
             }
             (Purpose::Look { started, .. }, DaemonReply::Imds(shown)) => {
-                self.seen_by_imds(started, &shown, now, desk);
+                self.sighted_by_imds(started, &shown, now, queue);
             }
             (Purpose::Links { .. } | Purpose::Call { .. } | Purpose::Look { .. }, _) => {}
         }
     }
 
-    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut RequestQueue) {
+    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, queue: &mut RequestQueue) {
         if self.anticipate {
             let coming = ClusterFact::Coming(pods.iter().map(|pod| name(*pod)).collect());
-            self.tell(Event::Cluster(coming), now, desk);
+            self.handle(Event::Cluster(coming), now, queue);
         }
     }
 
-    fn add(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue) {
+    fn add(&mut self, pod: Pod, now: Time, queue: &mut RequestQueue) {
         let ticket = self.ticket();
         self.adding.insert(ticket, pod);
         let event = Event::Reserve {
@@ -339,12 +343,12 @@ impl Daemon for Ours {
             branch: None,
             give_up_at: now + ADD_WAIT,
         };
-        self.tell(event, now, desk);
+        self.handle(event, now, queue);
     }
 
-    fn del(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue) {
+    fn del(&mut self, pod: Pod, now: Time, queue: &mut RequestQueue) {
         let (ticket, key) = (self.ticket(), key(pod));
-        self.tell(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted }, now, desk);
+        self.handle(Event::Release { ticket, key, cause: ReleaseCause::PodDeleted }, now, queue);
         self.kernel.remove(&pod);
     }
 
@@ -353,7 +357,7 @@ impl Daemon for Ours {
     }
 }
 
-/// What the core sees of a call that came to nothing, by the daemon's own table.
+/// The fault of a failed call, by the daemon's own table of error codes.
 fn fault(action: &str, error: CallError) -> CloudFault {
     match error {
         CallError::Refused(error) => {

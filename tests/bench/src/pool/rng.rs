@@ -1,4 +1,4 @@
-//! Seeded chance.
+//! Seeded random numbers.
 
 use config_model::Span;
 
@@ -18,7 +18,7 @@ impl Rng {
         word ^ (word >> 31)
     }
 
-    /// Below `bound`; 0 if that is 0.
+    /// Below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
@@ -28,12 +28,12 @@ impl Rng {
         Span(self.below(most.0))
     }
 
-    /// The span, and up to `percent` of it more: Kubernetes' `wait.Jitter`.
+    /// The span and up to `percent` of it more, as Kubernetes' `wait.Jitter`.
     pub(crate) fn longer(&mut self, span: Span, percent: u64) -> Span {
         Span(span.0 + self.below(span.0 * percent / 100 + 1))
     }
 
-    /// All of them, in an order of chance.
+    /// All items in random order.
     pub(crate) fn shuffled<T>(&mut self, items: impl IntoIterator<Item = T>) -> Vec<T> {
         let mut items: Vec<T> = items.into_iter().collect();
         for at in (1..items.len()).rev() {

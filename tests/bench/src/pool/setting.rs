@@ -1,10 +1,10 @@
-//! What both daemons are told at start.
+//! Settings that both daemons have at their start.
 
 use config_model::{EniId, InstanceId, SecurityGroupId, Span, SubnetId, VpcId};
 use ipnet::Ipv4Net;
 use lab_cloud::InstanceType;
 
-/// The pool's settings, by amazon-vpc-cni's names where it has them.
+/// Settings of the pool, with amazon-vpc-cni's names if it has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSetting {
     /// `ENABLE_PREFIX_DELEGATION`.
@@ -17,7 +17,7 @@ pub struct PoolSetting {
     pub warm_ip: u32,
     /// `MINIMUM_IP_TARGET`; 0 is off.
     pub minimum_ip: u32,
-    /// `FERRULE_ANTICIPATE=pods`; amazon-vpc-cni has nothing like it.
+    /// `FERRULE_ANTICIPATE=pods`. amazon-vpc-cni has no such setting.
     pub anticipate: bool,
 }
 
@@ -25,12 +25,12 @@ pub struct PoolSetting {
 pub(crate) const COOLDOWN: Span = Span::seconds(30);
 
 impl PoolSetting {
-    /// The manifest's defaults.
+    /// The defaults of the manifest.
     pub const fn defaults(prefixes: bool) -> Self {
         Self { prefixes, warm_eni: 1, warm_prefix: 1, warm_ip: 0, minimum_ip: 0, anticipate: false }
     }
 
-    /// The same, and pods are announced.
+    /// The same settings with announced pods.
     pub const fn announced(self) -> Self {
         Self { anticipate: true, ..self }
     }
@@ -41,7 +41,7 @@ impl PoolSetting {
     }
 }
 
-/// The node that a daemon finds itself on.
+/// The node of a daemon.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSetting {
     pub(crate) instance: InstanceId,
@@ -56,12 +56,12 @@ pub(crate) struct NodeSetting {
 }
 
 impl NodeSetting {
-    /// ENIs that card 0 takes.
+    /// Maximum number of ENIs on card 0.
     pub(crate) fn max_enis(&self) -> u16 {
         self.kind.interfaces_of_card(0).unwrap_or(1)
     }
 
-    /// Addresses or prefixes of one ENI beside its own address.
+    /// Addresses or prefixes of one ENI besides its primary address.
     pub(crate) fn slots_per_eni(&self) -> u16 {
         self.kind.ipv4_per_interface.saturating_sub(1)
     }

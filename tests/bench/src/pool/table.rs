@@ -3,7 +3,7 @@
 use crate::figures::{Bench, Figure};
 use std::fmt::Write as _;
 
-/// One section a trace, amazon-vpc-cni beside us.
+/// One section per trace, with amazon-vpc-cni's values next to ours.
 pub fn table(bench: &Bench) -> String {
     let mut text = String::new();
     let mut section = String::new();
@@ -23,7 +23,7 @@ pub fn table(bench: &Bench) -> String {
     text
 }
 
-/// The mode and the trace, and what was measured.
+/// Splits the name of a figure into `mode trace` and the measured quantity.
 fn parts(name: &str) -> (String, String) {
     let mut parts = name.splitn(3, '_');
     match (parts.next(), parts.next(), parts.next()) {
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn figures_stand_in_the_section_of_their_trace() {
         let mut bench = Bench::new("pool");
-        bench.push(Figure::beside("addresses_burst_calls", 2.0, "calls", 4.0).at_most(1.0));
+        bench.push(Figure::with_reference("addresses_burst_calls", 2.0, "calls", 4.0).at_most(1.0));
         bench.push(Figure::bounded("allocation_p99_1000_pods", 30.0, "µs", 20.0));
         let text = table(&bench);
         assert!(text.contains("burst, addresses"), "{text}");

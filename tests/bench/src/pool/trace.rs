@@ -1,4 +1,4 @@
-//! Which pods come and go when: the same for both daemons.
+//! Traces: the starts and ends of pods, the same for both daemons.
 
 use super::rng::Rng;
 use config_model::{Span, Time};
@@ -8,42 +8,41 @@ use lab_cloud::{Bucket, InstanceType, Throttling};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life {
     pub(crate) node: usize,
-    /// When it is meant for the node: its first ADD, if the node is ready.
+    /// Intended start: the time of its first ADD if the node is ready.
     pub(crate) from: Time,
-    /// When it is deleted, whether it ever got an address or not.
+    /// Time of its deletion, whether it has an address or not.
     pub(crate) until: Option<Time>,
 }
 
 impl Life {
-    /// When the pod is bound to its node, one to two seconds before its ADD. The kubelet looks every
-    /// 300 ms whether the volumes are there that each pod has for its token, which two loops of
-    /// 100 ms mount (`pkg/kubelet/volumemanager/volume_manager.go`); the token, the pod's cgroup
-    /// and its sandbox come on top, and take longer the more pods start.
+    /// Time at which the pod is bound to its node, one to two seconds before its ADD. Every 300 ms the
+    /// kubelet checks for the volume of each pod's token, which two loops of 100 ms mount
+    /// (`pkg/kubelet/volumemanager/volume_manager.go`). The token, the pod's cgroup and its sandbox add to
+    /// that, more so if many pods start.
     pub(crate) fn bound(&self) -> Time {
         let earlier = 1000 + self.from.0.wrapping_mul(7919) % 1000;
         Time(self.from.0.saturating_sub(earlier))
     }
 }
 
-/// How large the traces are.
+/// Size of the traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
-    /// As the benchmark runs them.
+    /// As in the benchmark.
     Full,
-    /// As the tests run them: the same shapes, fewer pods, nodes and minutes.
+    /// As in the tests: the same shapes with fewer pods, nodes and minutes.
     Small,
 }
 
-/// A trace.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// Stable: figures are named after it.
+    /// Stable, because the figures contain it.
     pub name: &'static str,
-    /// What it is, for people.
-    pub what: String,
+    /// Description for people.
+    pub description: String,
     pub(crate) kind: &'static InstanceType,
     pub(crate) max_pods: u32,
-    /// When each node's daemon starts.
+    /// Start times of the nodes' daemons.
     pub(crate) joins: Vec<Time>,
     pub(crate) throttling: Throttling,
     pub(crate) lives: Vec<Life>,
@@ -62,19 +61,19 @@ impl Trace {
         ]
     }
 
-    /// Whether one run of it takes seconds.
+    /// True if one run takes seconds.
     pub(crate) fn is_large(&self) -> bool {
         self.lives.len() > 1000
     }
 
-    /// The addresses that a node of it can have for pods.
+    /// Number of addresses for pods that a node can have.
     pub(crate) fn most_addresses(&self, prefixes: bool) -> u32 {
         let enis = u32::from(self.kind.interfaces_of_card(0).unwrap_or(1));
         let slots = enis * u32::from(self.kind.ipv4_per_interface.saturating_sub(1));
         if prefixes { (slots * 16).min(2 * self.max_pods) } else { slots }
     }
 
-    /// Sixty pods that each live for twenty minutes on average, and are replaced.
+    /// Sixty pods with a mean life of twenty minutes, each replaced at its end.
     fn steady(scale: Scale, prefixes: bool) -> Self {
         let (pods, hours) = match scale {
             Scale::Full => (60, 4),
@@ -91,12 +90,12 @@ impl Trace {
                 from = until + Span::seconds(2);
             }
         }
-        let what =
+        let description =
             format!("{pods} pods on an m5.4xlarge, each replaced after 20 minutes on average");
-        Self::on_one_node("steady", what, "m5.4xlarge", prefixes, lives, end)
+        Self::on_one_node("steady", description, "m5.4xlarge", prefixes, lives, end)
     }
 
-    /// All at once on an empty node, gone at once half an hour later.
+    /// All pods start at once on an empty node, and end at once half an hour later.
     fn burst(scale: Scale, prefixes: bool) -> Self {
         let (pods, stay) = match scale {
             Scale::Full => (110, Span::seconds(1800)),
@@ -111,11 +110,12 @@ impl Trace {
                 until: Some(until + rng.span(Span::seconds(10))),
             })
             .collect();
-        let what = format!("{pods} pods within a second on an empty m5.4xlarge, all gone later");
-        Self::on_one_node("burst", what, "m5.4xlarge", prefixes, lives, until + stay)
+        let description =
+            format!("{pods} pods within a second on an empty m5.4xlarge, all gone later");
+        Self::on_one_node("burst", description, "m5.4xlarge", prefixes, lives, until + stay)
     }
 
-    /// Five pods a second, each for ten seconds: fifty run and a hundred and fifty cool.
+    /// Five pods per second, each for ten seconds: fifty run and a hundred and fifty cool.
     fn churn(scale: Scale, prefixes: bool) -> Self {
         let seconds = match scale {
             Scale::Full => 600,
@@ -129,12 +129,13 @@ impl Trace {
         };
         let lives = (0..seconds * 5).map(|at| life(at, &mut rng)).collect();
         let end = WARM_UP + Span::seconds(seconds + 600);
-        let what = "5 pods a second on an m5.4xlarge, each for ten seconds on average".to_owned();
-        Self::on_one_node("churn", what, "m5.4xlarge", prefixes, lives, end)
+        let description =
+            "5 pods a second on an m5.4xlarge, each for ten seconds on average".to_owned();
+        Self::on_one_node("churn", description, "m5.4xlarge", prefixes, lives, end)
     }
 
-    /// Every address (with prefixes: every place for a pod) is taken; then a quarter of the pods a
-    /// minute is replaced.
+    /// Every address (with prefixes: every pod slot) is in use. Then a quarter of the pods is replaced per
+    /// minute.
     fn rolling(scale: Scale, prefixes: bool) -> Self {
         let rounds = match scale {
             Scale::Full => 8,
@@ -154,12 +155,13 @@ impl Trace {
             }
             lives.push(Life { node: 0, from, until: None });
         }
-        let what = format!("{pods} pods fill an m5.xlarge; a quarter of them is replaced a minute");
-        Self::on_one_node("rolling", what, "m5.xlarge", prefixes, lives, end)
+        let description =
+            format!("{pods} pods fill an m5.xlarge; a quarter of them is replaced a minute");
+        Self::on_one_node("rolling", description, "m5.xlarge", prefixes, lives, end)
     }
 
-    /// Nodes that start within five seconds, with pods for them from the first moment, while the
-    /// account has one bucket an action for all.
+    /// Nodes that start within five seconds, with pods from the first moment, while all nodes of the account
+    /// share one bucket per action.
     fn join(scale: Scale, prefixes: bool) -> Self {
         let (nodes, bucket) = match scale {
             Scale::Full => (1000, Bucket::new(100, 5)),
@@ -177,7 +179,7 @@ impl Trace {
                 (0..pods_each).map(move |_| Life { node, from, until: None })
             })
             .collect();
-        let what = format!(
+        let description = format!(
             "{nodes} nodes of m5.large join at once with {pods_each} pods each; all share a bucket \
              of burst {} and {} a second for each EC2 action",
             bucket.burst,
@@ -187,11 +189,11 @@ impl Trace {
             throttling: Throttling::Uniform(bucket),
             joins,
             end: Time(0) + Span::seconds(5400),
-            ..Self::on_one_node("join", what, "m5.large", prefixes, lives, Time(0))
+            ..Self::on_one_node("join", description, "m5.large", prefixes, lives, Time(0))
         }
     }
 
-    /// So many pods one after the other; what the documented examples are held against.
+    /// Pods that start one after the other, as in the documented examples.
     #[cfg(test)]
     pub(crate) fn one_by_one(kind: &'static str, max_pods: u32, pods: u64) -> Self {
         let life = |at| Life { node: 0, from: WARM_UP + Span::seconds(20 * at), until: None };
@@ -203,7 +205,7 @@ impl Trace {
 
     fn on_one_node(
         name: &'static str,
-        what: String,
+        description: String,
         kind: &'static str,
         prefixes: bool,
         lives: Vec<Life>,
@@ -212,14 +214,14 @@ impl Trace {
         let kind = InstanceType::named(kind).expect("the traces name types that the lab knows");
         let (joins, throttling) = (vec![Time(0)], Throttling::Published);
         let max_pods = max_pods(kind, prefixes);
-        Self { name, what, kind, max_pods, joins, throttling, lives, end }
+        Self { name, description, kind, max_pods, joins, throttling, lives, end }
     }
 }
 
-/// By then a node's pool has settled.
+/// The pool of a node has settled by then.
 const WARM_UP: Time = Time(600_000);
 
-/// As EKS sets it: what the ENIs hold and two pods of the host network, or 110 with prefixes.
+/// As on EKS: the addresses of all ENIs and two pods with host networking, or 110 with prefixes.
 fn max_pods(kind: &InstanceType, prefixes: bool) -> u32 {
     let enis = u32::from(kind.interfaces_of_card(0).unwrap_or(1));
     let per_eni = u32::from(kind.ipv4_per_interface.saturating_sub(1));
@@ -230,7 +232,7 @@ fn max_pods(kind: &InstanceType, prefixes: bool) -> u32 {
 mod tests {
     use super::*;
 
-    /// How many of a trace's pods live or cool at the same time, at most.
+    /// The maximum number of pods that run or cool at the same time.
     fn most_at_once(trace: &Trace, cooling: Span) -> usize {
         let alive = |at: Time| {
             let there = |life: &&Life| {

@@ -1,62 +1,58 @@
-//! Which address targets are cheapest for so few failures?
+//! Search for the cheapest address targets within a bound of failures and calls.
 
 use super::{
-    contest::{DaemonKind, run},
+    comparison::{DaemonKind, run},
     meter::Tally,
     setting::PoolSetting,
     trace::Trace,
 };
 use anyhow::{Context as _, Result};
 
-/// What must not be exceeded.
+/// Limits that a setting should keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// ADDs that may fail; fewer count no more.
+    /// Allowed failed ADDs. Settings with fewer are not preferred.
     pub failed_adds: u64,
-    /// EC2 calls that may be made; fewer count no more.
+    /// Allowed EC2 calls. Settings with fewer are not preferred.
     pub calls: u64,
 }
 
-/// The cheapest setting that was found, and what the trace came to with it.
+/// A setting and the results of the trace with it.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// `WARM_IP_TARGET` and `MINIMUM_IP_TARGET`, the rest as by default.
+    /// `WARM_IP_TARGET` and `MINIMUM_IP_TARGET`; the other settings have their defaults.
     pub setting: PoolSetting,
-    /// With it.
     pub tally: Tally,
 }
 
 /// A search for one daemon's settings in one trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
-    /// Whose.
     pub who: DaemonKind,
-    /// In what.
     pub trace: &'a Trace,
-    /// In which mode.
+    /// True for prefixes, false for single addresses.
     pub prefixes: bool,
-    /// Decides all chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How closely.
     pub effort: SearchEffort,
 }
 
-/// How closely settings are searched.
+/// Resolution of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchEffort {
-    /// A grid of doublings, then ever closer.
+    /// A grid of doublings, then refined.
     Much,
-    /// Nothing, half, all.
+    /// Zero, half and all.
     Little,
 }
 
 impl Search<'_> {
-    /// Tries address targets up to what the node holds; of those that keep best within the bound,
-    /// the one with the fewest idle address-hours. First on a grid, then ever closer below what
-    /// was best there.
+    /// Tries address targets up to the node's capacity. Among the settings that exceed the bound the least,
+    /// the one with the fewest idle address-hours is returned. The search starts on a grid and refines it
+    /// below the best point.
     ///
     /// # Errors
-    /// If the cloud cannot be as the trace wants it.
+    /// If the cloud refuses the trace's specification.
     pub fn cheapest(&self, bound: Bound) -> Result<Tuned> {
         let grid = self.grid()?;
         let mut best = cheapest(&grid, bound).cloned().context("a grid without settings")?;
@@ -77,10 +73,10 @@ impl Search<'_> {
         Ok(best)
     }
 
-    /// What the trace comes to with each setting of the grid.
+    /// The results of each setting of the grid.
     ///
     /// # Errors
-    /// If the cloud cannot be as the trace wants it.
+    /// If the cloud refuses the trace's specification.
     pub fn grid(&self) -> Result<Vec<Tuned>> {
         let most = self.trace.most_addresses(self.prefixes);
         self.effort.grid(self.prefixes, most).map(|setting| self.with(setting)).collect()
@@ -91,7 +87,7 @@ impl Search<'_> {
     }
 }
 
-/// Of those that keep best within the bound the one with the fewest idle address-hours; the first
+/// The setting with the fewest idle address-hours among those that exceed the bound the least. The first one
 /// of equals.
 pub fn cheapest(tried: &[Tuned], bound: Bound) -> Option<&Tuned> {
     tried.iter().min_by_key(|tuned| {
@@ -110,7 +106,7 @@ impl SearchEffort {
         })
     }
 
-    /// `WARM_IP_TARGET` and `MINIMUM_IP_TARGET`.
+    /// The steps of `WARM_IP_TARGET` and of `MINIMUM_IP_TARGET`.
     fn steps(self, most: u32) -> (Vec<u32>, Vec<u32>) {
         match self {
             Self::Much => {

@@ -1,5 +1,5 @@
-//! Ferrule beside the real amazon-vpc-cni, each on a node of its own of one lab. They take turns call
-//! by call, so that whatever else the machine does falls on both.
+//! Comparison of Ferrule with the real amazon-vpc-cni, each on its own node of one lab. The two alternate
+//! call by call, so that other load of the machine affects both.
 
 use anyhow::{Context as _, Result, ensure};
 use std::{
@@ -11,25 +11,25 @@ use tests_bench::figures::{self, Bench, Figure};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lab's tool
+    /// Path of the lab's tool
     #[arg(long)]
     lab: PathBuf,
-    /// The lab's name
+    /// Name of the lab
     #[arg(long)]
     name: String,
-    /// Our node
+    /// Ferrule's node
     #[arg(long)]
     ours: String,
-    /// Our plugin
+    /// Path of Ferrule's plugin
     #[arg(long)]
     plugin: PathBuf,
-    /// The node of amazon-vpc-cni
+    /// Node of amazon-vpc-cni
     #[arg(long)]
     theirs: String,
-    /// How many ADDs one at a time, at each size
+    /// Number of sequential ADDs at each size
     #[arg(long, default_value_t = 30)]
     rounds: usize,
-    /// How many pods are there meanwhile
+    /// Number of other pods on the node, for each size
     #[arg(long, value_delimiter = ',', default_values_t = [0, 100, 250])]
     pods: Vec<usize>,
 }
@@ -61,25 +61,25 @@ fn size(
     pods: usize,
     rounds: usize,
 ) -> Result<()> {
-    // Addresses that cool are not there for a while; both wait for their pools.
+    // Cooling addresses are not available for a while; both sides wait until their pool has refilled.
     for party in both.iter_mut() {
         party.ask(&format!("hold {pods}"))?;
     }
     let mut turns = |line: &str, count: usize| -> Result<[Vec<Vec<f64>>; 2]> {
-        let mut seen = [Vec::new(), Vec::new()];
+        let mut answers = [Vec::new(), Vec::new()];
         for turn in 0..count {
-            // The order alternates: neither side is always the first.
+            // The order alternates, so that neither side is always the first.
             for at in [turn % 2, 1 - turn % 2] {
-                seen[at].push(both[at].ask(line)?);
+                answers[at].push(both[at].ask(line)?);
             }
         }
-        Ok(seen)
+        Ok(answers)
     };
     let [ours, theirs] = turns("one", rounds)?;
     let mut push =
         |name: String, pick: fn(&[f64]) -> f64, at: usize, unit, of: [&[Vec<f64>]; 2]| {
-            let [ours, theirs] = of.map(|seen| pick(&column(seen, at)));
-            bench.push(Figure::beside(&name, ours, unit, theirs));
+            let [ours, theirs] = of.map(|answers| pick(&column(answers, at)));
+            bench.push(Figure::with_reference(&name, ours, unit, theirs));
         };
     for (verb, at) in [("add", 0), ("del", 1)] {
         push(
@@ -108,8 +108,8 @@ fn size(
     Ok(())
 }
 
-fn column(seen: &[Vec<f64>], at: usize) -> Vec<f64> {
-    seen.iter().filter_map(|answer| answer.get(at).copied()).collect()
+fn column(answers: &[Vec<f64>], at: usize) -> Vec<f64> {
+    answers.iter().filter_map(|answer| answer.get(at).copied()).collect()
 }
 
 fn quantile(values: &[f64], percent: usize) -> f64 {
@@ -119,7 +119,7 @@ fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// A worker on its node. It ends when its input does.
+/// A worker process on its node. It exits when its standard input is closed.
 struct WorkerProcess {
     node: String,
     child: Child,
@@ -137,7 +137,8 @@ impl WorkerProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {command:?}"))?;
         let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().context("its output")?);
+        let output =
+            BufReader::new(child.stdout.take().context("the worker has no standard output")?);
         Ok(Self { node: node.to_owned(), child, input, output })
     }
 
@@ -147,7 +148,7 @@ impl WorkerProcess {
         writeln!(input, "{line}").and_then(|()| input.flush()).with_context(what)?;
         let mut answer = String::new();
         self.output.read_line(&mut answer).with_context(what)?;
-        ensure!(!answer.is_empty(), "{}: the worker has ended; its words stand above", what());
+        ensure!(!answer.is_empty(), "{}: the worker exited; its messages are above", what());
         let numbers = answer.split_whitespace().map(str::parse);
         numbers.collect::<Result<_, _>>().with_context(what)
     }

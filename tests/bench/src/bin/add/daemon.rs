@@ -14,12 +14,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Finds our daemon in our own network namespace.
+    /// Finds `ferrule-ipamd` in the network namespace of this process.
     pub(crate) fn find() -> Result<Self> {
         Self::named("ferrule-ipamd")
     }
 
-    /// Finds the process of this name in our own network namespace.
+    /// Finds the process of this name in the network namespace of this process.
     pub(crate) fn named(name: &str) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net").context("our network namespace")?;
         for entry in std::fs::read_dir("/proc").context("read /proc")?.flatten() {
@@ -33,7 +33,6 @@ impl Daemon {
         anyhow::bail!("no {name} runs on this node; start one with: ferrule-lab daemon start")
     }
 
-    /// Its resident memory.
     pub(crate) fn resident_kib(&self) -> Result<u64> {
         let status = std::fs::read_to_string(self.proc.join("status")).context("daemon status")?;
         status
@@ -63,10 +62,10 @@ impl Daemon {
 /// The sum of a gauge over its labels, from `/metrics`.
 pub(crate) fn gauge(name: &str) -> Result<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", 61_678)).context("connect to /metrics")?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).context("set a time-out")?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).context("set a timeout")?;
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .context("ask for /metrics")?;
+        .context("request /metrics")?;
     let mut body = String::new();
     stream.read_to_string(&mut body).context("read /metrics")?;
     let values: Vec<f64> = body

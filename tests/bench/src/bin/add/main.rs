@@ -1,10 +1,11 @@
-//! Measures ADD and DEL through the production plugin, beside the floor, on the node it runs on.
+//! Measures ADD and DEL through the production plugin, next to the floor, on the node it runs on.
 //!
-//! `bench-add floor` runs inside a lab's node (`ferrule-lab node exec NODE -- bench-add floor …`), where
-//! the production daemon has a warm pool. The floor is a static C program that sends the same netlink messages;
-//! both are spawned by the same code, alternating, in one run: only ratios carry over to other
-//! machines. `bench-add beside` runs outside and has a worker on each of two nodes: ours, and one of the
-//! real amazon-vpc-cni.
+//! `bench-add floor` runs inside a lab's node (`ferrule-lab node exec NODE -- bench-add floor …`) whose
+//! production daemon has a warm pool. The floor is a static C program that sends the same netlink messages.
+//! The same code spawns both, alternating, in one run, so that the ratios are comparable between machines.
+//!
+//! `bench-add beside` runs outside of the nodes. It has a worker on each of two nodes: one with Ferrule, one
+//! with the real amazon-vpc-cni.
 
 mod beside;
 mod daemon;
@@ -25,32 +26,32 @@ use std::{
 };
 use tests_bench::figures::{self, Bench, Figure, Samples};
 
-/// The pools are warm when this many addresses are free.
+/// Free addresses of a warm pool.
 const WARM: u64 = 112;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
 enum Cli {
-    /// Beside the floor, within a node
+    /// Compare with the floor, within a node
     Floor(Args),
-    /// Beside amazon-vpc-cni, outside of the nodes
+    /// Compare with amazon-vpc-cni, outside of the nodes
     Beside(beside::Args),
-    /// What `beside` has on each node
+    /// Worker of `beside` on a node
     Worker(worker::Args),
 }
 
 #[derive(clap::Args)]
 struct Args {
-    /// The production plugin
+    /// Path of the production plugin
     #[arg(long)]
     plugin: PathBuf,
-    /// The floor's program
+    /// Path of the floor program
     #[arg(long)]
     floor: PathBuf,
-    /// The node's conflist
+    /// Path of the node's conflist
     #[arg(long)]
     conflist: PathBuf,
-    /// How many ADDs one at a time
+    /// Number of sequential ADDs
     #[arg(long, default_value_t = 100)]
     rounds: usize,
 }
@@ -70,7 +71,7 @@ fn floor(args: &Args) -> Result<()> {
     let mut bench = Bench::new("add");
 
     daemon.wait_free(WARM, PATIENCE)?;
-    // What the build has just written must not be in the way of the daemon's checkpoint.
+    // Writes of the build's files must not delay the daemon's checkpoint.
     nix::unistd::sync();
     let idle = daemon.resident_kib()?;
     bench.push(Figure::bounded("daemon_resident_idle", idle as f64 / 1024.0, "MiB", 20.0));
@@ -85,7 +86,7 @@ fn floor(args: &Args) -> Result<()> {
     figures::print(&bench)
 }
 
-/// The plugin's size, and its start beside that of a program that does nothing.
+/// Size of the plugin, and its start time next to that of `/bin/true`.
 fn startup(bench: &mut Bench, args: &Args) -> Result<()> {
     let size = std::fs::metadata(&args.plugin).context("the plugin's size")?.len();
     bench.push(Figure::bounded("plugin_size", size as f64 / 1e6, "MB", 3.0));
@@ -100,9 +101,8 @@ fn startup(bench: &mut Bench, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One call at a time on a node that is otherwise quiet: what the call before set off, such as the
-/// daemon's look at the kernel or the end of a namespace, has come to rest. Bursts are the other
-/// figures.
+/// One call at a time on a quiet node. Before each call, the effects of the previous one (a repair pass, the
+/// removal of a namespace) have finished. Bursts have figures of their own.
 fn one_at_a_time(bench: &mut Bench, plugin: &Plugin, floor: &Floor, rounds: usize) -> Result<()> {
     let (mut add, mut add_floor) = (Samples::default(), Samples::default());
     let (mut del, mut del_floor) = (Samples::default(), Samples::default());
@@ -127,7 +127,7 @@ fn one_at_a_time(bench: &mut Bench, plugin: &Plugin, floor: &Floor, rounds: usiz
     Ok(())
 }
 
-/// `count` programs side by side; the time until the last one ended.
+/// Runs all calls concurrently. Returns the time until the last one ends.
 fn side_by_side<T: Sync>(items: &[T], call: impl Fn(&T) -> Result<()> + Sync) -> Result<Duration> {
     let barrier = Barrier::new(items.len() + 1);
     std::thread::scope(|scope| {
@@ -167,9 +167,9 @@ fn burst(bench: &mut Bench, plugin: &Plugin, floor: &Floor, count: usize) -> Res
     Ok(())
 }
 
-/// What holds with a hundred pods on the node: memory, and the repair of what somebody removes.
+/// Memory of the daemon and repair of deleted rules, with a hundred pods on the node.
 fn with_pods(bench: &mut Bench, plugin: &Plugin, daemon: &Daemon) -> Result<()> {
-    let pods = (0..100).map(|at| Sandbox::new("held", at)).collect::<Result<Vec<_>>>()?;
+    let pods = (0..100).map(|at| Sandbox::new("background", at)).collect::<Result<Vec<_>>>()?;
     for pod in &pods {
         plugin.call(Verb::Add, pod)?;
     }

@@ -1,4 +1,4 @@
-//! The programs that are timed: plugin and floor, spawned alike.
+//! The measured programs: plugin and floor, spawned in the same way.
 
 use crate::sandbox::Sandbox;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,7 +9,6 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a runtime asks of the plugin.
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
     Add,
@@ -23,7 +22,7 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Takes the first plugin of the conflist, as libcni does.
+    /// Uses the first plugin of the conflist, as libcni does.
     pub(crate) fn new(path: &Path, conflist: &Path) -> Result<Self> {
         let context = || format!("read {}", conflist.display());
         let list: Value = serde_json::from_slice(&std::fs::read(conflist).with_context(context)?)
@@ -69,7 +68,7 @@ impl Plugin {
         Ok(())
     }
 
-    /// True if a host veth of this pod is left.
+    /// True if the node still has a host veth of this pod.
     pub(crate) fn has_link(&self, pod: &Sandbox) -> bool {
         let id = format!("{:064x}", u64::from(pod.number) + 1);
         std::fs::read_dir("/sys/class/net").is_ok_and(|links| {
@@ -81,7 +80,7 @@ impl Plugin {
     }
 }
 
-/// The static program that sends the same messages and does nothing else.
+/// The static program that only sends the netlink messages.
 pub(crate) struct Floor {
     path: PathBuf,
 }
@@ -92,7 +91,7 @@ impl Floor {
     }
 
     fn address(pod: &Sandbox) -> String {
-        // The benchmarking range of RFC 2544: nobody's.
+        // From the benchmarking range of RFC 2544, which no network uses.
         format!("198.18.{}.{}", pod.number / 250, pod.number % 250 + 1)
     }
 
@@ -110,14 +109,14 @@ impl Floor {
     }
 }
 
-/// Runs a program to its end.
+/// Runs a program and waits for its exit.
 pub(crate) fn exec(mut command: Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 
-/// The addresses that rules of priority 512 lead to.
+/// Destination addresses of the rules of priority 512.
 pub(crate) fn rules_to_pods() -> Result<Vec<String>> {
     let output = Command::new("ip")
         .args(["-j", "rule", "show", "priority", "512"])
@@ -128,7 +127,7 @@ pub(crate) fn rules_to_pods() -> Result<Vec<String>> {
     Ok(rules.iter().filter_map(|rule| Some(rule["dst"].as_str()?.to_owned())).collect())
 }
 
-/// Removes the rule of priority 512 to this address, as somebody's script might.
+/// Deletes the rule of priority 512 to this address, as another program on the node might.
 pub(crate) fn delete_rule_to(address: &str) -> Result<()> {
     let mut command = Command::new("ip");
     command.args(["rule", "del", "priority", "512", "to", address]);

@@ -13,13 +13,13 @@ use std::{
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A namespace that is gone when the value is dropped.
+/// A network namespace that is removed on drop.
 pub(crate) struct Sandbox {
-    /// Fit for a pod's name.
+    /// Valid as a pod's name.
     pub(crate) name: String,
-    /// No other sandbox of this run has it.
+    /// Unique within a run.
     pub(crate) number: u32,
-    /// The namespace's path.
+    /// Path below `/run/netns`.
     pub(crate) path: PathBuf,
 }
 
@@ -31,9 +31,9 @@ impl Sandbox {
         std::fs::create_dir_all("/run/netns").context("create /run/netns")?;
         File::create(&path).with_context(|| format!("create {}", path.display()))?;
         let target = path.clone();
-        // Namespaces belong to threads: a thread of its own leaves ours where we are.
+        // A namespace belongs to a thread. A separate thread leaves the namespace of the caller unchanged.
         std::thread::spawn(move || -> Result<()> {
-            unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
+            unshare(CloneFlags::CLONE_NEWNET).context("create a network namespace")?;
             let own = Some("/proc/thread-self/ns/net");
             mount(own, &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
                 .with_context(|| format!("bind the namespace to {}", target.display()))
@@ -46,7 +46,7 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        // The lab takes the node's /run away in the end, with whatever could not be removed here.
+        // The lab removes the node's `/run` at the end, including entries that remain here.
         let _ = umount2(&self.path, MntFlags::MNT_DETACH);
         let _ = std::fs::remove_file(&self.path);
     }

@@ -1,4 +1,4 @@
-//! One CNI on its node: carries out what the other process asks for, and tells how long it took.
+//! Worker for one CNI on its node: executes commands of the parent process and prints the times.
 
 use crate::{
     daemon::{Daemon, gauge},
@@ -14,7 +14,6 @@ use std::{
 };
 use tests_bench::figures::ms;
 
-/// Whose plugin and agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Cni {
     Ferrule,
@@ -23,30 +22,30 @@ pub(crate) enum Cni {
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whose they are
+    /// CNI of this node
     #[arg(long, value_enum)]
     cni: Cni,
-    /// The plugin
+    /// Path of the plugin
     #[arg(long)]
     plugin: PathBuf,
-    /// The node's conflist
+    /// Path of the node's conflist
     #[arg(long)]
     conflist: PathBuf,
 }
 
-/// As many ADDs at a time while pods are made that are only there.
+/// Concurrent ADDs while background pods are created.
 const AT_A_TIME: usize = 8;
 
-/// Reads a line, does it, answers with a line of milliseconds or KiB, until the input ends.
+/// Reads a command per line and answers with a line of milliseconds or KiB, until the input is closed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut worker = Worker {
         cni: args.cni,
         plugin: Plugin::new(&args.plugin, &args.conflist)?,
-        held: Vec::new(),
+        background: Vec::new(),
         round: 0,
     };
     for line in std::io::stdin().lock().lines() {
-        let line = line.context("read what to do")?;
+        let line = line.context("read a command")?;
         let (verb, number) = line.split_once(' ').unwrap_or((line.as_str(), "0"));
         let number: usize = number.parse().with_context(|| format!("the number of {line:?}"))?;
         let answer = match verb {
@@ -55,12 +54,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "burst" => worker.burst(number)?,
             "resident" => worker.resident()?,
             "end" => worker.end()?,
-            _ => bail!("{line:?} is not known"),
+            _ => bail!("unknown command {line:?}"),
         };
         let answer: Vec<String> = answer.iter().map(ToString::to_string).collect();
         let mut out = std::io::stdout();
-        writeln!(out, "{}", answer.join(" ")).context("answer")?;
-        out.flush().context("answer")?;
+        writeln!(out, "{}", answer.join(" ")).context("print the answer")?;
+        out.flush().context("print the answer")?;
     }
     Ok(())
 }
@@ -68,39 +67,39 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct Worker {
     cni: Cni,
     plugin: Plugin,
-    held: Vec<Sandbox>,
+    background: Vec<Sandbox>,
     round: usize,
 }
 
 impl Worker {
-    /// Makes pods until there are as many, and waits for a pool for what comes next.
+    /// Creates background pods up to `count`, and waits for a warm pool.
     fn hold(&mut self, count: usize) -> Result<Vec<f64>> {
-        while self.held.len() < count {
-            let more = AT_A_TIME.min(count - self.held.len());
+        while self.background.len() < count {
+            let more = AT_A_TIME.min(count - self.background.len());
             self.wait_free(more)?;
             let pods = self.sandboxes(more)?;
             side_by_side(&pods, |pod| self.plugin.call(Verb::Add, pod))?;
-            self.held.extend(pods);
+            self.background.extend(pods);
         }
         self.wait_free(WARM)?;
-        Ok(vec![self.held.len() as f64])
+        Ok(vec![self.background.len() as f64])
     }
 
-    /// An ADD and a DEL.
+    /// One ADD and one DEL.
     fn one(&mut self) -> Result<Vec<f64>> {
         self.wait_free(1)?;
         let pod = self.sandboxes(1)?.remove(0);
         std::thread::sleep(REST);
-        let began = Instant::now();
+        let start = Instant::now();
         self.plugin.call(Verb::Add, &pod)?;
-        let added = began.elapsed();
+        let added = start.elapsed();
         std::thread::sleep(REST);
-        let began = Instant::now();
+        let start = Instant::now();
         self.plugin.call(Verb::Del, &pod)?;
-        Ok(vec![ms(added), ms(began.elapsed())])
+        Ok(vec![ms(added), ms(start.elapsed())])
     }
 
-    /// ADDs side by side, then their DELs.
+    /// Concurrent ADDs, then their DELs.
     fn burst(&mut self, count: usize) -> Result<Vec<f64>> {
         self.wait_free(count)?;
         let pods = self.sandboxes(count)?;
@@ -118,10 +117,10 @@ impl Worker {
     }
 
     fn end(&mut self) -> Result<Vec<f64>> {
-        for pods in self.held.chunks(AT_A_TIME) {
+        for pods in self.background.chunks(AT_A_TIME) {
             side_by_side(pods, |pod| self.plugin.call(Verb::Del, pod))?;
         }
-        self.held.clear();
+        self.background.clear();
         Ok(vec![0.0])
     }
 
@@ -130,7 +129,8 @@ impl Worker {
         (0..count).map(|at| Sandbox::new("beside", self.round * 1000 + at)).collect()
     }
 
-    /// Ours waits for an address within the ADD, theirs fails: both get theirs ready.
+    /// Ferrule waits for an address within the ADD, amazon-vpc-cni fails. To be fair, the pool is filled
+    /// before each ADD.
     fn wait_free(&self, wanted: usize) -> Result<()> {
         let free = || match self.cni {
             Cni::Ferrule => gauge("ferrule_pool_free_addresses").unwrap_or(0.0),
@@ -143,7 +143,7 @@ impl Worker {
     }
 }
 
-/// What both pools have ready before a size is measured.
+/// Free addresses of both pools before a size is measured.
 const WARM: usize = 64;
-/// Longer than an agent's work after a call takes.
+/// Longer than the work that an agent does after a call.
 const REST: Duration = Duration::from_millis(100);

@@ -1,4 +1,5 @@
-//! All agents in one process: each follows, holds what it is told, and begins anew when its stream ends.
+//! All agents in one process. Each agent follows the replica, keeps a snapshot, and reconnects when its
+//! stream ends.
 
 use anyhow::{Context as _, Result, bail};
 use control_rpc::{Follow, StreamEvent, Trust};
@@ -21,10 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The state that one agent holds.
 #[derive(Default)]
 struct Agent {
-    /// The replica's run, by its first byte.
+    /// The first byte of the replica's epoch.
     epoch: AtomicU64,
     generation: AtomicU64,
-    /// When it came to hold that.
+    /// Time at which the agent received that generation, in nanoseconds of the monotonic clock.
     since: AtomicU64,
     bytes: AtomicU64,
 }
@@ -40,10 +41,10 @@ pub(crate) fn run(at: SocketAddr, authority: &Path, number: usize) -> Result<()>
     }
     let mut epoch = 1;
     for line in std::io::stdin().lock().lines() {
-        let line = line.context("hear what to wait for")?;
-        let (what, generation) = line.split_once(' ').context("two words")?;
-        let generation: u64 = generation.parse().context("a generation")?;
-        if what == "anew" {
+        let line = line.context("read a command")?;
+        let (what, generation) = line.split_once(' ').context("a command has two words")?;
+        let generation: u64 = generation.parse().context("the generation is not a number")?;
+        if what == "restarted" {
             epoch += 1;
         }
         let holds = |agent: &Arc<Agent>| {
@@ -53,38 +54,39 @@ pub(crate) fn run(at: SocketAddr, authority: &Path, number: usize) -> Result<()>
         let until = Instant::now() + PATIENCE;
         while !agents.iter().all(holds) {
             if Instant::now() > until {
-                let lack = agents.iter().filter(|agent| !holds(agent)).count();
-                bail!("{lack} of {number} agents do not hold generation {generation}");
+                let missing = agents.iter().filter(|agent| !holds(agent)).count();
+                bail!("{missing} of {number} agents lack generation {generation}");
             }
             std::thread::sleep(Duration::from_micros(500));
         }
         let since = |agent: &Arc<Agent>| agent.since.load(Ordering::Acquire);
         let last = agents.iter().map(since).max().unwrap_or_default();
         let bytes: u64 = agents.iter().map(|agent| agent.bytes.swap(0, Ordering::AcqRel)).sum();
-        writeln!(std::io::stdout(), "{last} {bytes}").context("tell")?;
+        writeln!(std::io::stdout(), "{last} {bytes}").context("print an answer")?;
     }
     Ok(())
 }
 
 async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
-    let mut held = NodeSnapshot::default();
+    let mut snapshot = NodeSnapshot::default();
     loop {
-        let follow = Follow::begin(at, trust, node, hello(&held)).await;
+        let follow = Follow::begin(at, trust, node, hello(&snapshot)).await;
         if let Ok(mut follow) = follow {
-            held.start_stream(&follow.welcome().epoch);
+            snapshot.start_stream(&follow.welcome().epoch);
             agent.generation.store(0, Ordering::Release);
-            agent
-                .epoch
-                .store(held.epoch.first().copied().unwrap_or_default().into(), Ordering::Release);
-            while let Ok(heard) = follow.heard().await {
-                match heard {
+            agent.epoch.store(
+                snapshot.epoch.first().copied().unwrap_or_default().into(),
+                Ordering::Release,
+            );
+            while let Ok(event) = follow.receive().await {
+                match event {
                     StreamEvent::Part(part) => {
                         agent.bytes.fetch_add(part.encoded_len() as u64, Ordering::AcqRel);
-                        match held.receive(part) {
+                        match snapshot.receive(part) {
                             Ok(Progress::Applied(_)) => {
                                 agent.since.store(crate::now(), Ordering::Release);
-                                agent.generation.store(held.generation, Ordering::Release);
-                                if follow.holds(held.generation).await.is_err() {
+                                agent.generation.store(snapshot.generation, Ordering::Release);
+                                if follow.acknowledge(snapshot.generation).await.is_err() {
                                     break;
                                 }
                             }
@@ -94,7 +96,7 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
                     }
                     StreamEvent::Bookmark(bookmark) => {
                         agent.bytes.fetch_add(bookmark.encoded_len() as u64, Ordering::AcqRel);
-                        held.apply_bookmark(&bookmark);
+                        snapshot.apply_bookmark(&bookmark);
                     }
                 }
             }
@@ -103,6 +105,6 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
     }
 }
 
-fn hello(held: &NodeSnapshot) -> Hello {
-    held.hello(false)
+fn hello(snapshot: &NodeSnapshot) -> Hello {
+    snapshot.hello(false)
 }

@@ -1,10 +1,12 @@
-//! Real streams over TLS: one replica, and all agents in one process beside it. From an event that every node is
-//! told of to the last agent that holds it; bytes that a node is told; all agents anew after the replica was away;
-//! steady churn. Needs no privileges; stays on loopback.
+//! Streams over TLS between one replica and all agents, which share a second process.
 //!
-//! The replica's memory for an agent is what its own process has more in memory when all agents are connected
-//! and hold everything than before the first came, TLS and all, by agent: what agents hold of it is in the
-//! other process. Both clocks are one: the kernel's monotonic.
+//! The benchmark measures the delay of an event at the last agent and the bytes for each node. It also measures
+//! the resync of all agents after a restart of the replica, and steady churn. It needs no privileges and uses
+//! loopback only.
+//!
+//! The replica's memory for an agent is the growth of its resident memory, TLS included, divided by the
+//! number of agents. The growth is from before the first connection until all agents hold everything. The
+//! agents' own state is in the other process. Both processes use the kernel's monotonic clock.
 
 mod agents;
 mod replica;
@@ -33,19 +35,19 @@ enum Format {
 
 #[derive(Parser)]
 struct Args {
-    /// How the figures are printed
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
     /// A hundredth of each size
     #[arg(long)]
     small: bool,
-    /// This size alone: 1000 or 5000
+    /// Only this size: 1000 or 5000
     #[arg(long)]
     agents: Option<usize>,
-    /// How many events are told to all
+    /// Number of events for all nodes
     #[arg(long, default_value_t = 50)]
     events: u32,
-    /// How long the churn lasts, in seconds
+    /// Duration of the churn in seconds
     #[arg(long, default_value_t = 10)]
     churn: u64,
     #[command(subcommand)]
@@ -54,12 +56,12 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Part {
-    /// All agents: told over standard input what to wait for
+    /// All agents; reads the generations to wait for from standard input
     #[command(hide = true)]
     Agents { at: SocketAddr, authority: PathBuf, number: usize },
 }
 
-/// Agents, and by how much an event may be late at the last of them, in milliseconds.
+/// Number of agents, and the target for the delay of an event at the last of them, in milliseconds.
 const SIZES: [(usize, f64); 2] = [(1_000, 50.0), (5_000, 200.0)];
 /// Pods on each node.
 const PODS: usize = 20;
@@ -74,7 +76,7 @@ fn main() -> Result<()> {
     let mut bench = Bench::new("stream");
     for size in SIZES {
         if args.agents.is_none_or(|agents| agents == size.0) {
-            Measured::new(&args, size, &mut bench)?.run()?;
+            Measurement::new(&args, size, &mut bench)?.run()?;
         }
     }
     match args.output {
@@ -83,147 +85,148 @@ fn main() -> Result<()> {
     }
 }
 
-/// One replica, its agents, and what is measured of them.
-struct Measured<'a> {
+/// A replica, its agents and their figures.
+struct Measurement<'a> {
     args: &'a Args,
-    /// As figures are named: those of a small run are named alike.
+    /// Nominal size, which is in the names of figures. A small run uses the same names.
     agents: usize,
     number: usize,
     /// Milliseconds.
     target: f64,
-    begun: Instant,
+    start: Instant,
     replica: Replica,
     bench: &'a mut Bench,
 }
 
-impl<'a> Measured<'a> {
+impl<'a> Measurement<'a> {
     fn new(args: &'a Args, size: (usize, f64), bench: &'a mut Bench) -> Result<Self> {
         let (agents, target) = size;
         let number = if args.small { agents / 100 } else { agents };
-        let (begun, replica) = (Instant::now(), Replica::start(number, PODS)?);
-        let measured = Self { args, agents, number, target, begun, replica, bench };
-        measured.say(&format!("{number} nodes with {PODS} pods each are read"));
-        Ok(measured)
+        let (start, replica) = (Instant::now(), Replica::start(number, PODS)?);
+        let measurement = Self { args, agents, number, target, start, replica, bench };
+        measurement.progress(&format!("{number} nodes with {PODS} pods each are loaded"));
+        Ok(measurement)
     }
 
     fn run(mut self) -> Result<()> {
-        let mut others = self.connect()?;
-        self.events(&mut others)?;
-        self.churn(&mut others)?;
-        self.resync(&mut others)?;
-        others.end()
+        let mut agents = self.connect()?;
+        self.events(&mut agents)?;
+        self.churn(&mut agents)?;
+        self.resync(&mut agents)?;
+        agents.end()
     }
 
-    /// How far it is: the figures come at the end, after minutes.
-    fn say(&self, what: &str) {
-        let _ = writeln!(std::io::stderr(), "{:7.1} s  {what}", self.begun.elapsed().as_secs_f64());
+    /// Prints progress, because the figures are printed only after minutes.
+    fn progress(&self, what: &str) {
+        let _ = writeln!(std::io::stderr(), "{:7.1} s  {what}", self.start.elapsed().as_secs_f64());
     }
 
     fn name(&self, what: &str) -> String {
         format!("agents_{}_{what}", self.agents)
     }
 
-    fn told(&mut self, what: &str, value: f64, unit: &'static str) {
-        self.bench.push(Figure::told(&self.name(what), value, unit));
-        self.say(&format!("{what}: {value:.2} {unit}"));
+    fn report(&mut self, what: &str, value: f64, unit: &'static str) {
+        self.bench.push(Figure::reported(&self.name(what), value, unit));
+        self.progress(&format!("{what}: {value:.2} {unit}"));
     }
 
     fn bounded(&mut self, what: &str, value: f64, unit: &'static str, target: f64) {
         self.bench.push(Figure::bounded(&self.name(what), value, unit, target));
-        self.say(&format!("{what}: {value:.2} {unit}"));
+        self.progress(&format!("{what}: {value:.2} {unit}"));
     }
 
-    /// What the replica's processor did since then, for each: it says more than time does where others work too.
+    /// Adds a figure with the CPU time of this process since then, for each of `each`. Unlike elapsed time it
+    /// does not depend on other load.
     #[expect(clippy::cast_precision_loss, reason = "figures are read by people")]
-    fn worked(&mut self, what: &str, since: Duration, each: usize) -> Result<()> {
-        let took = worked()?.saturating_sub(since);
-        self.told(what, figures::ms(took) / each.max(1) as f64, "ms");
+    fn cpu_time(&mut self, what: &str, since: Duration, each: usize) -> Result<()> {
+        let took = cpu_time()?.saturating_sub(since);
+        self.report(what, figures::ms(took) / each.max(1) as f64, "ms");
         Ok(())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures are read by people")]
-    fn a_node(&self, bytes: u64) -> f64 {
+    fn per_node(&self, bytes: u64) -> f64 {
         bytes as f64 / self.number as f64
     }
 
     fn connect(&mut self) -> Result<AgentsProcess> {
-        let (before, begun, since) = (resident()?, Instant::now(), worked()?);
-        let mut others = AgentsProcess::start(&self.replica, self.number)?;
-        let (_, bytes) = others.hold(self.replica.generation())?;
-        self.told("all_connected", figures::ms(begun.elapsed()), "ms");
-        self.told("first_bytes_a_node", self.a_node(bytes), "bytes");
-        let memory = self.a_node(resident()?.saturating_sub(before)) / 1024.0;
+        let (before, start, since) = (resident()?, Instant::now(), cpu_time()?);
+        let mut agents = AgentsProcess::start(&self.replica, self.number)?;
+        let (_, bytes) = agents.hold(self.replica.generation())?;
+        self.report("all_connected", figures::ms(start.elapsed()), "ms");
+        self.report("first_bytes_a_node", self.per_node(bytes), "bytes");
+        let memory = self.per_node(resident()?.saturating_sub(before)) / 1024.0;
         self.bounded("memory_an_agent", memory, "KiB", 48.0);
-        self.worked("connect_work_an_agent", since, self.number)?;
-        Ok(others)
+        self.cpu_time("connect_work_an_agent", since, self.number)?;
+        Ok(agents)
     }
 
-    /// One event at a time, which every node is told of: the next comes when the replica knows that all hold it.
-    fn events(&mut self, others: &mut AgentsProcess) -> Result<()> {
-        let (mut late, mut all, since) = (Samples::default(), 0, worked()?);
+    /// Events for every node, one at a time. The next one starts after the acks of all agents.
+    fn events(&mut self, agents: &mut AgentsProcess) -> Result<()> {
+        let (mut late, mut all, since) = (Samples::default(), 0, cpu_time()?);
         for _ in 0..self.args.events {
-            let (took, bytes) = self.event(others)?;
+            let (took, bytes) = self.event(agents)?;
             late.push(took);
             all += bytes;
-            self.replica.hears_of_all()?;
+            self.replica.wait_for_acks()?;
         }
         self.bounded("event_to_the_last_p50", late.p50(), "ms", self.target);
-        self.told("event_to_the_last_p99", late.p99(), "ms");
-        let each = self.a_node(all) / f64::from(self.args.events);
-        self.told("event_bytes_a_node", each, "bytes");
-        self.worked("event_work", since, self.args.events as usize)?;
+        self.report("event_to_the_last_p99", late.p99(), "ms");
+        let each = self.per_node(all) / f64::from(self.args.events);
+        self.report("event_bytes_a_node", each, "bytes");
+        self.cpu_time("event_work", since, self.args.events as usize)?;
         Ok(())
     }
 
-    fn event(&mut self, others: &mut AgentsProcess) -> Result<(Duration, u64)> {
-        let begun = now();
+    fn event(&mut self, agents: &mut AgentsProcess) -> Result<(Duration, u64)> {
+        let start = now();
         let generation = self.replica.event_for_all();
-        let (last, bytes) = others.hold(generation)?;
-        Ok((Duration::from_nanos(last.saturating_sub(begun)), bytes))
+        let (last, bytes) = agents.hold(generation)?;
+        Ok((Duration::from_nanos(last.saturating_sub(start)), bytes))
     }
 
-    /// A hundred pods a second are others; each second one event is told to all among those that few are told.
-    fn churn(&mut self, others: &mut AgentsProcess) -> Result<()> {
-        let (mut churned, begun, since) = (0_u64, Instant::now(), worked()?);
+    /// Relabels a hundred pods per second, which affects few nodes each. Once per second it sends an event
+    /// for all nodes as well.
+    fn churn(&mut self, agents: &mut AgentsProcess) -> Result<()> {
+        let (mut churned, start, since) = (0_u64, Instant::now(), cpu_time()?);
         let (mut behind, mut all) = (Samples::default(), 0);
-        while begun.elapsed() < Duration::from_secs(self.args.churn) {
-            let due = begun + Duration::from_millis(churned * 10);
+        while start.elapsed() < Duration::from_secs(self.args.churn) {
+            let due = start + Duration::from_millis(churned * 10);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             self.replica.churn();
             churned += 1;
             if churned.is_multiple_of(100) {
-                let (took, bytes) = self.event(others)?;
+                let (took, bytes) = self.event(agents)?;
                 behind.push(took);
                 all += bytes;
             }
         }
         #[expect(clippy::cast_precision_loss, reason = "figures are read by people")]
-        let rate = churned as f64 / begun.elapsed().as_secs_f64();
-        self.told("churn_events", rate, "/s");
-        self.told("churn_behind_p50", behind.p50(), "ms");
-        self.told("churn_behind_p99", behind.p99(), "ms");
-        let seconds = begun.elapsed().as_secs_f64();
-        self.told("churn_bytes_a_node", self.a_node(all) / seconds, "B/s");
-        self.worked("churn_work_an_event", since, usize::try_from(churned)?)?;
+        let rate = churned as f64 / start.elapsed().as_secs_f64();
+        self.report("churn_events", rate, "/s");
+        self.report("churn_behind_p50", behind.p50(), "ms");
+        self.report("churn_behind_p99", behind.p99(), "ms");
+        let seconds = start.elapsed().as_secs_f64();
+        self.report("churn_bytes_a_node", self.per_node(all) / seconds, "B/s");
+        self.cpu_time("churn_work_an_event", since, usize::try_from(churned)?)?;
         Ok(())
     }
 
-    /// The replica is away, and another that nobody has spoken to is there.
-    fn resync(&mut self, others: &mut AgentsProcess) -> Result<()> {
-        let begun = now();
+    /// Replaces the replica by one with another epoch, so that every agent resyncs.
+    fn resync(&mut self, agents: &mut AgentsProcess) -> Result<()> {
+        let start = now();
         self.replica.replace()?;
-        self.say("another replica is there");
-        let since = worked()?;
-        let (last, bytes) = others.hold_anew(self.replica.generation())?;
-        let took = Duration::from_nanos(last.saturating_sub(begun));
-        self.told("resync_all", figures::ms(took), "ms");
-        self.told("resync_bytes_a_node", self.a_node(bytes), "bytes");
-        self.worked("resync_work_an_agent", since, self.number)?;
+        self.progress("the replica has restarted");
+        let since = cpu_time()?;
+        let (last, bytes) = agents.hold_after_restart(self.replica.generation())?;
+        let took = Duration::from_nanos(last.saturating_sub(start));
+        self.report("resync_all", figures::ms(took), "ms");
+        self.report("resync_bytes_a_node", self.per_node(bytes), "bytes");
+        self.cpu_time("resync_work_an_agent", since, self.number)?;
         Ok(())
     }
 }
 
-/// The process of the agents.
 struct AgentsProcess {
     child: Child,
     to: ChildStdin,
@@ -246,24 +249,25 @@ impl AgentsProcess {
         Ok(Self { child, to, from })
     }
 
-    /// Waits until all agents hold a generation: when the last did, and the bytes since it was asked last.
+    /// Waits until all agents hold a generation. Returns the time of the last one, and the bytes since the
+    /// previous call.
     fn hold(&mut self, generation: u64) -> Result<(u64, u64)> {
         self.ask(&format!("hold {generation}"))
     }
 
-    /// The same for a replica that has restarted.
-    fn hold_anew(&mut self, generation: u64) -> Result<(u64, u64)> {
-        self.ask(&format!("anew {generation}"))
+    /// As `hold`, after a restart of the replica.
+    fn hold_after_restart(&mut self, generation: u64) -> Result<(u64, u64)> {
+        self.ask(&format!("restarted {generation}"))
     }
 
-    fn ask(&mut self, words: &str) -> Result<(u64, u64)> {
-        writeln!(self.to, "{words}").context("ask the agents")?;
+    fn ask(&mut self, command: &str) -> Result<(u64, u64)> {
+        writeln!(self.to, "{command}").context("send a command to the agents")?;
         let mut line = String::new();
-        self.from.read_line(&mut line).context("hear the agents")?;
+        self.from.read_line(&mut line).context("read the agents' answer")?;
         let mut numbers = line.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
             (Some(Ok(last)), Some(Ok(bytes))) => Ok((last, bytes)),
-            _ => bail!("the agents said {line:?} to {words:?}"),
+            _ => bail!("the agents answered {line:?} to {command:?}"),
         }
     }
 
@@ -273,15 +277,15 @@ impl AgentsProcess {
     }
 }
 
-/// Nanoseconds by the clock that all processes share.
+/// Nanoseconds of the monotonic clock, which all processes share.
 fn now() -> u64 {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     time.map_or(0, |time| u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What this process has had of processors.
-fn worked() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("ask what this process has used")?;
+/// CPU time of this process.
+fn cpu_time() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("read this process's CPU time")?;
     Ok([usage.user_time(), usage.system_time()]
         .map(|part| part.num_microseconds())
         .iter()
@@ -289,7 +293,7 @@ fn worked() -> Result<Duration> {
     .map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default()))
 }
 
-/// Bytes of this process that are in memory.
+/// Resident memory of this process in bytes.
 fn resident() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -1,4 +1,4 @@
-//! One replica with its cluster, and what happens to that.
+//! A replica with its cluster, and the changes of that cluster.
 
 use anyhow::{Context as _, Result, ensure};
 use control_hub::Hub;
@@ -24,19 +24,19 @@ use tokio::{net::TcpListener, runtime::Runtime};
 use tonic::{Status, transport::Server};
 
 pub(crate) const NAME: &str = "ferrule-controller";
-/// Policies, a namespace each five.
+/// Number of policies, five per namespace.
 const POLICIES: usize = 500;
 const SPACES: usize = 100;
-/// The resource version up to which everything is read at first.
+/// Resource version of the initial lists.
 const VERSION: u64 = 1_000_000;
 /// Time limit for the agents' acks of an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The token is the node's name.
-struct ByName;
+/// Accepts every token as the name of the node.
+struct TokenIsName;
 
 #[tonic::async_trait]
-impl Gatekeeper for ByName {
+impl Gatekeeper for TokenIsName {
     async fn admit(&self, token: &str) -> Result<Caller, Status> {
         Ok(Caller { node: token.to_owned(), ..Caller::default() })
     }
@@ -53,10 +53,10 @@ impl Gatekeeper for ByName {
 pub(crate) struct Replica {
     at: SocketAddr,
     authority: NamedTempFile,
-    shown: Arc<Certificates>,
-    office: Arc<SharedHub>,
-    /// Its tasks and connections end with it, as a process's do.
-    serving: Option<Runtime>,
+    certificates: Arc<Certificates>,
+    hub: Arc<SharedHub>,
+    /// Runtime of the server. Its shutdown ends all tasks and connections, as the exit of a process would.
+    server: Option<Runtime>,
     nodes: usize,
     pods: usize,
     epoch: u8,
@@ -66,22 +66,23 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn start(nodes: usize, pods: usize) -> Result<Self> {
-        let key = KeyPair::generate().context("make a key")?;
-        let mut params = CertificateParams::new(Vec::new()).context("describe an authority")?;
+        let key = KeyPair::generate().context("generate a key")?;
+        let mut params =
+            CertificateParams::new(Vec::new()).context("describe the certificate authority")?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).context("make an authority")?.pem();
+        let pem = params.self_signed(&key).context("create the certificate authority")?.pem();
         let authority = Issuer::new(params, key);
-        let file = NamedTempFile::new().context("make a file")?;
+        let file = NamedTempFile::new().context("create a temporary file")?;
         std::fs::write(file.path(), pem).context("write the authority's certificate")?;
-        let shown = Arc::new(Certificates::default());
-        shown.show(certified(&authority)?);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").context("take a port")?;
+        let certificates = Arc::new(Certificates::default());
+        certificates.show(certified(&authority)?);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").context("bind a port")?;
         let at = listener.local_addr().context("the port")?;
-        let office = SharedHub::new(cluster(nodes, pods, 1));
-        let serving = Some(serve(listener, &shown, &office)?);
+        let hub = SharedHub::new(cluster(nodes, pods, 1));
+        let server = Some(serve(listener, &certificates, &hub)?);
         let (epoch, extra, churned) = (1, 0, 0);
         let authority = file;
-        Ok(Self { at, authority, shown, office, serving, nodes, pods, epoch, extra, churned })
+        Ok(Self { at, authority, certificates, hub, server, nodes, pods, epoch, extra, churned })
     }
 
     pub(crate) fn at(&self) -> SocketAddr {
@@ -93,54 +94,57 @@ impl Replica {
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.office.with(|hub| hub.measures().generation)
+        self.hub.with(|hub| hub.measures().generation)
     }
 
     /// Waits until all agents have acknowledged everything.
-    pub(crate) fn hears_of_all(&self) -> Result<()> {
+    pub(crate) fn wait_for_acks(&self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
-        while self.office.with(|hub| hub.measures().pending) > 0 {
-            ensure!(Instant::now() < until, "agents do not say that they hold everything");
+        while self.hub.with(|hub| hub.measures().pending) > 0 {
+            ensure!(
+                Instant::now() < until,
+                "agents have not acknowledged everything within {PATIENCE:?}"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(())
     }
 
-    /// A pod that every node has to know of comes.
+    /// Adds a pod that every node needs. Returns the generation.
     pub(crate) fn event_for_all(&mut self) -> u64 {
         self.extra += 1;
         let number = self.nodes * self.pods + self.extra;
         let pod = pod(number, self.nodes, "all");
         let version = self.version();
-        self.office.with(|hub| {
+        self.hub.with(|hub| {
             feed(hub, &pod);
             hub.reach(Kind::Pod.text(), version);
             hub.generation()
         })
     }
 
-    /// A pod is another, as it is with deployments: those who select its kind are told.
+    /// Relabels a pod, as a rollout does. The nodes whose policies select its label receive the change.
     pub(crate) fn churn(&mut self) {
         self.churned += 1;
         let number = self.churned * 7 % (self.nodes * self.pods);
         let app = format!("app{}", self.churned % 5);
         let pod = pod(number, self.nodes, &app);
         let version = self.version();
-        self.office.with(|hub| {
+        self.hub.with(|hub| {
             feed(hub, &pod);
             hub.reach(Kind::Pod.text(), version);
         });
     }
 
-    /// The resource version of the last that happened.
+    /// Resource version of the latest change.
     fn version(&self) -> u64 {
         VERSION + (self.extra + self.churned) as u64
     }
 
-    /// Stops this replica with its streams and starts another at the same address.
+    /// Stops this replica with its streams and starts another one at the same address.
     pub(crate) fn replace(&mut self) -> Result<()> {
-        if let Some(serving) = self.serving.take() {
-            serving.shutdown_background();
+        if let Some(server) = self.server.take() {
+            server.shutdown_background();
         }
         self.epoch += 1;
         let mut hub = cluster(self.nodes, self.pods, self.epoch);
@@ -148,30 +152,30 @@ impl Replica {
             feed(&mut hub, &pod(self.nodes * self.pods + extra, self.nodes, "all"));
         }
         hub.reach(Kind::Pod.text(), self.version());
-        self.office = SharedHub::new(hub);
+        self.hub = SharedHub::new(hub);
         let listener = loop {
-            // The one before lets go of the port as it ends.
+            // The previous replica releases the port only when its runtime has stopped.
             match std::net::TcpListener::bind(self.at) {
                 Ok(listener) => break listener,
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         };
-        self.serving = Some(serve(listener, &self.shown, &self.office)?);
+        self.server = Some(serve(listener, &self.certificates, &self.hub)?);
         Ok(())
     }
 }
 
 fn serve(
     listener: std::net::TcpListener,
-    shown: &Arc<Certificates>,
-    office: &Arc<SharedHub>,
+    certificates: &Arc<Certificates>,
+    hub: &Arc<SharedHub>,
 ) -> Result<Runtime> {
     let runtime = Runtime::new().context("start tokio")?;
     let _inside = runtime.enter();
-    listener.set_nonblocking(true).context("make it wait for nobody")?;
-    let listener = TcpListener::from_std(listener).context("take the port")?;
-    let service = DistributionService::new(office.clone(), Arc::new(ByName));
-    let inside = listen(listener, shown.clone()).context("make TLS")?;
+    listener.set_nonblocking(true).context("make the listener non-blocking")?;
+    let listener = TcpListener::from_std(listener).context("pass the listener to tokio")?;
+    let service = DistributionService::new(hub.clone(), Arc::new(TokenIsName));
+    let inside = listen(listener, certificates.clone()).context("set up TLS")?;
     tokio::spawn(async move {
         let _ = Server::builder().add_service(service).serve_with_incoming(inside).await;
     });
@@ -180,11 +184,11 @@ fn serve(
 }
 
 fn certified(authority: &Issuer<'_, KeyPair>) -> Result<CertifiedKey> {
-    let key = KeyPair::generate().context("make a key")?;
+    let key = KeyPair::generate().context("generate a key")?;
     let params = CertificateParams::new(vec![NAME.to_owned()]).context("describe a certificate")?;
-    let certificate = params.signed_by(&key, authority).context("make a certificate")?;
+    let certificate = params.signed_by(&key, authority).context("sign a certificate")?;
     let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let signing = any_supported_type(&private).context("a key that signs")?;
+    let signing = any_supported_type(&private).context("the key cannot sign")?;
     Ok(CertifiedKey::new(vec![certificate.der().clone()], signing))
 }
 
@@ -212,7 +216,7 @@ fn cluster(nodes: usize, pods: usize, epoch: u8) -> Hub {
                     "ports": [{"port": 8080}]}]}})),
         );
     }
-    // One that concerns all.
+    // A policy that applies to all pods.
     feed(
         &mut hub,
         &read(&json!({"apiVersion": "policy.networking.k8s.io/v1alpha2",
@@ -237,7 +241,7 @@ fn pod(number: usize, nodes: usize, app: &str) -> Object {
         "status": {"phase": "Running", "podIPs": [{"ip": format!("10.{b}.{c}.{d}")}]}}))
 }
 
-#[expect(clippy::expect_used, reason = "objects of this file's own making")]
+#[expect(clippy::expect_used, reason = "only objects of this file")]
 fn read(object: &serde_json::Value) -> Object {
     Object::read_value(object).expect("an object").object
 }

@@ -1,6 +1,6 @@
-//! How amazon-vpc-cni calls EC2: the SDK tries three times, and its own loops try on top of that.
+//! amazon-vpc-cni's calls of EC2: the SDK tries three times, and amazon-vpc-cni's own loops repeat that.
 
-use super::{hands::CallSlot, ipamd::Ipamd};
+use super::{call_slot::CallSlot, ipamd::Ipamd};
 use config_model::{AttachmentId, EniId, Span};
 use ipnet::Ipv4Net;
 use lab_cloud::{
@@ -12,23 +12,22 @@ use lab_cloud::{
 };
 use std::net::Ipv4Addr;
 
-/// The SDK's attempts, and its longest pause between two (aws-sdk-go-v2, `retry.Standard`).
+/// Attempts of the SDK, and its longest pause between two (aws-sdk-go-v2, `retry.Standard`).
 const SDK_ATTEMPTS: u32 = 3;
 const SDK_LONGEST_PAUSE: Span = Span::seconds(20);
-/// The SDK repeats only while a quota lasts: a repetition costs 5 of 500 until it succeeds, a
-/// success gives 1.
+/// The SDK retries only within a quota of 500: a retry takes 5 until it succeeds, and a success returns 1.
 pub(super) const SDK_QUOTA: u32 = 500;
 const SDK_REPETITION: u32 = 5;
 const SDK_SUCCESS: u32 = 1;
-/// The attempts of its own loops, and their longest pause.
+/// Attempts of amazon-vpc-cni's own loops, and their longest pause.
 const OWN_ATTEMPTS: u32 = 12;
 const OWN_LONGEST_PAUSE: Span = Span::seconds(60);
-/// The pause between a detach and the delete.
+/// Pause between detach and delete.
 const AFTER_DETACH: Span = Span::seconds(2);
-/// Device indexes end before this.
+/// Upper bound (exclusive) of the device indexes.
 const DEVICE_INDEXES: u16 = 100;
 
-/// Codes after which one address is asked for, and a pause is made.
+/// After these codes amazon-vpc-cni requests one address, and pauses.
 const INSUFFICIENT: [&str; 2] = ["InsufficientCidrBlocks", "InsufficientFreeAddressesInSubnet"];
 const ENI_IS_FULL: &str = "PrivateIpAddressLimitExceeded";
 
@@ -44,43 +43,43 @@ fn is_gone(error: &Ec2Error) -> bool {
     error.code.ends_with(".NotFound")
 }
 
-/// A loop's pauses.
+/// Pauses of a retry loop.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pauses {
-    /// From this one on, each twice as long as the one before, with so much jitter.
+    /// Starts with `first`, doubles each time, and adds jitter.
     Doubling { first: Span, jitter_percent: u64 },
-    /// Each longer by so much.
+    /// Grows by this span each time.
     Growing { by: Span },
 }
 
 impl Pauses {
     /// The pause after the attempt, counted from 0.
-    pub(super) fn after(self, attempt: u32, hands: &CallSlot) -> Span {
+    pub(super) fn after(self, attempt: u32, call_slot: &CallSlot) -> Span {
         match self {
             Self::Doubling { first, jitter_percent } => {
                 let doubled = first.0.saturating_mul(1 << attempt.min(20));
                 let pause = Span(doubled.min(OWN_LONGEST_PAUSE.0));
-                hands.draw(|rng| rng.longer(pause, jitter_percent))
+                call_slot.draw(|rng| rng.longer(pause, jitter_percent))
             }
             Self::Growing { by } => Span(by.0 * u64::from(attempt + 1)),
         }
     }
 }
 
-/// What a new secondary ENI looks like when it is attached.
+/// A new secondary ENI as it should be in IMDS.
 pub(super) struct NewEni {
     pub(super) id: EniId,
     pub(super) slots: usize,
 }
 
 impl Ipamd {
-    /// A call as the SDK makes it.
+    /// A call with the SDK's retries.
     async fn call(&self, request: impl Into<Request>) -> Result<Response, Ec2Error> {
         let request = request.into();
         let mut attempt = 0;
         loop {
             let lost = || Ec2Error::new("RequestError", "send request failed");
-            let error = match self.hands.ec2(request.clone()).await {
+            let error = match self.call_slot.ec2(request.clone()).await {
                 Ok(response) => {
                     let back = SDK_SUCCESS + if attempt > 0 { SDK_REPETITION } else { 0 };
                     self.sdk_quota.set((self.sdk_quota.get() + back).min(SDK_QUOTA));
@@ -99,12 +98,12 @@ impl Ipamd {
             }
             self.sdk_quota.set(quota);
             let most = Span((1000 << (attempt - 1)).min(SDK_LONGEST_PAUSE.0));
-            let pause = self.hands.draw(|rng| rng.span(most));
-            self.hands.sleep(pause).await;
+            let pause = self.call_slot.draw(|rng| rng.span(most));
+            self.call_slot.sleep(pause).await;
         }
     }
 
-    /// The same, in a loop of its own; what does not exist ends it.
+    /// A call with the SDK's retries, in a loop of amazon-vpc-cni. An error `.NotFound` ends it.
     async fn call_often(
         &self,
         request: impl Into<Request>,
@@ -124,8 +123,8 @@ impl Ipamd {
                     }
                 }
             }
-            let pause = pauses.after(attempt - 1, &self.hands);
-            self.hands.sleep(pause).await;
+            let pause = pauses.after(attempt - 1, &self.call_slot);
+            self.call_slot.sleep(pause).await;
         }
     }
 
@@ -163,7 +162,7 @@ impl Ipamd {
         ]
     }
 
-    /// Once for each ENI that is made, and once for each that is set up.
+    /// Called once for each ENI that is created, and once for each that is set up.
     pub(super) async fn describe_subnets(&self) -> Result<(), Ec2Error> {
         let request = DescribeSubnets {
             filters: vec![
@@ -175,7 +174,7 @@ impl Ipamd {
         self.call(request).await.map(|_| ())
     }
 
-    /// At start, and whether or not they differ.
+    /// Called at start, whether the groups differ or not.
     pub(super) async fn write_groups(&self, eni: &EniId) -> Result<(), Ec2Error> {
         let request = ModifyNetworkInterfaceAttribute {
             network_interface_id: Some(eni.clone()),
@@ -185,7 +184,7 @@ impl Ipamd {
         self.call(request).await.map(|_| ())
     }
 
-    /// Asks for addresses or prefixes on an attached ENI.
+    /// Assigns addresses or prefixes to an attached ENI.
     pub(super) async fn assign_blocks(
         &self,
         eni: &EniId,
@@ -209,7 +208,7 @@ impl Ipamd {
         if self.targets.prefixes { (None, Some(count)) } else { (Some(count), None) }
     }
 
-    /// Gives blocks back, addresses and prefixes apart; a failure is only a warning.
+    /// Unassigns blocks, addresses and prefixes in separate calls. A failure is only a warning.
     pub(super) async fn unassign_blocks(&self, eni: &EniId, nets: &[Ipv4Net]) {
         let single = |net: &&Ipv4Net| net.prefix_len() == 32;
         let singles: Vec<Ipv4Addr> = nets.iter().filter(single).map(|net| net.network()).collect();
@@ -228,7 +227,7 @@ impl Ipamd {
         }
     }
 
-    /// Create, look for a free device index, attach, and see to it that it goes with the instance.
+    /// Creates an ENI, finds a free device index, attaches the ENI, and sets DeleteOnTermination.
     pub(super) async fn make_eni(&self, slots: u32) -> Result<NewEni, Ec2Error> {
         self.describe_subnets().await?;
         let eni = self.create(slots).await?;
@@ -262,7 +261,10 @@ impl Ipamd {
             groups: self.node.groups.clone(),
             secondary_private_ip_address_count: singles,
             ipv4_prefix_count: prefixes,
-            client_token: Some(format!("{:016x}", self.hands.draw(super::super::rng::Rng::next))),
+            client_token: Some(format!(
+                "{:016x}",
+                self.call_slot.draw(super::super::rng::Rng::next)
+            )),
             tag_specifications: vec![TagSpecification {
                 resource_type: "network-interface".to_owned(),
                 tags: self.tags(),
@@ -304,7 +306,7 @@ impl Ipamd {
         Ok(attached.attachment_id)
     }
 
-    /// Look up the attachment, detach, wait, delete.
+    /// Looks up the attachment, detaches, waits and deletes.
     pub(super) async fn free_eni(&self, eni: &EniId) {
         let Ok(described) = self.describe(vec![eni.clone()]).await else { return };
         let attachment = described.first().and_then(|eni| eni.attachment.as_ref());
@@ -317,7 +319,7 @@ impl Ipamd {
             if self.call_often(request, OWN_ATTEMPTS, pauses).await.is_err() {
                 return;
             }
-            self.hands.sleep(AFTER_DETACH).await;
+            self.call_slot.sleep(AFTER_DETACH).await;
         }
         self.delete(eni).await;
     }

@@ -1,10 +1,11 @@
-//! The documented examples of amazon-vpc-cni's targets hold the rival to its model.
+//! The documented examples of amazon-vpc-cni's targets, which the rival must reproduce.
 
 use super::Rival;
 use crate::pool::{arena::Arena, setting::PoolSetting, trace::Trace};
 use config_model::Time;
 
-/// What is attached at the end: ENIs, and what each has beside its own address, most first.
+/// The attached ENIs at the end: the number of addresses or prefixes of each besides its primary address,
+/// largest first.
 fn settled(kind: &'static str, setting: PoolSetting, pods: u64) -> Vec<usize> {
     let trace = Trace::one_by_one(kind, 110, pods);
     let mut splits: Vec<Vec<usize>> = (1..=3).map(|seed| split(&trace, setting, seed)).collect();
@@ -83,7 +84,7 @@ fn t3_small_with_prefixes_for_one_warm_address_and_a_minimum_of_one() {
     assert_eq!((split(17), split(58)), (vec![2], vec![3, 1]));
 }
 
-/// The published row for no pods says one prefix; by the algorithm, a minimum of 20 needs two.
+/// The published row for no pods has one prefix; by the algorithm, a minimum of 20 needs two.
 #[test]
 fn t3_small_with_prefixes_for_seven_warm_addresses_and_a_minimum_of_twenty() {
     let split = |pods| settled("t3.small", prefixes(7, 20), pods);
@@ -91,8 +92,8 @@ fn t3_small_with_prefixes_for_seven_warm_addresses_and_a_minimum_of_twenty() {
     assert_eq!((split(17), split(58)), (vec![2], vec![3, 2]));
 }
 
-/// The published rows spread them over several ENIs, as an older version did; by the algorithm
-/// one ENI is enough. The numbers of prefixes agree.
+/// The published rows spread the prefixes over several ENIs, as an older version did; by the algorithm one
+/// ENI is enough. The numbers of prefixes agree.
 #[test]
 fn p3dn_24xlarge_with_prefixes_for_five_warm_addresses_and_a_minimum_of_ten() {
     let split = |pods| settled("p3dn.24xlarge", prefixes(5, 10), pods);

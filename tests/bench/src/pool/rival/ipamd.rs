@@ -1,13 +1,13 @@
-//! amazon-vpc-cni's ipamd: start, then a loop that never ends.
+//! amazon-vpc-cni's ipamd: start, then an endless loop.
 
 use super::{
+    call_slot::CallSlot,
     ec2::{NewEni, Pauses, SDK_QUOTA, is_full, is_insufficient},
-    hands::CallSlot,
     store::Store,
     targets::Targets,
 };
 use crate::pool::{
-    desk::Pod,
+    requests::Pod,
     setting::{COOLDOWN, NodeSetting, PoolSetting},
 };
 use config_model::{EniId, Span, Time};
@@ -20,29 +20,28 @@ use std::{
     rc::Rc,
 };
 
-/// Half of the loop: it sleeps, looks at the pool, sleeps, reconciles.
+/// Half of the loop: it sleeps, checks the pool, sleeps, reconciles.
 const HALF_LOOP: Span = Span::millis(2500);
 const RECONCILE_INTERVAL: Span = Span::seconds(60);
 const DECREASE_INTERVAL: Span = Span::seconds(30);
-/// How long blocks that were given back are not taken in again.
+/// Time for which blocks that were freed are not added again.
 const FREED_MEMORY: Span = Span::seconds(60);
 const INSUFFICIENT_PAUSE: Span = Span::seconds(120);
-/// What the process does before its first call: region, limits, iptables, VPC CIDRs.
+/// Work of the process before its first call: region, limits, iptables, VPC CIDRs.
 const START: Span = Span::millis(500);
-/// A start that failed is repeated when the liveness probe has noticed; then the kubelet backs off.
+/// The liveness probe restarts a process whose start has failed; then the kubelet backs off.
 const PROBE_NOTICES: Span = Span::seconds(90);
 const CRASH_PAUSE: Span = Span::seconds(10);
 const LONGEST_CRASH_PAUSE: Span = Span::seconds(300);
-/// Looks at IMDS until a new ENI shows.
+/// Number of IMDS reads until a new ENI is visible.
 const ENI_LOOKS: u32 = 12;
 const ENI_PAUSES: Pauses = Pauses::Doubling { first: Span::millis(100), jitter_percent: 15 };
 
-/// The process.
 pub(super) struct Ipamd {
     pub(super) targets: Targets,
     pub(super) node: NodeSetting,
-    pub(super) hands: CallSlot,
-    /// What the SDK has left for repetitions.
+    pub(super) call_slot: CallSlot,
+    /// Remaining quota of the SDK for retries.
     pub(super) sdk_quota: Cell<u32>,
     store: RefCell<Store>,
     freed: RefCell<BTreeMap<Ipv4Net, Time>>,
@@ -53,7 +52,7 @@ pub(super) struct Ipamd {
 }
 
 impl Ipamd {
-    pub(super) fn new(pool: PoolSetting, node: NodeSetting, hands: CallSlot) -> Self {
+    pub(super) fn new(pool: PoolSetting, node: NodeSetting, call_slot: CallSlot) -> Self {
         let targets = Targets {
             prefixes: pool.prefixes,
             warm_eni: pool.warm_eni,
@@ -67,7 +66,7 @@ impl Ipamd {
             store: RefCell::new(Store::new(pool.prefixes, COOLDOWN)),
             targets,
             node,
-            hands,
+            call_slot,
             sdk_quota: Cell::new(SDK_QUOTA),
             freed: RefCell::default(),
             ready: Cell::new(false),
@@ -77,13 +76,13 @@ impl Ipamd {
         }
     }
 
-    /// Whether the gRPC server answers, and with it the node is ready.
+    /// True if the gRPC server answers. The node is ready then.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.get()
     }
 
     pub(super) fn assign(&self, pod: Pod, now: Time) -> Option<Ipv4Addr> {
-        self.hands.draw(|rng| self.store.borrow_mut().assign(pod, now, rng))
+        self.call_slot.draw(|rng| self.store.borrow_mut().assign(pod, now, rng))
     }
 
     pub(super) fn release(&self, pod: Pod, now: Time) {
@@ -93,10 +92,10 @@ impl Ipamd {
     pub(super) async fn run(self: Rc<Self>) {
         let mut crashes = 0;
         while self.start().await.is_err() {
-            self.hands.sleep(PROBE_NOTICES).await;
+            self.call_slot.sleep(PROBE_NOTICES).await;
             if crashes > 0 {
                 let pause = CRASH_PAUSE.0.saturating_mul(1 << (crashes - 1).min(10));
-                self.hands.sleep(Span(pause.min(LONGEST_CRASH_PAUSE.0))).await;
+                self.call_slot.sleep(Span(pause.min(LONGEST_CRASH_PAUSE.0))).await;
             }
             crashes += 1;
             *self.store.borrow_mut() = Store::new(self.targets.prefixes, COOLDOWN);
@@ -104,17 +103,17 @@ impl Ipamd {
         }
         self.ready.set(true);
         loop {
-            self.hands.sleep(HALF_LOOP).await;
+            self.call_slot.sleep(HALF_LOOP).await;
             self.look_at_pool().await;
-            self.hands.sleep(HALF_LOOP).await;
+            self.call_slot.sleep(HALF_LOOP).await;
             self.reconcile().await;
         }
     }
 
     /// Any error ends the process.
     async fn start(&self) -> Result<(), Ec2Error> {
-        self.hands.sleep(START).await;
-        let shown = self.hands.imds().await;
+        self.call_slot.sleep(START).await;
+        let shown = self.call_slot.imds().await;
         let enis = self.describe(shown.iter().map(|eni| eni.id.clone()).collect()).await?;
         for eni in &enis {
             if !eni.tags.contains_key("node.k8s.amazonaws.com/instance_id") {
@@ -137,7 +136,7 @@ impl Ipamd {
         let primary =
             eni.attachment.as_ref().is_some_and(|attachment| attachment.device_index.0 == 0);
         let mut store = self.store.borrow_mut();
-        store.add_eni(eni.id.clone(), primary, self.hands.now());
+        store.add_eni(eni.id.clone(), primary, self.call_slot.now());
         for net in blocks_of(eni) {
             store.add_block(&eni.id, net);
         }
@@ -162,35 +161,35 @@ impl Ipamd {
 
     /// One call for addresses, or else one new ENI.
     async fn increase(&self) -> Result<(), Ec2Error> {
-        let now = self.hands.now();
+        let now = self.call_slot.now();
         let paused = |since: Time| now.since(since) < INSUFFICIENT_PAUSE;
         if self.insufficient_since.get().is_some_and(paused) {
             return Ok(());
         }
         match self.fill_an_eni().await {
-            Ok(true) => self.last_action.set(self.hands.now()),
+            Ok(true) => self.last_action.set(self.call_slot.now()),
             Ok(false) if self.has_room() => {
                 if self.add_an_eni().await.is_ok() {
-                    self.last_action.set(self.hands.now());
+                    self.last_action.set(self.call_slot.now());
                 }
             }
             Ok(false) => {}
             Err(error) if is_insufficient(&error) => {
-                self.insufficient_since.set(Some(self.hands.now()));
+                self.insufficient_since.set(Some(self.call_slot.now()));
             }
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// The first ENI that takes more ends the round. True if the pool grew.
+    /// The first ENI that accepts more ends the round. Returns true if the pool grew.
     async fn fill_an_eni(&self) -> Result<bool, Ec2Error> {
         let Some(need) = self.targets.ask_of_eni(self.store.borrow().stats()) else {
             return Ok(false);
         };
         let limit = self.targets.slots_per_eni;
         let enis: Vec<EniId> = self.store.borrow().enis().cloned().collect();
-        for eni in self.hands.draw(|rng| rng.shuffled(enis)) {
+        for eni in self.call_slot.draw(|rng| rng.shuffled(enis)) {
             let has = self.store.borrow().blocks(&eni).len();
             let room = limit.saturating_sub(u32::try_from(has).unwrap_or(u32::MAX));
             if room == 0 {
@@ -206,7 +205,7 @@ impl Ipamd {
                     let described = self.describe(vec![eni.clone()]).await?;
                     self.take_in(&eni, described.iter().flat_map(blocks_of));
                 }
-                // With subnet discovery another ENI may lie in a subnet that has some.
+                // With subnet discovery another ENI may be in a subnet that has free addresses.
                 Err(error) if is_insufficient(&error) => continue,
                 Err(error) => return Err(error),
             }
@@ -238,34 +237,34 @@ impl Ipamd {
         Ok(())
     }
 
-    /// Until IMDS shows the ENI with all that was asked for; `None` leaves it to the reconcile.
+    /// Waits until IMDS has the ENI with all its blocks. `None` leaves it to the reconcile.
     async fn wait_for(&self, new: &NewEni) -> Option<NetworkInterface> {
         for look in 0..ENI_LOOKS {
-            let shown = self.hands.imds().await;
+            let shown = self.call_slot.imds().await;
             let eni = shown.iter().find(|eni| eni.id == new.id);
             if let Some(eni) = eni.filter(|eni| blocks_of(eni).count() >= new.slots) {
                 return Some(NetworkInterface::clone(eni));
             }
-            let pause = ENI_PAUSES.after(look, &self.hands);
-            self.hands.sleep(pause).await;
+            let pause = ENI_PAUSES.after(look, &self.call_slot);
+            self.call_slot.sleep(pause).await;
         }
         None
     }
 
     async fn decrease(&self) {
-        let now = self.hands.now();
+        let now = self.call_slot.now();
         if self.last_decrease.get().is_some_and(|last| now.since(last) <= DECREASE_INTERVAL) {
             return;
         }
         self.last_decrease.set(Some(now));
         let mut over = self.targets.too_high_by(self.store.borrow().stats());
         let enis: Vec<EniId> = self.store.borrow().enis().cloned().collect();
-        for eni in self.hands.draw(|rng| rng.shuffled(enis)) {
+        for eni in self.call_slot.draw(|rng| rng.shuffled(enis)) {
             let nets = self.take_out(&eni, &mut over);
             self.unassign_blocks(&eni, &nets).await;
         }
-        self.last_decrease.set(Some(self.hands.now()));
-        self.last_action.set(self.hands.now());
+        self.last_decrease.set(Some(self.call_slot.now()));
+        self.last_action.set(self.call_slot.now());
     }
 
     fn take_out(&self, eni: &EniId, over: &mut u32) -> Vec<Ipv4Net> {
@@ -273,7 +272,7 @@ impl Ipamd {
         for net in store.freeable_blocks(eni) {
             if *over > 0 && store.remove_block(eni, net, false) {
                 *over -= 1;
-                self.freed.borrow_mut().insert(net, self.hands.now());
+                self.freed.borrow_mut().insert(net, self.call_slot.now());
                 taken.push(net);
             }
         }
@@ -281,23 +280,24 @@ impl Ipamd {
     }
 
     async fn free_one_eni(&self) {
-        let now = self.hands.now();
-        let deletable =
-            self.hands.draw(|rng| self.store.borrow().deletable_eni(self.targets.keep(), now, rng));
+        let now = self.call_slot.now();
+        let deletable = self
+            .call_slot
+            .draw(|rng| self.store.borrow().deletable_eni(self.targets.keep(), now, rng));
         if let Some(eni) = deletable {
             self.store.borrow_mut().remove_eni(&eni);
             self.free_eni(&eni).await;
-            self.last_action.set(self.hands.now());
+            self.last_action.set(self.call_slot.now());
         }
     }
 
-    /// Makes the store agree with IMDS, a minute after the last action at the earliest.
+    /// Reconciles the store with IMDS, at the earliest a minute after the last action.
     async fn reconcile(&self) {
-        let now = self.hands.now();
+        let now = self.call_slot.now();
         if now.since(self.last_action.get()) < RECONCILE_INTERVAL {
             return;
         }
-        let shown = self.hands.imds().await;
+        let shown = self.call_slot.imds().await;
         self.freed.borrow_mut().retain(|_, freed| now.since(*freed) < FREED_MEMORY);
         let unknown: Vec<EniId> = {
             let store = self.store.borrow();
@@ -323,7 +323,7 @@ impl Ipamd {
         for eni in gone {
             self.store.borrow_mut().remove_eni(&eni);
         }
-        self.last_action.set(self.hands.now());
+        self.last_action.set(self.call_slot.now());
     }
 
     async fn reconcile_blocks(&self, shown: &NetworkInterface) {
@@ -343,7 +343,7 @@ impl Ipamd {
     }
 }
 
-/// What an ENI has beside its own address.
+/// The addresses and prefixes of an ENI besides its primary address.
 fn blocks_of(eni: &NetworkInterface) -> impl Iterator<Item = Ipv4Net> + '_ {
     let singles = eni.secondary_addresses().map(Ipv4Net::from);
     singles.chain(eni.ipv4_prefixes.iter().copied())

@@ -1,22 +1,22 @@
-//! amazon-vpc-cni's data store: what is attached, and who has it.
+//! amazon-vpc-cni's data store: attached ENIs with their blocks and the pods of their addresses.
 //!
-//! An address in cooldown counts as available. ENIs and blocks are gone through in an order of
-//! chance, as Go goes through its maps.
+//! An address in cooldown counts as available. ENIs and blocks are visited in random order, as Go iterates
+//! over its maps.
 
-use crate::pool::{desk::Pod, rng::Rng};
+use crate::pool::{requests::Pod, rng::Rng};
 use config_model::{EniId, Span, Time};
 use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
 /// Addresses in a delegated prefix.
 pub(super) const PREFIX_SIZE: u32 = 16;
-/// An ENI stays in the store at least so long.
+/// An ENI stays in the store for at least this time.
 const MIN_ENI_LIFE: Span = Span::seconds(60);
 
 /// The store of network card 0.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Whether prefixes are handed out of, or single addresses.
+    /// True for prefixes, false for single addresses.
     prefixes: bool,
     cooldown: Span,
     enis: BTreeMap<EniId, Interface>,
@@ -29,7 +29,7 @@ struct Interface {
     blocks: BTreeMap<Ipv4Net, Block>,
 }
 
-/// A single address or a prefix; only addresses that were ever used are in it.
+/// A single address or a prefix. It contains only addresses that were ever used.
 #[derive(Debug, Default)]
 struct Block(BTreeMap<Ipv4Addr, Address>);
 
@@ -39,24 +39,24 @@ struct Address {
     released: Option<Time>,
 }
 
-/// The store in numbers.
+/// Counts of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stats {
     pub(super) total: u32,
     pub(super) assigned: u32,
     pub(super) prefixes: u32,
-    /// Prefixes without a pod, whether they cool or not.
+    /// Prefixes without a pod, including those with cooling addresses.
     pub(super) free_prefixes: u32,
 }
 
 impl Stats {
-    /// What the daemon believes it can hand out: cooling addresses among them.
+    /// The addresses that amazon-vpc-cni counts as assignable, including cooling ones.
     pub(super) fn available(self) -> u32 {
         self.total.saturating_sub(self.assigned)
     }
 }
 
-/// What must be left on the other ENIs before one is freed; 0 asks for nothing.
+/// The minimum that must remain on the other ENIs before one is freed. 0 means no condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Remainder {
     pub(super) free: u32,
@@ -80,7 +80,8 @@ impl Block {
         u32::try_from(held).unwrap_or(u32::MAX)
     }
 
-    /// One whose cooldown is over (others like it are forgotten), else the lowest never used.
+    /// An address whose cooldown is over (all such addresses are forgotten), or else the lowest that was
+    /// never used.
     fn unused(&mut self, net: Ipv4Net, cooldown: Span, now: Time) -> Option<Ipv4Addr> {
         let mut rested = None;
         self.0.retain(|address, entry| {
@@ -144,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Takes a block out; one that a pod uses only by force.
+    /// Removes a block. A block with pods is removed only with `force`.
     pub(super) fn remove_block(&mut self, eni: &EniId, net: Ipv4Net, force: bool) -> bool {
         let Some(eni) = self.enis.get_mut(eni) else { return false };
         let removable = eni.blocks.get(&net).is_some_and(|block| force || block.assigned() == 0);
@@ -170,13 +171,13 @@ impl Store {
         self.enis.get(eni).map(|eni| eni.blocks.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Blocks without a pod. That their addresses cool is not looked at.
+    /// Blocks without a pod. Cooling addresses do not count.
     pub(super) fn freeable_blocks(&self, eni: &EniId) -> Vec<Ipv4Net> {
         let Some(eni) = self.enis.get(eni) else { return Vec::new() };
         eni.blocks.iter().filter(|(_, block)| block.assigned() == 0).map(|(net, _)| *net).collect()
     }
 
-    /// The pod's address: the same again, or one of chance; none if every one is used or cools.
+    /// The pod's address: the same as before, or a random one. `None` if every address is in use or cools.
     pub(super) fn assign(&mut self, pod: Pod, now: Time, rng: &mut Rng) -> Option<Ipv4Addr> {
         if let Some(address) = self.address_of(pod) {
             return Some(address);
@@ -213,12 +214,12 @@ impl Store {
         })
     }
 
-    /// Whether some ENI beside the primary one has no pods.
+    /// True if an ENI besides the primary one has no pods.
     pub(super) fn has_eni_without_pods(&self) -> bool {
         self.enis.values().any(|eni| !eni.primary && !eni.has_pods())
     }
 
-    /// The first ENI, in an order of chance, that may go.
+    /// The first deletable ENI, in random order.
     pub(super) fn deletable_eni(&self, keep: Remainder, now: Time, rng: &mut Rng) -> Option<EniId> {
         rng.shuffled(self.enis.keys())
             .into_iter()

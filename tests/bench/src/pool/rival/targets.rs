@@ -1,8 +1,8 @@
-//! amazon-vpc-cni's decisions: is the pool too low, too high, by how much?
+//! amazon-vpc-cni's decisions: the distance of the pool from its targets.
 
 use super::store::{PREFIX_SIZE, Remainder, Stats};
 
-/// The pool's settings, by amazon-vpc-cni's names and with its defaults.
+/// Settings of the pool with amazon-vpc-cni's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Targets {
     /// `ENABLE_PREFIX_DELEGATION`.
@@ -15,13 +15,13 @@ pub(super) struct Targets {
     pub(super) minimum_ip: u32,
     /// `WARM_PREFIX_TARGET`.
     pub(super) warm_prefix: u32,
-    /// Addresses (or with prefixes: prefixes) that one ENI holds beside its own address.
+    /// Addresses or prefixes that one ENI holds besides its primary address.
     pub(super) slots_per_eni: u32,
     pub(super) max_pods: u32,
 }
 
 impl Targets {
-    /// Whether the address targets decide.
+    /// True if the address targets apply.
     pub(super) fn warm_defined(self) -> bool {
         self.warm_ip != 0 || self.minimum_ip != 0
     }
@@ -31,7 +31,7 @@ impl Targets {
         self.slots_per_eni * if self.prefixes { PREFIX_SIZE } else { 1 }
     }
 
-    /// How far below and above the address targets, in addresses or with prefixes in prefixes.
+    /// Distance below and above the address targets, in addresses or, with prefixes, in prefixes.
     pub(super) fn short_and_over(self, stats: Stats) -> (u32, u32) {
         let available = stats.available();
         let short = self.warm_ip.saturating_sub(available);
@@ -62,7 +62,7 @@ impl Targets {
         available < per * target || (target == 0 && available == 0)
     }
 
-    /// How many blocks may be given back.
+    /// Number of blocks that may be freed.
     pub(super) fn too_high_by(self, stats: Stats) -> u32 {
         if self.warm_defined() {
             self.short_and_over(stats).1
@@ -73,7 +73,7 @@ impl Targets {
         }
     }
 
-    /// What to ask of an attached ENI with room; `None` if nothing is needed.
+    /// Number of blocks to request on an attached ENI with room. `None` if nothing is needed.
     pub(super) fn ask_of_eni(self, stats: Stats) -> Option<u32> {
         let (short, _) = self.short_and_over(stats);
         match (self.prefixes, self.warm_defined()) {
@@ -87,7 +87,7 @@ impl Targets {
         }
     }
 
-    /// What a new ENI is made with; 0 makes none.
+    /// Number of blocks of a new ENI. 0 creates none.
     pub(super) fn ask_of_new_eni(self, stats: Stats) -> u32 {
         let most = self.slots_per_eni;
         if self.prefixes || self.warm_defined() {
@@ -97,7 +97,7 @@ impl Targets {
         }
     }
 
-    /// Whether ENIs are looked at that might go.
+    /// True if an ENI may be freed.
     pub(super) fn should_remove_enis(self, stats: Stats, some_eni_without_pods: bool) -> bool {
         let target = if self.prefixes { self.warm_prefix } else { self.warm_eni };
         self.warm_defined()
@@ -105,7 +105,7 @@ impl Targets {
             || (self.prefixes && some_eni_without_pods)
     }
 
-    /// What the other ENIs must still have when one goes.
+    /// The minimum that the other ENIs must keep.
     pub(super) fn keep(self) -> Remainder {
         let whole =
             |count: u32| if self.prefixes { count.next_multiple_of(PREFIX_SIZE) } else { count };
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_published_vectors() {
         assert_eq!(targets(false, 2, 5).short_and_over(singles(5, 0)), (0, 0));
-        // Four of these cool; they count as available all the same.
+        // Four of these cool; they count as available.
         assert_eq!(targets(false, 2, 23).short_and_over(singles(23, 19)), (0, 0));
         let stats = Stats { total: 48, assigned: 3, prefixes: 3, free_prefixes: 2 };
         assert_eq!(targets(true, 1, 0).short_and_over(stats), (0, 2));

@@ -2,71 +2,69 @@
 
 use super::{
     arena::Arena,
-    desk::Daemon,
     meter::Tally,
     ours::Ours,
+    requests::Daemon,
     rival::Rival,
     setting::{NodeSetting, PoolSetting},
     trace::Trace,
 };
 use anyhow::{Context as _, Result};
 
-/// Whose daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DaemonKind {
-    /// Ferrule's.
+    /// Ferrule.
     Ours,
-    /// amazon-vpc-cni's.
+    /// amazon-vpc-cni.
     Rival,
 }
 
-/// What a trace came to with each.
+/// The results of one trace.
 #[derive(Clone, Debug)]
-pub struct Contest {
-    /// With ours.
+pub struct Comparison {
+    /// Ferrule.
     pub ours: Tally,
-    /// With ours, where pods are announced ([`PoolSetting::announced`]).
+    /// Ferrule with announced pods ([`PoolSetting::announced`]).
     pub announced: Tally,
-    /// With the rival's.
+    /// amazon-vpc-cni.
     pub rival: Tally,
 }
 
-impl Contest {
-    /// Runs the trace with each.
+impl Comparison {
+    /// Runs the trace with each daemon.
     ///
     /// # Errors
-    /// If the cloud cannot be as the trace wants it.
-    pub fn hold(trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Self> {
+    /// If the cloud refuses the trace's specification.
+    pub fn run(trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Self> {
         let ours = run(DaemonKind::Ours, trace, setting, seed)?;
         let announced = run(DaemonKind::Ours, trace, setting.announced(), seed)?;
         Ok(Self { ours, announced, rival: run(DaemonKind::Rival, trace, setting, seed)? })
     }
 
-    /// Whether the rival brought every pod an address sooner or later: only then is the sum of its
-    /// calls a measure for ours. Where pods went without, it saved the calls for them, and the
-    /// calls for each pod that was served are.
+    /// True if the rival gave every pod an address. Only then are the sums of calls comparable: the rival
+    /// makes no calls for pods that it does not serve. Calls per served pod are always comparable.
     pub fn rival_serves_all(&self) -> bool {
         self.rival.unserved == 0
     }
 }
 
-/// Every EC2 call of a run in words, to see what each was for.
+/// Runs a trace and returns a line for every EC2 call.
 ///
 /// # Errors
-/// If the cloud cannot be as the trace wants it.
-pub fn story(
+/// If the cloud refuses the trace's specification.
+pub fn call_log(
     who: DaemonKind,
     trace: &Trace,
     setting: PoolSetting,
     seed: u64,
 ) -> Result<Vec<String>> {
-    Ok(arena(who, trace, setting, seed)?.tell_story())
+    Ok(arena(who, trace, setting, seed)?.run_with_call_log())
 }
 
 /// Runs a trace.
 ///
 /// # Errors
-/// If the cloud cannot be as the trace wants it.
+/// If the cloud refuses the trace's specification.
 pub fn run(who: DaemonKind, trace: &Trace, setting: PoolSetting, seed: u64) -> Result<Tally> {
     Ok(arena(who, trace, setting, seed)?.run().0)
 }

@@ -1,4 +1,4 @@
-//! What passes between a node's IPAM daemon and the world around it: the same for both rivals.
+//! The interface between a node's IPAM daemon and its environment, the same for both daemons.
 
 use config_model::{EniId, Span, Time};
 use lab_cloud::{CallError, NetworkInterface, Request, Response};
@@ -8,24 +8,23 @@ use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Pod(pub(crate) usize);
 
-/// The number under which the answer to an [`DaemonRequest`] comes back. The daemon draws them.
+/// Identifies the request that a [`DaemonReply`] answers. The daemon chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tag(pub(crate) u64);
 
-/// What a daemon wants of the world.
+/// A request of a daemon to its environment.
 #[derive(Clone, Debug)]
 pub(crate) enum DaemonRequest {
-    /// To be told when so much time has passed.
+    /// Wakes the daemon after this time.
     Sleep(Span),
     /// A call of the EC2 API.
     Ec2(Box<Request>),
-    /// All that IMDS shows of the node's ENIs.
+    /// The node's ENIs in IMDS.
     Imds,
-    /// The ENIs whose links are there.
+    /// The ENIs that have a link.
     Links,
 }
 
-/// The answer.
 #[derive(Clone, Debug)]
 pub(crate) enum DaemonReply {
     Slept,
@@ -41,25 +40,25 @@ pub(crate) enum Outcome {
     Failed,
 }
 
-/// Where a daemon lays what it wants, and what it has to say.
+/// The requests and results that a daemon returns from a call.
 #[derive(Debug, Default)]
 pub(crate) struct RequestQueue {
-    pub(crate) asks: Vec<(Tag, DaemonRequest)>,
+    pub(crate) requests: Vec<(Tag, DaemonRequest)>,
     pub(crate) outcomes: Vec<(Pod, Outcome)>,
 }
 
 /// An IPAM daemon on one node, in simulated time.
 pub(crate) trait Daemon {
     /// The process starts.
-    fn boot(&mut self, now: Time, desk: &mut RequestQueue);
-    /// An answer has come.
-    fn told(&mut self, tag: Tag, told: DaemonReply, now: Time, desk: &mut RequestQueue);
-    /// Kubernetes shows the pods that are bound to the node.
-    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, desk: &mut RequestQueue);
-    /// The plugin wants an address for a pod; each ADD comes to one [`Outcome`].
-    fn add(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue);
-    /// The plugin gives a pod's address back.
-    fn del(&mut self, pod: Pod, now: Time, desk: &mut RequestQueue);
+    fn boot(&mut self, now: Time, queue: &mut RequestQueue);
+    /// A request was answered.
+    fn on_reply(&mut self, tag: Tag, reply: DaemonReply, now: Time, queue: &mut RequestQueue);
+    /// The set of pods that are bound to the node has changed.
+    fn bound(&mut self, pods: &BTreeSet<Pod>, now: Time, queue: &mut RequestQueue);
+    /// The plugin requests an address for a pod. Each ADD has one [`Outcome`].
+    fn add(&mut self, pod: Pod, now: Time, queue: &mut RequestQueue);
+    /// The plugin releases a pod's address.
+    fn del(&mut self, pod: Pod, now: Time, queue: &mut RequestQueue);
     /// True if pods may be bound to the node.
     fn is_ready(&self) -> bool;
 }
