@@ -1,28 +1,28 @@
-//! What others hand us, made up: network configurations, arguments and results of other plugins,
-//! replies of the kernel, listings of other programs, objects of network policy, files that were cut
-//! off.
+//! Fuzz targets for all input from outside.
 //!
-//! A [`Target`] takes any bytes and panics when a property does not hold. Beyond *does not panic*
-//! the properties are that a refusal has the right code and repeats no value, that what was read
-//! means the same when it is written and read again, and that half of something is never taken for
-//! the whole. `cargo xtask fuzz` searches for inputs, guided by what they reach; `corpus` holds the
-//! fewest that reach all that was ever reached, and each that ever failed. The tests replay it.
+//! The input is network configurations, arguments and results of other plugins, kernel replies, listings of
+//! other programs, policy objects, and torn files. A [`Target`] accepts any bytes and panics if a property
+//! does not hold. The properties are more than the absence of a panic. A refusal has the right code and
+//! repeats no value. Input that was read has the same meaning after it is written and read again. A part of
+//! an input is never taken for the whole.
+//!
+//! `cargo xtask fuzz` searches for inputs, guided by coverage. `corpus` contains the fewest inputs that reach
+//! all known coverage, and each input that ever failed. The tests replay it.
 
 pub mod targets;
 
-/// The value that stands for a secret in the seeds. No message may repeat it.
+/// A value in the seeds that represents a secret. No message may repeat it.
 pub const CANARY: &str = "canary";
 
-/// What is fed, and the properties of it.
+/// A fuzz target with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and its folder's in the corpus.
+    /// Also the name of its folder in the corpus.
     pub name: &'static str,
-    /// Tries one input. It panics when a property does not hold.
+    /// Checks one input. Panics if a property does not hold.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
 pub const TARGETS: [Target; 14] = [
     Target { name: "netconf", run: targets::netconf::run },
     Target { name: "environment", run: targets::environment::run },
@@ -40,7 +40,7 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "words", run: targets::words::run },
 ];
 
-/// The target of this name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

@@ -1,6 +1,6 @@
-//! The guided fuzzer of one target: libFuzzer, which sees what each input reaches.
+//! The coverage-guided fuzzer of one target, with libFuzzer.
 //!
-//! `cargo xtask fuzz` builds it with the instrumentation that it needs and runs it.
+//! `cargo xtask fuzz` builds it with the required instrumentation and runs it.
 
 #![no_main]
 

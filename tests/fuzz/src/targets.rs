@@ -1,4 +1,4 @@
-//! The targets, by who hands us what.
+//! The targets, by the source of the input.
 
 pub mod checkpoint;
 pub mod environment;
@@ -13,10 +13,10 @@ pub mod words;
 use crate::CANARY;
 use cni::fault::{Code, Fault};
 
-/// A refusal has one of these codes, says something, and repeats no value.
+/// A refusal has one of these codes, has a text, and repeats no value.
 fn judge(fault: &Fault, codes: &[Code]) {
     assert!(codes.contains(&fault.code), "code {:?} of {fault:?}", fault.code);
-    assert!(!fault.message.is_empty() && !fault.details.is_empty(), "{fault:?} says nothing");
+    assert!(!fault.message.is_empty() && !fault.details.is_empty(), "{fault:?} has no text");
     let text = format!("{} {}", fault.message, fault.details);
     assert!(!text.contains(CANARY), "{text:?} repeats a value");
 }

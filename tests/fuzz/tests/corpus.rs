@@ -1,10 +1,10 @@
-//! Every input that was ever worth keeping, each time.
+//! Replay of the whole corpus.
 
 use std::{collections::BTreeSet, fs, path::Path};
 use tests_fuzz::TARGETS;
 
 #[test]
-fn the_corpus_holds_every_property() {
+fn every_property_holds_for_the_corpus() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for target in TARGETS {
         let folder = corpus.join(target.name);
@@ -13,7 +13,7 @@ fn the_corpus_holds_every_property() {
         for input in inputs {
             let path = input.expect("a file of the corpus").path();
             let bytes = fs::read(&path).expect("a file of the corpus");
-            // Which input it was stands last on the output of a failure.
+            // The last line of a failure's output is its input.
             eprintln!("{}", path.display());
             (target.run)(&bytes);
             tried += 1;

@@ -1,11 +1,12 @@
-//! The checkpoint's file: whole, torn, or something else.
+//! The file of the checkpoint: whole, torn or foreign.
 
 use ipamd_core::{
     Checkpoint, Record,
     frame::{Damage, HEADER, decode, encode},
 };
 
-/// A file; or, if it does not begin as one, records in JSON, one a line, to be made a file of.
+/// The input is a checkpoint file. If it has no header, it is a list of records in JSON, one per line, from
+/// which a file is made.
 pub fn run(data: &[u8]) {
     if data.starts_with(HEADER) {
         return whole(&decode::<Record>(data).records, data.len());
@@ -14,12 +15,12 @@ pub fn run(data: &[u8]) {
     let records: Vec<Record> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     whole(&records, data.len());
     let foreign = decode::<Record>(data);
-    assert!(foreign.records.is_empty(), "records from no checkpoint");
+    assert!(foreign.records.is_empty(), "a foreign file returns records");
     assert_eq!(foreign.damage, Some(Damage::Foreign));
 }
 
-/// Records are the same from a file; from a file that was cut off come the first of them, and the
-/// damage is told; their sum is the same from the shortest list of that meaning.
+/// A file returns its records. A torn file returns a prefix of them and reports the damage. A compaction of
+/// the records has the same sum.
 fn whole(records: &[Record], hint: usize) {
     let mut file = HEADER.to_vec();
     records.iter().for_each(|record| encode(record, &mut file));
@@ -27,15 +28,18 @@ fn whole(records: &[Record], hint: usize) {
     assert_eq!((read.records.as_slice(), read.damage), (records, None));
     let cut = file.len() - hint.wrapping_mul(31) % file.len();
     let torn = decode::<Record>(&file[..cut]);
-    assert!(records.starts_with(&torn.records), "a torn file tells what was never written");
+    assert!(
+        records.starts_with(&torn.records),
+        "a torn file returns records that were never written"
+    );
     if cut >= HEADER.len() {
-        let told: Vec<u8> = torn.records.iter().fold(HEADER.to_vec(), |mut bytes, record| {
+        let intact: Vec<u8> = torn.records.iter().fold(HEADER.to_vec(), |mut bytes, record| {
             encode(record, &mut bytes);
             bytes
         });
-        let tail = Damage::TornTail { at: told.len(), bytes: cut - told.len() };
-        assert_eq!(torn.damage, (cut > told.len()).then_some(tail));
+        let tail = Damage::TornTail { at: intact.len(), bytes: cut - intact.len() };
+        assert_eq!(torn.damage, (cut > intact.len()).then_some(tail));
     }
     let sum = Checkpoint::replay(records.iter().cloned());
-    assert_eq!(Checkpoint::replay(sum.compact()), sum, "the shortest list means something else");
+    assert_eq!(Checkpoint::replay(sum.compact()), sum, "the compaction has another sum");
 }

@@ -1,4 +1,4 @@
-//! The variables of the runtime, `CNI_ARGS` among them.
+//! The environment of the runtime, including `CNI_ARGS`.
 
 use super::judge;
 use cni::{
@@ -12,8 +12,8 @@ use std::{
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
 };
 
-/// Lines: container id, interface name, namespace, `CNI_ARGS`. Refused with code 4; or read, and
-/// then arguments and key are the same when they are printed and read again.
+/// The lines are container ID, interface name, namespace and `CNI_ARGS`. The input is refused with code 4, or
+/// arguments and key are the same after they are printed and read again.
 pub fn run(data: &[u8]) {
     let mut lines = data.splitn(4, |byte| *byte == b'\n');
     let [container, ifname, netns, args] = [(); 4].map(|()| lines.next().map(<[u8]>::to_vec));
@@ -37,13 +37,13 @@ pub fn run(data: &[u8]) {
                     attachment.container_id.as_bytes(),
                     var("CNI_CONTAINERID").unwrap_or_default().as_bytes()
                 );
-                written_again(&attachment);
+                round_trip(&attachment);
             }
         }
     }
 }
 
-fn written_again(attachment: &Attachment) {
+fn round_trip(attachment: &Attachment) {
     let args = &attachment.pod;
     let none = || PodName { namespace: String::new(), name: String::new() };
     let PodName { namespace, name } = args.pod.clone().unwrap_or_else(none);
@@ -58,8 +58,8 @@ fn written_again(attachment: &Attachment) {
         assert_eq!(veth.as_str().len(), 14, "{veth}");
     }
     if let Ok(key) = PodKey::new("aws-cni", &*attachment.container_id, &*attachment.ifname) {
-        assert!(key.ifname.len() <= 15, "the kernel has no interface {:?}", key.ifname);
-        assert!(key.alias().len() < 256, "the kernel has no alias {:?}", key.alias());
+        assert!(key.ifname.len() <= 15, "the interface name {:?} is too long", key.ifname);
+        assert!(key.alias().len() < 256, "the alias {:?} is too long", key.alias());
         assert_eq!(PodKey::from_alias(&key.alias()).as_ref(), Some(&key));
     }
 }

@@ -1,4 +1,4 @@
-//! What `iptables-save` and `nft -j` print.
+//! The output of `iptables-save` and `nft -j`.
 
 use config_model::Mark;
 use routing_plan::nat::{
@@ -8,8 +8,8 @@ use routing_plan::nat::{
 };
 use std::fmt::Write as _;
 
-/// Understood, and then the same when it is written and read again; whatever it is, a plan for it
-/// speaks of our chains alone.
+/// A listing that is understood is the same after it is written and read again. A plan for any listing refers
+/// to Ferrule's chains only.
 pub fn iptables_save(data: &[u8]) {
     let Ok(saved) = std::str::from_utf8(data).map(iptables::parse) else { return };
     let Ok(saved) = saved else { return };
@@ -38,7 +38,7 @@ fn written(saved: &Saved) -> String {
     text
 }
 
-/// Understood or not; a plan for it speaks of our table alone.
+/// A plan for any listing refers to Ferrule's table only.
 pub fn nft_list(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(listed) = nftables::parse(text) else { return };

@@ -5,7 +5,7 @@ use cni::{fault::Code, netconf::RawConf};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Refused with code 6, 1 or 7; or read, and then the same when it is printed and read again.
+/// The input is refused with code 6, 1 or 7, or it is the same after it is printed and read again.
 pub fn run(data: &[u8]) {
     let raw = match RawConf::parse(data) {
         Ok(raw) => raw,
@@ -33,9 +33,9 @@ pub fn run(data: &[u8]) {
     if let Err(fault) = &valid {
         judge(fault, &[Code::InvalidConfig]);
     }
-    // Another writer of the same JSON.
-    let value: Value = serde_json::from_slice(data).expect("it was JSON");
-    let printed = RawConf::parse(value.to_string().as_bytes()).expect("it is an object");
+    // Another serializer prints the same JSON.
+    let value: Value = serde_json::from_slice(data).expect("the input is JSON");
+    let printed = RawConf::parse(value.to_string().as_bytes()).expect("the input is an object");
     assert_eq!(format!("{resolved:?}"), format!("{:?}", printed.resolve()));
     assert_eq!(raw.log_settings(), printed.log_settings());
     assert_eq!(valid, printed.valid_attachments("aws-cni"));

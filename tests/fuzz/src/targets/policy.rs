@@ -1,4 +1,4 @@
-//! Objects of network policy, pages of them, and objects of old versions.
+//! Policy objects, pages of them, and objects of old versions.
 
 mod pages;
 
@@ -12,8 +12,8 @@ use policy_objects::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// What is not understood never widens what is allowed, wherever it is put; nothing and `null` are
-/// the same.
+/// A part that is not understood never widens the allowed traffic, wherever it is. An absent field and `null`
+/// are the same.
 pub fn object(data: &[u8]) {
     for read in Object::read_all(data) {
         if let Err(error) = read {
@@ -38,8 +38,8 @@ pub fn object(data: &[u8]) {
                 narrows(&before.object, &after.object, place);
                 let failed = after.notes.iter().any(|note| note.severity == Severity::Error);
                 let tier = after.object.kind() == Kind::AntreaTier;
-                let quiet = !tier && !excused(&before.notes, place);
-                assert!(!quiet || failed, "{place} with a new field goes unnoticed");
+                let must_fail = !tier && !excused(&before.notes, place);
+                assert!(!must_fail || failed, "a new field at {place} is not reported");
             }
             Some(scalar) if scalar.is_string() || scalar.is_number() || scalar.is_boolean() => {
                 *scalar = json!({NEW: 1});
@@ -50,7 +50,7 @@ pub fn object(data: &[u8]) {
     }
 }
 
-/// Whether something was not understood before, or the place is in a part that is told not to be read.
+/// True if a part was not understood before, or if the place is in a part that the reader reports as ignored.
 fn excused(notes: &[Note], place: &str) -> bool {
     let step = |step: &str| match step.parse::<usize>() {
         Ok(index) => format!("[{index}]"),
@@ -62,16 +62,17 @@ fn excused(notes: &[Note], place: &str) -> bool {
     notes.iter().any(|note| note.severity == Severity::Error || covers(note))
 }
 
-/// A document that does not have the new field yet.
+/// The document, unless it contains the new field.
 fn without_new(data: &[u8]) -> Option<Value> {
     serde_json::from_slice(data).ok().filter(|value: &Value| !value.to_string().contains(NEW))
 }
 
 fn read(value: &Value) -> Parsed {
-    Object::read_value(value).expect("the identity is as it was")
+    Object::read_value(value).expect("the identity is unchanged")
 }
 
-/// The JSON pointers of a value and of those within; label maps are texts by any key.
+/// The JSON pointers of a value and of all values in it. Label maps are left out, because any key is valid
+/// there.
 fn places(value: &Value, place: &str) -> Vec<String> {
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     let within: Vec<String> = match value {
@@ -90,8 +91,8 @@ fn places(value: &Value, place: &str) -> Vec<String> {
     own.into_iter().chain(within).collect()
 }
 
-/// What `after` allows is within what `before` does, as far as the objects themselves show it: rules
-/// and selectors are the same, or not understood any more.
+/// `after` allows no more than `before`, as far as the objects show it: rules and selectors are the same, or
+/// no longer understood.
 fn narrows(before: &Object, after: &Object, at: &str) {
     let holds = match (before, after) {
         (Object::NetworkPolicy(before), Object::NetworkPolicy(after)) => {
@@ -124,7 +125,7 @@ fn narrows(before: &Object, after: &Object, at: &str) {
                 && (at != SPEC
                     || [&after.ingress, &after.egress]
                         .into_iter()
-                        .all(|entries| ends_denying(entries)))
+                        .all(|entries| ends_with_deny(entries)))
         }
         (Object::Group(before), Object::Group(after)) => {
             after.spec.known().is_none() || before.spec == after.spec
@@ -140,13 +141,13 @@ fn narrows(before: &Object, after: &Object, at: &str) {
 fn rules<T: PartialEq>(before: &[Read<T>], after: &[Read<T>]) -> bool {
     let lost = matches!(after, [Read::Unknown(_)]);
     let same = |(before, after): (&Read<T>, &Read<T>)| after.known().is_none() || before == after;
-    // Behind them may be what stands for rules that were lost.
+    // Placeholders for lost rules may follow.
     let more = after.get(before.len()..);
     let more = more.is_some_and(|more| more.iter().all(|rule| rule.known().is_none()));
     lost || (more && before.iter().zip(after).all(same))
 }
 
-/// Whether one rule denies all.
+/// True if one rule denies all traffic.
 fn denies(rules: &[Read<ClusterRule>]) -> bool {
     rules.iter().any(|rule| match rule {
         Read::Known(_) => false,
@@ -154,8 +155,8 @@ fn denies(rules: &[Read<ClusterRule>]) -> bool {
     })
 }
 
-/// Whether all is denied to whom the policy is about.
-fn ends_denying(entries: &[AntreaEntry]) -> bool {
+/// True if the last rule denies all traffic of the policy's subject.
+fn ends_with_deny(entries: &[AntreaEntry]) -> bool {
     entries.last().is_some_and(|entry| match &entry.rule {
         Read::Known(_) => false,
         Read::Unknown(unknown) => unknown.action.is_none() && entry.applied_to.is_empty(),
@@ -177,7 +178,7 @@ fn entries_narrow(before: &[AntreaEntry], after: &[AntreaEntry]) -> bool {
 }
 
 fn subjects(before: &[Subject<AntreaAppliedTo>], after: &[Subject<AntreaAppliedTo>]) -> bool {
-    let all = matches!(after, [one] if one.doubt.is_some() && everybody(&one.selects));
+    let all = matches!(after, [one] if one.doubt.is_some() && selects_all(&one.selects));
     let wider = |before: &AntreaAppliedTo, after: &AntreaAppliedTo| match (before, after) {
         (
             AntreaAppliedTo::Pods { namespaces: Some(one), pods: Some(two) },
@@ -191,18 +192,19 @@ fn subjects(before: &[Subject<AntreaAppliedTo>], after: &[Subject<AntreaAppliedT
             AntreaAppliedTo::Pods { namespaces: Some(one), pods: None },
             AntreaAppliedTo::Pods { namespaces: Some(wide), pods: None },
         ) => within(one, wide),
-        // What comes to a Service is not told from the rest, so nothing of a rule about it may be asked.
+        // Traffic to a Service cannot be distinguished from other traffic, so a rule about a Service may not
+        // be evaluated.
         (AntreaAppliedTo::Service(_), after) => *after == AntreaAppliedTo::Service(None),
         (_, AntreaAppliedTo::Service(None)) => true,
-        _ => everybody(after),
+        _ => selects_all(after),
     };
     let mut pairs = before.iter().zip(after);
     all || (before.len() == after.len()
         && pairs.all(|(before, after)| subject(before, after, wider)))
 }
 
-/// All pods of the cluster, or of the policy's namespace.
-fn everybody(selects: &AntreaAppliedTo) -> bool {
+/// All pods of the cluster or of the policy's namespace.
+fn selects_all(selects: &AntreaAppliedTo) -> bool {
     let AntreaAppliedTo::Pods { namespaces, pods } = selects else { return false };
     let all = Selector::default();
     pods.as_ref() == Some(&all) && namespaces.as_ref().is_none_or(|selector| *selector == all)
@@ -213,7 +215,7 @@ fn subject<T: PartialEq>(
     after: &Subject<T>,
     wider: impl Fn(&T, &T) -> bool,
 ) -> bool {
-    // One that was doubtful already may be doubtful for another reason.
+    // A doubtful subject may have another reason for the doubt.
     (after.doubt.is_some() && wider(&before.selects, &after.selects))
         || (after.doubt == before.doubt && after.selects == before.selects)
 }
@@ -227,7 +229,7 @@ fn pods_within(before: &NamespacedPods, after: &NamespacedPods) -> bool {
     within(&before.namespaces, &after.namespaces) && within(&before.pods, &after.pods)
 }
 
-/// What is converted is current, and nothing of it was lost silently.
+/// A converted object has a current version, and no field of it was lost silently.
 pub fn old(data: &[u8]) {
     let Some(value) = without_new(data) else { return };
     let Ok(converted) = convert(&value) else { return };
@@ -248,11 +250,11 @@ pub fn old(data: &[u8]) {
     }
 }
 
-/// A field that no version knows.
+/// A field that no version has.
 const NEW: &str = "zz-new";
 
-/// What holds everything that a policy says.
+/// Pointer of the part that contains the whole content of a policy.
 const SPEC: &str = "/spec";
 
-/// So many places of an object are tried.
+/// Number of places of an object that are tried.
 const PLACES: usize = 128;

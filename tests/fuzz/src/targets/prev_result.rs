@@ -1,4 +1,4 @@
-//! `prevResult`: what another plugin made, or says it made.
+//! `prevResult`: the result of another plugin, or input that claims to be one.
 
 use cni::{
     netconf::{PrevResult, RawConf},
@@ -8,15 +8,15 @@ use cni::{
 use serde_json::{Value, json};
 use std::ffi::OsString;
 
-/// Read, and then the same when it is written in each version's words and read again; or refused
-/// by an ADD, with code 7, before that touched anything.
+/// The input is read, and is the same after it is written in each version's format and read again. Or an ADD
+/// refuses it with code 7 before it changes anything.
 pub fn run(data: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
     match read(SpecVersion::V1_1_0, &value) {
-        PrevResult::Absent => assert!(value.is_null(), "{value} counts as nothing"),
+        PrevResult::Absent => assert!(value.is_null(), "{value} counts as absent"),
         PrevResult::Unreadable => refused(&value),
         PrevResult::Given(result) => {
-            SpecVersion::ALL.into_iter().for_each(|version| written_again(&result, version));
+            SpecVersion::ALL.into_iter().for_each(|version| round_trip(&result, version));
             appended(&result);
             for link in &result.interfaces {
                 assert!(result.addresses_of(&link.name).count() <= result.ips.len());
@@ -34,26 +34,26 @@ fn conf(version: SpecVersion, value: &Value) -> Vec<u8> {
 }
 
 fn read(version: SpecVersion, value: &Value) -> PrevResult {
-    let raw = RawConf::parse(&conf(version, value)).expect("it is an object");
-    raw.resolve().expect("all else is right").prev_result
+    let raw = RawConf::parse(&conf(version, value)).expect("the configuration is an object");
+    raw.resolve().expect("the rest of the configuration is valid").prev_result
 }
 
-fn written_again(result: &AddResult, version: SpecVersion) {
+fn round_trip(result: &AddResult, version: SpecVersion) {
     let written = result.to_json(version);
-    let value: Value = serde_json::from_slice(&written).expect("a result is JSON");
+    let value: Value = serde_json::from_slice(&written).expect("the result is JSON");
     assert_eq!(value["cniVersion"], version.as_str());
     let PrevResult::Given(again) = read(version, &value) else {
-        panic!("{value} is not read again")
+        panic!("{value} cannot be read again")
     };
     assert_eq!(again.to_json(version), written, "{}", String::from_utf8_lossy(&written));
     if version == SpecVersion::NEWEST {
         let mut kept = result.clone();
         kept.ips.iter_mut().for_each(|ip| ip.version = None);
-        assert_eq!(again, kept, "1.1.0 loses something");
+        assert_eq!(again, kept, "the format of 1.1.0 loses a field");
     }
 }
 
-/// What we add comes last, and our addresses are on our links.
+/// Ferrule's interfaces are appended at the end, and its addresses refer to them.
 fn appended(result: &AddResult) {
     let ip = IpConfig {
         version: None,
@@ -86,8 +86,8 @@ fn refused(value: &Value) {
     let error: Value = serde_json::from_slice(&reply.stdout).expect("an error object");
     assert!(reply.failed);
     assert_eq!(error["code"], 7, "{error}");
-    let says =
+    let has =
         |field: &str, what: &str| error[field].as_str().is_some_and(|text| text.contains(what));
-    assert!(says("msg", "prevResult") && says("details", "chain"), "{error}");
+    assert!(has("msg", "prevResult") && has("details", "chain"), "{error}");
     assert!(!error.to_string().contains(crate::CANARY), "{error} repeats a value");
 }

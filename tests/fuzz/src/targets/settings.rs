@@ -1,10 +1,10 @@
-//! The daemon's environment, as an operator's manifest may have it.
+//! The daemon's environment, as a manifest may contain it.
 
 use config_settings::{Bind, Refusal, Settings, Warning};
 use std::collections::BTreeMap;
 
-/// Lines `NAME=value`. Refused, or resolved within what the node and the kernel can hold; and then
-/// a value of which a warning says that the default is used counts as little as none at all.
+/// The lines are `NAME=value`. The settings are refused, or resolved within the limits of the node and the
+/// kernel. A value that a warning replaces by the default has the same effect as no value.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut given: BTreeMap<&str, &str> =
@@ -12,34 +12,38 @@ pub fn run(data: &[u8]) {
     match Settings::resolve(&given) {
         Err(refusal) => judge_refusal(&given, &refusal),
         Ok((settings, warnings)) => {
-            warnings.iter().for_each(|warning| tells_no_long_value(&given, &warning.text));
+            warnings.iter().for_each(|warning| repeats_no_long_value(&given, &warning.text));
             bounded(&settings);
             let passed_over = |warning: &Warning| warning.text.ends_with(" is used");
             for warning in warnings.iter().filter(|warning| passed_over(warning)) {
                 given.remove(warning.setting.as_str());
             }
-            let (again, _) = Settings::resolve(&given).expect("bad values gone, no new refusal");
-            assert_eq!(again, settings, "a bad value counts");
+            let (again, _) =
+                Settings::resolve(&given).expect("the environment without bad values is accepted");
+            assert_eq!(again, settings, "a bad value has an effect");
         }
     }
 }
 
 fn judge_refusal(given: &BTreeMap<&str, &str>, refusal: &Refusal) {
     let text = refusal.to_string();
-    tells_no_long_value(given, &text);
+    repeats_no_long_value(given, &text);
     let named = |text: &str| given.keys().any(|name| text.starts_with(name));
     match refusal {
         Refusal::Invalid { setting, .. } | Refusal::Unsupported { setting, .. } => {
-            assert!(named(setting), "{text}: nobody has set it");
+            assert!(named(setting), "{text}: the setting is not in the environment");
         }
         Refusal::Contradiction { first, second, .. } => {
-            assert!(named(first) || named(second), "{text}: nobody has set them");
+            assert!(
+                named(first) || named(second),
+                "{text}: the settings are not in the environment"
+            );
         }
     }
 }
 
-/// A value may be a secret that landed in the wrong place.
-fn tells_no_long_value(given: &BTreeMap<&str, &str>, text: &str) {
+/// A value may be a secret in the wrong place.
+fn repeats_no_long_value(given: &BTreeMap<&str, &str>, text: &str) {
     for value in given.values().filter(|value| value.contains(crate::CANARY) && value.len() > 8) {
         assert!(!text.contains(value), "{text:?} repeats a value");
     }
@@ -51,7 +55,10 @@ fn bounded(settings: &Settings) {
     assert!((576..=9001).contains(&settings.eni_mtu), "MTU {}", settings.eni_mtu);
     assert!(settings.connmark.value != 0 && settings.connmark.mask != 0);
     assert!(settings.exclude_snat_cidrs.iter().all(|net| *net == net.trunc()));
-    assert!(!settings.provisioning || !settings.imds_only, "metadata alone changes nothing");
+    assert!(
+        !settings.provisioning || !settings.imds_only,
+        "the mode IMDS-only excludes provisioning"
+    );
     assert!(settings.collect_leaks <= settings.provisioning);
     for path in [&settings.state_dir, &settings.socket, &settings.backing_store] {
         assert!(path.is_absolute(), "{}", path.display());

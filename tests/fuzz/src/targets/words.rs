@@ -1,9 +1,9 @@
-//! Small texts: a trace that the runtime hands on, a tombstone, a link's alias.
+//! Short texts: the trace context of the runtime, a tombstone, the alias of a link.
 
 use config_model::{PodKey, Tombstone};
 use ipamd_rpc::TraceParent;
 
-/// What is a trace or one of our aliases is the same when it is written and read again.
+/// A text that is a trace context or an alias of Ferrule is the same after it is written and read again.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(trace) = text.parse::<TraceParent>() {
@@ -15,7 +15,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A tombstone is the same when it is written and read again.
+/// A tombstone is the same after it is written and read again.
 pub fn tombstone(data: &[u8]) {
     let Ok(stone) = serde_json::from_slice::<Tombstone>(data) else { return };
     let written = serde_json::to_vec(&stone).expect("text, numbers and lists");

@@ -1,4 +1,4 @@
-//! Pages of lists: what is lent is what is read.
+//! Pages of lists: the borrowed reader returns the same objects as the reader of single values.
 
 use super::places;
 use policy_core::compile;
@@ -7,7 +7,7 @@ use policy_objects::page::{self, Page, PageError, PolicyItem, PolicyView};
 use policy_objects::{Kind, Namespace, Object, Pod};
 use serde_json::{Value, json};
 
-/// A page is read as its items are, one by one; half a page is none.
+/// A page has the same items as its values read one by one. A cut page is an error.
 pub fn page(data: &[u8]) {
     let end = data.trim_ascii_end().len();
     let whole = serde_json::from_slice::<Value>(data);
@@ -53,7 +53,7 @@ fn object(kind: Kind, item: &Value) -> Option<Object> {
     Object::read_as(kind, item).ok().map(|parsed| parsed.object)
 }
 
-/// Of a key that is there twice, the last is read.
+/// If a key occurs twice, the last one counts.
 fn twice(kind: Kind, item: &Value) {
     let all = places(item, "");
     for place in all.iter().step_by(all.len() / FEW + 1) {
@@ -66,7 +66,7 @@ fn twice(kind: Kind, item: &Value) {
             map.insert(marker.to_owned(), other);
             let written = format!("{{\"items\":[{item}]}}");
             let written = written.replacen(&json!(marker).to_string(), &json!(key).to_string(), 1);
-            // One more level may be one too many.
+            // A further level may exceed the maximum depth of the parser.
             let Ok(whole) = serde_json::from_str::<Value>(&written) else { continue };
             let (page, read) = items(kind, written.as_bytes());
             assert!(page.is_ok(), "{written}");
@@ -75,10 +75,10 @@ fn twice(kind: Kind, item: &Value) {
     }
 }
 
-/// What a page lends changes an index as whole objects do, while it loads and behind that. Each item
-/// stands for a namespace, a pod and a NetworkPolicy in turn.
+/// The borrowed views of a page change an index as whole objects do, during the load and after it. Each item
+/// becomes a namespace, a pod and a NetworkPolicy in turn.
 fn indexed(data: &[u8], all: &[Value], loaded: bool) {
-    let mut pair = Pair { lent: Index::new(1), read: Index::new(2) };
+    let mut pair = Pair { borrowed: Index::new(1), read: Index::new(2) };
     if loaded {
         pair.loaded();
     }
@@ -106,7 +106,7 @@ fn indexed(data: &[u8], all: &[Value], loaded: bool) {
                 pair.apply(Event::PolicyView(&view), Event::Policy(&policy));
             }
             (Ok(PolicyItem::Read(parsed)), _) => {
-                let own = compile(&parsed.object).expect("a policy is read as one");
+                let own = compile(&parsed.object).expect("a NetworkPolicy compiles");
                 pair.apply(Event::Policy(&own), Event::Policy(&policy));
             }
             (item, _) => panic!("{item:?} is\n{read:?}"),
@@ -119,30 +119,30 @@ fn indexed(data: &[u8], all: &[Value], loaded: bool) {
     pair.agree();
 }
 
-/// One index of what is lent, and one of what is read.
+/// An index fed with borrowed views, and one fed with whole objects.
 struct Pair {
-    lent: Index,
+    borrowed: Index,
     read: Index,
 }
 
 impl Pair {
     fn loaded(&mut self) {
-        self.lent.loaded();
+        self.borrowed.loaded();
         self.read.loaded();
     }
 
-    fn apply(&mut self, lent: Event<'_>, read: Event<'_>) {
-        assert_eq!(self.lent.apply(lent), self.read.apply(read), "{lent:?} is\n{read:?}");
+    fn apply(&mut self, borrowed: Event<'_>, read: Event<'_>) {
+        assert_eq!(self.borrowed.apply(borrowed), self.read.apply(read), "{borrowed:?} differs from\n{read:?}");
     }
 
     fn agree(&self) {
-        assert_eq!(self.lent.snapshot(), self.read.snapshot());
+        assert_eq!(self.borrowed.snapshot(), self.read.snapshot());
     }
 }
 
-/// Keys before and behind most others.
+/// Keys that sort before and after most others.
 const FIRST: &str = "!zz-twice";
 const LAST: &str = "~zz-twice";
 
-/// So many places of an item are tried.
+/// Number of places of an item that are tried.
 const FEW: usize = 8;
