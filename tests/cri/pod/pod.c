@@ -1,4 +1,4 @@
-/* The one process of a sandbox: it tells its host name to whoever connects to port 8080. */
+/* The only process of a sandbox: it sends its host name to each client of port 8080. */
 #include <arpa/inet.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -344,7 +344,7 @@ fn in_flight(kernel: &mut dyn TestKernel) {
 
 fn foreign(kernel: &mut dyn TestKernel) {
     let mut stage = Stage::converged(kernel);
-    let calico = stage.kernel.add_pod_veth("cali0123", Some("pod of somebody"));
+    let calico = stage.kernel.add_pod_veth("cali0123", Some("foreign pod"));
     let unmanaged = address(99, 9);
     let dev = stage.eni_links[0];
     let rules = [
