@@ -176,12 +176,16 @@ mod tests {
         let mut reports = Reports::default();
         let (uid, kind) = ("u".repeat(UID), "k".repeat(KIND));
         let (longer, other) = (format!("{uid}u"), format!("{kind}k"));
-        let of = vec![said(&uid, "", false), said(&longer, "", false), said(&longer, "no", false)];
+        let of = vec![
+            state_of(&uid, "", false),
+            state_of(&longer, "", false),
+            state_of(&longer, "no", false),
+        ];
         reports.take("n", &report(true, of, &[(&kind, 1), (&other, 1)]), 0);
         let seen = reports.realized("n", 0).unwrap_or_default();
         assert_eq!((seen.policies, seen.failing), (1, vec![]));
         assert_eq!(seen.reached.into_keys().collect::<Vec<_>>(), [kind]);
-        let many = (0..2 * REASONS).map(|at| said(&format!("{at}"), "no room", false));
+        let many = (0..2 * REASONS).map(|at| state_of(&format!("{at}"), "no room", false));
         reports.take("n", &report(true, many.collect(), &[]), 0);
         let bad = &reports.nodes["n"].bad;
         let kept = bad.values().filter(|(_, why)| why == "no room").count();
