@@ -1,5 +1,5 @@
-//! Modes of host ends on the wire. Plugin and daemon may be one release apart, so both ends check the mode: the daemon
-//! refuses a caller that cannot build it, and the plugin rejects a reply with a mode that it does not know.
+//! Modes of host ends on the wire. Plugin and daemon may be one release apart, so both ends check the mode. The daemon
+//! refuses a caller that cannot build it. The plugin rejects a reply with a mode that it does not know.
 
 use super::malformed;
 use crate::{Malformed, wire};
