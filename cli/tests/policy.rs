@@ -480,7 +480,7 @@ fn a_pod_is_not_answered_for_another_that_has_its_address() {
     assert_eq!(output.status.code(), Some(1));
     let found = text(&ferrule(folder.path(), &["policy", "lint"]).stdout);
     assert!(
-        found.contains("warning: Pod x/a status.podIPs: 10.0.0.1 is that of Pod x/b"),
+        found.contains("warning: Pod x/a status.podIPs: 10.0.0.1 also belongs to Pod x/b"),
         "{found}"
     );
     let matrix = text(&ferrule(folder.path(), &["policy", "matrix"]).stdout);
