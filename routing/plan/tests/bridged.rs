@@ -99,9 +99,9 @@ fn a_bridged_pod_is_built_checked_repaired_and_removed_by_its_mode() {
     let entry = net.host_neighbor().unwrap();
     assert_eq!((entry.dev, entry.mac), (port, Some(mac_addresses(&pod.key)[1])));
     let inside = net.pod_batch(IfIndex(7), HOST_MAC);
-    let gateway = inside.iter().find_map(|op| match &op.action {
-        Action::SetNeighbor(neighbor) => neighbor.mac,
-        _ => None,
+    let gateway = inside.iter().find_map(|op| {
+        let Action::SetNeighbor(neighbor) = &op.action else { return None };
+        neighbor.mac
     });
     assert_eq!(gateway, Some(PORT_MAC));
 
