@@ -27,7 +27,7 @@ pub enum KubeError {
     },
     /// The API server does not accept the credentials.
     #[error(
-        "the API server does not know who asks: {said}; renew the credentials of the kubeconfig"
+        "the API server rejects the credentials: {said}; renew the credentials of the kubeconfig"
     )]
     Unknown {
         /// The server's words.

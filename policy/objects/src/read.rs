@@ -151,8 +151,9 @@ fn word<'a>(value: &'a Value, key: &str) -> &'a str {
 
 /// A rule that is not understood, with what could be read of it.
 fn unknown(rule: &At<'_>, doubt: &Doubt) -> Unknown {
-    let said = |key| Some(word(rule.value, key)).filter(|text| !text.is_empty()).map(str::to_owned);
-    Unknown { why: doubt.why(), name: said("name"), action: said("action") }
+    let text_of =
+        |key| Some(word(rule.value, key)).filter(|text| !text.is_empty()).map(str::to_owned);
+    Unknown { why: doubt.why(), name: text_of("name"), action: text_of("action") }
 }
 
 /// True if a policy has no rules at all.

@@ -21,7 +21,7 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
             (Read::Known(_), Err(why)) => {
                 let becomes = match world.subjects(&name).doubt {
                     None => "",
-                    Some(_) => ", and as a subject it is all whom it may mean",
+                    Some(_) => ", and as a subject it selects all pods that it may mean",
                 };
                 say(
                     Severity::Error,
@@ -94,8 +94,8 @@ fn subjects(world: &World, policy: &Policy, rule: &Rule, findings: &mut Vec<Find
 fn wider(rule: &Rule) -> &'static str {
     match rule.action {
         Action::Allow => "the rule allows nothing",
-        Action::Pass => "the rule denies all of its direction to all whom it may mean",
-        Action::Drop | Action::Reject => "the rule denies to all whom it may mean",
+        Action::Pass => "the rule denies all of its direction for all pods that it may select",
+        Action::Drop | Action::Reject => "the rule denies for all pods that it may select",
     }
 }
 

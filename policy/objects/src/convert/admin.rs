@@ -104,8 +104,8 @@ fn peer(
 /// A subject or a peer: one of the known fields, with selectors as they are written today.
 fn pods_or_namespaces(at: &At<'_>, known: &[&str]) -> Result<Value, ConvertError> {
     at.only(known)?;
-    let mut said = known.iter().filter_map(|key| Some((*key, at.get(key)?)));
-    let (Some((key, field)), None) = (said.next(), said.next()) else {
+    let mut present = known.iter().filter_map(|key| Some((*key, at.get(key)?)));
+    let (Some((key, field)), None) = (present.next(), present.next()) else {
         return Err(at.doubt(format!("it is one of {}", known.join(", "))).into());
     };
     let value = match key {
@@ -120,9 +120,7 @@ fn pods_or_namespaces(at: &At<'_>, known: &[&str]) -> Result<Value, ConvertError
 fn namespaces(at: &At<'_>) -> Result<Value, ConvertError> {
     for key in ["sameLabels", "notSameLabels"] {
         if let Some(field) = at.get(key) {
-            return Err(field
-                .doubt("namespaces cannot be compared by their labels any more")
-                .into());
+            return Err(field.doubt("namespaces can no longer be compared by their labels").into());
         }
     }
     match at.get("namespaceSelector") {

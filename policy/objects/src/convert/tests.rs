@@ -71,8 +71,8 @@ fn the_baseline_becomes_the_last_of_its_tier_under_a_name_of_its_own() {
     assert_eq!(new.object["metadata"]["name"], "default-baseline");
     assert_eq!(new.object["spec"]["tier"], "Baseline");
     assert_eq!(new.object["spec"]["priority"], 1000);
-    let said: Vec<_> = new.notes.iter().map(|note| note.field.as_str()).collect();
-    assert_eq!(said, ["metadata.name", "spec.priority"]);
+    let fields: Vec<_> = new.notes.iter().map(|note| note.field.as_str()).collect();
+    assert_eq!(fields, ["metadata.name", "spec.priority"]);
 }
 
 #[test]

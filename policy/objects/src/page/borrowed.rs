@@ -227,7 +227,7 @@ impl From<RuleView<'_>> for NetworkRule {
 
 impl From<PolicyView<'_>> for NetworkPolicy {
     fn from(view: PolicyView<'_>) -> Self {
-        let said = [
+        let types = [
             (PolicyType::Ingress, view.ingress.is_some()),
             (PolicyType::Egress, view.egress.is_some()),
         ];
@@ -238,7 +238,7 @@ impl From<PolicyView<'_>> for NetworkPolicy {
             meta: Meta::from(view.meta),
             flavor: Flavor::Kubernetes,
             subject: Subject { selects: view.subject.into(), doubt: None },
-            types: said.into_iter().filter(|(_, is)| *is).map(|(of, _)| of).collect(),
+            types: types.into_iter().filter(|(_, is)| *is).map(|(of, _)| of).collect(),
             ingress: rules(view.ingress),
             egress: rules(view.egress),
         }

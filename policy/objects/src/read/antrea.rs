@@ -56,7 +56,7 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
         notes.fail(
             doubt,
             match (&odd, is_silent(spec)) {
-                (Some(_), _) => "the policy denies all in both directions to whom it is about",
+                (Some(_), _) => "the policy denies all traffic of its subject in both directions",
                 (None, true) => "the policy has no rule, and does nothing",
                 (None, false) => {
                     "no rule of the policy is understood: Allow allows nothing, others deny all"
@@ -75,7 +75,7 @@ pub(super) fn policy(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes)
         (true, count) if count < ingress.len() + egress.len() || count == 0 => {
             notes.warn(
                 spec,
-                "neither the policy nor each rule has an appliedTo: what lacks it is about nobody",
+                "neither the policy nor each rule has an appliedTo: rules without one apply to no pod",
             );
         }
         (false, 1..) => {
@@ -106,9 +106,9 @@ fn priority(spec: &At<'_>, notes: &mut Notes) -> Result<f64, Doubt> {
     let priority = priority.ok_or_else(|| at.doubt("it is no number within 1 to 10000"))?;
     if !(1.0..=10_000.0).contains(&priority) {
         // Most digits of a huge number carry no information.
-        let said =
+        let shown =
             if priority.abs() < 1e15 { priority.to_string() } else { format!("{priority:e}") };
-        notes.warn(&at, format!("{said} is not within 1 to 10000: API servers refuse it"));
+        notes.warn(&at, format!("{shown} is not within 1 to 10000: API servers refuse it"));
     }
     Ok(priority)
 }

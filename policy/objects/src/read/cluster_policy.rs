@@ -33,7 +33,7 @@ pub(super) fn policy(
         notes.fail(
             doubt,
             match (&odd, silent) {
-                (Some(_), _) => "the policy denies all in both directions to whom it is about",
+                (Some(_), _) => "the policy denies all traffic of its subject in both directions",
                 (None, true) => "the policy has no rule, and does nothing",
                 (None, false) => {
                     "no rule of the policy is understood: Accept allows nothing, others deny all"
@@ -108,7 +108,9 @@ fn subject(
             doubt,
             match silent {
                 true => "the policy has no rule, and does nothing",
-                false => "the policy allows nothing, and denies to all whom it may have meant",
+                false => {
+                    "the policy allows nothing, and denies traffic of all pods that it may select"
+                }
             },
         );
     }
@@ -336,7 +338,10 @@ fn upstream_port(at: &At<'_>, notes: &mut Notes) -> Result<ProtocolMatch, Doubt>
     };
     field.only(&["destinationPort"])?;
     let Some(port) = field.get("destinationPort") else {
-        notes.warn(&field, "no port is said: it is every port; API servers want 1 to 65535");
+        notes.warn(
+            &field,
+            "no port is given, so every port matches; API servers require 1 to 65535",
+        );
         return Ok(ProtocolMatch::Ports(protocol, None));
     };
     port.only(&["number", "range"])?;

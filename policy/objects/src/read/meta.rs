@@ -97,6 +97,6 @@ fn chosen(at: &At<'_>, wanted: &str, notes: &mut Notes) -> Labels {
         notes.fail(&doubt, "it is not read");
     }
     let value = text(&all, wanted, notes);
-    let said = all.get(wanted).is_some_and(|at| at.value.is_string());
-    said.then(|| (wanted.to_owned(), value)).into_iter().collect()
+    let present = all.get(wanted).is_some_and(|at| at.value.is_string());
+    present.then(|| (wanted.to_owned(), value)).into_iter().collect()
 }

@@ -25,9 +25,9 @@ pub(super) fn policy(
     }
     let ingress = rules(spec, PolicyType::Ingress, flavor, whole.as_ref(), notes);
     let egress = rules(spec, PolicyType::Egress, flavor, whole.as_ref(), notes);
-    let said = types(spec, !egress.is_empty(), notes);
+    let given = types(spec, !egress.is_empty(), notes);
     // A part that is not understood may be a direction.
-    let types = if whole.is_some() { BOTH.to_vec() } else { said };
+    let types = if whole.is_some() { BOTH.to_vec() } else { given };
     for (direction, rules) in [(PolicyType::Ingress, &ingress), (PolicyType::Egress, &egress)] {
         if !rules.is_empty() && !types.contains(&direction) {
             let text = format!("`{}` has no effect: policyTypes lack it", keys(direction).0);
@@ -157,10 +157,8 @@ fn peer(
                 Ok(NetworkPeer::Domains(domains))
             }
         }
-        (false, None, None) => {
-            Err(at.doubt("the peer says nothing: give it a selector or an ipBlock"))
-        }
-        _ => Err(at.doubt("the peer mixes selectors, ipBlock or domainNames: make several of it")),
+        (false, None, None) => Err(at.doubt("the peer is empty: give it a selector or an ipBlock")),
+        _ => Err(at.doubt("the peer mixes selectors, ipBlock or domainNames: use separate peers")),
     }
 }
 

@@ -146,7 +146,7 @@ impl<'a> At<'a> {
 /// Notes for people; bounded for each severity.
 #[derive(Default)]
 pub(crate) struct Notes {
-    said: Vec<Note>,
+    notes: Vec<Note>,
     /// Beyond the most.
     more: BTreeSet<Note>,
     /// Place of the first note of each severity.
@@ -166,12 +166,12 @@ impl Notes {
 
     fn push(&mut self, severity: Severity, field: String, text: String) {
         let note = Note { severity, field, text };
-        if self.said.contains(&note) {
+        if self.notes.contains(&note) {
             return;
         }
-        let same = self.said.iter().filter(|said| said.severity == severity).count();
+        let same = self.notes.iter().filter(|notes| notes.severity == severity).count();
         if same < MOST {
-            self.said.push(note);
+            self.notes.push(note);
         } else {
             self.from.entry(severity).or_insert_with(|| note.field.clone());
             self.more.insert(note);
@@ -187,9 +187,9 @@ impl Notes {
                 Severity::Error => "errors",
             };
             let text = format!("{what} left out from here on: {count}; fix the earlier ones first");
-            self.said.push(Note { severity, field, text });
+            self.notes.push(Note { severity, field, text });
         }
-        self.said
+        self.notes
     }
 }
 

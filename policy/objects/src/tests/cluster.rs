@@ -73,30 +73,33 @@ fn a_service_account_may_have_its_old_name() {
 
 #[test]
 fn nothing_of_another_kind_is_passed_over_in_silence() {
-    let said = |kind: &str, spec: Value, status: Value| {
+    let fields = |kind: &str, spec: Value, status: Value| {
         read(kind, &spec, &status).1.into_iter().map(|note| note.field).collect::<Vec<_>>()
     };
     let none = json!({});
-    assert_eq!(said("Pod", json!("x"), json!([1])), ["spec", "status"]);
-    assert_eq!(said("Pod", json!({"containers": [7]}), none.clone()), ["spec.containers[0]"]);
+    assert_eq!(fields("Pod", json!("x"), json!([1])), ["spec", "status"]);
+    assert_eq!(fields("Pod", json!({"containers": [7]}), none.clone()), ["spec.containers[0]"]);
     let port = json!({"containers": [{"ports": [80]}]});
-    assert_eq!(said("Pod", port, none.clone()), ["spec.containers[0].ports[0]"]);
+    assert_eq!(fields("Pod", port, none.clone()), ["spec.containers[0].ports[0]"]);
     let again = json!({"initContainers": [{"restartPolicy": true, "ports": []}]});
-    assert_eq!(said("Pod", again, none.clone()), ["spec.initContainers[0].restartPolicy"]);
-    assert_eq!(said("Pod", none.clone(), json!({"podIPs": [{}]})), ["status.podIPs[0]"]);
-    assert_eq!(said("Pod", none.clone(), json!({"phase": "failed"})), ["status.phase"]);
-    assert_eq!(said("Pod", none.clone(), json!({"phase": 1})), ["status.phase"]);
+    assert_eq!(fields("Pod", again, none.clone()), ["spec.initContainers[0].restartPolicy"]);
+    assert_eq!(fields("Pod", none.clone(), json!({"podIPs": [{}]})), ["status.podIPs[0]"]);
+    assert_eq!(fields("Pod", none.clone(), json!({"phase": "failed"})), ["status.phase"]);
+    assert_eq!(fields("Pod", none.clone(), json!({"phase": 1})), ["status.phase"]);
     let lone = json!({"addresses": [{"type": "InternalIP"}, {"address": "10.0.0.1"}, "10.0.0.2"]});
     let odd = ["status.addresses[0]", "status.addresses[1]", "status.addresses[2]"];
     // The last error is reported first, as for an item that is not an object.
-    assert_eq!(BTreeSet::from_iter(said("Node", none.clone(), lone)), odd.map(String::from).into());
-    assert_eq!(said("Node", none.clone(), json!(7)), ["status"]);
     assert_eq!(
-        said("Service", json!({"clusterIPs": "10.0.0.1"}), none.clone()),
+        BTreeSet::from_iter(fields("Node", none.clone(), lone)),
+        odd.map(String::from).into()
+    );
+    assert_eq!(fields("Node", none.clone(), json!(7)), ["status"]);
+    assert_eq!(
+        fields("Service", json!({"clusterIPs": "10.0.0.1"}), none.clone()),
         ["spec.clusterIPs"]
     );
-    assert_eq!(said("Service", json!({"ports": [80]}), none.clone()), ["spec.ports[0]"]);
-    assert_eq!(said("Service", json!(7), none), ["spec"]);
+    assert_eq!(fields("Service", json!({"ports": [80]}), none.clone()), ["spec.ports[0]"]);
+    assert_eq!(fields("Service", json!(7), none), ["spec"]);
 }
 
 #[test]

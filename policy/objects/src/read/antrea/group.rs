@@ -12,8 +12,8 @@ pub(crate) fn group(meta: Meta, scope: Scope, spec: &At<'_>, notes: &mut Notes) 
         Err(doubt) => {
             notes.fail(
                 &doubt,
-                "rules with it allow nothing or deny all, and a rule about it denies to all whom it \
-                 may mean",
+                "rules with it allow nothing or deny all, and a rule about it denies for all pods \
+                 that it may select",
             );
             Read::Unknown(Unknown { why: doubt.why(), name: None, action: None })
         }
@@ -72,8 +72,9 @@ fn members(
             }
             Ok(found.remove(0))
         }
-        _ => Err(spec
-            .doubt("a group has one kind of members: make several and join them by childGroups")),
+        _ => Err(spec.doubt(
+            "a group has one kind of members: use several groups and join them by childGroups",
+        )),
     }
 }
 

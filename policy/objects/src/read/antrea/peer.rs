@@ -15,14 +15,16 @@ pub(super) fn peer(
 ) -> Result<AntreaPeer, Doubt> {
     known(at, scope, direction)?;
     in_this_cluster(at)?;
-    let said: Vec<&str> = FIELDS.into_iter().filter(|key| at.get(key).is_some()).collect();
-    let several = said.len() > 1;
-    let first = said.first().copied().unwrap_or_default();
-    if several && said.iter().any(|key| ALONE.contains(key)) {
-        return Err(at.doubt(format!("{} do not go together: make several of it", said.join(", "))));
+    let present: Vec<&str> = FIELDS.into_iter().filter(|key| at.get(key).is_some()).collect();
+    let several = present.len() > 1;
+    let first = present.first().copied().unwrap_or_default();
+    if several && present.iter().any(|key| ALONE.contains(key)) {
+        return Err(
+            at.doubt(format!("{} cannot be combined: use separate items", present.join(", ")))
+        );
     }
     if several && ["ipBlock", "fqdn"].contains(&first) {
-        notes.warn(at, format!("`{first}` is read; {} are not", said[1..].join(", ")));
+        notes.warn(at, format!("`{first}` is read; {} are not", present[1..].join(", ")));
     }
     let field = at.get(first);
     Ok(match (first, field) {
@@ -35,19 +37,19 @@ pub(super) fn peer(
         }
         ("nodeSelector", Some(at)) => AntreaPeer::Nodes(selector(&at, notes)?),
         ("namespaces", Some(field)) => {
-            if said.contains(&"namespaceSelector") {
+            if present.contains(&"namespaceSelector") {
                 return Err(at.doubt("`namespaces` and `namespaceSelector` do not go together"));
             }
             let pods = pods(at, notes)?;
             AntreaPeer::Matching { namespaces: matching(&field)?, pods }
         }
         _ => {
-            if said.is_empty() {
+            if present.is_empty() {
                 notes.warn(
                     at,
                     match scope {
                         Scope::Cluster => {
-                            "an empty item is nobody; every address is a rule without it"
+                            "an empty item selects no peer; a rule without items matches every address"
                         }
                         Scope::Namespace => "an empty item is every pod of the namespace",
                     },

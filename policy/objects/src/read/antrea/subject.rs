@@ -57,8 +57,8 @@ fn fields(scope: Scope, level: Level) -> &'static [&'static str] {
 
 /// Fields that exclude all others in an item.
 fn alone(at: &At<'_>, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doubt> {
-    let said = |key: &&str| at.get(key).is_some();
-    let count = CLUSTER.iter().chain(&NAMESPACED[2..]).filter(|key| said(key)).count();
+    let present = |key: &&str| at.get(key).is_some();
+    let count = CLUSTER.iter().chain(&NAMESPACED[2..]).filter(|key| present(key)).count();
     let mut group = at.get("group");
     if let Some(empty) = group.filter(|at| count > 1 && at.value.as_str() == Some("")) {
         notes.warn(&empty, "it is empty, and read as if it were not there");
@@ -69,7 +69,7 @@ fn alone(at: &At<'_>, notes: &mut Notes) -> Result<Option<AntreaAppliedTo>, Doub
         .or_else(|| ALONE.iter().find_map(|key| at.get(key).map(|at| (*key, at))));
     let Some((key, field)) = whole else { return Ok(None) };
     if count > 1 {
-        return Err(at.doubt(format!("`{key}` is alone in an item: make several of it")));
+        return Err(at.doubt(format!("`{key}` must be alone in its item: use separate items")));
     }
     let named = |field: &At<'_>| {
         field.only(&["name", "namespace"])?;
@@ -116,7 +116,7 @@ fn by_selectors(at: &At<'_>, scope: Scope, notes: &mut Notes) -> Subject<AntreaA
                 notes.warn(
                     at,
                     match scope {
-                        Scope::Cluster => "an empty item selects nobody",
+                        Scope::Cluster => "an empty item selects no pod",
                         Scope::Namespace => "an empty item selects every pod of the namespace",
                     },
                 );
@@ -141,7 +141,7 @@ fn doubtful(
     doubt: &Doubt,
     notes: &mut Notes,
 ) -> Subject<AntreaAppliedTo> {
-    notes.fail(doubt, "rules of it allow nothing, and deny to all whom it may have meant");
+    notes.fail(doubt, "its rules allow nothing, and deny traffic of all pods that it may select");
     Subject { selects, doubt: Some(doubt.why()) }
 }
 
