@@ -30,7 +30,7 @@ pub(crate) struct Metrics {
     policies: IntGauge,
     groups: IntGauge,
     streams: IntGauge,
-    owed: IntGauge,
+    pending: IntGauge,
     history: IntGauge,
     objects: IntGaugeVec,
     reached: IntGaugeVec,
@@ -76,7 +76,7 @@ impl Metrics {
             policies: gauge("policies")?,
             groups: gauge("groups")?,
             streams: gauge("streams")?,
-            owed: gauge("owed_objects")?,
+            pending: gauge("owed_objects")?,
             history: gauge("history_bytes")?,
             objects: gauges("objects")?,
             reached: gauges("reached_version")?,
@@ -157,7 +157,7 @@ impl Metrics {
         self.policies.set(number(measures.policies));
         self.groups.set(number(measures.groups));
         self.streams.set(number(measures.streams));
-        self.owed.set(number(measures.pending));
+        self.pending.set(number(measures.pending));
         self.history.set(number(measures.history_bytes));
         for (kind, version) in reached {
             self.reached.with_label_values(&[kind.as_str()]).set(wide(*version));

@@ -35,8 +35,8 @@ fn loaded() -> Hub {
     hub
 }
 
-fn compared(begun: Handshake) -> Stream {
-    let Handshake::Compared(stream) = begun else { panic!("{begun:?}") };
+fn compared(opened: Handshake) -> Stream {
+    let Handshake::Compared(stream) = opened else { panic!("{begun:?}") };
     stream
 }
 
@@ -46,8 +46,8 @@ fn a_node_that_broke_off_before_its_first_generation_receives_all_of_it() {
     // The welcome has reached it, and it was forgotten since.
     let says = ClientState { epoch: hub.epoch().to_vec(), ..ClientState::default() };
     let stream = compared(hub.open_stream("n1", &says));
-    let told = hub.next_update(&stream).expect("an update");
-    assert!(!told.changes.is_empty());
+    let update = hub.next_update(&stream).expect("an update");
+    assert!(!update.changes.is_empty());
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn a_policy_deleted_during_the_first_lists_is_removed() {
     let there = hub.policies_behind("", 1).into_iter().map(|look| look.policy.uid);
     assert_eq!(there.collect::<Vec<_>>(), ["2"]);
     let stream = compared(hub.open_stream("n1", &ClientState::default()));
-    let told = hub.next_update(&stream).map(|told| told.changes.len());
-    assert_eq!(told, Some(1), "the node itself: no pod of it needs the policy");
+    let update = hub.next_update(&stream).map(|update| update.changes.len());
+    assert_eq!(update, Some(1), "the node itself: no pod of it needs the policy");
 }
 
 fn take(held: &mut NodeSnapshot, hub: &mut Hub, stream: &Stream) {
@@ -162,12 +162,12 @@ fn a_node_receives_a_pod_once_its_namespace_is_read() {
     let mut held = NodeSnapshot::default();
     held.start_stream(&hub.epoch());
     take(&mut held, &mut hub, &stream);
-    let told = |held: &NodeSnapshot| held.pods.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(told(&held), ["of known"]);
+    let pod_uids = |held: &NodeSnapshot| held.pods.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(pod_uids(&held), ["of known"]);
     // Another comes while the stream lasts.
     pod(&mut hub, "late");
     take(&mut held, &mut hub, &stream);
-    assert_eq!(told(&held), ["of known"]);
+    assert_eq!(pod_uids(&held), ["of known"]);
     for (name, uid) in [("late", "of late"), ("early", "of early")] {
         namespace(&mut hub, name);
         take(&mut held, &mut hub, &stream);
@@ -189,7 +189,7 @@ fn a_node_receives_a_pod_once_its_namespace_is_read() {
     let holds =
         ClientState { holds: held.digests().into_iter().collect(), ..ClientState::default() };
     let stream = compared(hub.open_stream("n1", &holds));
-    assert_eq!(hub.next_update(&stream).map(|told| told.changes.len()), Some(0));
+    assert_eq!(hub.next_update(&stream).map(|update| update.changes.len()), Some(0));
 }
 
 #[test]

@@ -51,22 +51,23 @@ fn a_follower_of_policies_receives_all_after_the_first_lists() {
     hub.apply(Event::Pod(&pod("a", "n1")));
     assert_eq!(hub.take_policies(100), Vec::new());
     hub.loaded();
-    let told = |hub: &mut Hub| hub.take_policies(100).into_iter().map(|turn| turn.now).collect();
-    let first: Vec<_> = told(&mut hub);
+    let changes =
+        |hub: &mut Hub| hub.take_policies(100).into_iter().map(|change| change.now).collect();
+    let first: Vec<_> = changes(&mut hub);
     assert_eq!(first, [all(&["n1"], 1)]);
     hub.apply(Event::Pod(&pod("b", "n2")));
     hub.apply(Event::Pod(&pod("c", "n2")));
-    let next: Vec<_> = told(&mut hub);
+    let next: Vec<_> = changes(&mut hub);
     assert_eq!(next, [moved("n2", true, 1)]);
     // Its spec alone.
     policy(&mut hub, 2);
-    let next: Vec<_> = told(&mut hub);
+    let next: Vec<_> = changes(&mut hub);
     assert_eq!(next, [Some(Needed { generation: 2, by: NeededBy::Moved(BTreeMap::new()) })]);
     // More nodes than are remembered one by one.
     for number in 0..40 {
         hub.apply(Event::Pod(&pod(&format!("p{number}"), &format!("m{number:02}"))));
     }
-    let next: Vec<Option<Needed>> = told(&mut hub);
+    let next: Vec<Option<Needed>> = changes(&mut hub);
     assert!(matches!(&next[0], Some(Needed { by: NeededBy::All(nodes), .. }) if nodes.len() == 42));
     hub.leave_policies();
     policy(&mut hub, 3);

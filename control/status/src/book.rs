@@ -86,7 +86,7 @@ pub struct Book {
     begun_ms: u64,
     names: Names,
     /// Nodes that have reported in full.
-    heard: Bits,
+    reporting: Bits,
     policies: BTreeMap<String, Kept>,
     /// When to look at which policy.
     agenda: BTreeSet<(u64, String)>,
@@ -101,7 +101,7 @@ impl Book {
         Self {
             begun_ms: now_ms,
             names: Names::default(),
-            heard: Bits::default(),
+            reporting: Bits::default(),
             policies: BTreeMap::new(),
             agenda: BTreeSet::new(),
             early: Early::default(),
@@ -171,7 +171,7 @@ impl Book {
         let node = self.names.number(node);
         if full {
             self.forget(node, now_ms);
-            self.heard.insert(node);
+            self.reporting.insert(node);
         }
         for Report { uid, generation, error, gone } in reports {
             let is_known = self.policies.get(uid).is_some_and(|kept| kept.key.is_some());
@@ -192,7 +192,7 @@ impl Book {
     pub fn node_gone(&mut self, node: &str, now_ms: u64) {
         if let Some(node) = self.names.find(node) {
             self.forget(node, now_ms);
-            self.heard.remove(node);
+            self.reporting.remove(node);
         }
     }
 
@@ -221,7 +221,7 @@ impl Book {
     /// Returns the degree of a policy's enforcement; `None` for an unknown policy.
     pub fn realization(&self, uid: &str) -> Option<Realization> {
         let kept = self.policies.get(uid).filter(|kept| kept.key.is_some())?;
-        Some(kept.realization(&self.heard, &self.names))
+        Some(kept.realization(&self.reporting, &self.names))
     }
 
     /// Returns the writes that are due now, up to a maximum. The caller passes the result of each to
@@ -279,7 +279,7 @@ impl Book {
 
     /// Forgets the names of unused nodes.
     pub fn tidy(&mut self) {
-        let mut used = self.heard.clone();
+        let mut used = self.reporting.clone();
         self.policies.values().for_each(|kept| kept.nodes(&mut used));
         self.names.keep(&used);
     }
@@ -314,16 +314,16 @@ impl Book {
 
     /// Returns the write of a policy if it differs from the cluster's status.
     fn due_write(&mut self, uid: String, now_ms: u64) -> Option<Write> {
-        let Self { policies, heard, names, begun_ms, .. } = self;
+        let Self { policies, reporting, names, begun_ms, .. } = self;
         let kept = policies.get_mut(&uid)?;
         let key = kept.key.clone()?;
         // A node that has not reported since may enforce the policy.
         let until_ms = *begun_ms + FIRST_REPORTS_MS;
-        if now_ms < until_ms && !kept.desired.without(heard).is_empty() {
+        if now_ms < until_ms && !kept.desired.without(reporting).is_empty() {
             self.put(&uid, until_ms);
             return None;
         }
-        let is = kept.realization(heard, names);
+        let is = kept.realization(reporting, names);
         let says = if key.kind == Kind::NetworkPolicy {
             match kept.patience(&is, now_ms) {
                 Some(until_ms) => {

@@ -59,8 +59,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     policies: BTreeMap<&'static str, (i64, BTreeSet<&'static str>)>,
-    said: BTreeMap<(&'static str, &'static str), (i64, &'static str)>,
-    heard: BTreeSet<&'static str>,
+    reports: BTreeMap<(&'static str, &'static str), (i64, &'static str)>,
+    reporting: BTreeSet<&'static str>,
     now_ms: u64,
     written: BTreeMap<String, Realization>,
     written_ms: BTreeMap<String, u64>,
@@ -75,11 +75,11 @@ impl Model {
             ..Realization::default()
         };
         for node in desired {
-            let said = self.said.iter().find(|((of, by), _)| *of == uid && by == node);
-            match said.map(|(_, said)| said).filter(|(of, _)| of == generation) {
+            let reports = self.reports.iter().find(|((of, by), _)| *of == uid && by == node);
+            match reports.map(|(_, reports)| reports).filter(|(of, _)| of == generation) {
                 Some((_, "")) => is.realized += 1,
                 Some(_) => is.failing += 1,
-                None if self.heard.contains(node) => {}
+                None if self.reporting.contains(node) => {}
                 None => is.silent += 1,
             }
         }
@@ -92,7 +92,7 @@ impl Model {
                 let before = self.policies.get(uid).map_or(0, |(before, _)| *before);
                 // Generations rise, and reports about earlier ones no longer count.
                 let generation = generation.max(before);
-                self.said.retain(|(of, _), (at, _)| *of != uid || *at >= generation);
+                self.reports.retain(|(of, _), (at, _)| *of != uid || *at >= generation);
                 self.policies.insert(uid, (generation, nodes.clone()));
                 let all = nodes.into_iter().map(ToOwned::to_owned).collect();
                 book.policy(uid, &key(uid), generation, Spread::All(all), self.now_ms);
@@ -109,7 +109,7 @@ impl Model {
             }
             Step::Gone(uid) => {
                 self.policies.remove(uid);
-                self.said.retain(|(of, _), _| *of != uid);
+                self.reports.retain(|(of, _), _| *of != uid);
                 // Its objects go with it.
                 self.written.remove(uid);
                 self.written_ms.remove(uid);
@@ -117,14 +117,14 @@ impl Model {
             }
             Step::Report(node, full, all) => {
                 if full {
-                    self.said.retain(|(_, by), _| *by != node);
-                    self.heard.insert(node);
+                    self.reports.retain(|(_, by), _| *by != node);
+                    self.reporting.insert(node);
                 }
                 for (uid, generation, error, gone) in &all {
                     let known = self.policies.get(uid).map(|(generation, _)| *generation);
-                    self.said.remove(&(*uid, node));
+                    self.reports.remove(&(*uid, node));
                     if !gone && known.is_none_or(|known| *generation >= known) {
-                        self.said.insert((*uid, node), (*generation, *error));
+                        self.reports.insert((*uid, node), (*generation, *error));
                     }
                 }
                 let report = |(uid, generation, error, gone): &(&str, i64, &str, bool)| Report {
@@ -137,8 +137,8 @@ impl Model {
                 book.report(node, full, &all, self.now_ms);
             }
             Step::NodeGone(node) => {
-                self.said.retain(|(_, by), _| *by != node);
-                self.heard.remove(node);
+                self.reports.retain(|(_, by), _| *by != node);
+                self.reporting.remove(node);
                 book.node_gone(node, self.now_ms);
             }
             Step::Passes(ms) => self.now_ms += ms,
@@ -171,7 +171,7 @@ impl Model {
             }
             if self.now_ms < 60_000 {
                 let (_, desired) = &self.policies[uid.as_str()];
-                prop_assert!(desired.is_subset(&self.heard), "{} is told too early", uid);
+                prop_assert!(desired.is_subset(&self.reporting), "{} is written too early", uid);
             }
             if of.kind == Kind::NetworkPolicy {
                 let is_bad = says.as_ref().is_none_or(|says| says.phase() != Phase::Realized);

@@ -94,10 +94,10 @@ fn rule() -> impl Strategy<Value = Rule> {
     let traffic = prop_oneof![Just(Traffic::Any), vec(transport(), 0..3).prop_map(Traffic::Of)];
     let action = select(vec![Action::Allow, Action::Drop, Action::Reject, Action::Pass]);
     let way = select(vec![Direction::Ingress, Direction::Egress]);
-    let said = (option::of(word()), option::of(word()), option::of(word()), option::of(id()));
-    (way, 0_usize..9, action, vec(id(), 0..3), peers(), traffic, standing(), said).prop_map(
-        |(direction, index, action, applied, peers, traffic, standing, said)| {
-            let (name, doubt, label, names) = said;
+    let options = (option::of(word()), option::of(word()), option::of(word()), option::of(id()));
+    (way, 0_usize..9, action, vec(id(), 0..3), peers(), traffic, standing(), options).prop_map(
+        |(direction, index, action, applied, peers, traffic, standing, options)| {
+            let (name, doubt, label, names) = options;
             let log = label.map(|label| Log { label });
             Rule {
                 direction,
@@ -344,8 +344,8 @@ fn of_a_newer_controllers_rule_what_is_not_known_here_fails_closed() {
 fn what_cannot_be_placed_is_refused_by_name() {
     let mut held = NodeSnapshot::default();
     let fault = take(&mut held, sent(3, &[a_policy(|rule| rule.direction = 9)])).expect_err("it");
-    let said = "generation 3 cannot be read: policy p (u): direction 9 is not known here";
-    assert_eq!(fault.to_string(), said);
+    let message = "generation 3 cannot be read: policy p (u): direction 9 is not known here";
+    assert_eq!(fault.to_string(), message);
     let id = GroupId([7; 16]);
     let change = proto::AddressChange { id: id.0.to_vec(), ..proto::AddressChange::default() };
     let change = change::Of::AddressChange(change).into();

@@ -60,10 +60,10 @@ impl Agent {
     pub(crate) async fn until(&mut self, what: &str, so: impl Fn(&Self) -> bool) {
         let last = Instant::now() + PATIENCE;
         while !so(self) {
-            let heard = timeout_at(last, self.receive()).await;
-            let heard = heard
+            let received = timeout_at(last, self.receive()).await;
+            let received = received
                 .unwrap_or_else(|_| panic!("{what}: not within {PATIENCE:?}: {:?}", self.held));
-            heard.unwrap_or_else(|error| panic!("{what}: {error}"));
+            received.unwrap_or_else(|error| panic!("{what}: {error}"));
         }
     }
 

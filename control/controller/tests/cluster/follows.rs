@@ -95,9 +95,9 @@ async fn a_replica_reports_missing_kinds_and_serves_no_node_before_it_is_ready()
     let kubeconfig = world.cluster.kubeconfig_of("nobody", &nobody).unwrap();
     let replica = Replica::start(&kubeconfig, &[]).await;
     eventually_async("the missing kinds are reported", PATIENCE, || async {
-        let said = replica.get("/readyz").await?;
-        let words = ["HTTP/1.0 503", "certificate:", "waiting for Pod: failing: cannot list pods"];
-        words.iter().all(|words| said.contains(words)).then_some(())
+        let page = replica.get("/readyz").await?;
+        let parts = ["HTTP/1.0 503", "certificate:", "waiting for Pod: failing: cannot list pods"];
+        parts.iter().all(|parts| page.contains(parts)).then_some(())
     })
     .await;
     assert!(replica.get("/livez").await.unwrap().starts_with("HTTP/1.0 200"));
@@ -125,8 +125,8 @@ async fn a_stopping_replica_is_not_ready_and_refuses_reports_and_sends_changes_d
     agent.until("reports go here", |agent| agent.reports_to == here).await;
     replica.terminate();
     eventually_async("it is not ready", PATIENCE, || async {
-        let said = replica.get("/readyz").await?;
-        (said.starts_with("HTTP/1.0 503") && said.contains("this replica stops")).then_some(())
+        let page = replica.get("/readyz").await?;
+        (page.starts_with("HTTP/1.0 503") && page.contains("this replica stops")).then_some(())
     })
     .await;
     agent.until("reports go nowhere", |agent| agent.reports_to.is_empty()).await;

@@ -119,7 +119,7 @@ async fn the_lease_holder_and_its_successor_write_status_from_reports() {
     agent.until("all policies", |agent| agent.policies().len() == 3).await;
     agent.report(true, &[("admin", ""), ("antrea", "broken"), ("web", "")]).await.unwrap();
     eventually_async(
-        "the NetworkPolicy is in force, and nothing is said of it",
+        "the NetworkPolicy is in force, and no object of ours exists",
         PATIENCE,
         || async { world.get(&realization("web")).await.is_none().then_some(()) },
     )
@@ -174,7 +174,7 @@ async fn a_status_is_written_once_its_definition_is_installed() {
     })
     .await;
     world.make(definition).await;
-    eventually_async("it is said again", PATIENCE, || async {
+    eventually_async("the status is written again", PATIENCE, || async {
         let status = world.get(&realization("web")).await?["status"].clone();
         (status["failures"][0]["why"] == "no memory").then_some(())
     })

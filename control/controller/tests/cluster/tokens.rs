@@ -67,7 +67,7 @@ async fn agents_are_admitted_for_their_own_nodes_and_all_others_are_refused() {
         assert_eq!(status.code(), code, "{what}: {status}");
         assert!(count().await > before, "{what}: not counted as {reason}");
     }
-    eventually_async("it is said", PATIENCE, || async {
+    eventually_async("the refusal is logged", PATIENCE, || async {
         replica.has_logged("client refused").then_some(())
     })
     .await;
@@ -215,9 +215,9 @@ async fn signed(world: &World, pod: &Pod, node: &str, seconds: i64) -> String {
         },
     });
     let text = |value: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(value);
-    let said = format!("{}.{}", text(br#"{"alg":"ES256"}"#), text(claims.to_string().as_bytes()));
-    let signature = raw(&key.sign(said.as_bytes()).unwrap());
-    format!("{said}.{}", text(&signature))
+    let signed = format!("{}.{}", text(br#"{"alg":"ES256"}"#), text(claims.to_string().as_bytes()));
+    let signature = raw(&key.sign(signed.as_bytes()).unwrap());
+    format!("{signed}.{}", text(&signature))
 }
 
 async fn account(world: &World) -> String {

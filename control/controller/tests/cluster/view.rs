@@ -64,7 +64,7 @@ async fn users_read_the_aggregated_api_with_their_own_rights() {
     let group = policy["appliedTo"][0].as_str().unwrap();
     let group = get(&world.client, &format!("/groups/{group}")).await.unwrap();
     assert_eq!(group["members"][0]["name"], "web");
-    eventually_async("the node holds all that it is owed", PATIENCE, || async {
+    eventually_async("the node has no pending objects", PATIENCE, || async {
         let agent = get(&world.client, "/agents/n1").await.ok()?;
         let stream = &agent["stream"];
         (stream["follows"] == true && stream["owed"] == 0).then_some(())

@@ -339,8 +339,8 @@ async fn a_node_without_acks_costs_its_pending_objects_only() {
         replica.hub.with(|hub| pod(hub, 200, if turn % 2 == 0 { "a" } else { "b" }));
         tokio::task::yield_now().await;
     }
-    let owed = replica.hub.with(|hub| hub.measures().pending);
-    assert!(owed < 100, "{owed}");
+    let pending = replica.hub.with(|hub| hub.measures().pending);
+    assert!(pending < 100, "{pending}");
     catch_up(&replica, &mut follow, &mut held).await;
     let fresh = &mut NodeSnapshot::default();
     let mut other = begin(&replica, "n1", fresh).await;

@@ -112,10 +112,10 @@ impl Kept {
         self.ahead.keys().for_each(|node| nodes.insert(*node));
     }
 
-    pub(super) fn realization(&self, heard: &Bits, names: &Names) -> Realization {
+    pub(super) fn realization(&self, reporting: &Bits, names: &Names) -> Realization {
         let failing = self.desired.and(&self.failing);
         let realized = self.desired.and(&self.realized);
-        let silent = self.desired.without(heard).without(&realized).without(&failing);
+        let silent = self.desired.without(reporting).without(&realized).without(&failing);
         let name = |node: u32| names.name(node).to_owned();
         let fails = |node: u32| {
             let why = self.why.get(&node).cloned().unwrap_or_default();

@@ -262,8 +262,8 @@ pub(crate) fn content_of(hub: &mut Hub, node: &str) -> NodeSnapshot {
     };
     let mut held = NodeSnapshot::default();
     held.start_stream(&hub.epoch());
-    if let Some(telling) = hub.next_update(&stream) {
-        for part in parts(telling.generation, &telling.changes) {
+    if let Some(update) = hub.next_update(&stream) {
+        for part in parts(update.generation, &update.changes) {
             held.receive(Part::decode(&*part).unwrap()).unwrap();
         }
     }
