@@ -98,8 +98,9 @@ pub(crate) fn build() -> Result<PathBuf> {
     let source = dir.join("source");
     say::step("building the next release (its version, protocol and messages differ)");
     copy_source(&source)?;
-    // Compiled crates are shared with this release, so only our own crates are compiled again. That takes the features
-    // of the whole workspace with its tests, which cargo selects only if a test is among the targets: a small one is.
+    // Compiled crates are shared with this release, so only the crates of the workspace are compiled again. Both builds
+    // must have the features of the workspace with its tests. Cargo selects them only if a test is among the targets,
+    // so a small one is.
     // The output has another folder, since the programs have the same names.
     let out = dir.join("target");
     let status = cargo::command()

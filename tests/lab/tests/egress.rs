@@ -55,7 +55,7 @@ const TO_IPV6: Side = Side {
 /// Returns true if the pod gets an echo over TCP.
 fn gets_echo(lab: &Lab, pod: &str, host: &str, port: u16) -> bool {
     let script = format!(
-        "exec 3<>/dev/tcp/{host}/{port} && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
+        "exec 3<>/dev/tcp/{host}/{port} && echo hello >&3 && read -t 5 line <&3 && [ \"$line\" = hello ]"
     );
     lab.run(&["exec", pod, "--", "timeout", "5", "bash", "-c", &script]).is_ok()
 }

@@ -324,8 +324,8 @@ fn a_node_port_leads_to_pods_of_every_eni_and_back() -> Result<()> {
             lab.on_node(node, &["sh", "-c", &script])?;
             // The VPC drops a reply through another ENI than the primary one, because its source is wrong.
             let script = format!(
-                "exec 3<>/dev/tcp/{own}/{port}; echo a-line- >&3; read -t 5 heard <&3; \
-                 [ \"$heard\" = a-line- ]"
+                "exec 3<>/dev/tcp/{own}/{port}; echo a-line- >&3; read -t 5 line <&3; \
+                 [ \"$line\" = a-line- ]"
             );
             lab.on_node(client, &["timeout", "5", "bash", "-c", &script])
                 .with_context(|| format!("the port of {node} to {pod}"))?;

@@ -13,7 +13,7 @@ const OUTSIDE: &str = "192.0.2.1";
 /// Returns true if the pod gets an echo over TCP from the host outside.
 fn gets_echo(lab: &Lab, pod: &str) -> bool {
     let script = format!(
-        "exec 3<>/dev/tcp/{OUTSIDE}/7 && echo hello >&3 && read -t 5 heard <&3 && [ \"$heard\" = hello ]"
+        "exec 3<>/dev/tcp/{OUTSIDE}/7 && echo hello >&3 && read -t 5 line <&3 && [ \"$line\" = hello ]"
     );
     lab.run(&["exec", pod, "--", "timeout", "5", "bash", "-c", &script]).is_ok()
 }

@@ -178,6 +178,7 @@ mod tests {
         let source = "mod x { pub async fn tell(desk: Desk) {} }\n// fn said() {}\nstruct Bell;\nimpl Says for X {}";
         let found = findings("a.rs", &tokens(source));
         let found: Vec<_> = found.iter().map(|f| (f.line, f.sentence.as_str())).collect();
-        assert_eq!(found, [(1, "fn tell"), (3, "struct Bell")]);
+        let expected = [(1, "fn tell"), (3, "struct Bell")];
+        assert_eq!(found, expected);
     }
 }

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_parse_owns_what_our_own_reader_lends_of_a_pod() {
+    fn the_plain_parser_owns_the_pod_fields_that_the_reader_borrows() {
         let page = page_of(1);
         let list: List<Pod> = serde_json::from_slice(&page).expect("a list");
         let mut items = list.items.iter();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_parse_owns_what_our_own_reader_lends_of_a_policys_peers() {
+    fn the_plain_parser_owns_the_peers_that_the_reader_borrows() {
         let page = page_of(2);
         let list: List<NetworkPolicy> = serde_json::from_slice(&page).expect("a list");
         let rules = list.items.iter().flat_map(|policy| &policy.spec.ingress);

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_benchmarked_core_serves_a_thousand_pods_and_calls_nobody() {
+    fn the_benchmarked_core_serves_a_thousand_pods_without_calls() {
         let mut bench = Bench::new();
         for pod in 0..1000 {
             bench.reserve(pod);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_goes_while_it_cools_is_nobodys_any_more() {
+    fn an_address_that_is_removed_while_it_cools_leaves_the_meter() {
         let mut meter = Meter::default();
         assigned(&mut meter, 0..1);
         meter.served(address(0), Span(5));

@@ -1,5 +1,5 @@
-//! Host ends in mode bridged. A bridge of the kernel stands for the datapath's: the bridge device is the gateway port,
-//! and the test attaches the host veths, as ferrule-agent does when it admits a pod.
+//! Host ends in mode bridged. A kernel bridge stands for the bridge of a datapath, and its device is the gateway port.
+//! The test attaches the host veths, as ferrule-agent does when it admits a pod.
 
 use crate::{
     add::VETH,

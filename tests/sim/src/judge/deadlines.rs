@@ -73,7 +73,7 @@ impl Judge {
         if healthy && fits {
             self.report_violation(Law::NotServed, now, || {
                 format!(
-                    "sandbox {sandbox} waited {} ms in vain, though {} of {} addresses were \
+                    "sandbox {sandbox} waited {} ms without an address, though {} of {} addresses were \
                      wanted at most: {why}",
                     now.since(add.asked).0,
                     add.most_wanted,
