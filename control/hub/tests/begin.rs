@@ -36,7 +36,7 @@ fn loaded() -> Hub {
 }
 
 fn compared(opened: Handshake) -> Stream {
-    let Handshake::Compared(stream) = opened else { panic!("{begun:?}") };
+    let Handshake::Compared(stream) = opened else { panic!("{opened:?}") };
     stream
 }
 
