@@ -146,7 +146,7 @@ impl RawConf {
     /// Checks every field that we know; the others belong to libcni or to the future.
     ///
     /// # Errors
-    /// With code 1, if the version is not spoken, or code 7, naming the field and its rule.
+    /// With code 1, if the version is not supported, or code 7, naming the field and its rule.
     pub fn resolve(&self) -> Result<NetConf, Fault> {
         let version = self.resolve_version()?;
         let network = self.text("name")?.unwrap_or_default();
@@ -214,7 +214,7 @@ impl RawConf {
                 Fault::new(
                     Code::IncompatibleVersion,
                     "cniVersion in the network configuration is not a version that ferrule-cni \
-                     speaks",
+                     supports",
                     format!("use one of {}", SpecVersion::list()),
                 )
             }),

@@ -1,4 +1,4 @@
-//! The versions of the CNI specification that are spoken here.
+//! The versions of the CNI specification that the plugin supports.
 
 use std::fmt;
 

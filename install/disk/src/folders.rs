@@ -1,6 +1,6 @@
 //! The two folders and what we bring.
 
-use crate::{Disk, InstallError, RealDisk, speaks};
+use crate::{Disk, InstallError, RealDisk, plugin_versions};
 use install_plan::{
     Conflist, FileState, FolderKind, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Plan, Pods,
     chained, network, programs, remove, temporary,
@@ -20,7 +20,7 @@ use std::{
 #[derive(Clone, Debug)]
 pub struct Folders<D = RealDisk> {
     brought: PathBuf,
-    lent: Option<PathBuf>,
+    fallback: Option<PathBuf>,
     bin: PathBuf,
     conf: PathBuf,
     disk: D,
@@ -37,14 +37,14 @@ impl<D: Disk> Folders<D> {
     /// The same on another disk.
     pub fn on(disk: D, brought: &Path, bin: &Path, conf: &Path) -> Self {
         let [brought, bin, conf] = [brought, bin, conf].map(Path::to_owned);
-        Self { brought, lent: None, bin, conf, disk }
+        Self { brought, fallback: None, bin, conf, disk }
     }
 
     /// With the CNI project's plugins of a folder, if there is one: those that the node lacks are
     /// brought.
     #[must_use]
-    pub fn lending(self, plugins: &Path) -> Self {
-        Self { lent: plugins.is_dir().then(|| plugins.to_owned()), ..self }
+    pub fn with_fallback(self, plugins: &Path) -> Self {
+        Self { fallback: plugins.is_dir().then(|| plugins.to_owned()), ..self }
     }
 
     /// Locks the folders against other installers. Waits at most half a minute for the lock.
@@ -150,13 +150,13 @@ impl<D: Disk> Locked<'_, D> {
                 brought.insert(name.to_owned(), machine(&path)?);
             }
         }
-        let mut lent = BTreeMap::new();
-        if let Some(plugins) = &self.folders.lent {
+        let mut fallback = BTreeMap::new();
+        if let Some(plugins) = &self.folders.fallback {
             for (name, path) in files(plugins)? {
-                lent.insert(name, machine(&path)?);
+                fallback.insert(name, machine(&path)?);
             }
         }
-        self.apply(programs(&brought, &lent, node, &self.observe()?)?, each)
+        self.apply(programs(&brought, &fallback, node, &self.observe()?)?, each)
     }
 
     /// Makes ours the network of the node.
@@ -166,16 +166,16 @@ impl<D: Disk> Locked<'_, D> {
     /// refuses.
     pub fn make_network(
         &self,
-        wanted: &Conflist,
+        desired: &Conflist,
         each: impl FnMut(&Op),
     ) -> Result<Vec<Note>, InstallError> {
         let mut seen = self.observe()?;
-        for name in chained(wanted, &seen) {
-            if let Some(versions) = speaks::versions(&self.folders.bin.join(&name)) {
-                seen.speaks.insert(name, versions);
+        for name in chained(desired, &seen) {
+            if let Some(versions) = plugin_versions::versions(&self.folders.bin.join(&name)) {
+                seen.plugin_versions.insert(name, versions);
             }
         }
-        self.apply(network(wanted, &seen)?, each)
+        self.apply(network(desired, &seen)?, each)
     }
 
     /// Takes it all back, but the programs if `keep_programs`.
@@ -210,14 +210,14 @@ impl<D: Disk> Locked<'_, D> {
     }
 
     fn step(&self, op: &Op) -> io::Result<()> {
-        let Folders { brought, lent, bin, conf, disk } = self.folders;
+        let Folders { brought, fallback, bin, conf, disk } = self.folders;
         match op {
             Op::Install { name } => {
                 let mut source = File::open(brought.join(name))?;
                 self.put(bin, name, PROGRAM_MODE, &mut source)
             }
             Op::InstallMissing { name } => {
-                let plugins = lent.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                let plugins = fallback.as_ref().ok_or(io::ErrorKind::NotFound)?;
                 let mut source = File::open(plugins.join(name))?;
                 self.put(bin, name, PROGRAM_MODE, &mut source)
             }

@@ -9,10 +9,10 @@
 mod disk;
 mod error;
 mod folders;
-mod speaks;
-mod wanted;
+mod from_settings;
+mod plugin_versions;
 
 pub use disk::{Disk, RealDisk};
 pub use error::InstallError;
 pub use folders::{Folders, Locked};
-pub use wanted::conflist;
+pub use from_settings::conflist;

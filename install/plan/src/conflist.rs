@@ -22,7 +22,7 @@ const BANDWIDTH: &str = "bandwidth";
 pub const CNI_VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// The assumed versions of a plugin that did not answer. Plugins of the CNI project before 1.6 do not support 1.1.0.
-const SPOKEN_BY_ALL: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
+const ASSUMED_VERSIONS: [&str; 4] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0"];
 
 /// The `cniVersion` of a conflist if no plugin on the node requires another.
 pub(crate) const CNI_VERSION: &str = "1.0.0";
@@ -93,11 +93,16 @@ impl Conflist {
     /// The file, in this `cniVersion`, with no plugins after ours but those that were asked for.
     pub fn text(&self, cni_version: &str) -> String {
         let chain = self.chain(false);
-        self.text_with(cni_version, &chain, &spoken(&chain, &BTreeMap::new()))
+        self.text_with(cni_version, &chain, &common_versions(&chain, &BTreeMap::new()))
     }
 
-    /// The file, in this `cniVersion`, with these plugins after ours, which all speak `spoken`.
-    pub(crate) fn text_with(&self, cni_version: &str, chain: &[Value], spoken: &[&str]) -> String {
+    /// The file, in this `cniVersion`, with these plugins after ours, which all support `common_versions`.
+    pub(crate) fn text_with(
+        &self,
+        cni_version: &str,
+        chain: &[Value],
+        common_versions: &[&str],
+    ) -> String {
         let (socket, state_dir) = (self.socket.to_string_lossy(), self.state_dir.to_string_lossy());
         let ours = Ours {
             r#type: PLUGIN,
@@ -113,7 +118,7 @@ impl Conflist {
         let ours = serde_json::to_value(ours).expect("texts and numbers always encode");
         let written = Written {
             cni_version,
-            cni_versions: spoken,
+            cni_versions: common_versions,
             name: registry::CNI_NETWORK,
             plugins: [&[ours], chain].concat(),
             written: {
@@ -144,16 +149,19 @@ impl Conflist {
     }
 }
 
-/// The versions that all of these plugins support, oldest first.
-pub(crate) fn spoken(
+/// The versions that all of these plugins support according to their `answers`, oldest first.
+pub(crate) fn common_versions(
     chain: &[Value],
-    says: &BTreeMap<String, BTreeSet<String>>,
+    answers: &BTreeMap<String, BTreeSet<String>>,
 ) -> Vec<&'static str> {
-    let speaks = |plugin: &Value, version: &str| {
-        let says = plugin["type"].as_str().and_then(|name| says.get(name));
-        says.map_or_else(|| SPOKEN_BY_ALL.contains(&version), |said| said.contains(version))
+    let supports = |plugin: &Value, version: &str| {
+        let answer = plugin["type"].as_str().and_then(|name| answers.get(name));
+        answer.map_or_else(
+            || ASSUMED_VERSIONS.contains(&version),
+            |versions| versions.contains(version),
+        )
     };
-    let by_all = |version: &&str| chain.iter().all(|plugin| speaks(plugin, version));
+    let by_all = |version: &&str| chain.iter().all(|plugin| supports(plugin, version));
     CNI_VERSIONS.into_iter().filter(by_all).collect()
 }
 
@@ -298,20 +306,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_version_is_offered_that_one_of_the_plugins_does_not_speak() {
+    fn a_version_is_offered_only_if_every_plugin_supports_it() {
         let chain = Conflist { bandwidth: true, ..conflist() }.chain(true);
-        let says = |of: &[(&str, &[&str])]| {
-            let said = of.iter().map(|(name, versions)| {
+        let common = |of: &[(&str, &[&str])]| {
+            let answers = of.iter().map(|(name, versions)| {
                 ((*name).to_owned(), versions.iter().map(|&it| it.to_owned()).collect())
             });
-            spoken(&chain, &said.collect()).join(" ")
+            common_versions(&chain, &answers.collect()).join(" ")
         };
-        assert_eq!(spoken(&[], &BTreeMap::new()), CNI_VERSIONS);
+        assert_eq!(common_versions(&[], &BTreeMap::new()), CNI_VERSIONS);
         // A plugin that does not answer is treated as an old one.
-        assert_eq!(says(&[]), "0.3.0 0.3.1 0.4.0 1.0.0");
+        assert_eq!(common(&[]), "0.3.0 0.3.1 0.4.0 1.0.0");
         let all: &[&str] = &["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "2.0.0"];
-        assert_eq!(says(&[("portmap", all)]), "0.3.0 0.3.1 0.4.0 1.0.0");
-        assert_eq!(says(&[("portmap", all), ("bandwidth", all)]), CNI_VERSIONS.join(" "));
-        assert_eq!(says(&[("portmap", all), ("bandwidth", &["0.4.0"])]), "0.4.0");
+        assert_eq!(common(&[("portmap", all)]), "0.3.0 0.3.1 0.4.0 1.0.0");
+        assert_eq!(common(&[("portmap", all), ("bandwidth", all)]), CNI_VERSIONS.join(" "));
+        assert_eq!(common(&[("portmap", all), ("bandwidth", &["0.4.0"])]), "0.4.0");
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     CNI_VERSIONS, CONFLIST, Conflist, Machine, PLUGIN,
     conf::Conf,
-    conflist::{Author, CNI_VERSION, PORTMAP, author, spoken, taken_over},
+    conflist::{Author, CNI_VERSION, PORTMAP, author, common_versions, taken_over},
 };
 use config_model::{Migration, Owner};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub struct Observed {
     /// The files in the plugins' folder, compared with ours of the same name.
     pub programs: BTreeMap<String, FileState>,
     /// The versions that the plugins of `chained` support, by their own answer.
-    pub speaks: BTreeMap<String, BTreeSet<String>>,
+    pub plugin_versions: BTreeMap<String, BTreeSet<String>>,
     /// The files in the networks' folder, with any name.
     pub confs: BTreeMap<String, Vec<u8>>,
     pub pods: Pods,
@@ -207,21 +207,21 @@ pub fn temporary(name: &str) -> String {
     format!(".{name}{TEMPORARY}")
 }
 
-/// Installs the programs: those of `brought`, and the plugins of `lent` that the node lacks. Each program must be
-/// built for the node's machine. An existing plugin of `lent` stays as it is, whatever its origin.
+/// Installs the programs: those of `brought`, and the plugins of `fallback` that the node lacks. Each program must be
+/// built for the node's machine. An existing plugin of `fallback` stays as it is, whatever its origin.
 ///
 /// # Errors
 /// When one of them cannot run there, or our plugin is not among them.
 pub fn programs(
     brought: &BTreeMap<String, Option<Machine>>,
-    lent: &BTreeMap<String, Option<Machine>>,
+    fallback: &BTreeMap<String, Option<Machine>>,
     node: Machine,
     seen: &Observed,
 ) -> Result<Plan, Refusal> {
     if !brought.contains_key(PLUGIN) {
         return Err(Refusal::NoPlugin);
     }
-    for (name, machine) in brought.iter().chain(lent) {
+    for (name, machine) in brought.iter().chain(fallback) {
         match *machine {
             Some(machine) if machine == node => {}
             Some(program) => {
@@ -236,7 +236,7 @@ pub fn programs(
     let is_missing =
         |name: &&String| !seen.programs.contains_key(*name) && !brought.contains_key(*name);
     ops.extend(
-        lent.keys().filter(is_missing).map(|name| Op::InstallMissing { name: name.clone() }),
+        fallback.keys().filter(is_missing).map(|name| Op::InstallMissing { name: name.clone() }),
     );
     Ok(Plan { ops, notes: Vec::new() })
 }
@@ -247,14 +247,14 @@ pub fn programs(
 /// # Errors
 /// When the conflist names a plugin that is not there, or pods of amazon-vpc-cni run on a node that
 /// is not taken over.
-pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
+pub fn network(desired: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
     if let Some(name) =
         vpc_cni_conflist(seen, is_read).filter(|_| seen.pods.vpc_cni && !is_taken_over(seen))
     {
         return Err(Refusal::NotTakenOver { name });
     }
     let kept = seen.confs.get(CONFLIST).and_then(|bytes| taken_over(bytes));
-    let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
+    let chain = desired.chain(seen.programs.contains_key(PORTMAP));
     let chained = chain.iter().filter_map(|plugin| plugin["type"].as_str());
     let called: Vec<&str> = match &kept {
         Some(conf) => conf.types.iter().map(String::as_str).collect(),
@@ -271,7 +271,7 @@ pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
     if kept.is_some() {
         plan.notes.push(Note::TakenOver);
     } else {
-        write_ours(&mut plan, wanted, &chain, seen);
+        write_ours(&mut plan, desired, &chain, seen);
     }
     for (name, bytes) in seen.confs.iter().filter(|(name, _)| is_read(name)) {
         let conf = Conf::read(bytes);
@@ -287,10 +287,10 @@ pub fn network(wanted: &Conflist, seen: &Observed) -> Result<Plan, Refusal> {
     Ok(plan)
 }
 
-fn write_ours(plan: &mut Plan, wanted: &Conflist, chain: &[Value], seen: &Observed) {
-    let spoken = spoken(chain, &seen.speaks);
-    let version = cni_version(wanted, seen, &spoken);
-    let bytes = wanted.text_with(&version, chain, &spoken).into_bytes();
+fn write_ours(plan: &mut Plan, desired: &Conflist, chain: &[Value], seen: &Observed) {
+    let common_versions = common_versions(chain, &seen.plugin_versions);
+    let version = cni_version(desired, seen, &common_versions);
+    let bytes = desired.text_with(&version, chain, &common_versions).into_bytes();
     if seen.confs.get(CONFLIST) != Some(&bytes) {
         keep_edited(plan, seen);
         plan.ops.push(Op::Write { name: CONFLIST.to_owned(), bytes });
@@ -298,8 +298,8 @@ fn write_ours(plan: &mut Plan, wanted: &Conflist, chain: &[Value], seen: &Observ
 }
 
 /// The plugins that [`network`] would chain after ours. The caller should ask for their versions before.
-pub fn chained(wanted: &Conflist, seen: &Observed) -> Vec<String> {
-    let chain = wanted.chain(seen.programs.contains_key(PORTMAP));
+pub fn chained(desired: &Conflist, seen: &Observed) -> Vec<String> {
+    let chain = desired.chain(seen.programs.contains_key(PORTMAP));
     let names = chain.iter().filter_map(|plugin| plugin["type"].as_str().map(str::to_owned));
     names.filter(|name| seen.programs.contains_key(name)).collect()
 }
@@ -355,8 +355,8 @@ fn is_taken_over(seen: &Observed) -> bool {
 }
 
 /// Cached results of pods that run are in the version of the conflist that they were made by.
-fn cni_version(wanted: &Conflist, seen: &Observed, spoken: &[&str]) -> String {
-    if let Some(version) = &wanted.cni_version {
+fn cni_version(desired: &Conflist, seen: &Observed, common_versions: &[&str]) -> String {
+    if let Some(version) = &desired.cni_version {
         return version.clone();
     }
     if let Some(Author::Installer(version)) = seen.confs.get(CONFLIST).map(|bytes| author(bytes)) {
@@ -368,7 +368,7 @@ fn cni_version(wanted: &Conflist, seen: &Observed, spoken: &[&str]) -> String {
         .filter_map(|(_, bytes)| Conf::read(bytes).ok().filter(Conf::is_of_our_network));
     let before = others.find_map(|conf| conf.cni_version);
     let before = before.filter(|version| CNI_VERSIONS.contains(&version.as_str()));
-    let newest = || spoken.iter().rev().find(|version| **version <= CNI_VERSION);
+    let newest = || common_versions.iter().rev().find(|version| **version <= CNI_VERSION);
     before.unwrap_or_else(|| (*newest().unwrap_or(&CNI_VERSION)).to_owned())
 }
 

@@ -132,7 +132,7 @@ pub fn uninstall(
 
 fn folders(settings: &Settings, brought: &Path) -> Folders {
     let folders = Folders::new(brought, &settings.host_bin_dir, &settings.host_conf_dir);
-    folders.lending(Path::new(PLUGINS))
+    folders.with_fallback(Path::new(PLUGINS))
 }
 
 /// Reports each step, and then the notes for people.

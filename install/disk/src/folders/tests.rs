@@ -93,7 +93,7 @@ fn program(name: &str) -> Vec<u8> {
     [header(Path::new("/proc/self/exe")).unwrap(), name.repeat(20_000).into_bytes()].concat()
 }
 
-fn wanted() -> Conflist {
+fn desired() -> Conflist {
     crate::conflist(&Settings::defaults())
 }
 
@@ -102,7 +102,7 @@ fn install<D: Disk>(folders: &Folders<D>) -> Result<Vec<String>, InstallError> {
     let say = |op: &Op| done.borrow_mut().push(op.to_string());
     let locked = folders.lock()?;
     locked.bring_programs(say)?;
-    locked.make_network(&wanted(), say)?;
+    locked.make_network(&desired(), say)?;
     drop(locked);
     Ok(done.into_inner())
 }
@@ -294,13 +294,13 @@ fn a_program_of_another_machine_or_a_truncated_one_is_refused_without_a_change()
 #[test]
 fn missing_plugins_of_the_image_are_installed_and_stay_after_uninstall() {
     let node = Node::new();
-    let lent = node.path("plugins");
-    let folders = || node.on(RealDisk).lending(&lent);
+    let fallback = node.path("plugins");
+    let folders = || node.on(RealDisk).with_fallback(&fallback);
     // An image without them is as good.
     folders().lock().unwrap().bring_programs(|_| ()).unwrap();
-    fs::create_dir(&lent).unwrap();
+    fs::create_dir(&fallback).unwrap();
     for name in ["loopback", "portmap"] {
-        fs::write(lent.join(name), program(name)).unwrap();
+        fs::write(fallback.join(name), program(name)).unwrap();
     }
     fs::write(node.path("bin/portmap"), "theirs").unwrap();
     let done = install(&folders()).unwrap();

@@ -22,7 +22,7 @@ fn node(confs: &[(&str, &str)]) -> Observed {
 fn text(conflist: &Conflist, cni_version: &str) -> String {
     {
         let chain = conflist.chain(true);
-        conflist.text_with(cni_version, &chain, &spoken(&chain, &BTreeMap::new()))
+        conflist.text_with(cni_version, &chain, &common_versions(&chain, &BTreeMap::new()))
     }
 }
 
@@ -92,7 +92,7 @@ fn a_conflist_that_calls_other_networks_stays_and_is_reported() {
 
 #[test]
 fn the_version_is_that_of_the_results_that_the_node_has() {
-    let version = |wanted: &Conflist, seen: &Observed| cni_version(wanted, seen, &CNI_VERSIONS);
+    let version = |desired: &Conflist, seen: &Observed| cni_version(desired, seen, &CNI_VERSIONS);
     assert_eq!(version(&conflist(), &node(&[("87-podman.conflist", BRIDGE)])), "1.0.0");
     assert_eq!(version(&conflist(), &node(&[("10-aws.conflist", AWS)])), "0.4.0");
     let put_aside = node(&[("10-aws.conflist.ferrule-aside", AWS)]);
@@ -223,18 +223,18 @@ fn the_conflist_offers_the_versions_that_all_plugins_support() {
     for (supported, version, newest) in [("1.1.0", "1.0.0", "1.1.0"), ("0.4.0", "0.4.0", "0.4.0")] {
         let versions = CNI_VERSIONS.into_iter().filter(|version| *version <= supported);
         let versions = versions.map(str::to_owned).collect();
-        seen.speaks.insert(PORTMAP.to_owned(), versions);
+        seen.plugin_versions.insert(PORTMAP.to_owned(), versions);
         assert_eq!(offered(&seen), (version.to_owned(), newest.to_owned()));
     }
 }
 
 #[test]
 fn a_conflist_never_names_a_missing_plugin() {
-    let mut wanted = conflist();
-    wanted.chained = vec![serde_json::json!({"type": "portmap"})];
-    assert!(network(&wanted, &node(&[])).is_ok());
-    wanted.chained.push(serde_json::json!({"type": "bandwidth"}));
-    let refusal = network(&wanted, &node(&[])).unwrap_err();
+    let mut desired = conflist();
+    desired.chained = vec![serde_json::json!({"type": "portmap"})];
+    assert!(network(&desired, &node(&[])).is_ok());
+    desired.chained.push(serde_json::json!({"type": "bandwidth"}));
+    let refusal = network(&desired, &node(&[])).unwrap_err();
     assert_eq!(refusal, Refusal::NotThere { name: "bandwidth".to_owned() });
     let bare = Observed::default();
     let refusal = network(&conflist(), &bare).unwrap_err();
@@ -259,7 +259,10 @@ fn programs_are_installed_once_and_only_for_this_machine() {
     seen.programs.insert("bridge".to_owned(), FileState::Other);
     let plan = programs(&ours(header(0x3e)), &none, here, &seen).unwrap();
     let unfinished = "remove .ferrule-cni.ferrule-new";
-    assert_eq!(steps(&plan), [unfinished, "install program ferrule", "install program ferrule-cni"]);
+    assert_eq!(
+        steps(&plan),
+        [unfinished, "install program ferrule", "install program ferrule-cni"]
+    );
     let after = done(&plan, &seen);
     assert_eq!(programs(&ours(header(0x3e)), &none, here, &after).unwrap(), Plan::default());
     assert_eq!(
@@ -278,15 +281,15 @@ fn programs_are_installed_once_and_only_for_this_machine() {
 fn missing_plugins_are_installed_and_others_stay() {
     let here = header(0x3e).unwrap();
     let ours = BTreeMap::from([(PLUGIN.to_owned(), header(0x3e))]);
-    let lent = ["loopback", "portmap", PLUGIN].map(|name| (name.to_owned(), header(0x3e)));
-    let lent = BTreeMap::from(lent);
+    let fallback = ["loopback", "portmap", PLUGIN].map(|name| (name.to_owned(), header(0x3e)));
+    let fallback = BTreeMap::from(fallback);
     let mut seen = Observed::default();
     seen.programs.insert("portmap".to_owned(), FileState::Other);
-    let plan = programs(&ours, &lent, here, &seen).unwrap();
+    let plan = programs(&ours, &fallback, here, &seen).unwrap();
     let brought = ["install program ferrule-cni", "install plugin loopback, which the node lacks"];
     assert_eq!(steps(&plan), brought);
     let after = done(&plan, &seen);
-    assert_eq!(programs(&ours, &lent, here, &after).unwrap(), Plan::default());
+    assert_eq!(programs(&ours, &fallback, here, &after).unwrap(), Plan::default());
     // Others may need them as well.
     assert_eq!(steps(&remove(&[PLUGIN], false, &after).unwrap()), ["remove ferrule-cni"]);
 
@@ -351,8 +354,8 @@ proptest! {
     /// network if it had one, and no foreign file is lost.
     #[test]
     fn a_network_is_installed(before in any_node(), cut in 0_usize..8) {
-        let wanted = conflist();
-        let plan = network(&wanted, &before).unwrap();
+        let desired = conflist();
+        let plan = network(&desired, &before).unwrap();
         let whole = done(&plan, &before);
         let mut seen = before.clone();
         for op in plan.ops.iter().take(cut) {
@@ -360,9 +363,9 @@ proptest! {
             prop_assert!(networks(&before).is_empty() || !networks(&seen).is_empty());
             prop_assert_eq!(of_others(&seen), of_others(&before));
         }
-        let resumed = done(&network(&wanted, &seen).unwrap(), &seen);
+        let resumed = done(&network(&desired, &seen).unwrap(), &seen);
         prop_assert_eq!(&resumed, &whole);
-        prop_assert_eq!(network(&wanted, &resumed).unwrap().ops, vec![]);
+        prop_assert_eq!(network(&desired, &resumed).unwrap().ops, vec![]);
         let first = networks(&resumed)[0].to_owned();
         let delegates = Conf::read(&resumed.confs[&first]).is_ok_and(|conf| conf.delegates());
         prop_assert!(first == CONFLIST || delegates, "{} comes first", first);
