@@ -170,7 +170,9 @@ impl Agent {
         let stream = match distributor.open_stream(node, &ClientState { epoch, ..state }) {
             Handshake::Resumed(stream) if !compares => stream,
             Handshake::Compared(stream) => stream,
-            other => panic!("{other:?}"),
+            other @ (Handshake::Resumed(_) | Handshake::Behind(_) | Handshake::NotYet) => {
+                panic!("{other:?}")
+            }
         };
         self.snapshot.start_stream(&distributor.epoch());
         self.stream = Some(stream);
