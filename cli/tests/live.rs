@@ -69,7 +69,7 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
         printed.starts_with("ferrule: cannot find a Ferrule controller in cluster"),
         "{printed}"
     );
-    what_would_change(&live, folder.path());
+    the_effect_of_a_change_is_shown(&live, folder.path());
     a_missing_right_to_list_is_reported(&cluster, questions[0]);
     a_question_without_a_cluster_is_an_error(folder.path(), questions[0]);
 }
@@ -85,7 +85,7 @@ fn without_places(text: &str) -> String {
 }
 
 /// A policy that is not applied yet, on the cluster as it is.
-fn what_would_change(live: &Ferrule<'_>, folder: &Path) {
+fn the_effect_of_a_change_is_shown(live: &Ferrule<'_>, folder: &Path) {
     let closed = json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": { "name": "api", "namespace": "pay" }, "spec": { "podSelector": {} },

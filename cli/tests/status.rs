@@ -315,7 +315,7 @@ fn a_cluster_behind_a_proxy_is_asked_through_it() {
 }
 
 #[test]
-fn how_long_probes_may_take_has_a_bound() {
+fn the_wait_for_probes_is_bounded() {
     for seconds in ["0", "86401", "18446744073709551615"] {
         let output = ferrule("check", Path::new("/none"), &["--wait", seconds]);
         assert!(text(&output.stderr).contains("not in 1..=86400"), "{}", text(&output.stderr));

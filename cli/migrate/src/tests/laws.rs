@@ -82,7 +82,7 @@ fn a_cached_result_gets_the_form_of_amazon_vpc_cni() {
 }
 
 #[test]
-fn of_a_duplicate_rule_ferrules_copy_is_deleted() {
+fn the_ferrule_copy_of_a_duplicate_rule_is_deleted() {
     let mut node = Node::of_theirs(three());
     go(&mut node, Owner::Ferrule, 100);
     let rule = |protocol| RuleView {

@@ -228,7 +228,7 @@ fn programs_and_pins_of_others_are_no_policy_agent() {
 }
 
 #[test]
-fn what_cannot_be_looked_at() {
+fn a_failed_observation_is_a_refusal() {
     let mut seen = node().see();
     seen.enis = Err("no answer".to_owned());
     let plan = plan(&seen, Owner::Ferrule, PolicyChoice::Refuse);

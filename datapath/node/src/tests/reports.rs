@@ -130,7 +130,7 @@ fn a_full_report_comes_first_then_changes_and_a_full_one_to_a_new_recipient() {
 }
 
 #[test]
-fn how_far_the_cluster_was_read_is_reported_once_the_state_is_in_force() {
+fn resource_versions_are_reported_once_the_state_is_in_force() {
     let mut scenario = Scenario::new();
     scenario.bookmark(5, "10.9.9.2:1");
     scenario.send(policy(1, &[0]));

@@ -161,7 +161,7 @@ fn things_that_do_not_exist_are_not_found() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_parameter_is_named() {
     let mut world = World::new();
     let eni = Some(world.create("a"));
     let rows: Vec<(Request, &str, &str)> = vec![

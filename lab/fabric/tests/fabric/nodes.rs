@@ -16,7 +16,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_reboot_keeps_the_disk_and_nothing_else", a_reboot_keeps_the_disk),
     ("the_report_has_the_steps_before_a_failure", the_report_has_the_steps_before_a_failure),
     ("stop_start_and_terminate", stop_start_and_terminate),
-    ("what_a_node_writes_stays_in_the_node", what_a_node_writes_stays_in_the_node),
+    ("files_of_a_node_stay_in_the_node", files_of_a_node_stay_in_the_node),
     ("a_deleted_pods_processes_are_killed", a_deleted_pods_processes_are_killed),
 ];
 
@@ -155,7 +155,7 @@ fn stop_start_and_terminate() {
     assert!(lab.fabric.node("a").is_err() && !kept.exists());
 }
 
-fn what_a_node_writes_stays_in_the_node() {
+fn files_of_a_node_stay_in_the_node() {
     let lab = TestLab::two_nodes();
     let name = format!("ferrule-lab-test-{}", std::process::id());
     for folder in ["/etc", "/opt", "/var", "/var/lib"].iter().chain(&OWN_FOLDERS) {
