@@ -33,7 +33,7 @@ const KUBE_PROXY: &str = "KUBE-SERVICES";
 
 /// The desired rules of one table: our chains, and our rules in the kernel's chains, by chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct DesiredRules {
     chains: BTreeMap<String, Vec<String>>,
     rules: BTreeMap<&'static str, Vec<String>>,
 }
@@ -42,13 +42,13 @@ struct Wanted {
 ///
 /// Without `desired`, everything of ours is removed.
 pub fn plan(desired: Option<&NatDesired>, saved: &Saved) -> Option<String> {
-    let wanted = desired.map(wanted).unwrap_or_default();
+    let tables = desired.map(rules_by_table).unwrap_or_default();
     let none = SavedTable::default();
     let mut script = String::new();
     for table in TABLES {
-        let wanted = wanted.get(table).cloned().unwrap_or_default();
+        let desired = tables.get(table).cloned().unwrap_or_default();
         let there = saved.tables.get(table).unwrap_or(&none);
-        let lines = change(&wanted, there);
+        let lines = change(&desired, there);
         if !lines.is_empty() {
             let _ = writeln!(script, "*{table}\n{}\nCOMMIT", lines.join("\n"));
         }
@@ -61,8 +61,8 @@ const MANGLE: &str = "mangle";
 const TABLES: [&str; 2] = [MANGLE, NAT];
 
 /// The desired rules, in the syntax of `iptables-save`.
-fn wanted(desired: &NatDesired) -> BTreeMap<&'static str, Wanted> {
-    let mut nat = Wanted::default();
+fn rules_by_table(desired: &NatDesired) -> BTreeMap<&'static str, DesiredRules> {
+    let mut nat = DesiredRules::default();
     if let Some(ports) = desired.snat {
         let (chain, rules) = snat_chain(desired, ports);
         nat.rules.insert("POSTROUTING", vec![format!("{} -j {chain}", comment_of(JUMP_TO_SNAT))]);
@@ -73,7 +73,7 @@ fn wanted(desired: &NatDesired) -> BTreeMap<&'static str, Wanted> {
         nat.rules.insert("PREROUTING", vec![jump, restore]);
         nat.chains.insert(chain, rules);
     }
-    let mut mangle = Wanted::default();
+    let mut mangle = DesiredRules::default();
     let mut rules = Vec::new();
     let (primary, mark) = (comment_of(PRIMARY), restored(desired.mark));
     if desired.node_ports {
@@ -140,9 +140,9 @@ fn restored(mark: Mark) -> String {
 }
 
 /// The lines between `*table` and `COMMIT`.
-fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
+fn change(desired: &DesiredRules, there: &SavedTable) -> Vec<String> {
     let (mut declared, mut filled, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
-    for (chain, rules) in &wanted.chains {
+    for (chain, rules) in &desired.chains {
         if there.chains.get(chain) != Some(rules) {
             // The declaration of an existing chain empties it.
             declared.push(format!(":{chain} - [0:0]"));
@@ -150,17 +150,17 @@ fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
         }
     }
     for chain in there.chains.keys().filter(|chain| is_our_chain(chain)) {
-        if !wanted.chains.contains_key(chain) {
+        if !desired.chains.contains_key(chain) {
             declared.push(format!(":{chain} - [0:0]"));
             dropped.push(format!("-X {chain}"));
         }
     }
     let mut jumps = Vec::new();
     for (chain, rules) in there.chains.iter().filter(|(chain, _)| !is_our_chain(chain)) {
-        let wanted = wanted.rules.get(chain.as_str()).map_or(&[][..], Vec::as_slice);
-        jumps.extend(change_of_chain(chain, wanted, rules));
+        let desired = desired.rules.get(chain.as_str()).map_or(&[][..], Vec::as_slice);
+        jumps.extend(change_of_chain(chain, desired, rules));
     }
-    for (chain, rules) in &wanted.rules {
+    for (chain, rules) in &desired.rules {
         if !there.chains.contains_key(*chain) {
             jumps.extend(rules.iter().map(|rule| format!("-A {chain} {rule}")));
         }
@@ -170,17 +170,17 @@ fn change(wanted: &Wanted, there: &SavedTable) -> Vec<String> {
 
 /// Corrects our rules in a chain of another owner. They must appear once, in the desired order and behind
 /// kube-proxy's. Otherwise all of them are appended again.
-fn change_of_chain(chain: &str, wanted: &[String], there: &[String]) -> Vec<String> {
+fn change_of_chain(chain: &str, desired: &[String], there: &[String]) -> Vec<String> {
     let ours = |rule: &&String| is_our_rule(rule);
     let present: Vec<&String> = there.iter().filter(ours).collect();
     let first = there.iter().position(|rule| is_our_rule(rule));
     let kube_proxy = there.iter().rposition(|rule| jumps_to(rule, KUBE_PROXY));
     let behind = first.zip(kube_proxy).is_none_or(|(first, kube_proxy)| first > kube_proxy);
-    if present.iter().copied().eq(wanted) && behind {
+    if present.iter().copied().eq(desired) && behind {
         return Vec::new();
     }
     let delete = present.iter().map(|rule| format!("-D {chain} {rule}"));
-    delete.chain(wanted.iter().map(|rule| format!("-A {chain} {rule}"))).collect()
+    delete.chain(desired.iter().map(|rule| format!("-A {chain} {rule}"))).collect()
 }
 
 /// True if other programs have rules there.

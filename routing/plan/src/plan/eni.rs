@@ -17,7 +17,7 @@ pub(super) fn plan(plan: &mut Plan, eni: &EniDesired, desired: &NodeDesired, obs
     let subject = Subject::Eni(eni.eni.clone());
     let Some(link) = link_of_eni(plan, &subject, eni.mac, observed) else { return };
     let family = Family::of(eni.subnet.addr());
-    let wanted = eni.address.and_then(|address| wanted_address(address, eni.subnet, link));
+    let wanted = eni.address.and_then(|address| desired_address(address, eni.subnet, link));
     let there = |wanted: LinkAddr| {
         observed.addresses.iter().find(|a| (a.dev, a.address) == (link.index, wanted.address))
     };
@@ -69,7 +69,7 @@ pub(super) fn rule_of(eni: &EniDesired) -> Option<Rule> {
 }
 
 /// Without the connected route of the kernel: table main belongs to the primary ENI.
-fn wanted_address(address: IpAddr, subnet: IpNet, link: &Link) -> Option<LinkAddr> {
+fn desired_address(address: IpAddr, subnet: IpNet, link: &Link) -> Option<LinkAddr> {
     let address = IpNet::new(address, subnet.prefix_len()).ok()?;
     let dev = link.index;
     let peer = None;

@@ -20,17 +20,17 @@ use std::{
 };
 
 pub(super) fn add(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
-    for (subject, rule) in wanted(desired) {
+    for (subject, rule) in shared_rules(desired) {
         ensure(plan, &subject, rule, observed);
     }
 }
 
 pub(super) fn remove(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) {
-    let wanted = wanted(desired);
+    let shared = shared_rules(desired);
     let is_stale = |rule: &&Rule| {
         rule.protocol == registry::ROUTE_PROTOCOL
             && is_shared(rule)
-            && !wanted.iter().any(|(_, wanted)| wanted.is_twin_of(rule))
+            && !shared.iter().any(|(_, shared)| shared.is_twin_of(rule))
     };
     for rule in observed.rules.iter().filter(is_stale) {
         if !desired.pods.iter().any(|pod| needs(pod, rule, desired, observed)) {
@@ -40,7 +40,7 @@ pub(super) fn remove(plan: &mut Plan, desired: &NodeDesired, observed: &Observed
 }
 
 /// The shared rules with their subjects.
-fn wanted(desired: &NodeDesired) -> Vec<(Subject, Rule)> {
+fn shared_rules(desired: &NodeDesired) -> Vec<(Subject, Rule)> {
     if desired.layout == RuleLayout::PerPod {
         return Vec::new();
     }
@@ -95,13 +95,13 @@ pub(super) fn covers(pod: &PodDesired, desired: &NodeDesired, observed: &Observe
     let Some(block) = eni.blocks.iter().find(|block| block.contains(&pod.address)) else {
         return false;
     };
-    let wanted = if is_single(block) {
+    let shared = if is_single(block) {
         mark_of(eni).map(|mark| Rule::from_marked(mark, eni.table))
     } else {
         Some(Rule::from_prefix(*block, eni.table))
     };
     let mut fitting = observed.rules.iter().filter(|rule| takes(rule, pod, observed));
-    wanted.is_some_and(|wanted| fitting.next().is_some_and(|rule| rule.is_twin_of(&wanted)))
+    shared.is_some_and(|shared| fitting.next().is_some_and(|rule| rule.is_twin_of(&shared)))
 }
 
 /// True if the pod would be disconnected without this rule.
