@@ -118,6 +118,8 @@ pub(crate) struct Judge {
     /// Addresses and ENIs that others removed, and the ENIs of the addresses.
     pub(crate) harmed: BTreeMap<IpNet, EniId>,
     pub(crate) harmed_enis: BTreeSet<EniId>,
+    /// Assignments whose reply a crash prevented. Their record may be on disk.
+    unreplied: BTreeMap<IpAddr, PodKey>,
     adds: BTreeMap<u32, Add>,
     /// The time since which there is no fault.
     pub(crate) calm_since: Time,
@@ -133,6 +135,7 @@ impl Judge {
             lifetime,
             harmed: BTreeMap::new(),
             harmed_enis: BTreeSet::new(),
+            unreplied: BTreeMap::new(),
             adds: BTreeMap::new(),
             calm_since: now,
         }
@@ -191,7 +194,10 @@ impl Judge {
         match &given.source {
             BlockSource::Eni(eni) => self.judge_eni(key, given, eni, enis, now),
             BlockSource::NodeCidr(cidr) => {
-                let right = pod_cidr == Some(*cidr) && is_for_pods(*cidr, given);
+                // A repeated Reserve returns an assignment that is older than the removal of the CIDR.
+                let older = self.unreplied.get(&address) == Some(key);
+                let current = older || pod_cidr == Some(*cidr);
+                let right = current && is_for_pods(*cidr, given);
                 self.demand(right, Law::NotOnEni, now, || {
                     format!("{key} gets {given:?}; the node's pod CIDR is {pod_cidr:?}")
                 });
@@ -280,15 +286,16 @@ impl Judge {
 
     /// The process ended: assignments without a reply may be lost.
     pub(crate) fn forget_unreplied(&mut self) {
-        let delete_unknown: Vec<(IpAddr, Option<Time>)> = self
+        let unreplied: Vec<IpAddr> = self
             .holds
             .iter()
             .filter(|(_, hold)| !hold.replied)
-            .map(|(address, hold)| (*address, hold.rested))
+            .map(|(address, _)| *address)
             .collect();
-        for (address, rested) in delete_unknown {
-            self.holds.remove(&address);
-            self.resting.extend(rested.map(|from| (address, from)));
+        for address in unreplied {
+            let Some(hold) = self.holds.remove(&address) else { continue };
+            self.resting.extend(hold.rested.map(|from| (address, from)));
+            self.unreplied.insert(address, hold.key);
         }
     }
 
