@@ -178,9 +178,7 @@ fn ec2_gets_no_call_about_the_addresses_of_a_pod_cidr() {
     world.pass(Span::seconds(3600));
     assert!(world.snapshot().node_cidrs.is_empty());
     let of_cidr = |block: &IpNet| cidr(CIDR).contains(block);
-    let names_cidr = |call: &CloudCall| {
-        matches!(call, CloudCall::Unassign { blocks, .. } if blocks.iter().any(of_cidr))
-    };
+    let names_cidr = |call: &CloudCall| matches!(call, CloudCall::Unassign { blocks, .. } if blocks.iter().any(of_cidr));
     let named = world.cloud.log.iter().any(|(_, call)| names_cidr(call));
     assert!(!named, "{:?}", world.cloud.log);
     assert_eq!(world.count_of(Topic::Vanished) + world.count_of(Topic::AssignedVanished), 0);
