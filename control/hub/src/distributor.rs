@@ -6,6 +6,7 @@ mod generation;
 mod history;
 mod queue;
 mod reached;
+mod state;
 mod stream;
 
 pub use generation::Generation;
@@ -17,6 +18,7 @@ use control_wire::{Features, KINDS, ObjectKind};
 use history::History;
 use queue::NodeQueue;
 use reached::Reached;
+use state::State;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A source, and the state of each node's stream.
@@ -24,25 +26,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Distributor<S> {
     source: S,
     state: State,
-}
-
-/// Everything except the source.
-#[derive(Debug)]
-struct State {
-    epoch: [u8; 16],
-    is_loaded: bool,
-    generation: u64,
-    history: History,
-    nodes: BTreeMap<String, NodeQueue>,
-    /// The number of the newest stream.
-    streams: u64,
-    reached: Reached,
-    /// Nodes that got pending objects since the last call of [`Distributor::take_touched`].
-    touched: BTreeSet<String>,
-    /// The kinds of object that this replica sends.
-    kinds: BTreeSet<ObjectKind>,
-    /// The match features that this replica uses.
-    features: Features,
 }
 
 /// A node that has a stream, or had one less than a minute ago.

@@ -131,7 +131,10 @@ fn a_daemon_without_provisioning_serves_existing_addresses_and_changes_nothing()
         lab.run(&["pod", "add", node, "--count", "6"])?;
         ensure!(enis_of_pods(&lab, node)? == [theirs].into(), "{:?}", lab.pods(node));
         let printed = lab.refused(&["pod", "add", node, "--pod", &format!("{node}-more")])?;
-        ensure!(printed.contains("leave ENIs and addresses to another program"), "{node}: {printed}");
+        ensure!(
+            printed.contains("leave ENIs and addresses to another program"),
+            "{node}: {printed}"
+        );
         ensure!(printed.contains(mode), "{node}: the next step is not named: {printed}");
         nothing_was_changed(&lab, node)?;
         if mode == "ENABLE_IMDS_ONLY_MODE" {

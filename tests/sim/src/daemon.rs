@@ -60,7 +60,7 @@ pub(crate) enum Sender {
     RollBack(SandboxId),
     Del(u32),
     /// A tombstone in a repair pass.
-    TombstoneSender(PodKey),
+    TombstoneInPass(PodKey),
     /// A tombstone at the start.
     TombstoneAtStart(PodKey),
 }
@@ -676,7 +676,7 @@ impl World {
         let sandbox = match sender {
             Sender::Add(sandbox) | Sender::Confirm(sandbox) | Sender::RollBack(sandbox) => sandbox,
             Sender::Del(del) => &self.kubelet.dels.get(del)?.sandbox,
-            Sender::TombstoneSender(key) | Sender::TombstoneAtStart(key) => {
+            Sender::TombstoneInPass(key) | Sender::TombstoneAtStart(key) => {
                 return Some(key.clone());
             }
         };

@@ -70,7 +70,7 @@ impl World {
         }
         if self.tombstones.contains_key(&key) {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Sender::TombstoneSender(key.clone()));
+            self.ask(release, Sender::TombstoneInPass(key.clone()));
         }
         let give_up = self.host.clock(deadline - HEARING);
         self.set_stage(id, Stage::Waiting);
@@ -96,7 +96,7 @@ impl World {
             Sender::Add(id) => self.on_add_answer(id, answer),
             Sender::Confirm(id) => self.on_confirm_answer(id, &answer),
             Sender::Del(del) => self.on_del_answer(del, answer),
-            Sender::TombstoneSender(key) => {
+            Sender::TombstoneInPass(key) => {
                 if matches!(answer, Answer::Released { .. }) {
                     self.tombstones.remove(&key);
                 }
@@ -254,7 +254,7 @@ impl World {
             }
             Sender::RollBack(id) => self.roll_back(id),
             Sender::Del(del) => self.del_on(del, DelStep::GivesUp),
-            Sender::TombstoneSender(_) | Sender::TombstoneAtStart(_) => {}
+            Sender::TombstoneInPass(_) | Sender::TombstoneAtStart(_) => {}
         }
     }
 

@@ -102,7 +102,7 @@ impl World {
         }
         for key in graves {
             let release = Question::Release(key.clone(), ReleaseCause::PodDeleted);
-            self.ask(release, Sender::TombstoneSender(key));
+            self.ask(release, Sender::TombstoneInPass(key));
         }
         // All are answered by then, or the next pass asks again.
         self.next_stage(TOMBSTONES_TAKE, PassStage::Observes);

@@ -1,6 +1,6 @@
 //! The report of a change: from a source to the queues of nodes.
 
-use super::{State, queue::Transition};
+use super::{queue::Transition, state::State};
 use control_wire::{Entry, ObjectId};
 
 /// The generation that one change of a source makes. Its number is the next one from the first report on.

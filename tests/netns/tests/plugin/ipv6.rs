@@ -93,7 +93,11 @@ fn a_result_for_an_older_runtime_contains_the_address_version() {
         conf["cniVersion"] = json!("0.4.0");
         let result = node.call_with("ADD", &node.sandbox("c1", "web-0"), &conf).run().result();
         assert_eq!(result["ips"][0]["version"], "6");
-        assert_eq!(rules(node), [format!("512 all {POD} 254")], "the primary ENI needs no other rule");
+        assert_eq!(
+            rules(node),
+            [format!("512 all {POD} 254")],
+            "the primary ENI needs no other rule"
+        );
     });
 }
 

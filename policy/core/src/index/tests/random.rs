@@ -415,7 +415,8 @@ fn in_order(deltas: &Deltas) -> Result<(), TestCaseError> {
         prop_assert!(delta.removed.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.entered.is_sorted_by(|a, b| a < b));
         prop_assert!(delta.left.is_sorted_by(|a, b| a < b));
-        let has_changes = !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
+        let has_changes =
+            !delta.added.is_empty() || !delta.removed.is_empty() || delta.holds.is_some();
         let has_changes = has_changes || !delta.entered.is_empty() || !delta.left.is_empty();
         prop_assert!(has_changes || delta.change != Change::Changed);
     }

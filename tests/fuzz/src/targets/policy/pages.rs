@@ -132,7 +132,11 @@ impl Pair {
     }
 
     fn apply(&mut self, borrowed: Event<'_>, read: Event<'_>) {
-        assert_eq!(self.borrowed.apply(borrowed), self.read.apply(read), "{borrowed:?} differs from\n{read:?}");
+        assert_eq!(
+            self.borrowed.apply(borrowed),
+            self.read.apply(read),
+            "{borrowed:?} differs from\n{read:?}"
+        );
     }
 
     fn agree(&self) {
