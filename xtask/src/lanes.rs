@@ -94,6 +94,11 @@ const LANES: &[Lane] = &[
         needs: &[Need::Linker, Need::Python, Need::Prometheus, Need::Iproute, Need::Nft],
         root: false,
         tests: Tests::Of(&[
+            "runtime-apiserver",
+            "runtime-journal",
+            "runtime-process",
+            "runtime-socket",
+            "install-disk",
             "ipamd-rpc",
             "ipamd-npa",
             "datapath-rpc",
@@ -621,6 +626,46 @@ mod tests {
                 assert!(smoke.iter().all(|part| crates.contains(&part.krate)), "{}", lane.name);
             }
         }
+    }
+
+    /// A crate that no lane lists would never be tested in CI.
+    #[test]
+    fn every_crate_with_tests_is_in_a_lane() {
+        let tested: BTreeSet<&str> = LANES.iter().flat_map(|lane| lane.crates(false)).collect();
+        let metadata = cargo_metadata::MetadataCommand::new()
+            .current_dir(generate::root())
+            .no_deps()
+            .exec()
+            .expect("the workspace's metadata");
+        let has_tests = |package: &&cargo_metadata::Package| {
+            let folder = package.manifest_path.parent().expect("a folder");
+            walk(folder.as_std_path()).iter().any(|file| {
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                text.contains("#[test]") || text.contains("#[tokio::test")
+            })
+        };
+        let forgotten: Vec<_> = metadata
+            .workspace_packages()
+            .into_iter()
+            .filter(|package| !tested.contains(package.name.as_str()))
+            .filter(has_tests)
+            .map(|package| package.name.to_string())
+            .collect();
+        assert_eq!(forgotten, Vec::<String>::new(), "add them to a lane");
+    }
+
+    /// The Rust files of a crate, without those of crates in folders below it.
+    fn walk(folder: &std::path::Path) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && !path.join("Cargo.toml").exists() {
+                files.extend(walk(&path));
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                files.push(path);
+            }
+        }
+        files
     }
 
     #[test]
