@@ -31,6 +31,12 @@ impl NodeCidrs {
 
     /// Makes the book's blocks follow the list. A CIDR with a used address stays until the address is free.
     pub(crate) fn settle(&mut self, ctx: &mut Ctx) {
+        // First, because a new CIDR may overlap the one that it replaces.
+        let known = ctx.book.node_cidrs().iter().map(|(cidr, _)| cidr);
+        let removed: Vec<IpNet> = known.filter(|cidr| !self.desired.contains(cidr)).collect();
+        for cidr in removed {
+            retire(ctx, cidr);
+        }
         let mut fit = BTreeSet::new();
         for cidr in &self.desired {
             if !ctx.config.family.includes(*cidr) {
