@@ -44,7 +44,11 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         trunk: trunk(book),
         strict: settings.pod_enis == Some(PodEniMode::Strict),
         spared: BTreeSet::new(),
-        managed: ours().flat_map(blocks).chain(pod_blocks(book)).collect(),
+        managed: ours()
+            .flat_map(blocks)
+            .chain(book.node_cidrs.iter().map(|of_node| of_node.cidr))
+            .chain(pod_blocks(book))
+            .collect(),
         veth_prefix: settings.veth_prefix.clone(),
         egress: settings.egress && (family == Family::V6 || primary.primary_v6.is_some()),
         sysctls: sysctls(settings),

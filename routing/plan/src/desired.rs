@@ -34,8 +34,8 @@ pub struct NodeDesired {
     pub strict: bool,
     /// Further addresses whose kernel objects another process is changing: no operation touches them.
     pub spared: BTreeSet<IpAddr>,
-    /// Every block of our ENIs and their primary addresses. An orphan without our protocol number must have one of
-    /// them.
+    /// Every block of our ENIs and of the node's pod CIDRs, and the ENIs' primary addresses. An orphan without our
+    /// protocol number must have one of them.
     pub managed: BTreeSet<IpNet>,
     /// The prefix of host veths' names, `eni` by default (amazon-vpc-cni's setting).
     pub veth_prefix: String,
