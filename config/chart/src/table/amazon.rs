@@ -330,7 +330,7 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::BoolText,
         default: "false",
         meaning: "Sends logs to CloudWatch.",
-        effect: Effect::Refused("collect the agent's log file on the node instead"),
+        effect: Effect::Refused("log collectors on the node read the agent's file"),
         ..AMAZON
     },
     Value {
