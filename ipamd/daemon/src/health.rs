@@ -92,11 +92,11 @@ pub(crate) fn starting() -> PoolStatus {
 
 /// The answer to STATUS. It omits a short problem, as `ready` does.
 fn status(view: Option<&View>, troubles: &[Trouble], ready: bool) -> PoolStatus {
-    let outputs: &[Trouble] = if ready { &[] } else { troubles };
-    let networking = outputs.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
+    let reasons: &[Trouble] = if ready { &[] } else { troubles };
+    let networking = reasons.iter().filter(|trouble| trouble.reason == HOST_NETWORKING);
     let mut impaired: Vec<String> = networking.map(ToString::to_string).collect();
     impaired.extend(view.map(View::impairments).unwrap_or_default());
-    PoolStatus { unavailable: outputs.iter().map(ToString::to_string).collect(), impaired }
+    PoolStatus { unavailable: reasons.iter().map(ToString::to_string).collect(), impaired }
 }
 
 fn troubles(view: Option<&View>, cluster: &Cluster, inputs: &HealthInputs) -> Vec<Trouble> {

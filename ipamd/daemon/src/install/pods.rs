@@ -37,8 +37,8 @@ pub(super) fn look(settings: &Settings) -> Result<Pods, InstallError> {
 
 /// A damaged checkpoint counts as one with pods, because a pod may be missing from it.
 fn holds_pods(checkpoint: &[u8]) -> bool {
-    let report_steps = frame::decode(checkpoint);
-    let sum = Checkpoint::replay(report_steps.records).compact();
+    let decoded = frame::decode(checkpoint);
+    let sum = Checkpoint::replay(decoded.records).compact();
     let is_pod = |record: &Record| {
         matches!(
             record,
@@ -48,7 +48,7 @@ fn holds_pods(checkpoint: &[u8]) -> bool {
                 | Record::ReservedBranch { .. }
         )
     };
-    report_steps.damage.is_some() || sum.iter().any(is_pod)
+    decoded.damage.is_some() || sum.iter().any(is_pod)
 }
 
 /// A truncated checkpoint counts as one with pods.
