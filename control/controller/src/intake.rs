@@ -92,8 +92,9 @@ impl Intake {
         let start = Instant::now();
         let items: Vec<Item<'_>> =
             lines.iter().filter_map(|line| self.parse_line(kind, line)).collect();
+        let parsed = Instant::now();
         let (generation, touched) = self.hub.apply(|hub| {
-            self.metrics.queued(start.elapsed());
+            self.metrics.queued(parsed.elapsed());
             let before = hub.generation();
             let mut change = HubChange { hub, tracker, kind, intake: self };
             items.into_iter().for_each(|item| change.apply(item));
