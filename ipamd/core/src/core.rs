@@ -189,12 +189,12 @@ impl Core {
 
     /// The places of ENIs that the book does not have.
     fn occupied_places(&self) -> OccupiedPlaces {
-        OccupiedPlaces::new(self.shrink.places().chain(self.unplaced()))
+        OccupiedPlaces::new(self.shrink.places().chain(self.unadopted()))
     }
 
-    /// The places of attached ENIs that wait for their subnet's CIDR.
-    pub(crate) fn unplaced(&self) -> impl Iterator<Item = OccupiedPlace> {
-        self.witnesses.unplaced(&self.ctx.book, &self.growth, &self.shrink)
+    /// The places of attached ENIs that wait for EC2's answer or for their subnet's CIDR.
+    pub(crate) fn unadopted(&self) -> impl Iterator<Item = OccupiedPlace> {
+        self.witnesses.unadopted(&self.ctx, &self.growth, &self.shrink)
     }
 
     pub(crate) fn places_taken(&self, card: CardIndex) -> u32 {

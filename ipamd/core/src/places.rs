@@ -3,8 +3,7 @@
 use crate::{book::Eni, ctx::Ctx};
 use config_model::{CardIndex, DeviceIndex};
 
-/// Places that ENIs outside the book occupy: ENIs that are being freed, and attached ENIs that wait for their subnet's
-/// CIDR.
+/// Places that ENIs outside the book occupy: ENIs that are being freed, and attached ENIs that are not adopted yet.
 #[derive(Debug, Default)]
 pub(crate) struct OccupiedPlaces(Vec<OccupiedPlace>);
 

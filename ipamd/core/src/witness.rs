@@ -5,8 +5,7 @@ mod arrival;
 mod loss;
 
 use crate::{
-    Action, AttachmentState, SeenEni, Severity, Topic, Witness,
-    book::AddressBook,
+    Action, AttachmentState, SeenAttachment, SeenEni, Severity, Topic, Witness,
     ctx::Ctx,
     groups::Groups,
     growth::Growth,
@@ -27,6 +26,9 @@ pub(crate) struct Witnesses {
     groups: Groups,
     /// Attached ENIs that EC2 showed and whose subnet's CIDR is unknown until IMDS shows it. They occupy places.
     unplaced: BTreeMap<EniId, UnplacedEni>,
+    /// The places of the ENIs in IMDS's last answer that the book lacked, with the start of that observation. EC2's
+    /// answers can lag behind an attach, for example of an earlier process.
+    only_in_imds: BTreeMap<EniId, (OccupiedPlace, Time)>,
     cidrs: BTreeMap<SubnetId, Ipv4Net>,
     cidrs_v6: BTreeMap<SubnetId, Ipv6Net>,
 }
@@ -44,24 +46,33 @@ impl Witnesses {
             absences: Absences::new(imds_only),
             groups: Groups::default(),
             unplaced: BTreeMap::new(),
+            only_in_imds: BTreeMap::new(),
             cidrs: BTreeMap::new(),
             cidrs_v6: BTreeMap::new(),
         }
     }
 
-    /// The places of attached ENIs that no other part of the planner knows.
-    pub(crate) fn unplaced<'a>(
+    /// The places of attached ENIs that a witness shows and that no other part of the planner knows.
+    pub(crate) fn unadopted<'a>(
         &'a self,
-        book: &'a AddressBook,
+        ctx: &'a Ctx,
         growth: &'a Growth,
         shrink: &'a Shrink,
     ) -> impl Iterator<Item = OccupiedPlace> + 'a {
-        let unknown = |id: &&EniId| {
-            book.eni(id).is_none() && !shrink.is_leaving(id) && growth.creation_of(id).is_none()
+        let of_ec2 = self.unplaced.iter().filter_map(|(id, UnplacedEni { seen, started })| {
+            Some((id, (place_of(seen.attachment.as_ref()?), *started)))
+        });
+        let of_imds = self.only_in_imds.iter().map(|(id, shown)| (id, *shown));
+        // EC2 and IMDS may show the same ENI.
+        let shown: BTreeMap<&EniId, (OccupiedPlace, Time)> = of_ec2.chain(of_imds).collect();
+        let unknown = |id: &EniId, started: Time| {
+            ctx.book.eni(id).is_none()
+                && !shrink.is_leaving(id)
+                && growth.creation_of(id).is_none()
+                && !ctx.removed.may_be_stale(id, started)
         };
-        let waits = self.unplaced.iter().filter(move |(id, _)| unknown(id));
-        let attachments = waits.filter_map(|(_, eni)| eni.seen.attachment.as_ref());
-        attachments.map(|at| OccupiedPlace { card: Some(at.card), device: Some(at.device) })
+        let unadopted = shown.into_iter().filter(move |(id, (_, started))| unknown(id, *started));
+        unadopted.map(|(_, (place, _))| place)
     }
 
     /// Compares an observation, by its witness and from its start, with the book.
@@ -107,6 +118,11 @@ impl Witnesses {
         }
         let waited = std::mem::take(&mut self.unplaced);
         if witness == Witness::Imds {
+            let attached =
+                |eni: &SeenEni| Some((eni.id.clone(), attachment_here(ctx, eni)?.clone()));
+            let unknown =
+                enis.iter().filter_map(attached).filter(|(id, _)| ctx.book.eni(id).is_none());
+            self.only_in_imds = unknown.map(|(id, at)| (id, (place_of(&at), started))).collect();
             for UnplacedEni { seen, started } in waited.into_values() {
                 self.seen(ctx, growth, shrink, zone, (Witness::Ec2, started), &seen);
             }
@@ -118,6 +134,10 @@ impl Witnesses {
         Groups::compare(ctx);
         if witness == Witness::Ec2 {
             ctx.schedule.ec2_changed(changed);
+            // An answer that lacks an attached ENI is too old.
+            if self.unadopted(ctx, growth, shrink).next().is_some() {
+                ctx.schedule.want_ec2(ctx.now);
+            }
         }
         if let Some(at) = self.absences.next_look() {
             ctx.schedule.want_ec2_at(at.max(ctx.now));
@@ -141,8 +161,7 @@ impl Witnesses {
         if ctx.book.eni(id).is_some() {
             return self.seen_known(ctx, zone, witness, started, seen);
         }
-        let attached = seen.attachment.as_ref().filter(|a| a.instance == ctx.node.instance_id);
-        let Some(attached) = attached.cloned() else { return false };
+        let Some(attached) = attachment_here(ctx, seen).cloned() else { return false };
         if let Some(token) = growth.creation_of(id).map(str::to_owned) {
             // The results of its own calls show its state; an observation counts only after a lost reply.
             if witness == Witness::Ec2 && attached.state == AttachmentState::Attached {
@@ -166,4 +185,13 @@ impl Witnesses {
         }
         self.adopt(ctx, zone, seen, attached.state, started)
     }
+}
+
+/// The ENI's attachment to this node.
+fn attachment_here<'a>(ctx: &Ctx, eni: &'a SeenEni) -> Option<&'a SeenAttachment> {
+    eni.attachment.as_ref().filter(|at| at.instance == ctx.node.instance_id)
+}
+
+fn place_of(at: &SeenAttachment) -> OccupiedPlace {
+    OccupiedPlace { card: Some(at.card), device: Some(at.device) }
 }

@@ -136,6 +136,47 @@ fn a_foreign_eni_is_adopted_once_ec2_shows_it_and_never_freed() {
 }
 
 #[test]
+fn an_eni_that_only_imds_shows_occupies_its_place() {
+    let config = PoolConfig { max_eni: Some(2), ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 5, 4);
+    world.pass(Span::seconds(2));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(5));
+    assert_eq!(world.split(), [4, 4]);
+    // EC2's answers to the next process are older than the second ENI.
+    world.cloud.lag.insert(Witness::Ec2, Span::seconds(20));
+    world.restart();
+    let waiting = world.reserve(10);
+    world.pass(Span::seconds(10));
+    assert!(world.snapshot().enis.len() == 1 && !world.served(waiting));
+    assert_eq!((world.core.counts().enis, world.cloud.count(Action::Create)), (2, 1));
+    // EC2 is asked again before IMDS's next turn.
+    world.pass(Span::seconds(25));
+    assert!(world.served(waiting), "{:?}", world.notices);
+    assert_eq!((world.split(), world.cloud.count(Action::Create)), (vec![4, 4], 1));
+}
+
+#[test]
+fn an_eni_of_a_lagging_imds_answer_occupies_no_place_after_its_removal() {
+    let config = PoolConfig { max_eni: Some(2), warm_ip_target: Some(1), ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 5, 4);
+    world.pass(Span::seconds(2));
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(70));
+    assert_eq!(world.split().len(), 2);
+    world.cloud.lag.insert(Witness::Imds, Span::seconds(30));
+    world.release(4);
+    world.release(3);
+    while world.cloud.count(Action::Delete) == 0 {
+        world.pass(Span::seconds(1));
+    }
+    for _ in 0..120 {
+        world.pass(Span::seconds(1));
+        assert_eq!(world.core.counts().enis, 1);
+    }
+}
+
+#[test]
 fn a_stable_node_makes_no_ec2_calls() {
     let mut world = world();
     let calls = world.cloud.log.len();
