@@ -197,7 +197,8 @@ impl World {
         }
     }
 
-    /// The pool must match its targets, without a large surplus.
+    /// The pool must match its targets. A target in addresses allows no surplus; targets in ENIs and prefixes allow what
+    /// an ENI or prefix in use brings.
     fn check_pool(&mut self, enis: &[Arc<NetworkInterface>], mismatches: &mut Vec<Mismatch>) {
         let needs = self.demand().subnet_needs;
         if self.ec2.free_addresses(self.now) < needs {
@@ -308,8 +309,7 @@ fn judge_singles(setup: &Setup, pool: PoolState, idle: &[u64]) -> Option<Mismatc
                 format!("{total} addresses, {held} held, {wanted} required, {most} possible");
             return Some((Law::PoolShort, what));
         }
-        let over = total > wanted + OVER_BY;
-        return over.then(|| {
+        return (total > wanted).then(|| {
             (Law::PoolOver, format!("{total} addresses, {held} held, {wanted} required"))
         });
     }
@@ -329,6 +329,3 @@ fn judge_singles(setup: &Setup, pool: PoolState, idle: &[u64]) -> Option<Mismatc
         (Law::PoolOver, what)
     })
 }
-
-/// A surplus below this is not gross.
-const OVER_BY: u64 = 0;
