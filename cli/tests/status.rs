@@ -63,7 +63,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
     let output = status(&viewer, &["--node", "no-such-node"]);
     assert!(
-        text(&output.stderr).contains("there is no node no-such-node"),
+        text(&output.stderr).contains("cannot find node no-such-node"),
         "{}",
         text(&output.stderr)
     );
@@ -86,7 +86,7 @@ fn an_archive_lists_the_missing_parts(viewer: &Path) {
         ferrule("bundle", viewer, &["--node", "no-such-node", "-o", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
     assert!(
-        text(&output.stderr).contains("there is no node no-such-node"),
+        text(&output.stderr).contains("cannot find node no-such-node"),
         "{}",
         text(&output.stderr)
     );

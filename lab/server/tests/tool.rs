@@ -280,7 +280,7 @@ fn an_error_about_a_wrong_name_lists_the_right_ones() {
         ("pod delete --node nope", "there is no node nope"),
         ("pod add nope", "there is no node nope"),
         ("daemon signal node1 FOO", "there is no signal \"FOO\""),
-        ("logs nope", "there is no node nope"),
+        ("logs nope", "cannot find node nope"),
         ("fault set throttle --action Nope", "there is no action Nope; there are: Assign"),
         ("fault clear lag", "no fault lag is set"),
     ] {
