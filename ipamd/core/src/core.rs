@@ -197,6 +197,12 @@ impl Core {
         self.witnesses.unadopted(&self.ctx, &self.growth, &self.shrink)
     }
 
+    /// Returns whether EC2 refused a place on the card because of an ENI that is not known yet.
+    pub(crate) fn has_refused_place(&self, card: CardIndex) -> bool {
+        let occupied = self.occupied_places();
+        self.growth.refused_devices(&self.ctx, &occupied, card).next().is_some()
+    }
+
     pub(crate) fn places_taken(&self, card: CardIndex) -> u32 {
         self.growth.places_taken(&self.ctx, &self.occupied_places(), card)
     }

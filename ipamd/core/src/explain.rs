@@ -294,7 +294,8 @@ impl Core {
         let used_up = |card: &CardIndex| {
             let of_card = |eni: &&Eni| eni.facts.card == *card && eni.counts();
             let mut enis = self.ctx.book.enis().filter(of_card);
-            let unknown = self.unadopted().any(|place| place.card == Some(*card));
+            let unknown = self.unadopted().any(|place| place.card == Some(*card))
+                || self.has_refused_place(*card);
             !unknown && enis.all(|eni| eni.coming.is_none() && eni.blocks.free() == 0)
         };
         // They become usable with the first observation of the kernel.

@@ -17,13 +17,14 @@ use crate::{
     explain::Blocker,
     placement::{self, NoPlacement, Placement},
     places::OccupiedPlaces,
+    schedule::SETTLING,
     shrink::Shrink,
     subnets::Missing,
     upkeep::Upkeep,
     warm::Unit,
     zone::ZoneState,
 };
-use config_model::{CardIndex, EniId, Span, SubnetId, Time};
+use config_model::{CardIndex, DeviceIndex, EniId, Span, SubnetId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An ENI that is not ready for this time no longer counts, and other ENIs get the requests.
@@ -38,6 +39,8 @@ pub(crate) struct Growth {
     /// The number of tokens that this process has used.
     tokens: u64,
     pacing: Pacing,
+    /// Places that EC2 reported as taken though no known ENI had them, with the time of the report.
+    refused_places: BTreeMap<(CardIndex, DeviceIndex), Time>,
     /// The obstacle to new ENIs that was reported last.
     reported_obstacle: Option<NoPlacement>,
     /// Cards that need addresses and cannot get any, according to the last plan.
@@ -61,6 +64,7 @@ impl Growth {
             creations: BTreeMap::new(),
             tokens: 0,
             pacing: Pacing::default(),
+            refused_places: BTreeMap::new(),
             reported_obstacle: None,
             at_its_end: BTreeSet::new(),
         }
@@ -116,7 +120,32 @@ impl Growth {
         card: CardIndex,
     ) -> u32 {
         let creations = self.creations.values().filter(|creation| creation.card() == card).count();
-        occupied.attached(ctx, card) + u32::try_from(creations).unwrap_or(u32::MAX)
+        self.attached(ctx, occupied, card) + u32::try_from(creations).unwrap_or(u32::MAX)
+    }
+
+    /// The places on the card that are occupied, also by ENIs that only a refused attach revealed.
+    fn attached(&self, ctx: &Ctx, occupied: &OccupiedPlaces, card: CardIndex) -> u32 {
+        let refused = self.refused_devices(ctx, occupied, card).count();
+        occupied.attached(ctx, card) + u32::try_from(refused).unwrap_or(u32::MAX)
+    }
+
+    /// The device numbers on the card that EC2 reported as taken and that no known ENI has. Later answers of EC2 show
+    /// the ENI there, or it is gone.
+    pub(crate) fn refused_devices(
+        &self,
+        ctx: &Ctx,
+        occupied: &OccupiedPlaces,
+        card: CardIndex,
+    ) -> impl Iterator<Item = DeviceIndex> {
+        let recent = |at: Time| ctx.now < at + SETTLING;
+        let known = move |device: DeviceIndex| {
+            let here = |eni: &Eni| eni.facts.card == card && eni.facts.device == device;
+            ctx.book.enis().any(|eni| here(eni) && !eni.missing)
+                || occupied.devices(card).any(|other| other == device)
+        };
+        let of_card = self.refused_places.iter().filter(move |((of, _), _)| *of == card);
+        let devices = of_card.filter(move |(_, at)| recent(**at)).map(|((_, device), _)| *device);
+        devices.filter(move |device| !known(*device))
     }
 
     /// Requests what the targets lack, in as few calls as possible, in parallel.

@@ -159,7 +159,7 @@ impl Growth {
             return;
         }
         let Some(card) = self.creations.get(token).map(EniCreation::card) else { return };
-        let no_place = occupied.attached(ctx, card) >= ctx.max_enis(card);
+        let no_place = self.attached(ctx, occupied, card) >= ctx.max_enis(card);
         let device = self.free_device(ctx, occupied, token, card);
         let Some(creation) = self.creations.get_mut(token) else { return };
         let (false, Some(device)) = (no_place, device) else {
@@ -187,6 +187,7 @@ impl Growth {
             .map(|eni| eni.facts.device)
             .collect();
         taken.extend(occupied.devices(card));
+        taken.extend(self.refused_devices(ctx, occupied, card));
         for (other, creation) in &self.creations {
             if other != token && creation.card() == card {
                 taken.extend(creation.device);

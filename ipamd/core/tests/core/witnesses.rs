@@ -157,6 +157,26 @@ fn an_eni_that_only_imds_shows_occupies_its_place() {
 }
 
 #[test]
+fn an_eni_that_only_a_refused_attach_reveals_occupies_its_place() {
+    let config = PoolConfig { max_eni: Some(2), ..PoolConfig::default() };
+    let mut world = World::new(config, 4, 5, 4);
+    world.pass(Span::seconds(2));
+    world.reserve_all(0..6);
+    world.pass(Span::seconds(5));
+    assert_eq!(world.split(), [4, 4]);
+    for witness in [Witness::Imds, Witness::Ec2] {
+        world.cloud.lag.insert(witness, Span::seconds(20));
+    }
+    world.restart();
+    let waiting = world.reserve(10);
+    world.pass(Span::seconds(20));
+    assert_eq!((world.split(), world.cloud.count(Action::Delete)), (vec![4, 4], 1));
+    world.pass(Span::seconds(24));
+    assert!(world.served(waiting), "{:?}", world.notices);
+    assert_eq!((world.split(), world.cloud.count(Action::Create)), (vec![4, 4], 2));
+}
+
+#[test]
 fn an_eni_of_a_lagging_imds_answer_occupies_no_place_after_its_removal() {
     let config = PoolConfig { max_eni: Some(2), warm_ip_target: Some(1), ..PoolConfig::default() };
     let mut world = World::new(config, 4, 5, 4);

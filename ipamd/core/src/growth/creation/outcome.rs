@@ -119,9 +119,14 @@ impl Growth {
             }
             Remedy::RetryAfter { .. } => {}
             Remedy::TryElsewhere => {
-                creation.places_tried.extend(creation.device.take());
+                let (card, device) = (creation.card(), creation.device.take());
+                creation.places_tried.extend(device);
                 // This very ENI may occupy the place if an earlier reply was lost.
                 creation.unsure = creation.attach_lost;
+                if let Some(device) = device.filter(|_| !creation.attach_lost) {
+                    self.refused_places.insert((card, device), ctx.now);
+                    ctx.schedule.want_ec2(ctx.now);
+                }
             }
             Remedy::Gone => self.creation_not_found(ctx, token),
             Remedy::NotifyOperator | Remedy::LimitReached => {
