@@ -76,7 +76,7 @@ impl Disk {
         let unsynced = self.records.len().saturating_sub(self.synced) as u64;
         let kept = usize::try_from(rng.between(0, unsynced)).unwrap_or(0);
         self.records.truncate(self.synced + kept);
-        // What is left has survived, so the next process may depend on it.
+        // The next process may depend on the records that survived.
         self.sync();
     }
 
