@@ -209,8 +209,8 @@ impl Ipam for Service {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
                 let PodSettings { enforcing, family, .. } = self.pod_settings;
-                let told = branch_of(&pod.pod, branch, enforcing, family, trunk);
-                Some(told.map_err(|refusal| CallFailed { message: refusal.message })?)
+                let reply_branch = branch_of(&pod.pod, branch, enforcing, family, trunk);
+                Some(reply_branch.map_err(|refusal| CallFailed { message: refusal.message })?)
             }
             None => None,
         };
@@ -371,18 +371,21 @@ mod tests {
         };
         let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
         let trunk = Some(Mac([2, 0, 0, 0, 0, 1]));
-        let tell =
+        let convert =
             |branch, family, trunk| branch_of(&pod, branch, Enforcing::Standard, family, trunk);
-        let told = tell(branch.clone(), Family::V4, trunk).unwrap();
-        assert_eq!(told.gateway, Ipv4Addr::new(10, 0, 3, 1));
-        assert_eq!(told.address, Ipv4Addr::new(10, 0, 3, 9));
-        assert_eq!((told.vlan, told.enforcing, Some(told.trunk)), (7, Enforcing::Standard, trunk));
-        let told = tell(branch.clone(), Family::V6, trunk).unwrap();
-        assert_eq!(told.gateway, registry::VPC_GATEWAY_V6);
-        let refusal = tell(branch.clone(), Family::V4, None).unwrap_err();
+        let reply_branch = convert(branch.clone(), Family::V4, trunk).unwrap();
+        assert_eq!(reply_branch.gateway, Ipv4Addr::new(10, 0, 3, 1));
+        assert_eq!(reply_branch.address, Ipv4Addr::new(10, 0, 3, 9));
+        assert_eq!(
+            (reply_branch.vlan, reply_branch.enforcing, Some(reply_branch.trunk)),
+            (7, Enforcing::Standard, trunk)
+        );
+        let reply_branch = convert(branch.clone(), Family::V6, trunk).unwrap();
+        assert_eq!(reply_branch.gateway, registry::VPC_GATEWAY_V6);
+        let refusal = convert(branch.clone(), Family::V4, None).unwrap_err();
         assert!(refusal.message.contains("no trunk ENI") && refusal.message.contains("eni-b"));
         let lacking = BranchEni { subnet_cidr: None, ..branch };
-        let refusal = tell(lacking, Family::V4, trunk).unwrap_err();
+        let refusal = convert(lacking, Family::V4, trunk).unwrap_err();
         assert!(refusal.message.contains("shop/web-0") && refusal.message.contains("subnetCidr"));
     }
 }

@@ -169,11 +169,11 @@ impl Starter {
             let store = &self.settings.backing_store;
             let (allocations, mut notices) =
                 if is_ours { Default::default() } else { vpc_cni::read(store) };
-            let (mut found, told) = adopt::confirmed_entries(&allocations, &observed, prefix);
+            let (mut found, reports) = adopt::confirmed_entries(&allocations, &observed, prefix);
             found.extend(adopt::marked(&observed));
             let unclaimed = adopt::unclaimed(&found, &observed, prefix);
             let Some((link, address)) = unclaimed.first().filter(|_| !is_ours) else {
-                notices.extend(told);
+                notices.extend(reports);
                 break (allocations, found, notices);
             };
             // The pod would lose its network, and another pod would get its address.

@@ -106,13 +106,13 @@ impl Watcher {
         };
         let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.status.clone());
         let mut listed: Option<BTreeMap<PodName, CachedPod>> = None;
-        let mut told = SentFacts::default();
+        let mut sent = SentFacts::default();
         loop {
             for event in watch.batch().await {
                 self.take_in(event, &mut listed);
             }
             // An incomplete list proves nothing about missing pods.
-            if listed.is_none() && self.send_changes(&mut told).await.is_err() {
+            if listed.is_none() && self.send_changes(&mut sent).await.is_err() {
                 return;
             }
         }
@@ -155,35 +155,41 @@ impl Watcher {
     /// Sends the changes since the last call.
     async fn send_changes(
         &self,
-        told: &mut SentFacts,
+        sent: &mut SentFacts,
     ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
         let (coming, branches) = {
             let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
             let coming: BTreeSet<PodName> =
                 known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
-            let told = |pod: &CachedPod| Some((pod.uid.clone(), pod.branch.clone()?));
-            let branches: BTreeMap<PodName, (String, String)> =
-                known.iter().filter_map(|(name, pod)| Some((name.clone(), told(pod)?))).collect();
+            let uid_and_branch = |pod: &CachedPod| Some((pod.uid.clone(), pod.branch.clone()?));
+            let branches: BTreeMap<PodName, (String, String)> = known
+                .iter()
+                .filter_map(|(name, pod)| Some((name.clone(), uid_and_branch(pod)?)))
+                .collect();
             (coming, branches)
         };
         if self.branches {
-            let gone = told.branches.iter().filter(|(pod, _)| !branches.contains_key(*pod));
+            let gone = sent.branches.iter().filter(|(pod, _)| !branches.contains_key(*pod));
             for (pod, (uid, _)) in gone {
                 let (pod, uid) = (pod.clone(), uid.clone());
                 self.facts.send(ClusterFact::Branch { pod, uid, branch: None }).await?;
             }
             for (pod, (uid, text)) in &branches {
-                if told.branches.get(pod).is_none_or(|(of, told)| (of, told) != (uid, text)) {
+                if sent
+                    .branches
+                    .get(pod)
+                    .is_none_or(|(sent_uid, sent_text)| (sent_uid, sent_text) != (uid, text))
+                {
                     let branch = self.branch(pod, text);
                     let (pod, uid) = (pod.clone(), uid.clone());
                     self.facts.send(ClusterFact::Branch { pod, uid, branch }).await?;
                 }
             }
-            told.branches = branches;
+            sent.branches = branches;
         }
-        if told.coming.as_ref() != Some(&coming) {
+        if sent.coming.as_ref() != Some(&coming) {
             self.facts.send(ClusterFact::Coming(coming.clone())).await?;
-            told.coming = Some(coming);
+            sent.coming = Some(coming);
         }
         Ok(())
     }

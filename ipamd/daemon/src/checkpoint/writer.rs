@@ -49,8 +49,8 @@ impl Writer {
     /// If the thread cannot start.
     pub fn start<F: Folder>(journal: Journal<Record, F>, sum: Checkpoint) -> io::Result<Self> {
         let (jobs, incoming) = sync_channel(JOBS);
-        let (tell, progress) = watch::channel(Progress::default());
-        let shared = Shared { state: Mutex::new(JournalState { journal, sum }), tell };
+        let (progress_sender, progress) = watch::channel(Progress::default());
+        let shared = Shared { state: Mutex::new(JournalState { journal, sum }), progress_sender };
         let shared = Arc::new(shared);
         let worker = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -103,7 +103,7 @@ trait Inline: Send + Sync {
 
 struct Shared<F: Folder> {
     state: Mutex<JournalState<F>>,
-    tell: watch::Sender<Progress>,
+    progress_sender: watch::Sender<Progress>,
 }
 
 /// A journal and the sum of its records, from which it can be rewritten.
@@ -162,13 +162,13 @@ impl<F: Folder> Shared<F> {
                 && let Err(e) = state.rewrite()
             {
                 self.rewrite_until_it_works(&mut state, &e);
-                self.tell.send_modify(|progress| progress.trouble = None);
+                self.progress_sender.send_modify(|progress| progress.trouble = None);
             }
         }
     }
 
     fn written(&self, records: u64) {
-        self.tell.send_modify(|progress| {
+        self.progress_sender.send_modify(|progress| {
             progress.durable.0 += records;
             progress.writes += 1;
             progress.trouble = None;
@@ -181,13 +181,13 @@ impl<F: Folder> Shared<F> {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_LAST);
         loop {
             let text = format!("cannot write the checkpoint: {trouble}");
-            self.tell.send_modify(|progress| progress.trouble = Some(text));
+            self.progress_sender.send_modify(|progress| progress.trouble = Some(text));
             match state.rewrite() {
                 Ok(()) => return,
                 Err(e) => trouble = e.to_string(),
             }
             // The daemon stopped, so no reply waits.
-            if self.tell.is_closed() {
+            if self.progress_sender.is_closed() {
                 return;
             }
             thread::sleep(backoff.pause());

@@ -127,9 +127,11 @@ fn a_node_of_amazon_vpc_cni_is_left_to_migrate_and_a_migrated_one_keeps_its_pods
     assert_eq!((names(&bin).len(), names(&conf)), (1, vec!["10-aws.conflist".to_owned()]));
     // The daemon reports it in the meantime.
     let is_reported = || {
-        let told = fs::read_to_string(node.folder.path().join("network.json")).unwrap_or_default();
-        let told: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
-        told["not_taken_over"].is_string()
+        let network_report =
+            fs::read_to_string(node.folder.path().join("network.json")).unwrap_or_default();
+        let network_report: serde_json::Value =
+            serde_json::from_str(&network_report).unwrap_or_default();
+        network_report["not_taken_over"].is_string()
     };
     assert!(is_reported());
     // A takeover that has started is not complete.
@@ -192,14 +194,16 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
     read_until(&mut installer, &format!("write {CONFLIST}"));
     assert_eq!(fs::read(bin.join("ferrule-cni")).unwrap(), fs::read("/bin/true").unwrap());
     // The daemon's metrics report it while the installer runs.
-    let told = node.folder.path().join("network.json");
+    let network_report = node.folder.path().join("network.json");
     let report = || -> serde_json::Value {
-        let text = fs::read_to_string(&told).unwrap_or_default();
+        let text = fs::read_to_string(&network_report).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };
     eventually("the daemon reports it", PATIENCE, || {
-        let told = report();
-        told["restored"] == 1 && told["failing"].is_null() && told["last"].is_string()
+        let network_report = report();
+        network_report["restored"] == 1
+            && network_report["failing"].is_null()
+            && network_report["last"].is_string()
     });
     fs::remove_dir_all(&conf).unwrap();
     read_until(&mut installer, "net.d");
@@ -210,7 +214,7 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(installer.wait().unwrap().success());
     assert_eq!(names(&conf), [CONFLIST]);
-    assert!(!told.exists(), "the report of an installer that is gone");
+    assert!(!network_report.exists(), "the report of an installer that is gone");
     daemon.terminate();
 }
 

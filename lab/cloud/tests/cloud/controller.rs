@@ -308,8 +308,8 @@ fn missing_writes_are_repeated_and_a_pod_of_the_same_name_gets_its_own_branch() 
         uid: uid.to_owned(),
         annotation: branch.annotation(),
     };
-    let told = ClusterWrite::AnnounceTrunk { node: "node1".to_owned(), branches: 9 };
-    assert_eq!(writes, [told, annotated("u1", &first)]);
+    let announced = ClusterWrite::AnnounceTrunk { node: "node1".to_owned(), branches: 9 };
+    assert_eq!(writes, [announced, annotated("u1", &first)]);
     let trunk = play.trunks()[0].clone();
     assert_eq!(play.world.find(&trunk).unwrap().subnet_id, tiny);
     assert_eq!(round(&mut play, &mut seen, 1), [], "nothing is lacking");
