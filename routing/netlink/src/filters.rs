@@ -44,8 +44,12 @@ impl Socket {
     pub fn bpf_filters(&mut self, dev: IfIndex, side: Side) -> Result<Vec<BpfFilter>, SocketError> {
         let request =
             Request::new(RouteNetlinkMessage::GetTrafficFilter(message(dev, side)), NLM_F_DUMP);
-        let answers = self.list(FILTERS, &request, |errno| GONE.contains(&errno))?;
-        Ok(answers.iter().filter_map(|answer| filter_in(answer, dev, side)).collect())
+        self.list(
+            FILTERS,
+            &request,
+            |errno| GONE.contains(&errno),
+            |filters: &mut Vec<BpfFilter>, answer| filters.extend(filter_in(&answer, dev, side)),
+        )
     }
 
     /// Removes a program from its link; false if it is already gone.

@@ -1,12 +1,13 @@
 //! The daemon's access to the kernel: observe everything, apply a plan.
 
 use crate::{
+    Socket, SocketError,
     encode::{self, Means, Request},
-    lists::{DUMP_TRIES, List, With, lists},
+    lists::With,
     socket::PURGE_ROUNDS,
 };
-use futures::{Stream, StreamExt as _};
-use netlink_packet_core::{NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
+use futures::StreamExt as _;
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use routing_plan::{Applied, Errno, Execution, Observed, Op, SysctlName};
 use rtnetlink::Handle;
@@ -16,9 +17,9 @@ use std::{
     future::Future,
     io,
     path::{Path, PathBuf},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
 };
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 /// The host networking of one namespace.
 pub trait Kernel {
@@ -38,15 +39,12 @@ pub enum KernelError {
     /// The socket cannot be opened.
     #[error("cannot open a netlink socket")]
     Open(#[source] io::Error),
-    /// The connection to the kernel has ended.
-    #[error("the netlink connection ended while it listed {0}")]
-    Closed(&'static str),
-    /// A list changed each time while it was read.
-    #[error("the kernel's list of {0} changed {DUMP_TRIES} times while it was read")]
-    Interrupted(&'static str),
-    /// The kernel refused to list something.
-    #[error("cannot list {what}: {errno}")]
-    List { what: &'static str, errno: Errno },
+    /// A list cannot be read in full.
+    #[error(transparent)]
+    Observe(#[from] SocketError),
+    /// The runtime stops, or the observation panicked.
+    #[error("the observation did not end")]
+    Thread(#[source] JoinError),
     /// A setting cannot be read.
     #[error("cannot read {name} below {root}")]
     Sysctl {
@@ -60,15 +58,15 @@ pub enum KernelError {
 
 /// The real kernel, in the network namespace where it was opened.
 pub struct LinuxKernel {
+    /// Reads the lists.
+    socket: Arc<Mutex<Socket>>,
+    /// Carries out operations.
     handle: Handle,
     connection: JoinHandle<()>,
     sysctl_root: PathBuf,
     watched: BTreeSet<SysctlName>,
     content: With,
 }
-
-/// Wait before a list that changed is read again; the n-th wait is n times as long.
-const DUMP_PAUSE: Duration = Duration::from_millis(5);
 
 impl LinuxKernel {
     /// Opens the kernel of the calling thread's network namespace, within a tokio runtime.
@@ -82,14 +80,16 @@ impl LinuxKernel {
         sysctl_root: impl AsRef<Path>,
         watched: BTreeSet<SysctlName>,
     ) -> Result<Self, KernelError> {
-        let (mut connection, handle, _unasked) =
+        let (connection, handle, _unasked) =
             rtnetlink::new_connection_with_strict_check().map_err(KernelError::Open)?;
-        // Without these, a connection that dies would look like the end of a list.
-        connection.set_forward_ack(true);
-        connection.set_forward_done(true);
-        let connection = tokio::spawn(connection);
-        let (sysctl_root, content) = (sysctl_root.as_ref().to_owned(), With::Nothing);
-        Ok(Self { handle, connection, sysctl_root, watched, content })
+        Ok(Self {
+            socket: Arc::new(Mutex::new(Socket::open()?)),
+            handle,
+            connection: tokio::spawn(connection),
+            sysctl_root: sysctl_root.as_ref().to_owned(),
+            watched,
+            content: With::Nothing,
+        })
     }
 
     /// Adds neighbor entries to observations. Plans for bridged pods need them.
@@ -118,40 +118,6 @@ impl LinuxKernel {
         self.sysctl_root.join(name.as_str())
     }
 
-    async fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
-        let (what, request) = (list.name(), list.request());
-        for round in 1..=DUMP_TRIES {
-            match self.list(&request).await {
-                Ok(Some(objects)) => return Ok(objects),
-                Ok(None) => {}
-                Err(Some(errno)) if list.is_absent(errno) => return Ok(Vec::new()),
-                Err(Some(errno)) => return Err(KernelError::List { what, errno }),
-                Err(None) => return Err(KernelError::Closed(what)),
-            }
-            tokio::time::sleep(DUMP_PAUSE.saturating_mul(u32::try_from(round).unwrap_or(1))).await;
-        }
-        Err(KernelError::Interrupted(what))
-    }
-
-    /// Reads a list once; `None` if it changed during the read.
-    async fn list(
-        &mut self,
-        request: &Request,
-    ) -> Result<Option<Vec<RouteNetlinkMessage>>, Option<Errno>> {
-        let mut answers = self.ask(request, false).ok_or(None)?;
-        let (mut objects, mut whole) = (Vec::new(), true);
-        while let Some(message) = answers.next().await {
-            whole &= message.header.flags & NLM_F_DUMP_INTR == 0;
-            match ending(message) {
-                Ok(object) => objects.push(object),
-                Err(Some(Ok(()))) => return Ok(whole.then_some(objects)),
-                Err(Some(Err(errno))) => return Err(Some(errno)),
-                Err(None) => {}
-            }
-        }
-        Err(None)
-    }
-
     async fn execute(&mut self, op: &Op) -> Result<(), Errno> {
         match encode::means(&op.action) {
             Means::One(request) => self.request(&request).await,
@@ -170,22 +136,15 @@ impl LinuxKernel {
     }
 
     async fn request(&mut self, request: &Request) -> Result<(), Errno> {
-        let mut answers = self.ask(request, true).ok_or(Errno::EIO)?;
+        // The connection numbers its messages itself.
+        let answers = self.handle.request(request.message(0, true));
+        let mut answers = answers.map_err(|_| Errno::EIO)?;
         while let Some(message) = answers.next().await {
-            if let Err(Some(end)) = ending(message) {
+            if let Some(end) = ending(message) {
                 return end;
             }
         }
         Err(Errno::EIO)
-    }
-
-    fn ask(
-        &mut self,
-        request: &Request,
-        acknowledge: bool,
-    ) -> Option<impl Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + use<>> {
-        // The connection numbers its messages itself.
-        self.handle.request(request.message(0, acknowledge)).ok()
     }
 
     fn write(&self, name: &SysctlName, value: &str) -> Result<(), Errno> {
@@ -196,11 +155,13 @@ impl LinuxKernel {
 
 impl Kernel for LinuxKernel {
     async fn observe(&mut self) -> Result<Observed, KernelError> {
-        let mut observed = Observed::default();
-        for list in lists(self.content) {
-            let answers = self.dump(list).await?;
-            list.fill(&mut observed, &answers);
-        }
+        // The kernel produces a list while the socket receives it. That takes milliseconds with hundreds of pods, in
+        // which the tasks of this thread would wait.
+        let (socket, content) = (Arc::clone(&self.socket), self.content);
+        let observing = spawn_blocking(move || {
+            socket.lock().unwrap_or_else(PoisonError::into_inner).observe(content)
+        });
+        let mut observed = observing.await.map_err(KernelError::Thread)??;
         observed.sysctls = self.sysctls()?;
         Ok(observed)
     }
@@ -223,17 +184,14 @@ impl Drop for LinuxKernel {
     }
 }
 
-/// Returns an object, or `Err` with the final status of the request; `Err(None)` for a message without content.
-fn ending(
-    message: NetlinkMessage<RouteNetlinkMessage>,
-) -> Result<RouteNetlinkMessage, Option<Result<(), Errno>>> {
+/// The final status of a request; `None` for any other message.
+fn ending(message: NetlinkMessage<RouteNetlinkMessage>) -> Option<Result<(), Errno>> {
     let code = match message.payload {
-        NetlinkPayload::InnerMessage(object) => return Ok(object),
         NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
         NetlinkPayload::Done(done) => done.code,
         // A part of the answer was lost.
         NetlinkPayload::Overrun(_) => -Errno::EIO.0,
-        NetlinkPayload::Noop | _ => return Err(None),
+        NetlinkPayload::InnerMessage(_) | NetlinkPayload::Noop | _ => return None,
     };
-    Err(Some(if code == 0 { Ok(()) } else { Err(Errno(-code)) }))
+    Some(if code == 0 { Ok(()) } else { Err(Errno(-code)) })
 }

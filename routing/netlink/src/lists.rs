@@ -5,7 +5,7 @@ use crate::{
     encode::{self, Request},
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use routing_plan::{Errno, Family, Link, Observed};
+use routing_plan::{Errno, Family, Link, LinkAddr, Neighbor, Observed, Route, Rule};
 
 /// The content of an observation besides links, addresses, rules and routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum List {
 }
 
 /// Maximum reads of a list that changes during each read.
-pub(crate) const DUMP_TRIES: usize = 10;
+pub(crate) const DUMP_TRIES: u32 = 10;
 
 /// The lists of an observation. Links come first, so that a link named in a later list was observed.
 pub(crate) fn lists(with: With) -> impl Iterator<Item = List> {
@@ -74,32 +74,28 @@ impl List {
         v6 && matches!(refusal, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)
     }
 
-    /// Adds the list's objects. A kernel without a family answers with the objects of all other families; these are
-    /// skipped, because they would be duplicates.
-    pub(crate) fn fill(self, observed: &mut Observed, answers: &[RouteNetlinkMessage]) {
+    /// Adds an object if it belongs to this list. A kernel without a family answers with the objects of all other
+    /// families; these are skipped, because they would be duplicates.
+    pub(crate) fn add(self, observed: &mut Observed, object: &RouteNetlinkMessage) {
         match self {
             Self::Links => {
-                let links = answers.iter().filter_map(link_in);
-                observed.links.extend(links.map(|link| (link.index, link)));
+                observed.links.extend(link_in(object).map(|link| (link.index, link)));
             }
-            Self::Addresses(family) => observed.addresses.extend(
-                answers
-                    .iter()
-                    .filter_map(address_in)
-                    .filter(|a| Family::of(a.address.addr()) == family),
-            ),
-            Self::Rules(family) => observed
-                .rules
-                .extend(answers.iter().filter_map(rule_in).filter(|rule| rule.family == family)),
-            Self::Routes(family) => observed.routes.extend(
-                answers
-                    .iter()
-                    .filter_map(route_in)
-                    .filter(|route| Family::of(route.dst.addr()) == family),
-            ),
-            Self::Neighbors(family) => observed.neighbors.extend(
-                answers.iter().filter_map(neighbor_in).filter(|n| Family::of(n.address) == family),
-            ),
+            Self::Addresses(family) => {
+                let own = |a: &LinkAddr| Family::of(a.address.addr()) == family;
+                observed.addresses.extend(address_in(object).filter(own));
+            }
+            Self::Rules(family) => {
+                observed.rules.extend(rule_in(object).filter(|rule| rule.family == family));
+            }
+            Self::Routes(family) => {
+                let own = |route: &Route| Family::of(route.dst.addr()) == family;
+                observed.routes.extend(route_in(object).filter(own));
+            }
+            Self::Neighbors(family) => {
+                let own = |n: &Neighbor| Family::of(n.address) == family;
+                observed.neighbors.extend(neighbor_in(object).filter(own));
+            }
         }
     }
 }
@@ -109,22 +105,22 @@ pub(crate) fn link_in(message: &RouteNetlinkMessage) -> Option<Link> {
     Some(decode::link(message))
 }
 
-fn address_in(message: &RouteNetlinkMessage) -> Option<routing_plan::LinkAddr> {
+fn address_in(message: &RouteNetlinkMessage) -> Option<LinkAddr> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
     decode::address(message)
 }
 
-fn rule_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Rule> {
+fn rule_in(message: &RouteNetlinkMessage) -> Option<Rule> {
     let RouteNetlinkMessage::NewRule(message) = message else { return None };
     decode::rule(message)
 }
 
-fn route_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Route> {
+fn route_in(message: &RouteNetlinkMessage) -> Option<Route> {
     let RouteNetlinkMessage::NewRoute(message) = message else { return None };
     decode::route(message)
 }
 
-fn neighbor_in(message: &RouteNetlinkMessage) -> Option<routing_plan::Neighbor> {
+fn neighbor_in(message: &RouteNetlinkMessage) -> Option<Neighbor> {
     let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
     decode::neighbor(message)
 }

@@ -1,22 +1,25 @@
 //! Notification of changes.
 
 use crate::KernelError;
-use futures::StreamExt as _;
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use rtnetlink::MulticastGroup;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use rustix::io::Errno;
+use std::{io, os::fd::AsFd as _, time::Duration};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::{Instant, sleep_until},
 };
-use tokio::{sync::Notify, task::JoinHandle};
 
 /// Reports that a link, address, route, rule or setting of the namespace changed.
 ///
 /// An event only triggers an observation. A link that goes down empties a table without events for its routes, and the
 /// kernel drops events if there are many. So events are not stored, counted or parsed.
 pub struct Monitor {
-    changed: Arc<Notify>,
-    ended: Arc<AtomicBool>,
-    tasks: [JoinHandle<()>; 2],
+    socket: Socket,
+    /// One ADD causes a score of events within a millisecond. The next read is not before this time, and nothing waits
+    /// for the socket until then: each event would wake the process while the plugin works.
+    gathering: Option<Instant>,
+    buffer: Vec<u8>,
 }
 
 const GROUPS: [MulticastGroup; 9] = [
@@ -31,44 +34,65 @@ const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Ipv6Netconf,
 ];
 
+const GATHER: Duration = Duration::from_millis(5);
+/// The other tasks of the thread wait while these are read.
+const QUEUED_MAX: usize = 1024;
+/// Events are discarded, so the buffer may be shorter than an event.
+const BUFFER: usize = 64;
+
 impl Monitor {
     /// Subscribes in the calling thread's network namespace, within a tokio runtime.
     ///
     /// # Errors
     /// The kernel refuses a socket.
     pub fn open() -> Result<Self, KernelError> {
-        let (connection, handle, mut events) =
-            rtnetlink::new_multicast_connection(&GROUPS).map_err(KernelError::Open)?;
-        let changed = Arc::new(Notify::new());
-        let ended = Arc::new(AtomicBool::new(false));
-        let (wake, end) = (Arc::clone(&changed), Arc::clone(&ended));
-        let listen = async move {
-            // The connection ends with its last handle.
-            let _handle = handle;
-            // Lost events arrive as a message of their own (ENOBUFS), which counts as an event.
-            while events.next().await.is_some() {
-                wake.notify_one();
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.set_non_blocking(true)?;
+            socket.bind_auto()?;
+            for group in GROUPS {
+                socket.add_membership(group as u32)?;
             }
-            end.store(true, Ordering::Release);
-            wake.notify_one();
+            Ok(socket)
         };
-        Ok(Self { changed, ended, tasks: [tokio::spawn(connection), tokio::spawn(listen)] })
+        let socket = open().map_err(KernelError::Open)?;
+        Ok(Self { socket, gathering: None, buffer: Vec::with_capacity(BUFFER) })
     }
 
     /// Waits for a change since the last call. Returns `false` if the subscription has ended and a new monitor is
     /// needed.
     pub async fn changed(&mut self) -> bool {
-        if !self.ended.load(Ordering::Acquire) {
-            self.changed.notified().await;
+        if let Some(until) = self.gathering.take() {
+            sleep_until(until).await;
         }
-        !self.ended.load(Ordering::Acquire)
+        let events = self.read_some().await;
+        self.gathering = Some(Instant::now() + GATHER);
+        // Events that the kernel dropped, because there were too many, are a change as well.
+        let are_lost =
+            |cause: &io::Error| cause.raw_os_error() == Some(Errno::NOBUFS.raw_os_error());
+        events.as_ref().err().is_none_or(are_lost)
     }
-}
 
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
+    /// Reads the queued events; waits for the first if there are none.
+    async fn read_some(&mut self) -> io::Result<()> {
+        while self.read_queued()? == 0 {
+            #[expect(deprecated, reason = "the descriptor is open for as long as it is registered")]
+            let waiting = AsyncFd::with_interest(self.socket.as_fd(), Interest::READABLE)?;
+            waiting.readable().await?.retain_ready();
         }
+        Ok(())
+    }
+
+    /// Reads the events that are queued; returns their number.
+    fn read_queued(&mut self) -> io::Result<usize> {
+        for count in 0..QUEUED_MAX {
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(_) => {}
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(count),
+                Err(cause) => return Err(cause),
+            }
+        }
+        Ok(QUEUED_MAX)
     }
 }

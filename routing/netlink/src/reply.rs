@@ -12,14 +12,16 @@ use netlink_packet_route::RouteNetlinkMessage;
 use routing_plan::{Action, Errno, Observed};
 use std::collections::BTreeMap;
 
-/// The answers so far to a batch of numbered messages.
+/// The answers so far to a batch of numbered messages, and their objects in the form that the caller needs.
+///
+/// A parsed message of a link takes ten times the space of the link, so no list of messages is kept.
 #[derive(Debug)]
-pub struct Reply {
+pub struct Reply<T> {
     first: u32,
     count: u32,
     /// By the position of the message in its batch.
     pub(crate) errors: BTreeMap<u32, Errno>,
-    pub(crate) objects: Vec<RouteNetlinkMessage>,
+    pub(crate) objects: T,
     pub(crate) interrupted: bool,
 }
 
@@ -37,18 +39,24 @@ pub enum Unreadable {
     Lost,
 }
 
-impl Reply {
+impl<T: Default> Reply<T> {
     /// The reply to `count` messages, the first of which has the sequence number `first`.
     pub fn to(first: u32, count: u32) -> Self {
-        let (errors, objects) = (BTreeMap::new(), Vec::new());
+        let (errors, objects) = (BTreeMap::new(), T::default());
         Self { first, count, errors, objects, interrupted: false }
     }
+}
 
-    /// Adds a datagram. Returns true if it completes the answer to the last message.
+impl<T> Reply<T> {
+    /// Adds a datagram, and each of its objects with `add`. Returns true if it completes the answer to the last message.
     ///
     /// # Errors
     /// The datagram cannot be parsed to its end. The whole reply is unusable then.
-    pub fn read(&mut self, datagram: &[u8]) -> Result<bool, Unreadable> {
+    pub(crate) fn read(
+        &mut self,
+        datagram: &[u8],
+        add: impl Fn(&mut T, RouteNetlinkMessage),
+    ) -> Result<bool, Unreadable> {
         let mut rest = datagram;
         while !rest.is_empty() {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
@@ -56,18 +64,11 @@ impl Reply {
             let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             let place = message.header.sequence_number.wrapping_sub(self.first);
-            if place < self.count && self.take(place, message)? && place + 1 == self.count {
+            if place < self.count && self.take(place, message, &add)? && place + 1 == self.count {
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// The objects of the reply as an observation, for a reply to list requests.
-    pub fn observed(&self) -> Observed {
-        let mut observed = Observed::default();
-        lists(With::Neighbors).for_each(|list| list.fill(&mut observed, &self.objects));
-        observed
     }
 
     /// The refusals, by the position of the refused message in the batch.
@@ -80,11 +81,12 @@ impl Reply {
         &mut self,
         place: u32,
         message: NetlinkMessage<RouteNetlinkMessage>,
+        add: impl Fn(&mut T, RouteNetlinkMessage),
     ) -> Result<bool, Unreadable> {
         self.interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
         let code = match message.payload {
             NetlinkPayload::InnerMessage(object) => {
-                self.objects.push(object);
+                add(&mut self.objects, object);
                 return Ok(false);
             }
             NetlinkPayload::Error(error) => error.code.map_or(0, i32::from),
@@ -96,6 +98,22 @@ impl Reply {
             self.errors.insert(place, Errno(code.saturating_neg()));
         }
         Ok(true)
+    }
+}
+
+impl Reply<Observed> {
+    /// Adds a datagram of a reply to list requests. Returns true if it completes the answer to the last message.
+    ///
+    /// # Errors
+    /// The datagram cannot be parsed to its end. The whole reply is unusable then.
+    pub fn observe(&mut self, datagram: &[u8]) -> Result<bool, Unreadable> {
+        self.read(datagram, |observed, object| {
+            lists(With::Neighbors).for_each(|list| list.add(observed, &object));
+        })
+    }
+
+    pub fn observed(&self) -> &Observed {
+        &self.objects
     }
 }
 

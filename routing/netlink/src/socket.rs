@@ -16,9 +16,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     os::fd::{AsFd, BorrowedFd},
+    thread,
+    time::Duration,
 };
 
-/// A blocking netlink socket of one network namespace, for the plugin.
+/// A blocking netlink socket of one network namespace.
 pub struct Socket {
     inner: netlink_sys::Socket,
     sequence: u32,
@@ -74,6 +76,8 @@ pub enum SocketError {
 pub(crate) const PURGE_ROUNDS: usize = 16;
 /// The kernel fills at most 32 KiB with one part of a list.
 const RECEIVE_BYTES: usize = 64 * 1024;
+/// Wait before a list that changed is read again; the n-th wait is n times as long.
+const DUMP_PAUSE: Duration = Duration::from_millis(5);
 /// linux/socket.h
 const MSG_TRUNC: i32 = 0x20;
 
@@ -168,8 +172,7 @@ impl Socket {
     pub fn observe(&mut self, with: With) -> Result<Observed, SocketError> {
         let mut observed = Observed::default();
         for list in lists(with) {
-            let answers = self.dump(list)?;
-            list.fill(&mut observed, &answers);
+            observed.append(self.dump(list)?);
         }
         Ok(observed)
     }
@@ -179,32 +182,35 @@ impl Socket {
     /// # Errors
     /// The list cannot be read, or changed during each read.
     pub fn addresses(&mut self, family: Family) -> Result<Vec<LinkAddr>, SocketError> {
-        let mut observed = Observed::default();
-        let list = List::Addresses(family);
-        let answers = self.dump(list)?;
-        list.fill(&mut observed, &answers);
-        Ok(observed.addresses)
+        Ok(self.dump(List::Addresses(family))?.addresses)
     }
 
-    fn dump(&mut self, list: List) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
-        self.list(list.name(), &list.request(), |errno| list.is_absent(errno))
+    fn dump(&mut self, list: List) -> Result<Observed, SocketError> {
+        self.list(
+            list.name(),
+            &list.request(),
+            |errno| list.is_absent(errno),
+            |observed, object| list.add(observed, &object),
+        )
     }
 
-    /// Reads a whole list. A refusal for which `is_absent` is true means an empty list.
-    pub(crate) fn list(
+    /// Reads a whole list, and adds each object with `add`. A refusal for which `is_absent` is true means an empty list.
+    pub(crate) fn list<T: Default>(
         &mut self,
         what: &'static str,
         request: &Request,
         is_absent: impl Fn(Errno) -> bool,
-    ) -> Result<Vec<RouteNetlinkMessage>, SocketError> {
-        for _ in 0..DUMP_TRIES {
+        add: impl Fn(&mut T, RouteNetlinkMessage),
+    ) -> Result<T, SocketError> {
+        for round in 0..DUMP_TRIES {
+            thread::sleep(DUMP_PAUSE.saturating_mul(round));
             self.sequence = self.sequence.wrapping_add(1);
             let message = request.message(self.sequence, false);
             self.transmit(&[message])?;
-            let answers = self.receive(self.sequence, 1)?;
+            let answers = self.receive(self.sequence, 1, &add)?;
             if let Some(&errno) = answers.errors.get(&0) {
                 return if is_absent(errno) {
-                    Ok(Vec::new())
+                    Ok(T::default())
                 } else {
                     Err(SocketError::List { what, errno })
                 };
@@ -218,7 +224,10 @@ impl Socket {
 
     /// Sends all messages at once and requests an acknowledgment of the last one only. The kernel processes them in
     /// order before the send returns, and reports failures anyway, so one receive is usually enough.
-    pub(crate) fn send(&mut self, requests: &[Request]) -> Result<Reply, SocketError> {
+    pub(crate) fn send(
+        &mut self,
+        requests: &[Request],
+    ) -> Result<Reply<Vec<RouteNetlinkMessage>>, SocketError> {
         let first = self.sequence.wrapping_add(1);
         let count = u32::try_from(requests.len()).expect("a batch has a handful of messages");
         self.sequence = self.sequence.wrapping_add(count);
@@ -227,7 +236,7 @@ impl Socket {
             .map(|(number, request)| request.message(number, number == self.sequence))
             .collect();
         self.transmit(&messages)?;
-        self.receive(first, count)
+        self.receive(first, count, Vec::push)
     }
 
     fn transmit(
@@ -245,7 +254,12 @@ impl Socket {
     }
 
     /// Receives everything up to the answer to the last of `count` messages.
-    fn receive(&mut self, first: u32, count: u32) -> Result<Reply, SocketError> {
+    fn receive<T: Default>(
+        &mut self,
+        first: u32,
+        count: u32,
+        add: impl Fn(&mut T, RouteNetlinkMessage),
+    ) -> Result<Reply<T>, SocketError> {
         let mut reply = Reply::to(first, count);
         loop {
             self.buffer.clear();
@@ -257,7 +271,7 @@ impl Socket {
                 }
             };
             let datagram = self.buffer.get(..received).ok_or(Unreadable::Datagram(received))?;
-            if reply.read(datagram)? {
+            if reply.read(datagram, &add)? {
                 return Ok(reply);
             }
         }

@@ -455,6 +455,18 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Adds the objects of another observation.
+    pub fn append(&mut self, other: Self) {
+        let Self { links, addresses, rules, routes, neighbors, sysctls, marked } = other;
+        self.links.extend(links);
+        self.addresses.extend(addresses);
+        self.rules.extend(rules);
+        self.routes.extend(routes);
+        self.neighbors.extend(neighbors);
+        self.sysctls.extend(sysctls);
+        self.marked.extend(marked);
+    }
+
     pub fn link_named(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|link| link.name == name)
     }

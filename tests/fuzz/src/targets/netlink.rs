@@ -21,7 +21,7 @@ pub fn reply(data: &[u8]) {
             assert_eq!(&content(&half), &content(all), "cut at {cut} of {}", datagram.len());
         } else if cut.is_multiple_of(4) && read(count, &[head]).is_ok() {
             let parts = read(count, &[head, tail]);
-            let result = |read: &Result<(bool, Reply), Unreadable>| {
+            let result = |read: &Result<(bool, Reply<Observed>), Unreadable>| {
                 read.as_ref().ok().map(|(ended, reply)| (*ended, content(reply)))
             };
             assert_eq!(
@@ -34,17 +34,17 @@ pub fn reply(data: &[u8]) {
     }
 }
 
-fn read(count: u32, datagrams: &[&[u8]]) -> Result<(bool, Reply), Unreadable> {
+fn read(count: u32, datagrams: &[&[u8]]) -> Result<(bool, Reply<Observed>), Unreadable> {
     let mut reply = Reply::to(1, count);
     for datagram in datagrams {
-        if reply.read(datagram)? {
+        if reply.observe(datagram)? {
             return Ok((true, reply));
         }
     }
     Ok((false, reply))
 }
 
-fn content(reply: &Reply) -> String {
+fn content(reply: &Reply<Observed>) -> String {
     format!("{:?} {:?}", reply.observed(), reply.refusals())
 }
 
@@ -52,10 +52,10 @@ fn content(reply: &Reply) -> String {
 /// request message.
 pub fn objects(data: &[u8]) {
     let mut reply = Reply::to(1, 1);
-    if reply.read(data).is_err() {
+    if reply.observe(data).is_err() {
         return;
     }
-    let Observed { addresses, rules, routes, neighbors, .. } = reply.observed();
+    let Observed { addresses, rules, routes, neighbors, .. } = reply.observed().clone();
     for rule in rules.into_iter().filter(|rule| !rule.selector.other) {
         let again = after_request(&Action::AddRule(rule.clone()));
         assert_eq!(again.rules, [rule]);
@@ -78,6 +78,6 @@ pub fn objects(data: &[u8]) {
 fn after_request(action: &Action) -> Observed {
     let message = request(action, 1).expect("the action is one message");
     let mut reply = Reply::to(1, 1);
-    assert_eq!(reply.read(&message), Ok(false), "the request of {action:?} cannot be read");
-    reply.observed()
+    assert_eq!(reply.observe(&message), Ok(false), "the request of {action:?} cannot be read");
+    reply.observed().clone()
 }
