@@ -51,6 +51,11 @@ impl Architecture {
         format!("{}-unknown-linux-gnu", self.machine())
     }
 
+    /// Rust's name of the target whose programs need no library of the system.
+    pub(crate) fn static_triple(self) -> String {
+        format!("{}-unknown-linux-musl", self.machine())
+    }
+
     /// A program of the compiler for this architecture.
     pub(crate) fn tool(self, name: &str) -> String {
         if self.is_here() {
@@ -68,8 +73,13 @@ impl Architecture {
     /// The arguments that select this target in cargo.
     pub(crate) fn cargo_args(self) -> Vec<String> {
         let triple = self.triple();
-        let linker = format!("target.{triple}.linker=\"{}\"", self.tool("gcc"));
+        let linker = self.linker_config(&triple);
         ["--target", &triple, "--config", &linker].map(str::to_owned).to_vec()
+    }
+
+    /// The setting that selects this architecture's linker for a target.
+    pub(crate) fn linker_config(self, triple: &str) -> String {
+        format!("target.{triple}.linker=\"{}\"", self.tool("gcc"))
     }
 
     /// Installs the missing compilers for this architecture.
@@ -81,27 +91,15 @@ impl Architecture {
             return deps::install(&[Need::Linker]);
         }
         deps::install(&[Need::Linker, self.cross_compiler()])?;
-        if self.has_library()? {
-            return Ok(());
-        }
-        let triple = self.triple();
-        say::step(&format!("Rust's standard library for {triple}"));
-        let mut rustup = Command::new("rustup");
-        rustup.current_dir(generate::root()).args(["target", "add", &triple]).stdin(Stdio::null());
-        let status = rustup.stdout(Stdio::from(std::io::stderr())).status();
-        let by_hand = || format!("install Rust's standard library for {triple} by hand");
-        let status = status.with_context(|| format!("start rustup; without it, {}", by_hand()))?;
-        ensure!(status.success(), "rustup target add {triple}: {status}; {}", by_hand());
-        Ok(())
+        get_library(&self.triple())
     }
 
-    fn has_library(self) -> Result<bool> {
-        let mut rustc = Command::new("rustc");
-        rustc.current_dir(generate::root()).stdin(Stdio::null());
-        rustc.args(["--print", "target-libdir", "--target", &self.triple()]);
-        let output = rustc.output().context("start rustc")?;
-        let folder = String::from_utf8_lossy(&output.stdout);
-        Ok(output.status.success() && Path::new(folder.trim()).is_dir())
+    /// Installs Rust's standard library of the static target, if it is missing.
+    ///
+    /// # Errors
+    /// If it cannot be installed from here; the message states the manual step.
+    pub(crate) fn get_static_library(self) -> Result<()> {
+        get_library(&self.static_triple())
     }
 
     /// Debian's C cross compiler for this architecture.
@@ -119,4 +117,28 @@ impl Architecture {
             Self::Arm64 => "aarch64",
         }
     }
+}
+
+/// Installs Rust's standard library for a target, if it is missing.
+fn get_library(triple: &str) -> Result<()> {
+    if has_library(triple)? {
+        return Ok(());
+    }
+    say::step(&format!("Rust's standard library for {triple}"));
+    let mut rustup = Command::new("rustup");
+    rustup.current_dir(generate::root()).args(["target", "add", triple]).stdin(Stdio::null());
+    let status = rustup.stdout(Stdio::from(std::io::stderr())).status();
+    let by_hand = || format!("install Rust's standard library for {triple} by hand");
+    let status = status.with_context(|| format!("start rustup; without it, {}", by_hand()))?;
+    ensure!(status.success(), "rustup target add {triple}: {status}; {}", by_hand());
+    Ok(())
+}
+
+fn has_library(triple: &str) -> Result<bool> {
+    let mut rustc = Command::new("rustc");
+    rustc.current_dir(generate::root()).stdin(Stdio::null());
+    rustc.args(["--print", "target-libdir", "--target", triple]);
+    let output = rustc.output().context("start rustc")?;
+    let folder = String::from_utf8_lossy(&output.stdout);
+    Ok(output.status.success() && Path::new(folder.trim()).is_dir())
 }

@@ -29,6 +29,14 @@ impl Profile {
         }
     }
 
+    /// The arguments that select the profile of a program's crate in cargo, and the folder below the target folder.
+    fn of_program(self, program_crate: &str) -> (&'static [&'static str], &'static str) {
+        match (self, program_crate) {
+            (Self::Release, THE_DAEMON) => (&["--profile", "daemon"], "daemon"),
+            (Self::Dev | Self::Release, _) => (self.cargo_args(), self.folder()),
+        }
+    }
+
     /// The arguments that select the profile in cargo.
     pub(crate) fn cargo_args(self) -> &'static [&'static str] {
         match self {
@@ -79,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Programs with cargo's default target, by crate. The plugin is built separately.
 const PROGRAMS: [(&str, &str); 5] = [
-    ("ipamd-daemon", "ferrule-ipamd"),
+    (THE_DAEMON, "ferrule-ipamd"),
     ("datapath-agent", "ferrule-agent"),
     ("control-controller", "ferrule-controller"),
     ("lab-server", "ferrule-lab"),
@@ -120,6 +128,8 @@ fn in_the_image() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 const THE_LAB: &str = "lab-server";
+/// Its release build is for size.
+const THE_DAEMON: &str = "ipamd-daemon";
 
 /// The programs of the image.
 pub(crate) fn image_programs() -> impl Iterator<Item = &'static str> {
@@ -154,11 +164,11 @@ pub(crate) fn build_for_image(profile: Profile, architecture: Architecture) -> R
     say::step(&format!("building the programs for {name} (the first time takes minutes)"));
     let target = architecture.cargo_args();
     let target: Vec<&str> = target.iter().map(String::as_str).collect();
-    let built = cargo::target_dir().join(architecture.triple()).join(profile.folder());
+    let built = cargo::target_dir().join(architecture.triple());
     let dir = folder(profile, architecture);
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     build_and_place(profile, &programs, &target, &built, &dir)?;
-    cargo::place(&plugin_for(&architecture.triple(), &target)?, &dir.join("ferrule-cni"))?;
+    cargo::place(&plugin_for(architecture)?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
     Ok(Binaries { dir })
 }
@@ -181,7 +191,7 @@ fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> 
     std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let started = Instant::now();
     say::step("building the programs (the first time takes minutes: the EC2 SDK)");
-    build_and_place(profile, programs, &[], &cargo::target_dir().join(profile.folder()), &dir)?;
+    build_and_place(profile, programs, &[], &cargo::target_dir(), &dir)?;
     cargo::place(&plugin()?, &dir.join("ferrule-cni"))?;
     say::good(&format!("built in {}", say::took(started)));
     if profile == Profile::Dev && programs.len() == PROGRAMS.len() {
@@ -190,6 +200,8 @@ fn build_these(profile: Profile, programs: &[(&str, &str)]) -> Result<Binaries> 
     Ok(Binaries { dir })
 }
 
+/// Builds the programs, with one run of cargo for each profile, and gathers them in `dir`. `built` is the folder with
+/// the folders of the profiles.
 fn build_and_place(
     profile: Profile,
     programs: &[(&str, &str)],
@@ -197,25 +209,33 @@ fn build_and_place(
     built: &Path,
     dir: &Path,
 ) -> Result<()> {
-    let mut args = [profile.cargo_args(), target].concat();
-    args.extend(programs.iter().flat_map(|(of, _)| ["-p", of]));
-    cargo::build(&args)?;
-    programs.iter().try_for_each(|(_, name)| cargo::place(&built.join(name), &dir.join(name)))
+    let mut runs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for &(of, _) in programs {
+        let (selected, folder) = profile.of_program(of);
+        let args = runs.entry(folder).or_insert_with(|| [selected, target].concat());
+        args.extend(["-p", of]);
+    }
+    runs.values().try_for_each(|args| cargo::build(args))?;
+    programs.iter().try_for_each(|&(of, name)| {
+        let (_, folder) = profile.of_program(of);
+        cargo::place(&built.join(folder).join(name), &dir.join(name))
+    })
 }
 
-/// Builds the plugin: stripped, static down to the C library, and at a fixed address. It is executed for every pod.
-/// Relocation would cost it a fifth of its page faults (docs/decisions/0013).
+/// Builds the plugin for this machine.
 pub(crate) fn plugin() -> Result<PathBuf> {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    plugin_for(&triple, &["--target", &triple])
+    plugin_for(Architecture::here()?)
 }
 
-fn plugin_for(triple: &str, target: &[&str]) -> Result<PathBuf> {
+/// Builds the plugin: stripped, static, with musl, and at a fixed address. It is executed for every pod. The start of
+/// glibc and a relocation would each cost it more than the call itself (docs/decisions/0013).
+fn plugin_for(architecture: Architecture) -> Result<PathBuf> {
     say::step("building the plugin (static)");
-    let flags = format!(
-        "target.{triple}.rustflags=[\"-C\", \"target-feature=+crt-static\", \"-C\", \"relocation-model=static\"]"
-    );
-    let plugin = ["--profile", "plugin", "-p", "cni", "--config", &flags];
-    cargo::build(&[&plugin, target].concat())?;
+    architecture.get_static_library()?;
+    let triple = architecture.static_triple();
+    let linker = architecture.linker_config(&triple);
+    let flags = format!("target.{triple}.rustflags=[\"-C\", \"relocation-model=static\"]");
+    let plugin = ["--profile", "plugin", "-p", "cni", "--target", &triple];
+    cargo::build(&[&plugin[..], &["--config", &linker, "--config", &flags]].concat())?;
     Ok(cargo::target_dir().join(triple).join("plugin").join("ferrule-cni"))
 }
