@@ -26,10 +26,12 @@ use ipamd_core::{
 use ipamd_node::Outbox;
 use std::{
     collections::{BTreeMap, VecDeque},
+    future::Future,
     sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
+    runtime::Handle,
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::sleep,
@@ -50,6 +52,7 @@ pub(crate) struct EventLoop {
     outbox: Outbox,
     notices: VecDeque<(Time, Notice)>,
     calls: JoinSet<()>,
+    background: Handle,
 }
 
 enum State {
@@ -97,11 +100,13 @@ pub(crate) struct Deps {
     pub(crate) agent: Option<AgentAt>,
     /// The step of the start that is not complete yet.
     pub(crate) starting: watch::Receiver<String>,
+    /// The runtime of calls to the cloud and to the agent.
+    pub(crate) background: Handle,
 }
 
 impl EventLoop {
     pub(crate) fn new(inputs: mpsc::Receiver<Input>, deps: Deps) -> Self {
-        let Deps { inbox, metrics, repair, cluster, agent, starting } = deps;
+        let Deps { inbox, metrics, repair, cluster, agent, starting, background } = deps;
         Self {
             inputs,
             inbox,
@@ -117,6 +122,7 @@ impl EventLoop {
             outbox: Outbox::default(),
             notices: VecDeque::new(),
             calls: JoinSet::new(),
+            background,
         }
     }
 
@@ -266,7 +272,7 @@ impl EventLoop {
         let cluster = self.cluster.clone();
         cluster.call_failed(TYPE_LIMITS, &fault);
         self.dispatch(Event::LimitsUnknown { instance_type: instance_type.clone(), fault });
-        self.calls.spawn(async move {
+        self.call_out(async move {
             let mut pause = LIMITS_FIRST_PAUSE;
             loop {
                 sleep(pause).await;
@@ -391,7 +397,7 @@ impl EventLoop {
         let metrics = Arc::clone(&self.metrics);
         let (cloud, inbox) = (Arc::clone(&running.cloud), self.inbox.clone());
         let cluster = self.cluster.clone();
-        self.calls.spawn(async move {
+        self.call_out(async move {
             let kind = call.action();
             let action = kind.name();
             tracing::debug!(op = op.0, action, "cloud call");
@@ -414,7 +420,7 @@ impl EventLoop {
         let (instance, cluster) = (running.instance.clone(), self.cluster.clone());
         let metrics = Arc::clone(&self.metrics);
         metrics.looks(true);
-        self.calls.spawn(async move {
+        self.call_out(async move {
             let started = clock::now();
             let looked = cloud.look(witness, &instance).await;
             metrics.looks(false);
@@ -433,8 +439,12 @@ impl EventLoop {
     fn forget(&mut self, key: PodKey, pod: PodName) {
         let Some(agent) = self.agent.clone() else { return };
         let inbox = self.inbox.clone();
-        self.calls
-            .spawn(async move { policy::forget(Some(&agent), &inbox, &key, Some(&pod)).await });
+        self.call_out(async move { policy::forget(Some(&agent), &inbox, &key, Some(&pod)).await });
+    }
+
+    /// Starts a call whose result arrives as a message.
+    fn call_out(&mut self, call: impl Future<Output = ()> + Send + 'static) {
+        self.calls.spawn_on(call, &self.background);
     }
 
     fn report(&mut self, notice: Notice) {

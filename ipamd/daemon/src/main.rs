@@ -19,7 +19,10 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    runtime::{Builder, Handle},
+    signal::unix::{SignalKind, signal},
+};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -59,7 +62,7 @@ fn settings() -> Result<(Settings, Vec<config_settings::Warning>)> {
 
 fn health(name: HealthName) -> Result<ExitCode> {
     let (settings, _) = settings()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let deadline = Instant::now() + PROBE_TIME;
     let good = runtime.block_on(probe(&settings.socket, name, deadline))?;
     if !good {
@@ -73,7 +76,7 @@ fn install(order: Order) -> Result<ExitCode> {
     for warning in &warnings {
         print_line(&warning.to_string());
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -119,17 +122,19 @@ fn daemon() -> Result<ExitCode> {
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
-    // Two threads: the read of a large node's rules and routes must not delay an ADD.
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(run(settings)).inspect_err(|error| {
+    // The plugin's requests have a thread to themselves: no other task delays an ADD, and no wake-up of a second thread
+    // is part of one.
+    let requests = Builder::new_current_thread().enable_all().build()?;
+    let background = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let running = background.spawn(run(settings, requests.handle().clone()));
+    requests.block_on(running)?.inspect_err(|error| {
         tracing::error!(error = format!("{error:#}"), "the daemon exits");
     })?;
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    background.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 
-async fn run(settings: Settings) -> Result<()> {
+async fn run(settings: Settings, requests: Handle) -> Result<()> {
     let mut terminated = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupted = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let proc_sys = ProcSys::at(&settings.proc_sys_net);
@@ -148,6 +153,7 @@ async fn run(settings: Settings) -> Result<()> {
     // Two daemons of one node may overlap for a moment, and only one of them holds the Lease.
     let process = format!("{boot_id}-{}", std::process::id());
     let daemon = Daemon {
+        requests,
         connect: connect(&settings, Arc::clone(&metrics)),
         metrics,
         kernel,

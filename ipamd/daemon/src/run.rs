@@ -32,6 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
+    runtime::Handle,
     sync::{oneshot, watch},
     task::{JoinHandle, JoinSet},
     time::{sleep, timeout},
@@ -39,6 +40,8 @@ use tokio::{
 
 /// The parts of the daemon.
 pub struct Daemon<K> {
+    /// The runtime of the event loop and of the plugin's requests. All other tasks run where [`run`] runs.
+    pub requests: Handle,
     pub settings: Settings,
     /// Connects to EC2 and to the instance metadata service.
     pub connect: Connect,
@@ -69,7 +72,7 @@ where
     K: Kernel + Send + 'static,
 {
     let Daemon { settings, connect, mut kernel, netfilter, changes, proc_sys, .. } = daemon;
-    let Daemon { boot_id, kubernetes, metrics, metrics_port, .. } = daemon;
+    let Daemon { requests, boot_id, kubernetes, metrics, metrics_port, .. } = daemon;
     let settings = Arc::new(settings);
     let tombstones = Tombstones::within(&settings.state_dir);
     let (inbox, inputs) = Inbox::open();
@@ -87,8 +90,9 @@ where
         cluster: cluster.clone(),
         agent: policy::agent(&settings),
         starting,
+        background: Handle::current(),
     };
-    let event_loop = tokio::spawn(EventLoop::new(inputs, deps).run());
+    let event_loop = requests.spawn(EventLoop::new(inputs, deps).run());
 
     let mut tasks = JoinSet::new();
     let health = Health::starting().await;
@@ -167,7 +171,7 @@ where
     );
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let agents_health = health.clone();
-    let server = tokio::spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
+    let server = requests.spawn(serve_plugin(settings.socket.clone(), service, health, stopped));
 
     let nat = Nat {
         tools: netfilter,

@@ -190,6 +190,7 @@ fn starting_beside(agent: Option<AgentAt>) -> (Inbox, tokio::task::JoinHandle<()
         cluster: Cluster::default(),
         agent,
         starting,
+        background: tokio::runtime::Handle::current(),
     };
     (inbox, tokio::spawn(EventLoop::new(inputs, around).run()))
 }

@@ -142,7 +142,9 @@ impl TestNode {
             let cloud: Arc<dyn Cloud> = Arc::new(cloud.clone());
             Box::pin(async move { Ok(cloud) })
         });
+        let runtime = Runtime::new().unwrap();
         let daemon = Daemon {
+            requests: runtime.handle().clone(),
             connect,
             kernel: self.kernel.clone(),
             // This machine's own is not a test's to change.
@@ -155,7 +157,6 @@ impl TestNode {
             metrics_port: 0,
             settings,
         };
-        let runtime = Runtime::new().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = runtime.spawn(ipamd_daemon::run(daemon, async {
             let _ = stopped.await;
