@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         WorkerProcess::start(args, &args.theirs, &PathBuf::from("/opt/cni/bin/aws-cni"), theirs)?,
     ];
     for pods in &args.pods {
+        eprintln!("  with {pods} other pods: {} rounds, {BURSTS} bursts", args.rounds);
         size(&mut bench, &mut both, *pods, args.rounds)?;
     }
     for party in &mut both {
