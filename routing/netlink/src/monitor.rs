@@ -16,8 +16,8 @@ use tokio::{
 /// kernel drops events if there are many. So events are not stored, counted or parsed.
 pub struct Monitor {
     socket: Socket,
-    /// One ADD causes a score of events within a millisecond. The next read is not before this time, and nothing waits
-    /// for the socket until then: each event would wake the process while the plugin works.
+    /// The next read is not before this time, and nothing waits for the socket until then. One ADD causes a score of
+    /// events within a millisecond, and each would wake the process while the plugin works.
     gathering: Option<Instant>,
     buffer: Vec<u8>,
 }
