@@ -45,8 +45,9 @@ pub(crate) fn add(call: &Call, log: &Log) -> Result<Served, Fault> {
     call.attachment.pod.demand_name()?;
     let veths = call.veths().expect("the name was demanded");
     let sandbox = Sandbox::of(call)?;
-    let Reserved { session, mut wiring, nets, enis, enforcer } =
-        reserve(call, &sandbox, &veths, deadline, log)?;
+    let mut wiring = Wiring::open(call, &veths, &sandbox)?;
+    let Reserved { session, nets, enis, enforcer } =
+        reserve(call, &sandbox, &mut wiring, deadline)?;
     let nets = nets.and_then(|nets| demand_uid(call, enforcer.as_ref()).map(|()| nets));
     let finish = deadline.max(Instant::now() + FINISH);
     let [veth, _] = veths;
@@ -77,9 +78,8 @@ fn demand_readable(call: &Call, log: &Log) -> Result<(), Fault> {
 }
 
 /// The daemon's answer: a reservation, which must be confirmed or released.
-struct Reserved<'a> {
+struct Reserved {
     session: Session,
-    wiring: Wiring<'a>,
     /// The interfaces, unless this plugin cannot set them up.
     nets: Result<Vec<PodNet>, Fault>,
     /// The ENI of each interface, in the same order; empty where it is not known.
@@ -87,14 +87,12 @@ struct Reserved<'a> {
     enforcer: Option<Enforcer>,
 }
 
-/// Reserves, and opens both namespaces while the daemon works.
-fn reserve<'a>(
+fn reserve(
     call: &Call,
-    sandbox: &'a Sandbox,
-    veths: &[VethName],
+    sandbox: &Sandbox,
+    wiring: &mut Wiring<'_>,
     deadline: Instant,
-    log: &Log,
-) -> Result<Reserved<'a>, Fault> {
+) -> Result<Reserved, Fault> {
     let request = Reserve {
         key: call.key.clone(),
         pod: call.pod().expect("the name was demanded"),
@@ -103,19 +101,8 @@ fn reserve<'a>(
         multi_nic: call.conf.cards == Cards::Every,
     };
     let pod_text = call.pod_text();
-    let mut opened = None;
-    let open = || opened = Some(Wiring::open(call, veths, sandbox));
-    let (session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline, open)
+    let (session, outcome, enforcer) = Session::reserve(&call.daemon, &request, deadline)
         .map_err(|error| unavailable(&pod_text, &error))?;
-    let mut wiring = match opened.expect("the request was sent") {
-        Ok(wiring) => wiring,
-        Err(fault) => {
-            if !matches!(outcome, ReserveOutcome::Refused(_)) {
-                take_back(call, &session, log);
-            }
-            return Err(fault);
-        }
-    };
     let (nets, enis) = match outcome {
         ReserveOutcome::Reserved(reservation) => {
             if reservation.egress {
@@ -133,7 +120,7 @@ fn reserve<'a>(
         }
         ReserveOutcome::Refused(refusal) => return Err(refused(&pod_text, &refusal)),
     };
-    Ok(Reserved { session, wiring, nets, enis, enforcer })
+    Ok(Reserved { session, nets, enis, enforcer })
 }
 
 /// A pod whose addresses are reserved.

@@ -8,7 +8,7 @@ use ipamd_rpc::{
     Assignment, Client, Collect, Collected, Confirm, Enforcer, PoolStatus, Reason, Refusal,
     Release, Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
-use runtime_socket::{block_on, block_on_while};
+use runtime_socket::block_on;
 use std::{
     net::IpAddr,
     path::PathBuf,
@@ -42,21 +42,14 @@ impl Session {
 
     /// Connects and reserves. Repeats this until the deadline if the connection is lost or the daemon is stopping: a
     /// restart must not fail a pod. If there is no later answer, the refusal of the stopping daemon is returned.
-    ///
-    /// `work` runs once, after the first request was sent.
     pub(crate) fn reserve(
         daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
-        work: impl FnOnce(),
     ) -> Result<(Self, ReserveOutcome, Option<Enforcer>), RpcError> {
-        let (mut going_away, mut work) = (None, Some(work));
+        let mut going_away = None;
         loop {
-            let answer = Self::reserve_once(daemon, request, deadline, || {
-                if let Some(work) = work.take() {
-                    work();
-                }
-            });
+            let answer = Self::reserve_once(daemon, request, deadline);
             let is_passing = match &answer {
                 Ok((_, ReserveOutcome::Refused(refusal), _)) => refusal.reason == Reason::Stopping,
                 Ok((_, ReserveOutcome::Reserved(_) | ReserveOutcome::ReservedBranch(_), _)) => {
@@ -79,7 +72,6 @@ impl Session {
         daemon: &Daemon,
         request: &Reserve,
         deadline: Instant,
-        work: impl FnOnce(),
     ) -> Result<(Self, ReserveOutcome, Option<Enforcer>), RpcError> {
         let session = Self::open(daemon, deadline)?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -88,7 +80,7 @@ impl Session {
         request.wait =
             config_model::Span::millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let reserving = session.client.reserve_with_policy(request, deadline);
-        let (outcome, agent) = block_on_while(reserving, work).0?;
+        let (outcome, agent) = block_on(reserving)?;
         Ok((session, outcome, agent))
     }
 
@@ -116,17 +108,7 @@ impl Session {
         request: Release,
         deadline: Instant,
     ) -> Result<(Released, Option<Enforcer>), RpcError> {
-        self.release_while(request, deadline, || ())
-    }
-
-    /// Releases, and does `work` after the request was sent.
-    pub(crate) fn release_while(
-        &self,
-        request: Release,
-        deadline: Instant,
-        work: impl FnOnce(),
-    ) -> Result<(Released, Option<Enforcer>), RpcError> {
-        block_on_while(self.client.release_with_policy(request, deadline), work).0
+        block_on(self.client.release_with_policy(request, deadline))
     }
 
     /// Has the policies of a pod hold, before anything of it runs.

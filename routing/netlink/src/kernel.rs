@@ -80,8 +80,10 @@ impl LinuxKernel {
         sysctl_root: impl AsRef<Path>,
         watched: BTreeSet<SysctlName>,
     ) -> Result<Self, KernelError> {
-        let (connection, handle, _unasked) =
+        let (mut connection, handle, _unasked) =
             rtnetlink::new_connection_with_strict_check().map_err(KernelError::Open)?;
+        // Without this, an acknowledgment would be dropped like a connection that dies.
+        connection.set_forward_ack(true);
         Ok(Self {
             socket: Arc::new(Mutex::new(Socket::open()?)),
             handle,
