@@ -73,13 +73,16 @@ impl Architecture {
     /// The arguments that select this target in cargo.
     pub(crate) fn cargo_args(self) -> Vec<String> {
         let triple = self.triple();
-        let linker = self.linker_config(&triple);
-        ["--target", &triple, "--config", &linker].map(str::to_owned).to_vec()
+        let linker = self.linker_args(&triple);
+        ["--target".to_owned(), triple].into_iter().chain(linker).collect()
     }
 
-    /// The setting that selects this architecture's linker for a target.
-    pub(crate) fn linker_config(self, triple: &str) -> String {
-        format!("target.{triple}.linker=\"{}\"", self.tool("gcc"))
+    /// The arguments that select this architecture's linker for a target; none on a machine of this architecture.
+    pub(crate) fn linker_args(self, triple: &str) -> Vec<String> {
+        if self.is_here() {
+            return Vec::new();
+        }
+        vec!["--config".to_owned(), format!("target.{triple}.linker=\"{}\"", self.tool("gcc"))]
     }
 
     /// Installs the missing compilers for this architecture.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Format of the figures
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
-    /// add: number of ADDs one at a time; route: a tenth of the turns of each node
+    /// add: number of ADDs one at a time, a quarter of it beside amazon-vpc-cni; route: a tenth of the turns of each node
     #[arg(long, default_value_t = 100)]
     rounds: u32,
     /// add, route: build profile of the measuring program, and for add of daemon and lab; targets are for release
@@ -159,7 +159,7 @@ fn figures(text: &str) -> Result<Value> {
 
 /// Beside the floor, then beside amazon-vpc-cni: one report.
 fn add(args: &Args) -> Result<Value> {
-    let programs = binaries::build(args.profile)?;
+    let programs = binaries::build_for_bench(args.profile)?;
     let bench = driver(args.profile, "bench-add")?;
     if args.beside {
         return beside(&programs, &bench, args.rounds);

@@ -149,6 +149,16 @@ pub(crate) fn build(profile: Profile) -> Result<Binaries> {
     build_these(profile, &PROGRAMS)
 }
 
+/// Builds only the programs of a node and of the lab: the other release builds take many minutes.
+///
+/// # Errors
+/// Names the build that failed; the output of cargo is above.
+pub(crate) fn build_for_bench(profile: Profile) -> Result<Binaries> {
+    let programs: Vec<_> =
+        PROGRAMS.into_iter().filter(|(of, _)| [THE_DAEMON, THE_LAB].contains(of)).collect();
+    build_these(profile, &programs)
+}
+
 /// Builds only the programs of the image.
 ///
 /// # Errors
@@ -227,15 +237,17 @@ pub(crate) fn plugin() -> Result<PathBuf> {
     plugin_for(Architecture::here()?)
 }
 
-/// Builds the plugin: stripped, static, with musl, and at a fixed address. It is executed for every pod. The start of
-/// glibc and a relocation would each cost it more than the call itself (docs/decisions/0013).
+/// Builds the plugin: stripped, static, with musl, and at a fixed address. It is executed for every pod, and the start
+/// of glibc would take a seventh of a DEL (docs/decisions/0013).
 fn plugin_for(architecture: Architecture) -> Result<PathBuf> {
     say::step("building the plugin (static)");
     architecture.get_static_library()?;
     let triple = architecture.static_triple();
-    let linker = architecture.linker_config(&triple);
+    let linker = architecture.linker_args(&triple);
     let flags = format!("target.{triple}.rustflags=[\"-C\", \"relocation-model=static\"]");
-    let plugin = ["--profile", "plugin", "-p", "cni", "--target", &triple];
-    cargo::build(&[&plugin[..], &["--config", &linker, "--config", &flags]].concat())?;
+    let mut args = vec!["--profile", "plugin", "-p", "cni", "--target", &triple];
+    args.extend(["--config", &flags]);
+    args.extend(linker.iter().map(String::as_str));
+    cargo::build(&args)?;
     Ok(cargo::target_dir().join(triple).join("plugin").join("ferrule-cni"))
 }

@@ -145,7 +145,7 @@ impl EventLoop {
             }
         }
         if let State::Running(running) = self.state {
-            running.writer.finish();
+            finish(running.writer, self.background).await;
         }
     }
 
@@ -509,6 +509,12 @@ impl EventLoop {
         };
         wake_at.map_or(PAUSE_MAX, |wake_at| clock::until(wake_at).min(PAUSE_MAX))
     }
+}
+
+/// Waits until all records are durable. The writer's disk may refuse forever, and this thread must still see that the
+/// daemon exits.
+async fn finish(writer: Writer, background: Handle) {
+    let _ = background.spawn_blocking(move || writer.finish()).await;
 }
 
 async fn progressed(state: &mut State) {

@@ -127,10 +127,13 @@ fn daemon() -> Result<ExitCode> {
     let requests = Builder::new_current_thread().enable_all().build()?;
     let background = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let running = background.spawn(run(settings, requests.handle().clone()));
-    requests.block_on(running)?.inspect_err(|error| {
+    let outcome = requests.block_on(running).context("run the daemon").flatten();
+    // A thread may be in a system call that does not return.
+    background.shutdown_timeout(Duration::from_secs(1));
+    requests.shutdown_background();
+    outcome.inspect_err(|error| {
         tracing::error!(error = format!("{error:#}"), "the daemon exits");
     })?;
-    background.shutdown_timeout(Duration::from_secs(1));
     Ok(ExitCode::SUCCESS)
 }
 

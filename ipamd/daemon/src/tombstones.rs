@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 /// The folder of tombstones.
 #[derive(Clone, Debug)]
@@ -60,7 +60,10 @@ impl Tombstones {
         let cause = ReleaseCause::PodDeleted;
         inbox.ask(Question::Release { key: tombstone.key.clone(), cause }).await?;
         policy::forget(agent, inbox, key, tombstone.pod.as_ref()).await;
-        match self.remove(&path) {
+        // The disk must not delay the event loop, which runs on the same thread as a plugin's request.
+        let (own, file) = (self.clone(), path.clone());
+        let removed = spawn_blocking(move || own.remove(&file)).await;
+        match removed.map_err(io::Error::other).flatten() {
             Ok(()) => tracing::info!(key = %tombstone.key, "completed the DEL of a tombstone"),
             Err(error) => tracing::warn!(%error, "cannot remove tombstone {}", path.display()),
         }

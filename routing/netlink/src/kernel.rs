@@ -4,6 +4,7 @@ use crate::{
     Socket, SocketError,
     encode::{self, Means, Request},
     lists::With,
+    reply::LeftOut,
     socket::PURGE_ROUNDS,
 };
 use futures::StreamExt as _;
@@ -66,6 +67,8 @@ pub struct LinuxKernel {
     sysctl_root: PathBuf,
     watched: BTreeSet<SysctlName>,
     content: With,
+    /// The last object that was left out; it is logged once.
+    left_out: LeftOut,
 }
 
 impl LinuxKernel {
@@ -85,12 +88,13 @@ impl LinuxKernel {
         // Without this, an acknowledgment would be dropped like a connection that dies.
         connection.set_forward_ack(true);
         Ok(Self {
-            socket: Arc::new(Mutex::new(Socket::open()?)),
+            socket: Arc::new(Mutex::new(Socket::open_lenient()?)),
             handle,
             connection: tokio::spawn(connection),
             sysctl_root: sysctl_root.as_ref().to_owned(),
             watched,
             content: With::Nothing,
+            left_out: None,
         })
     }
 
@@ -161,9 +165,27 @@ impl Kernel for LinuxKernel {
         // which the tasks of this thread would wait.
         let (socket, content) = (Arc::clone(&self.socket), self.content);
         let observing = spawn_blocking(move || {
-            socket.lock().unwrap_or_else(PoisonError::into_inner).observe(content)
+            let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+            let observed = socket.observe(content);
+            let left_out = socket.left_out();
+            let is_usable = |error: &SocketError| {
+                matches!(error, SocketError::List { .. } | SocketError::Interrupted(_))
+            };
+            if observed.as_ref().is_err_and(|error| !is_usable(error))
+                && let Ok(fresh) = Socket::open_lenient()
+            {
+                // The rest of the list is queued in the old socket.
+                *socket = fresh;
+            }
+            observed.map(|observed| (observed, left_out))
         });
-        let mut observed = observing.await.map_err(KernelError::Thread)??;
+        let (mut observed, left_out) = observing.await.map_err(KernelError::Thread)??;
+        if left_out != self.left_out {
+            if let Some(cause) = &left_out {
+                tracing::warn!(%cause, "an object of the host's network was left out");
+            }
+            self.left_out = left_out;
+        }
         observed.sysctls = self.sysctls()?;
         Ok(observed)
     }

@@ -3,7 +3,7 @@
 //! `routing-plan` decides what to do and what an error number means. Two clients share one translation
 //! (`encode.rs`, `decode.rs`):
 //!
-//! - [`Socket`], blocking, for the plugin: it sends all messages of a pod at once;
+//! - [`Socket`], blocking, for the plugin: it sends all messages of a pod at once. It reads lists for the daemon too;
 //! - [`Kernel`] with its implementation [`LinuxKernel`], for the daemon (feature `daemon`). [`Monitor`] reports when to
 //!   observe again.
 //!

@@ -77,8 +77,9 @@ impl Monitor {
     async fn read_some(&mut self) -> io::Result<()> {
         while self.read_queued()? == 0 {
             #[expect(deprecated, reason = "the descriptor is open for as long as it is registered")]
-            let waiting = AsyncFd::with_interest(self.socket.as_fd(), Interest::READABLE)?;
-            waiting.readable().await?.retain_ready();
+            let waiting =
+                AsyncFd::with_interest(self.socket.as_fd(), Interest::READABLE | Interest::ERROR)?;
+            waiting.ready(Interest::READABLE | Interest::ERROR).await?.retain_ready();
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::{
     encode,
     encode::Request,
     lists::{DUMP_TRIES, List, With, link_in, lists},
-    reply::{Reply, Unreadable},
+    reply::{LeftOut, Reply, Unreadable},
 };
 use netlink_packet_core::NetlinkMessage;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -25,6 +25,8 @@ pub struct Socket {
     inner: netlink_sys::Socket,
     sequence: u32,
     buffer: Vec<u8>,
+    lenient: bool,
+    left_out: LeftOut,
 }
 
 /// Cause of a failure of the socket itself. Refusals by the kernel are results, not errors.
@@ -96,7 +98,20 @@ impl Socket {
             Ok(inner)
         };
         let inner = open().map_err(SocketError::Open)?;
-        Ok(Self { inner, sequence: 0, buffer: Vec::with_capacity(RECEIVE_BYTES) })
+        let buffer = Vec::with_capacity(RECEIVE_BYTES);
+        Ok(Self { inner, sequence: 0, buffer, lenient: false, left_out: None })
+    }
+
+    /// Leaves out objects that cannot be parsed.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn open_lenient() -> Result<Self, SocketError> {
+        Ok(Self { lenient: true, ..Self::open()? })
+    }
+
+    /// The cause of the last object that was left out since the last call.
+    #[cfg(feature = "daemon")]
+    pub(crate) fn left_out(&mut self) -> LeftOut {
+        self.left_out.take()
     }
 
     /// Creates both ends of a veth pair with one message, each in its final namespace. The host end is here and up; the
@@ -261,6 +276,9 @@ impl Socket {
         add: impl Fn(&mut T, RouteNetlinkMessage),
     ) -> Result<Reply<T>, SocketError> {
         let mut reply = Reply::to(first, count);
+        if self.lenient {
+            reply.leave_out();
+        }
         loop {
             self.buffer.clear();
             // With MSG_TRUNC the kernel returns the length of the datagram, even if the buffer is shorter.
@@ -272,6 +290,7 @@ impl Socket {
             };
             let datagram = self.buffer.get(..received).ok_or(Unreadable::Datagram(received))?;
             if reply.read(datagram, &add)? {
+                self.left_out = reply.left_out().or(self.left_out.take());
                 return Ok(reply);
             }
         }

@@ -30,13 +30,15 @@ pub(super) fn of_the_image(
     plugins: &[PathBuf],
     packages: Option<&Path>,
 ) -> Result<Value> {
-    let triple = architecture.triple();
-    let metadata = MetadataCommand::new()
-        .current_dir(generate::root())
-        .other_options(["--locked".into(), "--filter-platform".into(), triple])
-        .exec()
-        .context("cargo metadata")?;
-    let mut parts = crates(&metadata);
+    let mut parts = BTreeSet::new();
+    for triple in [architecture.triple(), architecture.static_triple()] {
+        let metadata = MetadataCommand::new()
+            .current_dir(generate::root())
+            .other_options(["--locked".into(), "--filter-platform".into(), triple])
+            .exec()
+            .context("cargo metadata")?;
+        parts.extend(crates(&metadata));
+    }
     for plugin in plugins {
         parts.extend(modules(&build_information(plugin)?));
     }

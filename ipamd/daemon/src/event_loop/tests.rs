@@ -11,7 +11,7 @@ use config_model::{
 use datapath_rpc::{Admission, Admitted, Agent, AgentPod, wire::StatusReply};
 use ipamd_cloud::{Node, TypeLimits};
 use ipamd_core::{
-    AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, SeenAttachment,
+    AttachmentState, Cards, Checkpoint, CloudAnswer, CloudFault, NodeFacts, Record, SeenAttachment,
     SeenEni, Start,
 };
 use runtime_socket::server::{Health, listen};
@@ -19,7 +19,11 @@ use std::{
     io,
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
-    sync::{Mutex, mpsc as blocking},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc as blocking,
+    },
 };
 
 /// A cloud without calls: the pool is large enough.
@@ -47,13 +51,15 @@ impl Cloud for NoCloud {
 /// A disk whose appends wait for leave and report how many records they have. A rewrite does not wait.
 #[derive(Clone)]
 struct SlowDisk {
+    /// True if no file can be created.
+    is_full: Arc<AtomicBool>,
     leave: Arc<Mutex<blocking::Receiver<()>>>,
     writes: mpsc::UnboundedSender<usize>,
 }
 
 impl SlowDisk {
     fn new(leave: blocking::Receiver<()>, writes: mpsc::UnboundedSender<usize>) -> Self {
-        Self { leave: Arc::new(Mutex::new(leave)), writes }
+        Self { is_full: Arc::default(), leave: Arc::new(Mutex::new(leave)), writes }
     }
 }
 
@@ -65,7 +71,10 @@ impl Folder for SlowDisk {
     }
 
     fn create(&self, _: &str) -> io::Result<Self> {
-        Ok(self.clone())
+        match self.is_full.load(Ordering::SeqCst) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(self.clone()),
+        }
     }
 
     fn rename(&self, _: &str, _: &str) -> io::Result<()> {
@@ -267,6 +276,36 @@ async fn a_burst_of_requests_shares_one_slow_write_and_none_is_answered_before_i
         sizes.push(size);
     }
     assert!(sizes.len() <= 3, "forty requests in {} writes: {sizes:?}", sizes.len());
+}
+
+/// The daemon must be able to exit, so the thread of its event loop may not wait for the disk.
+#[test]
+fn a_full_disk_at_the_end_does_not_hold_the_thread_of_the_event_loop() {
+    let (_, wait) = blocking::channel();
+    let (written, _writes) = mpsc::unbounded_channel();
+    let disk = SlowDisk::new(wait, written);
+    let is_full = Arc::clone(&disk.is_full);
+    let (report, reported) = blocking::channel();
+    let ended = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let begin = beginning(disk.clone(), Span::seconds(60));
+            // The append fails, and so does each rewrite from now on.
+            disk.is_full.store(true, Ordering::SeqCst);
+            begin.writer.write(vec![Record::EniSettled { token: "t".to_owned() }]);
+            let background = tokio::runtime::Handle::current();
+            let task = tokio::spawn(finish(begin.writer, background));
+            // The task starts meanwhile.
+            for _ in 0..100 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            report.send(()).unwrap();
+            task.await.unwrap();
+        });
+    });
+    reported.recv_timeout(Duration::from_secs(60)).expect("the thread waits for the disk");
+    is_full.store(false, Ordering::SeqCst);
+    ended.join().unwrap();
 }
 
 /// An agent that reports the forgotten pods to the test.

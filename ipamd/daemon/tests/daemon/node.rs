@@ -22,7 +22,11 @@ use std::{
 };
 use tempfile::TempDir;
 use tests_support::FakeKernel;
-use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::oneshot,
+    task::JoinHandle,
+};
 
 /// Longer than anything here takes, on a machine with other work as well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -52,8 +56,11 @@ pub(crate) struct TestNode {
     runtime: Runtime,
 }
 
+/// As in production, the event loop and the plugin's requests have a runtime with one thread.
 pub(crate) struct Running {
     runtime: Runtime,
+    requests: std::thread::JoinHandle<()>,
+    end_requests: oneshot::Sender<()>,
     task: JoinHandle<anyhow::Result<()>>,
     stop: oneshot::Sender<()>,
 }
@@ -143,8 +150,12 @@ impl TestNode {
             Box::pin(async move { Ok(cloud) })
         });
         let runtime = Runtime::new().unwrap();
+        let of_requests = Builder::new_current_thread().enable_all().build().unwrap();
+        let requests = of_requests.handle().clone();
+        let (end_requests, ended) = oneshot::channel::<()>();
+        let thread = std::thread::spawn(move || of_requests.block_on(async { drop(ended.await) }));
         let daemon = Daemon {
-            requests: runtime.handle().clone(),
+            requests,
             connect,
             kernel: self.kernel.clone(),
             // This machine's own is not a test's to change.
@@ -161,7 +172,7 @@ impl TestNode {
         let task = runtime.spawn(ipamd_daemon::run(daemon, async {
             let _ = stopped.await;
         }));
-        Running { runtime, task, stop }
+        Running { runtime, requests: thread, end_requests, task, stop }
     }
 
     fn client(&self) -> Client {
@@ -300,6 +311,8 @@ impl TestNode {
 impl Running {
     /// Ends the daemon as SIGKILL does, without answers or writes.
     pub(crate) fn crash(self) {
+        drop(self.end_requests);
+        self.requests.join().unwrap();
         self.runtime.shutdown_timeout(PATIENCE);
     }
 
@@ -307,6 +320,8 @@ impl Running {
     pub(crate) fn terminate(self) {
         self.stop.send(()).unwrap();
         self.runtime.block_on(self.task).unwrap().unwrap();
+        drop(self.end_requests);
+        self.requests.join().unwrap();
     }
 }
 
