@@ -24,11 +24,11 @@ pub struct Reply<T> {
     pub(crate) errors: BTreeMap<u32, Errno>,
     pub(crate) objects: T,
     pub(crate) interrupted: bool,
-    /// The cause of the last object that was left out. `None` if such an object is an error.
+    /// `None` if an object that cannot be parsed is an error.
     left_out: Option<LeftOut>,
 }
 
-/// Whether an object was left out, and the cause.
+/// The cause of the last object that was left out. `None` if none was.
 pub(crate) type LeftOut = Option<Unreadable>;
 
 /// Cause for which a datagram cannot be parsed.
