@@ -74,6 +74,8 @@ struct Worker {
 impl Worker {
     /// Creates background pods up to `count`, and waits for a warm pool.
     fn hold(&mut self, count: usize) -> Result<Vec<f64>> {
+        // amazon-vpc-cni counts a cooling address as free.
+        std::thread::sleep(COOLDOWN);
         while self.background.len() < count {
             let more = AT_A_TIME.min(count - self.background.len());
             self.wait_free(more)?;
@@ -145,5 +147,7 @@ impl Worker {
 
 /// Free addresses of both pools before a size is measured.
 const WARM: usize = 64;
+/// Longer than `IP_COOLDOWN_PERIOD` of both nodes.
+const COOLDOWN: Duration = Duration::from_secs(3);
 /// Longer than the work that an agent does after a call.
 const REST: Duration = Duration::from_millis(100);
