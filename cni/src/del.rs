@@ -33,7 +33,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
     refuse_own_for_del(call)?;
     let mut host = Socket::open().map_err(|error| failed(&call.key, &error))?;
-    let (answer, agent) = match release(call) {
+    let mut found = Found::default();
+    let (answer, agent) = match release(call, || found = Found::look_up(call, &mut host)) {
         Ok((session, released, agent)) => (Ok(released), agent.map(|agent| (session, agent))),
         Err(error) => (Err(error), None),
     };
@@ -45,7 +46,7 @@ pub(crate) fn del(call: &Call, log: &Log) -> Result<Served, Fault> {
         }
         Ok(Released::Known(addresses)) => {
             let addresses = addresses.iter().flat_map(ipamd_rpc::PodAddress::all).collect();
-            ("released", remove_released(call, &mut host, addresses))
+            ("released", remove_released(call, &mut host, found, addresses))
         }
         Ok(Released::Unknown) => ("unknown", remove_unknown(call, &mut host)),
         Err(error) => {
@@ -99,12 +100,32 @@ fn forget(
     Ok(())
 }
 
-fn release(call: &Call) -> Result<(Session, Released, Option<Enforcer>), RpcError> {
+/// The links of a pod with one interface, as they were before the daemon's answer.
+#[derive(Default)]
+struct Found {
+    /// `None` if the lookup must be repeated: the pod's name is not known, or the kernel refused.
+    first: Option<Option<Link>>,
+    port: Option<Option<IfIndex>>,
+}
+
+impl Found {
+    fn look_up(call: &Call, host: &mut Socket) -> Self {
+        let port = gateway_port(call, host).ok();
+        let Some([veth, _]) = call.veths() else { return Self { first: None, port } };
+        Self { first: host.link_named(veth.as_str()).ok(), port }
+    }
+}
+
+/// Releases the pod's addresses, and does `work` while the daemon works.
+fn release(
+    call: &Call,
+    work: impl FnOnce(),
+) -> Result<(Session, Released, Option<Enforcer>), RpcError> {
     let start = Instant::now();
     let session = Session::open(&call.daemon, start + PATIENCE)?;
     let request =
         Release { key: call.key.clone(), pod: call.pod(), cause: ReleaseCause::PodDeleted };
-    let (released, agent) = session.release(request, start + DEADLINE)?;
+    let (released, agent) = session.release_while(request, start + DEADLINE, work)?;
     Ok((session, released, agent))
 }
 
@@ -112,17 +133,25 @@ fn release(call: &Call) -> Result<(Session, Released, Option<Enforcer>), RpcErro
 fn remove_released(
     call: &Call,
     host: &mut Socket,
+    found: Found,
     addresses: Vec<IpAddr>,
 ) -> Result<Vec<IpAddr>, SocketError> {
     let mut ops = Vec::new();
     // The mode of an earlier ADD is not known: a node with a gateway port may have bridged the pod.
-    let port = gateway_port(call, host)?;
+    let port = match found.port {
+        Some(port) => port,
+        None => gateway_port(call, host)?,
+    };
+    let links = match found.first {
+        Some(first) if addresses.len() == 1 => vec![first],
+        Some(_) | None => named_links(call, host, addresses.len())?,
+    };
     ops.extend(
         port.iter().flat_map(|port| {
             addresses.iter().flat_map(|address| removal_from_port(*address, *port))
         }),
     );
-    for (number, link) in (0..).zip(named_links(call, host, addresses.len())?) {
+    for (number, link) in (0..).zip(links) {
         let own = link.clone().filter(|link| is_own(call, link));
         // Pods taken over from amazon-vpc-cni have no alias; the route to them is theirs.
         let routed = own.clone().or(link.filter(|link| link.alias.is_none()));

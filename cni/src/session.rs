@@ -8,7 +8,7 @@ use ipamd_rpc::{
     Assignment, Client, Collect, Collected, Confirm, Enforcer, PoolStatus, Reason, Refusal,
     Release, Released, Reserve, ReserveOutcome, RpcError, TraceParent,
 };
-use runtime_socket::block_on;
+use runtime_socket::{block_on, block_on_while};
 use std::{
     net::IpAddr,
     path::PathBuf,
@@ -108,7 +108,17 @@ impl Session {
         request: Release,
         deadline: Instant,
     ) -> Result<(Released, Option<Enforcer>), RpcError> {
-        block_on(self.client.release_with_policy(request, deadline))
+        self.release_while(request, deadline, || ())
+    }
+
+    /// Releases, and does `work` after the request was sent.
+    pub(crate) fn release_while(
+        &self,
+        request: Release,
+        deadline: Instant,
+        work: impl FnOnce(),
+    ) -> Result<(Released, Option<Enforcer>), RpcError> {
+        block_on_while(self.client.release_with_policy(request, deadline), work).0
     }
 
     /// Has the policies of a pod hold, before anything of it runs.

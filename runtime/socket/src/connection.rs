@@ -12,7 +12,7 @@ use http::{Request, Response, Uri, request::Parts};
 use http_body_util::{BodyExt as _, Full};
 use std::{
     fmt,
-    future::{Future, ready},
+    future::{Future, poll_fn, ready},
     io::{self, ErrorKind},
     path::Path,
     pin::{Pin, pin},
@@ -89,13 +89,21 @@ pub fn until<T>(deadline: Instant, message: T) -> tonic::Request<T> {
 
 /// Runs calls outside of a tokio runtime: they block the thread instead of waiting.
 pub fn block_on<T>(call: impl Future<Output = T>) -> T {
+    block_on_while(call, || ()).0
+}
+
+/// Like [`block_on`], and does some work of the caller between the request and the wait for the answer. A call that
+/// fails before does the work as well.
+pub fn block_on_while<T, W>(call: impl Future<Output = T>, work: impl FnOnce() -> W) -> (T, W) {
     let mut call = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
+    let mut progress = call.as_mut().poll(&mut context);
+    let done = work();
     loop {
-        match call.as_mut().poll(&mut context) {
-            Poll::Ready(outcome) => return outcome,
+        match progress {
+            Poll::Ready(outcome) => return (outcome, done),
             // A blocking call has nothing to wait for.
-            Poll::Pending => thread::yield_now(),
+            Poll::Pending => progress = call.as_mut().poll(&mut context),
         }
     }
 }
@@ -215,9 +223,13 @@ impl Wire {
         self.protocol.start(head, body);
         // On the heap: the futures around this one are moved, and an array would be moved with them.
         let mut chunk = vec![0; CHUNK];
+        let mut is_first = true;
         loop {
             let output = self.protocol.take_output();
             self.stream.write_all(&output, deadline).await?;
+            if std::mem::take(&mut is_first) && is_blocking() {
+                once_pending().await;
+            }
             let patience = self.protocol.has_deferred().then_some(DEFERRED);
             let Some(length) = self.stream.read(&mut chunk, deadline, patience).await? else {
                 let deferred = self.protocol.take_deferred();
@@ -232,6 +244,19 @@ impl Wire {
             }
         }
     }
+}
+
+/// Returns to [`block_on_while`] once: the request is with the server, and the caller can work meanwhile.
+async fn once_pending() {
+    let mut is_pending = true;
+    poll_fn(|context| match std::mem::take(&mut is_pending) {
+        true => {
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        false => Poll::Ready(()),
+    })
+    .await;
 }
 
 impl tower_service::Service<Request<Body>> for Connection {

@@ -15,7 +15,9 @@ pub mod server;
 mod stream;
 mod version;
 
-pub use connection::{Connection, before, block_on, dial, origin, pause, until, within};
+pub use connection::{
+    Connection, before, block_on, block_on_while, dial, origin, pause, until, within,
+};
 pub use error::DialError;
 pub use http2::Http2Error;
 #[cfg(feature = "server")]
