@@ -37,6 +37,8 @@ pub(crate) struct Args {
 const BURST: usize = 30;
 /// Bursts at each size.
 const BURSTS: usize = 3;
+/// Target of the daemon's resident memory at each size, in MiB.
+const RESIDENT: f64 = 20.0;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut bench = Bench::new("add");
@@ -106,6 +108,8 @@ fn size(
     let [ours, theirs] = turns("resident", 1)?;
     let mib = |of: &[f64]| quantile(of, 50) / 1024.0;
     push(format!("agent_resident_beside_{pods}"), mib, 0, "MiB", [&ours, &theirs]);
+    let ours = mib(&column(&ours, 0));
+    bench.push(Figure::bounded(&format!("daemon_resident_beside_{pods}"), ours, "MiB", RESIDENT));
     Ok(())
 }
 
