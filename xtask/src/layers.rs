@@ -97,6 +97,7 @@ const PURE_MAY_USE: &[&str] = &[
     "prost",
     // Maps that share their parts: a snapshot of a node costs what changed.
     "rpds",
+    "smallvec",
     "serde",
     "serde_json",
     "sha1",

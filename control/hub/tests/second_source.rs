@@ -91,7 +91,7 @@ impl Source for Zones {
 }
 
 fn id(zone: u8) -> ObjectId {
-    ObjectId::new(ZONE, vec![zone])
+    ObjectId::new(ZONE, &[zone])
 }
 
 /// A change that no message of this version has: field 100, length-delimited, two bytes.

@@ -39,7 +39,7 @@ fn newer_entry(content: u8) -> Entry {
 }
 
 fn newer_id(kind: usize, key: u8) -> ObjectId {
-    ObjectId::new(NEWER_KINDS[kind % NEWER_KINDS.len()], vec![key])
+    ObjectId::new(NEWER_KINDS[kind % NEWER_KINDS.len()], &[key])
 }
 
 fn read(object: &serde_json::Value) -> Object {

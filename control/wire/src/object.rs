@@ -1,9 +1,9 @@
 //! The identity of objects that nodes hold, and their digests.
 
 use crate::{DecodeError, Digest, group, proto};
-use bytes::Bytes;
 use policy_core::index::GroupId;
 use prost::Message as _;
+use smallvec::SmallVec;
 use std::{fmt, str};
 
 /// A kind of object by its number in [`proto::ObjectKind`]. A newer peer may name kinds that this crate does not know.
@@ -23,11 +23,12 @@ impl ObjectKind {
     pub const NODE: Self = Self(proto::ObjectKind::Node as i32);
 }
 
-/// An object: its kind, and a key within that kind. Clones share the key.
+/// An object: its kind, and a key within that kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     pub kind: ObjectKind,
-    key: Bytes,
+    /// The key of a group is held inline. A replica copies ids of groups for each node and stream.
+    key: SmallVec<[u8; 16]>,
 }
 
 /// An [`ObjectId`] of a kind that [`NodeSnapshot`](crate::NodeSnapshot) holds.
@@ -57,33 +58,33 @@ pub fn digest_of(object: &proto::Change) -> Digest {
 
 impl ObjectId {
     /// An object of any kind.
-    pub fn new(kind: ObjectKind, key: impl Into<Bytes>) -> Self {
-        Self { kind, key: key.into() }
+    pub fn new(kind: ObjectKind, key: &[u8]) -> Self {
+        Self { kind, key: SmallVec::from_slice(key) }
     }
 
     /// A policy by its UID.
     pub fn policy(uid: &str) -> Self {
-        Self::new(ObjectKind::POLICY, Bytes::copy_from_slice(uid.as_bytes()))
+        Self::new(ObjectKind::POLICY, uid.as_bytes())
     }
 
     /// An address group.
     pub fn address(id: GroupId) -> Self {
-        Self::new(ObjectKind::ADDRESS_GROUP, Bytes::copy_from_slice(&id.0))
+        Self::new(ObjectKind::ADDRESS_GROUP, &id.0)
     }
 
     /// An applied-to group.
     pub fn applied(id: GroupId) -> Self {
-        Self::new(ObjectKind::APPLIED_GROUP, Bytes::copy_from_slice(&id.0))
+        Self::new(ObjectKind::APPLIED_GROUP, &id.0)
     }
 
     /// A pod by its UID.
     pub fn pod(uid: &str) -> Self {
-        Self::new(ObjectKind::POD, Bytes::copy_from_slice(uid.as_bytes()))
+        Self::new(ObjectKind::POD, uid.as_bytes())
     }
 
     /// The node itself.
     pub fn node() -> Self {
-        Self::new(ObjectKind::NODE, Bytes::new())
+        Self::new(ObjectKind::NODE, &[])
     }
 
     /// The key within the kind.
@@ -115,7 +116,7 @@ impl ObjectId {
     /// # Errors
     /// If there is no kind, or the key is not of its kind's form.
     pub fn read(sent: &proto::ObjectId) -> Result<Self, DecodeError> {
-        let id = Self::new(ObjectKind(sent.kind), sent.id.clone());
+        let id = Self::new(ObjectKind(sent.kind), &sent.id);
         if sent.kind == 0 {
             return Err(DecodeError("the id of an object names no kind".to_owned()));
         }

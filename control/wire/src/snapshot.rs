@@ -9,6 +9,7 @@ use crate::{
 use policy_core::index::GroupId;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem::take,
     net::IpAddr,
     sync::Arc,
 };
@@ -96,30 +97,39 @@ impl NodeSnapshot {
         if !last {
             return Ok(Progress::Incomplete);
         }
-        let parts = std::mem::take(&mut self.parts);
-        let before = self.clone();
+        let parts = take(&mut self.parts);
+        let mut next = self.shared_objects();
         let (mut touched, mut ignored) = (BTreeSet::new(), 0);
         for change in parts.iter().flat_map(|part| &part.changes) {
-            match self.change(change) {
-                Ok(Some(id)) => drop(touched.insert(id)),
-                Ok(None) => ignored += 1,
-                Err(fault) => {
-                    *self = before;
-                    return Err(fault.of(generation));
-                }
+            match next.change(change).map_err(|cause| cause.of(generation))? {
+                Some(id) => drop(touched.insert(id)),
+                None => ignored += 1,
             }
         }
-        (self.generation, self.fresh) = (generation, false);
         let mut changed = Changed { ignored, ..Changed::default() };
         for id in touched {
-            let difference = match (before.holds(&id), self.holds(&id)) {
+            let difference = match (self.holds(&id), next.holds(&id)) {
                 (false, true) => Difference::Added,
                 (true, true) => Difference::Changed,
                 (true | false, false) => Difference::Removed,
             };
             changed.insert(id, difference);
         }
+        let (epoch, reached) = (take(&mut self.epoch), take(&mut self.reached));
+        *self = Self { epoch, generation, reached, ..next };
         Ok(Progress::Applied(changed))
+    }
+
+    /// A snapshot with the same objects, without the position in the stream. It allocates nothing.
+    fn shared_objects(&self) -> Self {
+        Self {
+            policies: self.policies.clone(),
+            addresses: self.addresses.clone(),
+            applied: self.applied.clone(),
+            pods: self.pods.clone(),
+            node: self.node.clone(),
+            ..Self::default()
+        }
     }
 
     /// Starts a stream: drops the parts of an incomplete generation. Another epoch counts its generations from 0.
