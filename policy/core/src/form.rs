@@ -212,6 +212,19 @@ pub enum Transport {
     },
 }
 
+impl Rule {
+    /// True if an Antrea rule judges a packet that a Service leads back to its sender. Its peers are Services, or it is
+    /// not understood and might have such peers.
+    pub(crate) fn judges_hairpins(&self) -> bool {
+        let names_services = match &self.peers {
+            Peers::Any => false,
+            Peers::Of(peers) => peers.iter().any(|peer| matches!(peer, Peer::Service(_))),
+        };
+        let denies_all = matches!(self.standing, Standing::DeniesAll { .. });
+        self.direction == Direction::Egress && (names_services || denies_all)
+    }
+}
+
 /// Settings of a rule's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {

@@ -107,8 +107,8 @@ pub enum Exemption {
     OwnAddress,
     /// The destination is the pod's own node, to which NetworkPolicies do not apply.
     ToOwnNode,
-    /// A pod used a Service and was directed back to itself, to which NetworkPolicies and Antrea's policies do
-    /// not apply.
+    /// A pod used a Service and was directed back to itself. NetworkPolicies do not apply, and of Antrea's rules only
+    /// those of egress whose peers are Services, or that are not understood.
     Hairpin,
 }
 
@@ -179,8 +179,9 @@ pub struct PeerMiss {
 ///   its destination judge its ingress. A pod with its node's network, or one that has ended, has none.
 /// - The other end is known only by its address. Labels of pods match only the pod that has the address now:
 ///   origin decides exemptions, addresses decide peers.
-/// - Rules are tried in one order ([`World::policies`]); the first that matches decides. A Pass ends
-///   its family's walk before NetworkPolicies; in a baseline, its tier's. Where NetworkPolicies isolate
+/// - Rules are tried in one order ([`World::policies`]); the first that matches decides. Of Antrea policies with equal
+///   tiers and priorities, a rule's position in its list decides before the policies' order.
+/// - A Pass ends its family's walk before NetworkPolicies; in a baseline, its tier's. Where NetworkPolicies isolate
 ///   the pod they decide, and baselines are skipped. They do not decide about a packet that is exempt from them,
 ///   so baselines judge it.
 pub fn verdict(world: &World, packet: &Packet) -> Verdict {

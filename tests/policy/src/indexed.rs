@@ -132,27 +132,37 @@ impl<'a> Indexed<'a> {
         side: Side<'_>,
         passed: &mut Vec<Walk>,
     ) -> Option<Half> {
-        for (rank, stored) in policies {
-            if side.hairpin && rank.walk().family == Family::Antrea {
+        let mut all: Vec<(&Rank, Candidate<'_>)> = policies
+            .flat_map(|(rank, stored)| rules(*stored, side).map(move |rule| (rank, rule)))
+            .collect();
+        all.sort_by_key(|(rank, Candidate { stored, rule, .. })| {
+            let family = rank.walk().family;
+            let position = if family == Family::Antrea { rule.index } else { 0 };
+            (stored.state.tier, family, stored.policy.place.priority, position)
+        });
+        for (rank, candidate) in all {
+            let Candidate { stored, rule, .. } = candidate;
+            let names_services = matches!(&rule.peers, Peers::Of(peers)
+                if peers.iter().any(|peer| matches!(peer, Peer::Service(_))));
+            let denies_all = matches!(rule.standing, Standing::DeniesAll { .. });
+            let may_name_services =
+                rule.direction == Direction::Egress && (names_services || denies_all);
+            let exempt = side.hairpin && rank.walk().family == Family::Antrea && !may_name_services;
+            if exempt || passed.contains(&rank.walk()) {
                 continue;
             }
-            for candidate in rules(*stored, side) {
-                if passed.contains(&rank.walk()) {
-                    break;
+            let decision = match self.rule(candidate) {
+                None => continue,
+                Some(Effect::Pass) => {
+                    passed.push(rank.walk());
+                    continue;
                 }
-                let decision = match self.rule(candidate) {
-                    None => continue,
-                    Some(Effect::Pass) => {
-                        passed.push(rank.walk());
-                        continue;
-                    }
-                    Some(Effect::Allow) => Decision::Allow,
-                    Some(Effect::Drop) => Decision::Drop,
-                    Some(Effect::Reject) => Decision::Reject,
-                };
-                let by = By::Rules(BTreeSet::from([rule_id(stored.policy, candidate.rule)]));
-                return Some(Half { decision, by });
-            }
+                Some(Effect::Allow) => Decision::Allow,
+                Some(Effect::Drop) => Decision::Drop,
+                Some(Effect::Reject) => Decision::Reject,
+            };
+            let by = By::Rules(BTreeSet::from([rule_id(stored.policy, rule)]));
+            return Some(Half { decision, by });
         }
         None
     }

@@ -7,10 +7,12 @@
 
 pub mod announced;
 pub mod compare;
+pub mod compiled;
 mod config;
 pub mod indexed;
 pub mod live;
 pub mod naive;
+pub mod node_client;
 pub mod on_node;
 pub mod scenario;
 

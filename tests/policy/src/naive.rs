@@ -209,7 +209,7 @@ impl<'a> Naive<'a> {
         let mut asked_network = false;
         let exempt_from_network =
             hairpin || (side.direction == FlowDirection::Out && self.is_own_node(side));
-        for (position, policy) in self.in_order() {
+        for (position, policies) in self.in_order() {
             if position.after_network && !asked_network {
                 asked_network = true;
                 if let Some(half) = self.network_policies(side).filter(|_| !exempt_from_network) {
@@ -219,10 +219,14 @@ impl<'a> Naive<'a> {
             // A Pass ends the family before NetworkPolicies, and the tier after them.
             let tier = if position.after_network { position.number } else { 0 };
             let walk = (position.after_network, tier, position.family);
-            if hairpin && position.family == Family::Antrea {
-                continue;
+            let mut rules: Vec<(&Object, usize, Option<Effect>)> = Vec::new();
+            for policy in policies {
+                let effects = self.effects(policy, side, hairpin).into_iter();
+                rules.extend(effects.map(|(index, effect)| (policy, index, effect)));
             }
-            for (index, effect) in self.effects(policy, side) {
+            // Of several policies at one position, which are Antrea's, the first rules come first.
+            rules.sort_by_key(|(_, index, _)| *index);
+            for (policy, index, effect) in rules {
                 if passed.contains(&walk) {
                     break;
                 }
@@ -250,9 +254,14 @@ impl<'a> Naive<'a> {
 
     /// The effect of each rule of an Antrea policy or a ClusterNetworkPolicy. `None` for a rule that does not
     /// match.
-    fn effects(&self, policy: &Object, side: Side<'_>) -> Vec<(usize, Option<Effect>)> {
+    fn effects(
+        &self,
+        policy: &Object,
+        side: Side<'_>,
+        hairpin: bool,
+    ) -> Vec<(usize, Option<Effect>)> {
         if let Object::AntreaPolicy(policy) = policy {
-            self.antrea(policy, side)
+            self.antrea(policy, side, hairpin)
         } else if let Object::ClusterPolicy(policy) = policy {
             self.cluster(policy, side)
         } else {

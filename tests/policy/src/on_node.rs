@@ -93,31 +93,35 @@ impl<'a> Node<'a> {
         side: Side<'_>,
         passed: &mut Vec<Walk>,
     ) -> Option<Half> {
-        for policy in policies.iter().filter(|policy| policy.place.stage == stage) {
+        let here = policies.iter().filter(|policy| policy.place.stage == stage);
+        let mut all: Vec<(&Policy, &Rule)> =
+            here.flat_map(|policy| rules(policy, side).map(|rule| (*policy, rule))).collect();
+        all.sort_by_key(|(policy, rule)| {
+            let is_antrea = policy.place.family == Family::Antrea;
+            (policy.place, if is_antrea { rule.index } else { 0 })
+        });
+        for (policy, rule) in all {
             let Position { number, family, .. } = policy.place;
             let walk = (stage, family, if stage == Stage::Before { 0 } else { number });
-            if side.hairpin && family == Family::Antrea {
+            let names_services = matches!(&rule.peers, Peers::Of(far) if !far.services.is_empty());
+            let denies_all = matches!(rule.standing, Standing::DeniesAll { .. });
+            let may_name_services =
+                side.direction == FlowDirection::Out && (names_services || denies_all);
+            let exempt = side.hairpin && family == Family::Antrea && !may_name_services;
+            if exempt || passed.contains(&walk) {
                 continue;
             }
-            for rule in rules(policy, side) {
-                if passed.contains(&walk) {
-                    break;
+            let decision = match self.rule(rule, side) {
+                None => continue,
+                Some(Effect::Pass) => {
+                    passed.push(walk);
+                    continue;
                 }
-                let decision = match self.rule(rule, side) {
-                    None => continue,
-                    Some(Effect::Pass) => {
-                        passed.push(walk);
-                        continue;
-                    }
-                    Some(Effect::Allow) => Decision::Allow,
-                    Some(Effect::Drop) => Decision::Drop,
-                    Some(Effect::Reject) => Decision::Reject,
-                };
-                return Some(Half {
-                    decision,
-                    by: By::Rules(BTreeSet::from([rule_id(policy, rule)])),
-                });
-            }
+                Some(Effect::Allow) => Decision::Allow,
+                Some(Effect::Drop) => Decision::Drop,
+                Some(Effect::Reject) => Decision::Reject,
+            };
+            return Some(Half { decision, by: By::Rules(BTreeSet::from([rule_id(policy, rule)])) });
         }
         None
     }

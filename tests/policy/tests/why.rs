@@ -1,6 +1,6 @@
 //! Reasons of rules that did not decide.
 
-use policy_core::{Direction, Half, PolicyKey, Reason, WhyNot, World, verdict};
+use policy_core::{Direction, Half, Policy, PolicyKey, Reason, Tier, WhyNot, World, verdict};
 use policy_objects::{Object, Pod};
 use proptest::{collection::vec, prelude::*};
 use tests_policy::{
@@ -12,13 +12,28 @@ use tests_policy::{
 /// A policy and the index of a rule of one direction.
 type Name = (PolicyKey, usize);
 
-/// All rules of a direction in evaluation order.
+/// All rules of a direction in evaluation order. Of Antrea policies with one tier number and priority, the position of
+/// a rule decides first.
 fn in_order(world: &World, direction: Direction) -> Vec<Name> {
-    let rules = world.policies().flat_map(|policy| {
-        let mine = policy.rules.iter().filter(move |rule| rule.direction == direction);
-        mine.map(|rule| (policy.key.clone(), rule.index))
-    });
-    rules.collect()
+    let policies: Vec<&Policy> = world.policies().collect();
+    let tied = |one: &&Policy, other: &&Policy| {
+        let place = |policy: &Policy| (world.tier_number(policy), policy.place.priority);
+        let is_antrea = |policy: &Policy| matches!(policy.place.tier, Tier::Antrea(_));
+        is_antrea(one) && is_antrea(other) && place(one) == place(other)
+    };
+    let mut all = Vec::new();
+    for together in policies.chunk_by(tied) {
+        let rules = together.iter().flat_map(|policy| {
+            let mine = policy.rules.iter().filter(move |rule| rule.direction == direction);
+            mine.map(|rule| (policy.key.clone(), rule.index))
+        });
+        let mut rules: Vec<Name> = rules.collect();
+        if together.len() > 1 {
+            rules.sort_by_key(|(_, index)| *index);
+        }
+        all.extend(rules);
+    }
+    all
 }
 
 fn decider(half: &Half) -> Option<Name> {

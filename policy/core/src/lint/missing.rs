@@ -1,7 +1,10 @@
 //! Finds references to objects that do not exist.
 
 use super::{Check, Finding, ObjectName};
-use crate::{Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World, world::group_title};
+use crate::{
+    Action, NameMatch, Peer, Peers, Pods, Policy, Rule, Tier, World,
+    world::{Lookup as _, group_title},
+};
 use policy_objects::{Group, GroupSpec, Kind, Meta, Named, Read, Service, Severity};
 
 pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
@@ -31,7 +34,7 @@ pub(super) fn look(world: &World, findings: &mut Vec<Finding>) {
                 );
             }
             (Read::Known(spec), Ok(_)) => {
-                if let Some(text) = why_empty(world, spec) {
+                if let Some(text) = why_empty(world, &name.namespace, spec) {
                     say(Severity::Warning, text);
                 }
             }
@@ -48,11 +51,19 @@ fn of_group(meta: &Meta, severity: Severity, text: String) -> Finding {
     Finding { severity, check: Check::Missing, object, field: "spec".to_owned(), text }
 }
 
-fn why_empty(world: &World, spec: &GroupSpec) -> Option<String> {
+fn why_empty(world: &World, own: &str, spec: &GroupSpec) -> Option<String> {
     if matches!(spec, GroupSpec::Empty) {
         return Some(
             "it is empty, so it has no members: give it a selector or ipBlocks".to_owned(),
         );
+    }
+    if let GroupSpec::Children(children) = spec {
+        let child = |name: &String| Named { namespace: own.to_owned(), name: name.clone() };
+        let missing = children.iter().map(child).find(|name| world.group(name).is_none())?;
+        return Some(format!(
+            "{} does not exist, so this child has no members: create it or remove the child",
+            group_title(&missing)
+        ));
     }
     let GroupSpec::Service(name) = spec else { return None };
     let service = format!("Service {}/{}", name.namespace, name.name);

@@ -23,13 +23,17 @@ fn ties(world: &World, findings: &mut Vec<Finding>) {
             rules_in_order.entry(place).or_default().push(policy);
         }
     }
-    for ((_, _, priority), policies) in rules_in_order {
+    for ((walk, _, priority), policies) in rules_in_order {
+        let order = match walk.family {
+            Family::Antrea => "rules are tried by their positions in the lists, then by that order",
+            Family::Cluster | Family::NetworkPolicy => "it is asked first",
+        };
         for (index, policy) in policies.iter().enumerate() {
             let Some(rival) = policies[..index].iter().find(|rival| differ(rival, policy)) else {
                 continue;
             };
             let text = format!(
-                "{} has the priority {} in the same tier; here it is asked first, other \
+                "{} has the priority {} in the same tier; here {order}, other \
                  implementations may choose otherwise: give them different priorities",
                 rival.key, priority
             );
@@ -125,13 +129,11 @@ fn rules_in_order(world: &World, direction: Direction) -> Vec<OrderedRule<'_>> {
     let mut rules_in_order: Vec<OrderedRule<'_>> = Vec::new();
     let mut passes: Vec<Walk> = Vec::new();
     for stage in [Stage::Before, Stage::NetworkPolicies, Stage::Baseline] {
-        for (walk, policy) in world.ranked(stage) {
-            for rule in policy.rules.iter().filter(|rule| rule.direction == direction) {
-                let passed = passes.contains(&walk);
-                rules_in_order.push(OrderedRule { stage, walk, policy, rule, passed });
-                if rule.action == Action::Pass {
-                    passes.push(walk);
-                }
+        for (walk, policy, rule) in world.ranked_rules(stage, direction) {
+            let passed = passes.contains(&walk);
+            rules_in_order.push(OrderedRule { stage, walk, policy, rule, passed });
+            if rule.action == Action::Pass {
+                passes.push(walk);
             }
         }
     }

@@ -99,8 +99,8 @@ impl fmt::Display for Exemption {
             Self::OwnAddress => "it is from the pod to an address of its own",
             Self::ToOwnNode => "it is to the pod's own node, of which NetworkPolicies say nothing",
             Self::Hairpin => {
-                "it is from the pod to itself through a Service, of which NetworkPolicies and Antrea's \
-                 policies say nothing"
+                "it is from the pod to itself through a Service, of which NetworkPolicies say nothing, and \
+                 of Antrea's rules only those about that Service"
             }
         })
     }

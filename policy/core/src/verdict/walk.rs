@@ -55,12 +55,9 @@ impl<'a> End<'a> {
 
     fn walk(&self, trail: &mut Trail<'a>) -> (Decision, Reason) {
         for stage in [Stage::Before, Stage::NetworkPolicies, Stage::Baseline] {
-            for (walk, policy) in self.scene.world.ranked(stage) {
-                let mine = policy.rules.iter().filter(|rule| rule.direction == self.direction);
-                for rule in mine {
-                    if let Some(decided) = self.ask(walk, policy, rule, trail) {
-                        return decided;
-                    }
+            for (walk, policy, rule) in self.scene.world.ranked_rules(stage, self.direction) {
+                if let Some(decided) = self.ask(walk, policy, rule, trail) {
+                    return decided;
                 }
             }
             if stage == Stage::NetworkPolicies
@@ -115,7 +112,8 @@ impl<'a> End<'a> {
         rule: &Rule,
         trail: &Trail<'_>,
     ) -> Result<Matched, WhyNot> {
-        if let Some(exemption) = self.exempt_from(walk.family) {
+        let is_asked = walk.family == Family::Antrea && rule.judges_hairpins();
+        if let Some(exemption) = self.exempt_from(walk.family).filter(|_| !is_asked) {
             return Err(WhyNot::Exempt { exemption });
         }
         if let Some((_, policy, rule)) = trail.passes.iter().find(|(passed, ..)| *passed == walk) {

@@ -1,6 +1,6 @@
 //! Members of a ClusterGroup or a Group.
 //!
-//! A group is not usable in each of these cases. The group or one of its children does not exist or is not
+//! A group is not usable in each of these cases. The group does not exist. The group or one of its children is not
 //! understood. A child has children itself, which includes any cycle. The group consists of pods of a Service
 //! whose selector is not understood. The group consists of objects that are not pods and have no address here.
 //! A rule with such a *peer* fails closed: Allow matches nothing; Drop, Reject and Pass deny all of their direction.
@@ -10,6 +10,7 @@
 //! Service stands for all pods of its namespace. A rule about these has a subject that is not understood: Allow
 //! and Pass need to know their subject, denials do not. An object that is not a pod has no effect.
 //!
+//! A child that does not exist has no members, and the other children are the group.
 //! A group of a Service that does not exist is usable and empty, as is a group of a Service
 //! without a selector. Addresses and nodes of a group are peers and never subjects.
 
@@ -88,6 +89,7 @@ impl Walk {
         for child in children {
             let child = Named { namespace: name.namespace.clone(), name: child.clone() };
             match walk.spec(all, &child) {
+                None => {}
                 Some(Read::Known(GroupSpec::Children(_))) => {
                     let why = format!(
                         "{} has the child {}, which has children itself: a group is nested once",
@@ -96,7 +98,7 @@ impl Walk {
                     );
                     walk.doubts(whole_scope(name), why);
                 }
-                _ => walk.add(all, &child, &format!("{}: of its children, ", title(name))),
+                Some(_) => walk.add(all, &child, &format!("{}: of its children, ", title(name))),
             }
         }
         walk

@@ -1,6 +1,6 @@
 //! The one order of policies.
 
-use crate::{Family, Policy, PolicyKey, Priority, Tier};
+use crate::{Direction, Family, Policy, PolicyKey, Priority, Rule, Tier};
 use policy_objects::{Kind, Read};
 
 /// Position of a policy among all policies: the lowest rank is evaluated first.
@@ -51,6 +51,13 @@ impl Rank {
         self.stage
     }
 
+    /// True if the rules of the two policies are tried by their positions first: Antrea's, with equal tiers and
+    /// priorities.
+    fn shares_order(&self, other: &Self) -> bool {
+        let place = |rank: &Self| (rank.stage, rank.number, rank.family, rank.priority);
+        self.family == Family::Antrea && place(self) == place(other)
+    }
+
     /// Rules that a Pass of this rank ends.
     pub fn walk(&self) -> Walk {
         let tier = (self.stage == Stage::Baseline).then_some(self.number);
@@ -70,6 +77,29 @@ impl super::World {
     /// True if an Antrea tier exists: as a Tier, or as one of those that Antrea creates itself.
     pub fn has_tier(&self, name: &str) -> bool {
         lookup(name, |name| self.number_of_tier(name)).is_some()
+    }
+
+    /// The rules of a stage and direction in the order in which they are tried: policy by policy. Of Antrea policies
+    /// with equal tiers and priorities, a rule's position in its list decides before the order of the policies.
+    pub(crate) fn ranked_rules(
+        &self,
+        stage: Stage,
+        direction: Direction,
+    ) -> impl Iterator<Item = (Walk, &Policy, &Rule)> {
+        let policies: Vec<(&Rank, &Policy)> =
+            self.order.iter().filter(|(rank, _)| rank.stage == stage).collect();
+        let mut rules = Vec::new();
+        for tied in policies.chunk_by(|(one, _), (other, _)| one.shares_order(other)) {
+            let from = rules.len();
+            for (rank, policy) in tied {
+                let own = policy.rules.iter().filter(|rule| rule.direction == direction);
+                rules.extend(own.map(|rule| (rank.walk(), *policy, rule)));
+            }
+            if tied.len() > 1 {
+                rules[from..].sort_by_key(|(_, _, rule)| rule.index);
+            }
+        }
+        rules.into_iter()
     }
 
     /// Rank of a policy by its key; `None` if the policy does not exist.

@@ -10,16 +10,38 @@ use policy_objects::{
 };
 
 impl Naive<'_> {
+    /// The effect of each rule. Of a packet that a Service leads back to its sender, only rules about Services decide.
     pub(super) fn antrea(
         &self,
         policy: &AntreaPolicy,
         side: Side<'_>,
+        hairpin: bool,
     ) -> Vec<(usize, Option<Effect>)> {
         let rules = match side.direction {
             FlowDirection::In => &policy.ingress,
             FlowDirection::Out => &policy.egress,
         };
-        rules.iter().map(|entry| self.antrea_entry(policy, entry, side)).enumerate().collect()
+        // A rule that is not understood may be about Services.
+        let may_name_services = |entry: &AntreaEntry| {
+            let mut to = applied(policy, entry).iter();
+            side.direction == FlowDirection::Out
+                && match &entry.rule {
+                    Read::Unknown(_) => true,
+                    Read::Known(rule) => {
+                        let is_pass = matches!(rule.action, AntreaAction::Pass);
+                        !rule.services.is_empty()
+                            || to.any(|to| {
+                                matches!(to.selects, AntreaAppliedTo::Service(_))
+                                    || is_pass && to.doubt.is_some()
+                            })
+                    }
+                }
+        };
+        let effect = |entry: &AntreaEntry| match hairpin && !may_name_services(entry) {
+            true => None,
+            false => self.antrea_entry(policy, entry, side),
+        };
+        rules.iter().map(effect).enumerate().collect()
     }
 
     fn antrea_entry(

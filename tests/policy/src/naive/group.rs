@@ -21,14 +21,15 @@ impl Naive<'_> {
         self.group(namespace, name)?.known()
     }
 
-    /// True if the members of a group cannot be determined. The group or a child is missing, not understood
+    /// True if the members of a group cannot be determined. The group is missing. The group or a child is not understood
     /// or external, a Service's selector is not understood, or a child has children itself.
     pub(super) fn is_broken(&self, namespace: &str, name: &str) -> bool {
         match self.spec(namespace, name) {
             None | Some(GroupSpec::External) => true,
             Some(GroupSpec::Service(service)) => self.has_unknown_selector(service),
             Some(GroupSpec::Children(children)) => children.iter().any(|child| {
-                self.has_children(namespace, child) || self.is_broken(namespace, child)
+                let exists = self.group(namespace, child).is_some();
+                self.has_children(namespace, child) || exists && self.is_broken(namespace, child)
             }),
             Some(_) => false,
         }

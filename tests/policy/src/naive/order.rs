@@ -20,8 +20,9 @@ pub(super) struct Position {
 }
 
 impl Naive<'_> {
-    /// Antrea policies and ClusterNetworkPolicies in evaluation order.
-    pub(super) fn in_order(&self) -> Vec<(Position, &Object)> {
+    /// Antrea policies and ClusterNetworkPolicies in evaluation order. Antrea policies of one tier and priority are
+    /// together.
+    pub(super) fn in_order(&self) -> Vec<(Position, Vec<&Object>)> {
         let mut list = self
             .objects
             .iter()
@@ -37,7 +38,18 @@ impl Naive<'_> {
                 .then(a.priority.total_cmp(&b.priority))
                 .then_with(|| tie(one).cmp(&tie(other)))
         });
-        list
+        let mut places: Vec<(Position, Vec<&Object>)> = Vec::new();
+        for (position, policy) in list {
+            match places.last_mut() {
+                Some((last, policies))
+                    if *last == position && position.family == Family::Antrea =>
+                {
+                    policies.push(policy);
+                }
+                _ => places.push((position, vec![policy])),
+            }
+        }
+        places
     }
 
     fn position(&self, object: &Object) -> Option<Position> {

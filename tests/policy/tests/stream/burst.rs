@@ -1,6 +1,5 @@
 //! Two replicas that read the same objects in different orders, and nodes that move between them meanwhile.
 
-use crate::node_client::{NodeClient, feed, fresh, sent};
 use control_hub::Hub;
 use control_wire::{ObjectId, Progress, proto};
 use policy_core::index::Event as IndexEvent;
@@ -8,6 +7,7 @@ use policy_objects::{Kind, Object};
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
+use tests_policy::node_client::{NodeClient, feed, fresh, sent};
 use tests_policy::{
     cases,
     live::NODES,

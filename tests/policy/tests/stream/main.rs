@@ -4,19 +4,19 @@
 //! agents announce addresses of pods.
 
 mod burst;
-mod node_client;
 
 use control_hub::{Announce, Hub, Needed, NeededBy, PolicyChange};
 use control_wire::NodeSnapshot;
-use node_client::{NodeClient, feed, feed_view, fresh, sent};
 use policy_core::index::Event as IndexEvent;
 use proptest::{collection::vec, prelude::*, sample::Index, test_runner::TestCaseError};
 use std::collections::{BTreeMap, BTreeSet};
 use tests_policy::{
     announced::{self, Announcement, Announcements, announcement},
     cases,
+    compiled::{CompiledNode, is_same},
     live::NODES,
     naive::{Answer, Half, Naive, Packet},
+    node_client::{NodeClient, feed, feed_view, fresh, sent},
     on_node::Node,
     scenario::{Event, Scenario, Sketch, events, id, sketch, world},
 };
@@ -268,10 +268,16 @@ fn agrees(
 ) -> Result<(), TestCaseError> {
     let naive = Naive { objects: &scenario.objects, names: &scenario.names };
     let judge = Node { name: node, snapshot, names: &scenario.names };
+    let compiled = CompiledNode::new(node, snapshot, &scenario.names);
     for packet in sketches.iter().filter_map(|sketch| sketch.packet(scenario)) {
         let answer = naive.answer(&packet);
         let here = judge.answer(&naive.with_host_origin(&packet));
         let expected = of_node(scenario, &answer, &packet, node);
+        let looked_up = compiled.answer(&naive.with_host_origin(&packet));
+        for (compiled, expected) in looked_up.iter().zip(&expected) {
+            let is_same = is_same(compiled.as_ref(), expected.as_ref());
+            prop_assert!(is_same, "{:?} at {}: {:?}, not {:?}", packet, node, compiled, expected);
+        }
         prop_assert_eq!([here.out, here.into], expected, "{:?} at {}", packet, node);
     }
     Ok(())

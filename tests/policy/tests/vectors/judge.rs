@@ -9,10 +9,15 @@ use policy_core::{
     Aside, Decision, Exemption, Finding, Half, Origin, Packet, Reason, RuleName, Segment, State,
     World, lint, verdict,
 };
-use policy_objects::{Kind, Named, Protocol};
+use policy_objects::{Kind, Named, Object, Protocol};
 use serde_json::Value;
-use std::net::IpAddr;
-use tests_policy::naive;
+use std::{collections::BTreeSet, net::IpAddr};
+use tests_policy::{
+    compiled::{CompiledNode, is_same},
+    naive,
+    node_client::{NodeClient, fresh},
+    scenario::{Scenario, id},
+};
 
 /// All differences between the expected and the actual answers of a vector.
 pub(crate) fn vector(standard: &[Value], vector: &Vector) -> Result<Vec<String>> {
@@ -21,8 +26,9 @@ pub(crate) fn vector(standard: &[Value], vector: &Vector) -> Result<Vec<String>>
     for step in vector.steps() {
         let mut found = given.step(&step)?;
         found.extend(linted(&given.fresh(), &step.lint));
+        let nodes = nodes(&given);
         for case in &step.packets {
-            found.extend(packet(&given, case).with_context(|| format!("{case:?}"))?);
+            found.extend(packet(&given, &nodes, case).with_context(|| format!("{case:?}"))?);
         }
         let when = if step.title.is_empty() { String::new() } else { format!("{}: ", step.title) };
         faults.extend(found.into_iter().map(|fault| format!("{when}{fault}")));
@@ -30,7 +36,69 @@ pub(crate) fn vector(standard: &[Value], vector: &Vector) -> Result<Vec<String>>
     Ok(faults)
 }
 
-fn packet(given: &VectorWorld, case: &PacketCase) -> Result<Vec<String>> {
+/// The nodes, each with the snapshot that a replica sends it.
+fn nodes(given: &VectorWorld) -> Vec<(String, NodeClient)> {
+    let objects = given.objects.iter().cloned().map(with_uid).collect();
+    let scenario = Scenario { objects, names: given.names.clone() };
+    let mut nodes: BTreeSet<&str> = BTreeSet::new();
+    for object in &given.objects {
+        if let Object::Pod(pod) = object {
+            nodes.insert(pod.node.as_str());
+        }
+    }
+    nodes.remove("");
+    nodes.into_iter().map(|node| (node.to_owned(), fresh(&scenario, node))).collect()
+}
+
+/// The object with a UID, as an API server gives it.
+fn with_uid(mut object: Object) -> Object {
+    let (kind, namespace, name) = id(&object);
+    let meta = match &mut object {
+        Object::Pod(pod) => &mut pod.meta,
+        Object::NetworkPolicy(policy) => &mut policy.meta,
+        Object::ClusterPolicy(policy) => &mut policy.meta,
+        Object::AntreaPolicy(policy) => &mut policy.meta,
+        Object::Namespace(_)
+        | Object::Node(_)
+        | Object::Service(_)
+        | Object::Tier(_)
+        | Object::Group(_) => return object,
+    };
+    if meta.uid.is_empty() {
+        meta.uid = format!("{kind:?}/{namespace}/{name}");
+    }
+    object
+}
+
+/// The answers that the nodes look up in their compiled tables, if they differ from the naive evaluator's.
+fn compiled(
+    given: &VectorWorld,
+    nodes: &[(String, NodeClient)],
+    packet: &naive::Packet,
+    answer: &naive::Answer,
+) -> Option<String> {
+    let naive = naive::Naive { objects: &given.objects, names: &given.names };
+    let (sender, receiver) = naive.ends(packet);
+    let packet = naive.with_host_origin(packet);
+    for (name, client) in nodes {
+        let found = CompiledNode::new(name, &client.snapshot, &given.names).answer(&packet);
+        let ends = [(sender, &answer.out), (receiver, &answer.into)];
+        for (found, (pod, expected)) in found.iter().zip(ends) {
+            let is_here = pod.is_some_and(|pod| pod.node == *name);
+            let expected = expected.as_ref().filter(|_| is_here);
+            if !is_same(found.as_ref(), expected) {
+                return Some(format!("node {name} looks up {found:?}, not {expected:?}"));
+            }
+        }
+    }
+    None
+}
+
+fn packet(
+    given: &VectorWorld,
+    nodes: &[(String, NodeClient)],
+    case: &PacketCase,
+) -> Result<Vec<String>> {
     let fresh = given.fresh();
     let packet = build_packet(&fresh, case)?;
     let (answer, live) = (verdict(&fresh, &packet), verdict(&given.live, &packet));
@@ -52,8 +120,11 @@ fn packet(given: &VectorWorld, case: &PacketCase) -> Result<Vec<String>> {
             shown(case)
         ));
     }
-    let plain =
-        naive::Naive { objects: &given.objects, names: &given.names }.answer(&plain(&packet));
+    let naive_packet = self::plain(&packet);
+    let plain = naive::Naive { objects: &given.objects, names: &given.names }.answer(&naive_packet);
+    if let Some(fault) = compiled(given, nodes, &naive_packet, &plain) {
+        faults.push(format!("{wanted}; {fault}"));
+    }
     let (got, by) = (plain_decision(plain.decision), plain_by(&plain, &case.by));
     if got != case.expect || by.is_some_and(|by| by != case.by) {
         faults.push(format!("{wanted}, the naive evaluator returns {got:?}: {plain:?}"));

@@ -190,6 +190,10 @@ fn a_group_is_pods_ranges_nodes_a_service_or_children() {
         group("", "ranges", ranges),
     ];
     assert_eq!(dropped(both), [true, true, true, false]);
+    let with_missing = vec![group("", "g", children(&["pods", "none"])), group("", "pods", of_y())];
+    let pods_alone = vec![group("", "g", children(&["pods"])), group("", "pods", of_y())];
+    assert_eq!(dropped(with_missing), dropped(pods_alone), "a missing child has no members");
+    assert_eq!(dropped(vec![group("", "g", children(&["none"]))]), [false; 4]);
 }
 
 #[test]
@@ -202,7 +206,6 @@ fn a_group_that_cannot_be_used_drops_all_and_allows_nothing() {
         vec![unknown],
         vec![of_a_namespace],
         vec![g(children(&["g"]))],
-        vec![g(children(&["pods", "none"])), group("", "pods", of_y())],
         vec![g(children(&["h"])), group("", "h", children(&["g"]))],
         vec![g(children(&["h"])), group("", "h", children(&["pods"])), group("", "pods", of_y())],
     ];

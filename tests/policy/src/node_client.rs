@@ -1,5 +1,6 @@
 //! The node's end of a stream, and functions that feed replicas.
 
+use crate::scenario::Scenario;
 use control_hub::{ClientState, Handshake, Hub, Stream};
 use control_wire::{NodeSnapshot, ObjectId, Progress, parts, proto};
 use policy_core::{compile, index::Event as IndexEvent};
@@ -7,19 +8,20 @@ use policy_objects::{Object, page::PolicyView};
 use proptest::{prelude::*, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::BTreeMap;
-use tests_policy::scenario::Scenario;
 
+/// A node that follows a replica.
 #[derive(Default)]
-pub(crate) struct NodeClient {
-    pub(crate) snapshot: NodeSnapshot,
+pub struct NodeClient {
+    pub snapshot: NodeSnapshot,
     /// Index of the replica that the node follows.
-    pub(crate) replica: usize,
-    pub(crate) stream: Option<Stream>,
+    pub replica: usize,
+    pub stream: Option<Stream>,
     /// Parts that the replica sent and the node has not received.
-    pub(crate) sent: Vec<proto::Part>,
+    pub sent: Vec<proto::Part>,
 }
 
-pub(crate) fn feed(hub: &mut Hub, object: &Object) {
+/// Feeds an object to a replica.
+pub fn feed(hub: &mut Hub, object: &Object) {
     match object {
         Object::Pod(pod) => hub.apply(IndexEvent::Pod(pod)),
         Object::Namespace(namespace) => hub.apply(IndexEvent::Namespace(namespace)),
@@ -35,7 +37,7 @@ pub(crate) fn feed(hub: &mut Hub, object: &Object) {
 }
 
 /// Feeds an object, as a view of a page if it has one.
-pub(crate) fn feed_view(hub: &mut Hub, object: &Object) {
+pub fn feed_view(hub: &mut Hub, object: &Object) {
     let view =
         if let Object::NetworkPolicy(policy) = object { PolicyView::of(policy) } else { None };
     match view {
@@ -44,14 +46,16 @@ pub(crate) fn feed_view(hub: &mut Hub, object: &Object) {
     }
 }
 
-pub(crate) fn sent(hub: &mut Hub, stream: &Stream) -> Vec<proto::Part> {
+/// The parts of the node's next update.
+pub fn sent(hub: &mut Hub, stream: &Stream) -> Vec<proto::Part> {
     let Some(update) = hub.next_update(stream) else { return Vec::new() };
     let parts = parts(update.generation, &update.changes);
     parts.iter().map(|part| proto::Part::decode(&**part).expect("a part")).collect()
 }
 
 impl NodeClient {
-    pub(crate) fn disconnect(&mut self, hub: &mut Hub, now_ms: u64) {
+    /// Loses the stream, with some of the parts in flight.
+    pub fn disconnect(&mut self, hub: &mut Hub, now_ms: u64) {
         // Half of the parts in flight arrive.
         let half = self.sent.len() / 2;
         for part in self.sent.drain(..).take(half) {
@@ -63,7 +67,7 @@ impl NodeClient {
     }
 
     /// The node's stream. Opens it if there is none.
-    pub(crate) fn open(&mut self, node: &str, hub: &mut Hub) -> Result<Stream, TestCaseError> {
+    pub fn open(&mut self, node: &str, hub: &mut Hub) -> Result<Stream, TestCaseError> {
         if let Some(stream) = &self.stream {
             return Ok(stream.clone());
         }
@@ -84,7 +88,7 @@ impl NodeClient {
     }
 
     /// Receives and acknowledges all pending objects.
-    pub(crate) fn follow(&mut self, node: &str, hub: &mut Hub) -> Result<(), TestCaseError> {
+    pub fn follow(&mut self, node: &str, hub: &mut Hub) -> Result<(), TestCaseError> {
         let stream = self.open(node, hub)?;
         loop {
             let parts = std::mem::take(&mut self.sent);
@@ -109,13 +113,14 @@ impl NodeClient {
         Ok(())
     }
 
-    pub(crate) fn objects(&self) -> BTreeMap<ObjectId, proto::Change> {
+    /// All objects of the snapshot.
+    pub fn objects(&self) -> BTreeMap<ObjectId, proto::Change> {
         self.snapshot.objects().collect()
     }
 }
 
 /// A node that follows a replica which has just read the whole world.
-pub(crate) fn fresh(scenario: &Scenario, node: &str) -> NodeClient {
+pub fn fresh(scenario: &Scenario, node: &str) -> NodeClient {
     let mut hub = Hub::new([9; 16], 7);
     scenario.objects.iter().for_each(|object| feed(&mut hub, object));
     hub.loaded();

@@ -1,0 +1,136 @@
+//! The properties of addresses that rules ask for.
+
+use control_wire::{
+    NodeSnapshot,
+    model::{AddressGroup, Peers, Policy, Rule},
+};
+use policy_core::{Direction, NameMatch, Traffic, Transport, index::GroupId};
+use policy_objects::{Block, ContainerPort, TargetPort};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A property of an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    /// An address of the node itself.
+    OwnNode,
+    /// An address of a member of the group: a pod with these named ports, or a node. Only ports that an egress rule
+    /// names are listed, in the order in which a name is looked for.
+    Member(GroupId, Vec<ContainerPort>),
+    /// An address in the block.
+    Block(Block),
+    /// An address to which a matching name resolves.
+    Name(NameMatch),
+}
+
+/// The number of a [`Peer`].
+pub(crate) type PeerId = u32;
+
+/// The peers of all rules of a node, numbered.
+#[derive(Debug, Default)]
+pub(crate) struct AllPeers {
+    numbers: BTreeMap<Peer, PeerId>,
+    peers: Vec<Peer>,
+    members: BTreeMap<GroupId, Vec<PeerId>>,
+}
+
+impl AllPeers {
+    pub(crate) const OWN_NODE: PeerId = 0;
+
+    pub(crate) fn new() -> Self {
+        let mut all = Self::default();
+        all.number(Peer::OwnNode);
+        all
+    }
+
+    /// Returns the number of a peer, a new one if there is none.
+    pub(crate) fn number(&mut self, peer: Peer) -> PeerId {
+        if let Some(number) = self.numbers.get(&peer) {
+            return *number;
+        }
+        // Peers are objects in memory, so their number fits.
+        let number = PeerId::try_from(self.peers.len()).unwrap_or(PeerId::MAX);
+        if let Peer::Member(group, _) = &peer {
+            self.members.entry(*group).or_default().push(number);
+        }
+        self.numbers.insert(peer.clone(), number);
+        self.peers.push(peer);
+        number
+    }
+
+    /// The numbers of the members of a group, one for each list of named ports.
+    pub(crate) fn members(&self, group: GroupId) -> &[PeerId] {
+        self.members.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// The named ports of a pod; empty for other peers.
+    pub(crate) fn ports(&self, number: PeerId) -> &[ContainerPort] {
+        match self.peers.get(number as usize) {
+            Some(Peer::Member(_, ports)) => ports,
+            Some(Peer::OwnNode | Peer::Block(_) | Peer::Name(_)) | None => &[],
+        }
+    }
+}
+
+/// The port names that the egress rules of these policies use.
+pub(crate) fn port_names(snapshot: &NodeSnapshot) -> BTreeSet<&str> {
+    let rules = snapshot.policies.values().flat_map(|policy| &policy.rules);
+    let egress = rules.filter(|rule| rule.direction == Direction::Egress);
+    egress.flat_map(port_names_of).collect()
+}
+
+fn port_names_of(rule: &Rule) -> impl Iterator<Item = &str> {
+    let transports = match &rule.traffic {
+        Traffic::Any => [].as_slice(),
+        Traffic::Of(transports) => transports,
+    };
+    transports.iter().filter_map(|transport| match transport {
+        Transport::Named(name) | Transport::Ports { port: Some(TargetPort::Named(name)), .. } => {
+            Some(name.as_str())
+        }
+        Transport::Ports { .. } | Transport::Icmp { .. } => None,
+    })
+}
+
+/// The groups whose members are peers of the rule, also those that depend on the pod's namespace.
+pub(crate) fn groups_of(rule: &Rule) -> impl Iterator<Item = GroupId> {
+    let of = match &rule.peers {
+        Peers::Any => None,
+        Peers::Of(of) => Some(of),
+    };
+    let direct = of.into_iter().flat_map(|of| of.groups.iter().copied());
+    let alike = of.into_iter().flat_map(|of| of.alike.iter().map(|alike| alike.address));
+    direct.chain(alike).chain(rule.names)
+}
+
+/// The ranges that rules and their groups name.
+pub(crate) fn blocks(snapshot: &NodeSnapshot) -> BTreeSet<&Block> {
+    let policies = snapshot.policies.values().flat_map(|policy| &policy.rules);
+    let of_rules = policies.filter_map(|rule| match &rule.peers {
+        Peers::Of(of) => Some(&of.blocks),
+        Peers::Any => None,
+    });
+    let of_groups = snapshot.addresses.values().map(|group| &group.holds.blocks);
+    of_rules.chain(of_groups).flatten().collect()
+}
+
+/// The names that egress rules name.
+pub(crate) fn names(policies: &[&Policy]) -> BTreeSet<NameMatch> {
+    let rules = policies.iter().flat_map(|policy| &policy.rules);
+    let egress = rules.filter(|rule| rule.direction == Direction::Egress);
+    let names = egress.filter_map(|rule| match &rule.peers {
+        Peers::Of(of) => Some(&of.names),
+        Peers::Any => None,
+    });
+    names.flatten().cloned().collect()
+}
+
+/// The named ports of a member that rules may ask for. A node has none.
+pub(crate) fn ports_of(
+    group: &AddressGroup,
+    key: &policy_core::index::MemberKey,
+    wanted: &BTreeSet<&str>,
+) -> Vec<ContainerPort> {
+    let member = group.members.get(key).filter(|_| !key.namespace.is_empty());
+    let ports = member.into_iter().flat_map(|member| &member.ports);
+    ports.filter(|port| wanted.contains(port.name.as_str())).cloned().collect()
+}

@@ -1,0 +1,51 @@
+//! Verdicts, and the rules that they name.
+
+use policy_core::Direction;
+
+/// The answer of a table: a decision and its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Verdict {
+    pub decision: Decision,
+    pub reason: Reason,
+}
+
+/// Decision about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decision {
+    Allow,
+    /// The packet is dropped silently.
+    Drop,
+    /// The packet is dropped, and its sender receives a TCP reset or an ICMP error.
+    Reject,
+}
+
+/// Reason for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// No rule decided.
+    Default,
+    /// A NetworkPolicy isolates the pod, and no rule allows the packet.
+    Isolation,
+    /// A rule decided: its number in [`Tables::rules`](crate::Tables::rules).
+    Rule(RuleId),
+}
+
+/// The number of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId(pub u32);
+
+/// A rule as reports name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleName {
+    /// The UID of the policy.
+    pub policy: String,
+    pub direction: Direction,
+    /// The position among the policy's rules of that direction, from 0.
+    pub index: usize,
+}
+
+impl Verdict {
+    /// The verdict if no rule decides.
+    pub const DEFAULT: Self = Self { decision: Decision::Allow, reason: Reason::Default };
+    pub(crate) const ISOLATION: Self = Self { decision: Decision::Drop, reason: Reason::Isolation };
+}

@@ -1,0 +1,392 @@
+//! Policy sets: the rules that apply to a pod in one direction.
+
+use crate::{
+    peers::{AllPeers, Peer, PeerId, groups_of},
+    rules::{Decision, Reason, RuleId, RuleName, Verdict},
+    traffic::{Board, IntervalTable, TrafficKey},
+};
+use control_wire::{
+    NodeSnapshot,
+    model::{Peers, Pod, Policy, Rule},
+};
+use policy_core::{Action, Direction, Family, Stage, Standing, Traffic, Transport, index::GroupId};
+use policy_objects::{PortRange, Protocol, TargetPort};
+use std::{collections::BTreeMap, ops::Range};
+
+/// The rules of a pod in one direction, and whether NetworkPolicies isolate it. Pods with equal sets share tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PolicySet {
+    rules: Vec<SetRule>,
+    is_isolated: bool,
+}
+
+/// A rule that applies to a pod; peers and ports that depend on the pod are resolved.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SetRule {
+    id: RuleId,
+    stage: Stage,
+    /// The bit of the walk that a Pass ends.
+    walk: u32,
+    /// `None` for a Pass.
+    decision: Option<Decision>,
+    /// `None`: every peer.
+    peers: Option<SetPeers>,
+    /// `None`: all traffic.
+    traffic: Option<Vec<Match>>,
+}
+
+/// One of these is enough. Both are sorted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct SetPeers {
+    peers: Vec<PeerId>,
+    services: Vec<GroupId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Match {
+    Keys {
+        first: u32,
+        end: u32,
+        sources: Option<PortRange>,
+    },
+    /// The port of a name at the peer; with a protocol, the first port of the name with that protocol.
+    Named {
+        name: String,
+        protocol: Option<Protocol>,
+        sources: Option<PortRange>,
+        among: Vec<PeerId>,
+    },
+}
+
+/// The numbers of the rules.
+#[derive(Debug, Default)]
+pub(crate) struct RuleNames {
+    numbers: BTreeMap<RuleName, RuleId>,
+    pub(crate) names: Vec<RuleName>,
+}
+
+impl RuleNames {
+    fn number(&mut self, policy: &Policy, rule: &Rule) -> RuleId {
+        let (direction, index) = (rule.direction, rule.index);
+        let name = RuleName { policy: policy.uid.clone(), direction, index };
+        let next = RuleId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
+        *self.numbers.entry(name).or_insert_with_key(|name| {
+            self.names.push(name.clone());
+            next
+        })
+    }
+}
+
+/// The inputs of a set's compilation.
+pub(crate) struct Compiler<'a> {
+    pub(crate) snapshot: &'a NodeSnapshot,
+    pub(crate) peers: AllPeers,
+    pub(crate) names: RuleNames,
+    /// All rules of each direction, in the order in which they are tried.
+    ordered: [Vec<(&'a Policy, &'a Rule)>; 2],
+}
+
+impl<'a> Compiler<'a> {
+    pub(crate) fn new(snapshot: &'a NodeSnapshot, peers: AllPeers) -> Self {
+        let ordered = [Direction::Ingress, Direction::Egress].map(|direction| {
+            let policies = snapshot.policies.values().map(AsRef::as_ref);
+            let mut rules: Vec<(&Policy, &Rule)> = policies
+                .flat_map(|policy: &Policy| policy.rules.iter().map(move |rule| (policy, rule)))
+                .filter(|(_, rule)| rule.direction == direction)
+                .collect();
+            // The sort keeps the order of a policy's rules.
+            rules.sort_by_key(|(policy, rule)| {
+                // Of Antrea policies with equal tiers and priorities, the position of a rule decides first.
+                let is_antrea = policy.place.family == Family::Antrea;
+                let position = if is_antrea { rule.index } else { 0 };
+                (policy.place, position, &policy.key.namespace, policy.key.kind, &policy.key.name)
+            });
+            rules
+        });
+        Self { snapshot, peers, names: RuleNames::default(), ordered }
+    }
+
+    /// The set of a pod. The set for hairpins has no NetworkPolicies, and of Antrea's rules only those that may be
+    /// about Services.
+    pub(crate) fn set(&mut self, pod: &Pod, direction: Direction, is_hairpin: bool) -> PolicySet {
+        let ordered = match direction {
+            Direction::Ingress => std::mem::take(&mut self.ordered[0]),
+            Direction::Egress => std::mem::take(&mut self.ordered[1]),
+        };
+        let mut set = PolicySet::default();
+        for (policy, rule) in &ordered {
+            let exempt = is_hairpin
+                && match policy.place.family {
+                    Family::Cluster => false,
+                    Family::Antrea => !may_name_services(rule),
+                    Family::NetworkPolicy => true,
+                };
+            if !exempt && self.applies(&rule.applied, pod) {
+                set.rules.extend(self.rule(policy, rule, pod));
+            }
+        }
+        match direction {
+            Direction::Ingress => self.ordered[0] = ordered,
+            Direction::Egress => self.ordered[1] = ordered,
+        }
+        set.is_isolated = !is_hairpin && self.is_isolated(pod, direction);
+        set
+    }
+
+    fn is_isolated(&self, pod: &Pod, direction: Direction) -> bool {
+        let isolations = self.snapshot.policies.values().filter_map(|of| of.isolation.as_ref());
+        isolations
+            .filter(|isolation| match direction {
+                Direction::Ingress => isolation.ingress,
+                Direction::Egress => isolation.egress,
+            })
+            .any(|isolation| self.applies(&isolation.applied, pod))
+    }
+
+    fn applies(&self, applied: &[GroupId], pod: &Pod) -> bool {
+        let groups = applied.iter().filter_map(|id| self.snapshot.applied.get(id));
+        groups.into_iter().any(|group| group.contains(&pod.uid))
+    }
+
+    /// Resolves a rule for a pod. `None`: it matches nothing.
+    fn rule(&mut self, policy: &Policy, rule: &Rule, pod: &Pod) -> Option<SetRule> {
+        let denies_all = match &rule.standing {
+            Standing::Understood => self.is_unusable(rule),
+            Standing::MatchesNothing { .. } => return None,
+            Standing::DeniesAll { .. } => true,
+        };
+        let id = self.names.number(policy, rule);
+        let place = &policy.place;
+        let (stage, walk) = (place.stage, walk(place.stage, place.family, place.number));
+        let decision = match (denies_all, rule.action) {
+            (true, Action::Allow) if rule.standing == Standing::Understood => return None,
+            (true, _) => {
+                let decision = Some(Decision::Drop);
+                return Some(SetRule { id, stage, walk, decision, peers: None, traffic: None });
+            }
+            (false, Action::Allow) => Some(Decision::Allow),
+            (false, Action::Drop) => Some(Decision::Drop),
+            (false, Action::Reject) => Some(Decision::Reject),
+            (false, Action::Pass) => None,
+        };
+        let peers = self.set_peers(rule, pod);
+        let traffic = self.traffic(rule, pod);
+        Some(SetRule { id, stage, walk, decision, peers, traffic })
+    }
+
+    /// True if the members of a peer are not known: Allow matches nothing, everything else denies all.
+    fn is_unusable(&self, rule: &Rule) -> bool {
+        let Peers::Of(of) = &rule.peers else { return false };
+        let groups = of.groups.iter().chain(&of.services);
+        // Each node that has a policy has all of its groups; without one the peers are not known.
+        let is_unusable = |id: &GroupId| {
+            let group = self.snapshot.addresses.get(id);
+            group.is_none_or(|group| group.holds.unusable.is_some())
+        };
+        groups.into_iter().any(is_unusable)
+    }
+
+    fn set_peers(&mut self, rule: &Rule, pod: &Pod) -> Option<SetPeers> {
+        let Peers::Of(of) = &rule.peers else { return None };
+        let alike = of.alike.iter().filter(|alike| self.applies(&alike.applied, pod));
+        let alike: Vec<GroupId> = alike.map(|alike| alike.address).collect();
+        let mut peers = Vec::new();
+        for group in of.groups.iter().chain(&alike) {
+            peers.extend(self.peers.members(*group));
+            let blocks = self.snapshot.addresses.get(group).map(|group| &group.holds.blocks);
+            for block in blocks.into_iter().flatten() {
+                peers.push(self.peers.number(Peer::Block(block.clone())));
+            }
+        }
+        for block in &of.blocks {
+            peers.push(self.peers.number(Peer::Block(block.clone())));
+        }
+        for name in of.names.iter().filter(|_| rule.direction == Direction::Egress) {
+            peers.push(self.peers.number(Peer::Name(name.clone())));
+        }
+        peers.sort_unstable();
+        peers.dedup();
+        let mut services = of.services.clone();
+        services.sort_unstable();
+        services.dedup();
+        Some(SetPeers { peers, services })
+    }
+
+    fn traffic(&self, rule: &Rule, pod: &Pod) -> Option<Vec<Match>> {
+        let Traffic::Of(transports) = &rule.traffic else { return None };
+        let mut matches = Vec::new();
+        for transport in transports {
+            match transport {
+                Transport::Ports { protocol, port, source } => {
+                    let all = PortRange { first: 0, last: u16::MAX };
+                    match port {
+                        None => {
+                            matches.push(Match::keys(TrafficKey::ports(*protocol, all), *source))
+                        }
+                        Some(TargetPort::Numbers(range)) => {
+                            matches
+                                .push(Match::keys(TrafficKey::ports(*protocol, *range), *source));
+                        }
+                        Some(TargetPort::Named(name)) => {
+                            matches.extend(self.named(rule, pod, name, Some(*protocol), *source));
+                        }
+                    }
+                }
+                Transport::Named(name) => matches.extend(self.named(rule, pod, name, None, None)),
+                Transport::Icmp { kind, code } => {
+                    let ranges = TrafficKey::icmp(*kind, *code).into_iter();
+                    matches.extend(ranges.map(|range| Match::keys(range, None)));
+                }
+            }
+        }
+        Some(matches)
+    }
+
+    /// A named port: of the pod itself for ingress, of the peer for egress. `None` if the pod does not have it.
+    fn named(
+        &self,
+        rule: &Rule,
+        pod: &Pod,
+        name: &str,
+        protocol: Option<Protocol>,
+        sources: Option<PortRange>,
+    ) -> Option<Match> {
+        match rule.direction {
+            Direction::Ingress => Some(Match::keys(port_of(&pod.ports, name, protocol)?, sources)),
+            Direction::Egress => {
+                let mut among: Vec<PeerId> =
+                    groups_of(rule).flat_map(|group| self.peers.members(group)).copied().collect();
+                among.sort_unstable();
+                among.dedup();
+                Some(Match::Named { name: name.to_owned(), protocol, sources, among })
+            }
+        }
+    }
+}
+
+impl Match {
+    fn keys(range: Range<u32>, sources: Option<PortRange>) -> Self {
+        Self::Keys { first: range.start, end: range.end, sources }
+    }
+}
+
+/// The keys of a named port: of the first that has the name, and the protocol if one is given.
+fn port_of(
+    ports: &[policy_objects::ContainerPort],
+    name: &str,
+    protocol: Option<Protocol>,
+) -> Option<Range<u32>> {
+    let mut named = ports.iter().filter(|port| port.name == name);
+    let found = named.find(|port| protocol.is_none_or(|protocol| port.protocol == protocol))?;
+    let port = PortRange { first: found.port, last: found.port };
+    Some(TrafficKey::ports(found.protocol, port))
+}
+
+/// True if Services are peers of the rule, or if it is not understood and might have such peers.
+fn may_name_services(rule: &Rule) -> bool {
+    let names_services = match &rule.peers {
+        Peers::Of(of) => !of.services.is_empty(),
+        Peers::Any => false,
+    };
+    let denies_all = matches!(rule.standing, Standing::DeniesAll { .. });
+    rule.direction == Direction::Egress && (names_services || denies_all)
+}
+
+/// The bit of a walk: before NetworkPolicies one for each family, after them one for each family and tier.
+fn walk(stage: Stage, family: Family, number: u8) -> u32 {
+    let family = match family {
+        Family::Cluster => 0,
+        Family::Antrea => 1,
+        Family::NetworkPolicy => return 0,
+    };
+    match stage {
+        Stage::Before => 1 << family,
+        Stage::NetworkPolicies => 0,
+        // Tiers after NetworkPolicies have the numbers 251 to 255.
+        Stage::Baseline => 1 << (2 + 2 * u32::from(number.saturating_sub(251)) + family),
+    }
+}
+
+impl PolicySet {
+    /// True if some rule has Services as peers.
+    pub(crate) fn names_services(&self) -> bool {
+        self.rules.iter().filter_map(|rule| rule.peers.as_ref()).any(|of| !of.services.is_empty())
+    }
+
+    /// The peers that the set asks for, sorted.
+    pub(crate) fn relevant(&self) -> Vec<PeerId> {
+        let mut relevant = Vec::new();
+        for rule in &self.rules {
+            relevant.extend(rule.peers.iter().flat_map(|of| &of.peers));
+            for named in rule.traffic.iter().flatten() {
+                if let Match::Named { among, .. } = named {
+                    relevant.extend(among);
+                }
+            }
+        }
+        if self.is_isolated || self.rules.iter().any(|rule| rule.stage == Stage::NetworkPolicies) {
+            relevant.push(AllPeers::OWN_NODE);
+        }
+        relevant.sort_unstable();
+        relevant.dedup();
+        relevant
+    }
+
+    /// The table for a class of the other end, given by its peers, and the Services that have the address that was asked
+    /// for.
+    pub(crate) fn table(
+        &self,
+        direction: Direction,
+        class: &[PeerId],
+        services: &[GroupId],
+        all: &AllPeers,
+    ) -> IntervalTable {
+        let is_own_node = direction == Direction::Egress && class.contains(&AllPeers::OWN_NODE);
+        let mut board = Board::default();
+        for stage in [Stage::Before, Stage::NetworkPolicies, Stage::Baseline] {
+            if stage == Stage::NetworkPolicies && is_own_node {
+                continue;
+            }
+            for rule in self.rules.iter().filter(|rule| rule.stage == stage) {
+                if rule.is_peer(class, services) {
+                    rule.apply(&mut board, class, all);
+                }
+            }
+            if stage == Stage::NetworkPolicies && self.is_isolated {
+                board.decide(&TrafficKey::all(), None, 0, Verdict::ISOLATION);
+            }
+        }
+        board.into_table()
+    }
+}
+
+impl SetRule {
+    fn is_peer(&self, class: &[PeerId], services: &[GroupId]) -> bool {
+        let Some(of) = &self.peers else { return true };
+        class.iter().any(|peer| of.peers.binary_search(peer).is_ok())
+            || services.iter().any(|service| of.services.binary_search(service).is_ok())
+    }
+
+    fn apply(&self, board: &mut Board, class: &[PeerId], all: &AllPeers) {
+        let mut apply = |keys: Range<u32>, sources: Option<PortRange>| match self.decision {
+            Some(decision) => {
+                let verdict = Verdict { decision, reason: Reason::Rule(self.id) };
+                board.decide(&keys, sources, self.walk, verdict);
+            }
+            None => board.pass(&keys, sources, self.walk),
+        };
+        let Some(matches) = &self.traffic else { return apply(TrafficKey::all(), None) };
+        for one in matches {
+            match one {
+                Match::Keys { first, end, sources } => apply(*first..*end, *sources),
+                Match::Named { name, protocol, sources, among } => {
+                    for peer in class.iter().filter(|peer| among.binary_search(peer).is_ok()) {
+                        if let Some(keys) = port_of(all.ports(*peer), name, *protocol) {
+                            apply(keys, *sources);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

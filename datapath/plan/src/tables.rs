@@ -1,0 +1,65 @@
+//! The tables of a node.
+
+use crate::{
+    class::ClassId,
+    cut::{Address, Prefix},
+    rules::RuleName,
+    traffic::IntervalTable,
+};
+use std::collections::BTreeMap;
+
+/// A policy set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId(pub u32);
+
+/// An interval table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u32);
+
+/// Everything that a node's kernel looks up. Numbers are those of one compilation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Classes of single addresses; they win over [`prefixes`](Self::prefixes).
+    pub addresses: BTreeMap<Address, ClassId>,
+    /// Classes of ranges; the longest prefix of an address wins. Without one the class is 0.
+    pub prefixes: BTreeMap<Prefix, ClassId>,
+    /// Classes of the Services' addresses, from 1: which rules about Services match a packet that was sent to one.
+    pub services: BTreeMap<Address, u32>,
+    /// Rows of the sets, by [`SetId`].
+    pub sets: Vec<SetRows>,
+    /// Interval tables, by [`TableId`].
+    pub tables: Vec<IntervalTable>,
+    /// Names of the rules, by number.
+    pub rules: Vec<RuleName>,
+    /// The sets of each pod, by UID.
+    pub pods: BTreeMap<String, PodSets>,
+}
+
+/// The rows of a set. A row that equals the one that is looked up instead is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetRows {
+    /// For addresses whose class has no row.
+    pub default: TableId,
+    /// By the class of the other end and the class of the Service's address: 0 if no Service was asked for. A Service
+    /// without a row has the one of 0.
+    pub rows: BTreeMap<(ClassId, u32), TableId>,
+}
+
+/// The sets of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodSets {
+    pub ingress: SetId,
+    pub egress: SetId,
+    /// For packets of the pod that a Service leads back to it.
+    pub hairpin_ingress: SetId,
+    pub hairpin_egress: SetId,
+}
+
+impl SetRows {
+    /// The table for a class and a Service.
+    pub fn table(&self, class: ClassId, service: u32) -> TableId {
+        let rows = &self.rows;
+        let of_service = rows.get(&(class, service));
+        *of_service.or_else(|| rows.get(&(class, 0))).unwrap_or(&self.default)
+    }
+}
