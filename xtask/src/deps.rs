@@ -32,6 +32,8 @@ pub(crate) enum Need {
     Image,
     /// `promtool`, the checker for metrics and rules from Prometheus.
     Prometheus,
+    /// clang, for the eBPF programs.
+    Clang,
     /// The plugins of the CNI project, which the conflist of amazon-vpc-cni chains.
     Plugins,
     /// The C compiler and linker for amd64 on another architecture.
@@ -127,6 +129,12 @@ const PACKAGES: &[Package] = &[
         elsewhere: "Prometheus (the program promtool)",
     },
     Package {
+        need: Need::Clang,
+        debian: "clang-19 linux-libc-dev",
+        present: || crate::bpf::compiler().is_some(),
+        elsewhere: "clang 19 or newer, and the kernel's headers for programs (linux/bpf.h)",
+    },
+    Package {
         need: Need::Plugins,
         debian: "containernetworking-plugins",
         present: || Path::new("/usr/lib/cni/portmap").is_file(),
@@ -178,6 +186,7 @@ pub(crate) const ALL: &[Need] = &[
     Need::Machine,
     Need::Image,
     Need::Prometheus,
+    Need::Clang,
     Need::Plugins,
 ];
 

@@ -8,7 +8,7 @@ mod lint;
 
 use crate::{
     binaries::{self, Binaries},
-    book, cluster, demo,
+    book, bpf, cluster, demo,
     deps::{self, Need},
     generate, image,
     interrupt::{self, Guard},
@@ -152,8 +152,8 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "netns",
-        about: "real kernel in namespaces of its own: routing, plugin, fabric, doctor",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables],
+        about: "real kernel in namespaces of its own: routing, plugin, fabric, doctor, eBPF programs",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Clang],
         root: true,
         tests: Tests::Of(&["routing-netlink", "lab-fabric", "tests-netns"]),
         side_by_side: 2,
@@ -162,6 +162,7 @@ const LANES: &[Lane] = &[
             session.test(&[
                 variable("FERRULE_CNI", programs.plugin()),
                 variable("FERRULE_CLI", programs.cli()),
+                variable("FERRULE_BPF", bpf::object()?),
             ])
         },
     },

@@ -7,6 +7,7 @@ mod architecture;
 mod bench;
 mod binaries;
 mod book;
+mod bpf;
 mod cargo;
 mod circles;
 mod cluster;

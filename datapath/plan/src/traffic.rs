@@ -101,6 +101,11 @@ impl IntervalTable {
         }
     }
 
+    /// True if no rule decides about any packet.
+    pub fn is_default(&self) -> bool {
+        matches!(self.0.as_slice(), [(_, Entry::Verdict(Verdict::DEFAULT))])
+    }
+
     /// The intervals.
     pub fn entries(&self) -> &[(TrafficKey, Entry)] {
         &self.0

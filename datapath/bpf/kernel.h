@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The kernel's helpers and constants that the programs use. Numbers are those of the kernel's uapi/linux/bpf.h. */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+
+#define SEC(name) __attribute__((section(name), used))
+/* A function that the verifier checks once, apart from its callers. It returns a number; its pointers may be null. */
+#define checked_alone __attribute__((noinline))
+#define inline_always inline __attribute__((always_inline))
+
+/* Fields of a map definition, as loaders read them from BTF. */
+#define MAP_NUMBER(name, value) int (*name)[value]
+#define MAP_TYPE(name, value) value *name
+
+static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static long (*map_update)(void *map, const void *key, const void *value, __u64 flags) =
+	(void *)BPF_FUNC_map_update_elem;
+static long (*map_delete)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
+static __u64 (*ktime_coarse)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+static long (*skb_load)(const void *skb, __u32 offset, void *to, __u32 length) =
+	(void *)BPF_FUNC_skb_load_bytes;
+
+static inline_always __u16 from_be16(__u16 value)
+{
+	return __builtin_bswap16(value);
+}

@@ -1,0 +1,205 @@
+//! The loaded programs and their maps.
+
+use aya::{
+    Ebpf, EbpfError, EbpfLoader, Pod,
+    maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key},
+    programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions},
+};
+use datapath_abi::{AddressKey, Endpoint, Maps, PrefixKey, Row, TooLong};
+use std::{collections::BTreeMap, path::Path};
+
+/// A hook: the place at which a program judges packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// Ingress of a pod's host veth: packets from the pod.
+    FromPod,
+    /// Egress of a pod's host veth: packets to the pod.
+    ToPod,
+    /// Egress of a link to other nodes.
+    ToWire,
+}
+
+/// The programs could not be loaded, or a map could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(
+        "cannot load the eBPF programs: {0}; the node needs kernel 6.1 or later, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Object(#[from] EbpfError),
+    #[error("cannot load the program {name}: {cause}")]
+    Program { name: &'static str, cause: ProgramError },
+    #[error("the object file has no {0}; use the file of this version")]
+    Absent(&'static str),
+    #[error("cannot write the map {name}: {cause}")]
+    Map { name: &'static str, cause: MapError },
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+}
+
+/// The loaded programs with their maps. A drop removes maps and programs that are neither attached nor pinned.
+pub struct Programs {
+    ebpf: Ebpf,
+    generation: u32,
+}
+
+impl Programs {
+    /// Loads the object file.
+    ///
+    /// # Errors
+    /// If the kernel refuses a program or a map.
+    pub fn load(object: &Path) -> Result<Self, LoadError> {
+        let mut ebpf = EbpfLoader::new().load_file(object)?;
+        for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
+            let name = hook.name();
+            program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
+        }
+        Ok(Self { ebpf, generation: 0 })
+    }
+
+    /// Writes the contents of all maps and the current row of each endpoint. `endpoints` are the pods' host links by
+    /// ifindex, each with the UID of its pod.
+    ///
+    /// # Errors
+    /// If a map is full.
+    pub fn write(
+        &mut self,
+        maps: &Maps,
+        node: &[AddressKey],
+        endpoints: &BTreeMap<u32, (String, Endpoint)>,
+    ) -> Result<(), LoadError> {
+        // Neutral rows first: no packet refers to a new set, class or table before the endpoints' rows do.
+        self.array("small_tables", &maps.small_tables)?;
+        self.array("large_tables", &maps.large_tables)?;
+        self.hash("set_rows", maps.set_rows.iter().map(|(key, value)| (*key, *value)))?;
+        self.hash("classes", maps.classes.iter().map(|(key, value)| (*key, *value)))?;
+        self.hash("services", maps.services.iter().map(|(key, value)| (*key, *value)))?;
+        self.hash("node_addresses", node.iter().map(|address| (*address, 1_u32)))?;
+        self.prefixes(&maps.prefixes)?;
+        self.generation += 1;
+        let pods =
+            endpoints.values().map(|(uid, _)| maps.rows.get(uid).copied().unwrap_or_default());
+        let rows: Vec<[u8; 16]> = pods.map(Row::to_bytes).collect();
+        self.array("rows", &rows)?;
+        let generation = u64::from(self.generation) << 32;
+        let current: Vec<u64> = (0..rows.len() as u64).map(|row| generation | row).collect();
+        self.array("current", &current)?;
+        let endpoints = (0..).zip(endpoints).map(|(slot, (ifindex, (_, endpoint)))| {
+            (*ifindex, Endpoint { slot, ..*endpoint }.to_bytes())
+        });
+        self.hash("endpoints", endpoints)
+    }
+
+    /// Runs a program on a packet without attaching it; `ifindex` is the hook's link and `ingress` the link by which the
+    /// packet entered. Returns the action.
+    ///
+    /// # Errors
+    /// If the kernel cannot run it.
+    pub fn test(
+        &mut self,
+        hook: Hook,
+        packet: &[u8],
+        ifindex: u32,
+        ingress: u32,
+    ) -> Result<i32, LoadError> {
+        // Of `struct __sk_buff`: ingress_ifindex and ifindex.
+        let mut context = [0_u8; 192];
+        context[36..40].copy_from_slice(&ingress.to_ne_bytes());
+        context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
+        let options = TestRunOptions {
+            data_in: Some(packet),
+            ctx_in: Some(&context),
+            ..TestRunOptions::default()
+        };
+        let run = program(&mut self.ebpf, hook)?.test_run(options);
+        let done = run.map_err(|cause| LoadError::Program { name: hook.name(), cause })?;
+        Ok(done.return_value.cast_signed())
+    }
+
+    /// Removes all connections: the next packet of each is judged as a first one.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn clear_flows(&mut self) -> Result<(), LoadError> {
+        self.hash("flows", std::iter::empty::<([u8; FLOW_KEY], [u8; FLOW])>())
+    }
+
+    fn prefixes(&mut self, prefixes: &BTreeMap<PrefixKey, u32>) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: "prefixes", cause };
+        let map = map(&mut self.ebpf, "prefixes")?;
+        let mut trie = LpmTrie::<_, AddressKey, u32>::try_from(map).map_err(fault)?;
+        let key = |(length, first): &(u32, AddressKey)| Key::new(*length, *first);
+        let wanted: BTreeMap<(u32, AddressKey), u32> =
+            prefixes.iter().map(|(key, class)| (split(key), *class)).collect();
+        for (prefix, class) in &wanted {
+            trie.insert(&key(prefix), class, 0).map_err(fault)?;
+        }
+        let there: Vec<Key<AddressKey>> = trie.keys().collect::<Result<_, _>>().map_err(fault)?;
+        for key in there {
+            if !wanted.contains_key(&(key.prefix_len(), key.data())) {
+                trie.remove(&key).map_err(fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn array<V: Pod>(&mut self, name: &'static str, values: &[V]) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name, cause };
+        let mut array = Array::<_, V>::try_from(map(&mut self.ebpf, name)?).map_err(fault)?;
+        for (index, value) in (0..).zip(values) {
+            array.set(index, value, 0).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the contents of a map.
+    fn hash<K: Pod + Ord, V: Pod>(
+        &mut self,
+        name: &'static str,
+        rows: impl Iterator<Item = (K, V)>,
+    ) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name, cause };
+        let mut hash = HashMap::<_, K, V>::try_from(map(&mut self.ebpf, name)?).map_err(fault)?;
+        let rows: BTreeMap<K, V> = rows.collect();
+        for (key, value) in &rows {
+            hash.insert(key, value, 0).map_err(fault)?;
+        }
+        let there: Vec<K> = hash.keys().collect::<Result<_, _>>().map_err(fault)?;
+        for key in there.iter().filter(|key| !rows.contains_key(key)) {
+            hash.remove(key).map_err(fault)?;
+        }
+        Ok(())
+    }
+}
+
+impl Hook {
+    /// The program's name.
+    fn name(self) -> &'static str {
+        match self {
+            Self::FromPod => "from_pod",
+            Self::ToPod => "to_pod",
+            Self::ToWire => "to_wire",
+        }
+    }
+}
+
+/// Sizes of `struct flow_key` and `struct flow`.
+const FLOW_KEY: usize = 40;
+const FLOW: usize = 24;
+
+/// The length and the first address of a prefix.
+fn split(key: &PrefixKey) -> (u32, AddressKey) {
+    let (mut length, mut first) = ([0; 4], [0; 16]);
+    length.copy_from_slice(&key[..4]);
+    first.copy_from_slice(&key[4..]);
+    (u32::from_ne_bytes(length), first)
+}
+
+fn program(ebpf: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, LoadError> {
+    let absent = || LoadError::Absent(hook.name());
+    let program = ebpf.program_mut(hook.name()).ok_or_else(absent)?;
+    program.try_into().map_err(|cause| LoadError::Program { name: hook.name(), cause })
+}
+
+fn map<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, LoadError> {
+    ebpf.map_mut(name).ok_or(LoadError::Absent(name))
+}

@@ -1,0 +1,264 @@
+//! The verdicts of the eBPF programs compared with those of the compiled tables, packet by packet.
+//!
+//! The kernel runs the programs without an attachment. Random worlds supply the policies and the packets.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
+
+use datapath_abi::{Endpoint, Maps};
+use datapath_ebpf::{Hook, Programs};
+use datapath_plan::compile;
+use nix::{
+    net::if_::if_nametoindex,
+    sched::{CloneFlags, unshare},
+};
+use policy_objects::Protocol;
+use proptest::{
+    collection::vec,
+    prelude::*,
+    test_runner::{TestCaseError, TestRunner},
+};
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tests_policy::{
+    cases,
+    compiled::CompiledNode,
+    live::NODES,
+    naive::{Decision, Naive, Origin, Packet, Segment, State},
+    node_client::fresh,
+    scenario::{Scenario, Sketch, sketch, world},
+};
+
+/// The actions of `linux/pkt_cls.h`.
+const PASS: i32 = -1;
+const SHOT: i32 = 2;
+
+/// Host links of pods.
+const LINKS: usize = 10;
+
+/// The object file of the programs. `None` if it is not given: the test is skipped.
+fn object(test: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("FERRULE_BPF").map(PathBuf::from);
+    if path.is_none() {
+        println!("SKIP {test}: FERRULE_BPF names no object file; use cargo xtask test netns");
+    }
+    path
+}
+
+/// A namespace with the host links of pods and a link to other nodes.
+struct Links {
+    pods: Vec<u32>,
+    wire: u32,
+}
+
+impl Links {
+    /// Moves the calling thread into a new namespace.
+    fn new() -> Self {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let link = |name: &str| {
+            let args = ["link", "add", name, "type", "veth", "peer", "name"];
+            let peer = format!("{name}-peer");
+            let status = Command::new("ip").args(args).arg(peer).status().unwrap();
+            assert!(status.success(), "cannot add {name}");
+            if_nametoindex(name).unwrap()
+        };
+        let pods = (0..LINKS).map(|number| link(&format!("pod{number}"))).collect();
+        Self { pods, wire: link("wire") }
+    }
+}
+
+/// The programs with the tables of one node.
+struct Node<'a> {
+    programs: Programs,
+    links: &'a Links,
+    /// The host link of each pod, by namespace and name.
+    pods: BTreeMap<(String, String), u32>,
+    /// The pod's link of each address.
+    addresses: BTreeMap<IpAddr, u32>,
+}
+
+/// The place at which the kernel would judge a packet.
+#[derive(Clone, Copy)]
+struct Place {
+    hook: Hook,
+    link: u32,
+    ingress: u32,
+}
+
+impl<'a> Node<'a> {
+    fn new(object: &Path, links: &'a Links) -> Self {
+        let programs = Programs::load(object).unwrap();
+        Self { programs, links, pods: BTreeMap::new(), addresses: BTreeMap::new() }
+    }
+
+    fn write(&mut self, scenario: &Scenario, node: &str) {
+        let snapshot = &fresh(scenario, node).snapshot;
+        let maps = Maps::of(&compile(snapshot, &scenario.names)).unwrap();
+        assert!(snapshot.pods.len() <= LINKS, "{} pods", snapshot.pods.len());
+        self.pods.clear();
+        self.addresses.clear();
+        let mut endpoints = BTreeMap::new();
+        for (pod, link) in snapshot.pods.values().zip(&self.links.pods) {
+            endpoints.insert(*link, (pod.uid.clone(), Endpoint::default()));
+            self.pods.insert((pod.namespace.clone(), pod.name.clone()), *link);
+            for address in &pod.addresses {
+                self.addresses.entry(*address).or_insert(*link);
+            }
+        }
+        self.programs.write(&maps, &[], &endpoints).unwrap();
+    }
+
+    /// The place of a packet; `None` if no hook of this node sees it.
+    fn place(&self, packet: &Packet, name: &str) -> Option<Place> {
+        let to = self.addresses.get(&packet.destination).copied();
+        let from = match &packet.origin {
+            Origin::Pod(namespace, name) => {
+                self.pods.get(&(namespace.clone(), name.clone())).copied()
+            }
+            Origin::Node(node) if node == name => Some(0),
+            Origin::Node(_) | Origin::Forwarded => None,
+        };
+        match (from, to) {
+            (_, Some(link)) if from != to => {
+                let ingress = from.unwrap_or(self.links.wire);
+                Some(Place { hook: Hook::ToPod, link, ingress })
+            }
+            (Some(ingress), None) if ingress != 0 => {
+                Some(Place { hook: Hook::ToWire, link: self.links.wire, ingress })
+            }
+            _ => None,
+        }
+    }
+
+    fn action(&mut self, place: Place, bytes: &[u8]) -> i32 {
+        self.programs.test(place.hook, bytes, place.link, place.ingress).unwrap()
+    }
+}
+
+/// The packet with an Ethernet header. Checksums are 0: the programs do not read them.
+fn bytes(packet: &Packet) -> Vec<u8> {
+    let is_v6 = packet.source.is_ipv6();
+    let (protocol, payload) = match packet.segment {
+        Segment::Ports(protocol, source, destination) => {
+            let number = match protocol {
+                Protocol::Tcp => 6,
+                Protocol::Udp => 17,
+                Protocol::Sctp => 132,
+            };
+            let mut payload = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+            payload.resize(20, 0);
+            (number, payload)
+        }
+        Segment::Icmp(kind, code) => {
+            let mut payload = vec![kind, code, 0, 0, 0, 7, 0, 1];
+            payload.resize(64, 0);
+            (if is_v6 { 58 } else { 1 }, payload)
+        }
+        Segment::Other(number) => (number, vec![0; 20]),
+    };
+    let length = u16::try_from(payload.len()).unwrap();
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    match (packet.source, packet.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            bytes.extend([8, 0, 0x45, 0]);
+            bytes.extend((length + 20).to_be_bytes());
+            bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            bytes.extend(length.to_be_bytes());
+            bytes.extend([protocol, 64]);
+            bytes.extend(source.octets());
+            bytes.extend(destination.octets());
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => {
+            panic!("{packet:?} has two families")
+        }
+    }
+    bytes.extend(payload);
+    bytes
+}
+
+/// The answer to a packet. `None` for a protocol without connections here.
+fn reply(packet: &Packet) -> Option<Packet> {
+    let segment = match packet.segment {
+        Segment::Ports(protocol, from, to) => Segment::Ports(protocol, to, from),
+        Segment::Icmp(8, 0) if packet.source.is_ipv4() => Segment::Icmp(0, 0),
+        Segment::Icmp(..) | Segment::Other(_) => return None,
+    };
+    let (source, destination) = (packet.destination, packet.source);
+    Some(Packet { source, destination, segment, ..packet.clone() })
+}
+
+/// True if policies judge the packet at this place: a first packet that is no ICMP error or neighbor discovery.
+fn is_judged(packet: &Packet) -> bool {
+    let is_new = matches!(packet.state, State::New | State::Established);
+    let is_error = matches!(packet.segment, Segment::Icmp(3, _));
+    is_new && !is_error && packet.service.is_none() && !packet.destination.is_loopback()
+}
+
+fn agrees(
+    node: &mut Node<'_>,
+    name: &str,
+    scenario: &Scenario,
+    sketches: &[Sketch],
+) -> Result<usize, TestCaseError> {
+    node.write(scenario, name);
+    let client = fresh(scenario, name);
+    let tables = CompiledNode::new(name, &client.snapshot, &scenario.names);
+    let naive = Naive { objects: &scenario.objects, names: &scenario.names };
+    let mut drops = 0;
+    for packet in sketches.iter().filter_map(|sketch| sketch.packet(scenario)) {
+        let packet = naive.with_host_origin(&Packet { service: None, ..packet });
+        let Some(place) = node.place(&packet, name).filter(|_| is_judged(&packet)) else {
+            continue;
+        };
+        let halves = tables.answer(&packet);
+        let is_allowed = halves.iter().flatten().all(|half| half.decision == Decision::Allow);
+        node.programs.clear_flows().unwrap();
+        let action = node.action(place, &bytes(&packet));
+        let expected = if is_allowed { PASS } else { SHOT };
+        prop_assert_eq!(action, expected, "{:?} at {:?}: {:?}", packet, place.hook, halves);
+        drops += usize::from(!is_allowed);
+        // A second packet follows its flow, and so does the answer, whatever the policies of its direction are.
+        prop_assert_eq!(node.action(place, &bytes(&packet)), expected, "again {:?}", packet);
+        if let (true, Hook::ToPod, Some(reply)) = (is_allowed, place.hook, reply(&packet))
+            && place.ingress != 0
+            && place.ingress != node.links.wire
+        {
+            let back = Place { hook: Hook::ToPod, link: place.ingress, ingress: place.link };
+            prop_assert_eq!(node.action(back, &bytes(&reply)), PASS, "the answer to {:?}", packet);
+            // A new generation judges the connection again, in its original direction.
+            node.write(scenario, name);
+            let answer = node.action(back, &bytes(&reply));
+            prop_assert_eq!(answer, PASS, "the answer to {:?} after a change", packet);
+        }
+    }
+    Ok(drops)
+}
+
+#[test]
+fn programs_decide_as_the_compiled_tables() {
+    let Some(object) = object("programs_decide_as_the_compiled_tables") else { return };
+    let links = Links::new();
+    let node = std::cell::RefCell::new(Node::new(&object, &links));
+    let drops = std::cell::Cell::new(0);
+    let mut runner = TestRunner::new(cases(200));
+    let run = runner.run(&(world(), vec(sketch(), 1..40)), |(scenario, sketches)| {
+        for name in NODES {
+            let dropped = agrees(&mut node.borrow_mut(), name, &scenario, &sketches)?;
+            drops.set(drops.get() + dropped);
+        }
+        Ok(())
+    });
+    if let Err(error) = run {
+        panic!("{error}");
+    }
+    assert!(drops.get() > 0, "no packet was dropped: the worlds judge nothing");
+}
