@@ -3,7 +3,12 @@
 use aya::{
     Ebpf, EbpfError, EbpfLoader, Pod,
     maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key},
-    programs::{ProgramError, SchedClassifier, TestRun as _, TestRunOptions},
+    programs::{
+        Link as _, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
+        tc::{
+            NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
+        },
+    },
 };
 use datapath_abi::{AddressKey, Endpoint, Maps, PrefixKey, Row, TooLong};
 use std::{collections::BTreeMap, path::Path};
@@ -28,6 +33,10 @@ pub enum LoadError {
     Object(#[from] EbpfError),
     #[error("cannot load the program {name}: {cause}")]
     Program { name: &'static str, cause: ProgramError },
+    #[error(
+        "cannot attach or detach {program} at {link}: {cause}; the link and CAP_NET_ADMIN are needed"
+    )]
+    Attach { program: &'static str, link: String, cause: ProgramError },
     #[error("the object file has no {0}; use the file of this version")]
     Absent(&'static str),
     #[error("cannot write the map {name}: {cause}")]
@@ -43,17 +52,73 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the object file.
+    /// Loads the object file. Maps are pinned in the folder, which is on a bpffs; maps that an earlier process pinned
+    /// there are used as they are. Without a folder the maps are new.
     ///
     /// # Errors
-    /// If the kernel refuses a program or a map.
-    pub fn load(object: &Path) -> Result<Self, LoadError> {
-        let mut ebpf = EbpfLoader::new().load_file(object)?;
+    /// If the kernel refuses a program or a map, or a pinned map has another layout.
+    pub fn load(object: &Path, pins: Option<&Path>) -> Result<Self, LoadError> {
+        let mut loader = EbpfLoader::new();
+        for name in pins.iter().flat_map(|_| MAPS) {
+            loader.map_pin_path(name, pins.map(|pins| pins.join(name)).unwrap_or_default());
+        }
+        let mut ebpf = loader.load_file(object)?;
         for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
             let name = hook.name();
             program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
         }
-        Ok(Self { ebpf, generation: 0 })
+        let mut programs = Self { ebpf, generation: 0 };
+        programs.generation = programs.last_generation()?;
+        Ok(programs)
+    }
+
+    /// The greatest generation in the maps: generations are not used twice.
+    fn last_generation(&mut self) -> Result<u32, LoadError> {
+        let fault = |cause| LoadError::Map { name: "current", cause };
+        let current = Array::<_, u64>::try_from(map(&mut self.ebpf, "current")?).map_err(fault)?;
+        let mut last = 0;
+        for value in current.iter() {
+            last = last.max(value.map_err(fault)? >> 32);
+        }
+        Ok(u32::try_from(last).unwrap_or(u32::MAX))
+    }
+
+    /// Attaches a program to a link of this network namespace, in place of an earlier one. It stays attached when this
+    /// value is dropped.
+    ///
+    /// # Errors
+    /// If there is no such link, or the kernel refuses.
+    pub fn attach(&mut self, hook: Hook, link: &str) -> Result<(), LoadError> {
+        let fault =
+            |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
+        let direction = hook.direction();
+        let earlier = earlier(hook, link).map_err(|cause| fault(TcError::IoError(cause).into()))?;
+        let program = program(&mut self.ebpf, hook)?;
+        let attached = match program.attach_to_link(earlier) {
+            Ok(attached) => attached,
+            Err(_) => {
+                // The link may have the queue already; if it has not and cannot have it, the next call fails.
+                let _ = qdisc_add_clsact(link);
+                let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+                let options = TcAttachOptions::Netlink(options);
+                program.attach_with_options(link, direction, options).map_err(fault)?
+            }
+        };
+        // A drop of the link would detach it.
+        std::mem::forget(program.take_link(attached).map_err(fault)?);
+        Ok(())
+    }
+
+    /// Detaches a program from a link: its packets pass.
+    ///
+    /// # Errors
+    /// If it is not attached there.
+    pub fn detach(hook: Hook, link: &str) -> Result<(), LoadError> {
+        let fault =
+            |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
+        let attached =
+            earlier(hook, link).map_err(|cause| fault(TcError::IoError(cause).into()))?;
+        attached.detach().map_err(fault)
     }
 
     /// Writes the contents of all maps and the current row of each endpoint. `endpoints` are the pods' host links by
@@ -172,6 +237,13 @@ impl Programs {
 }
 
 impl Hook {
+    fn direction(self) -> TcAttachType {
+        match self {
+            Self::FromPod => TcAttachType::Ingress,
+            Self::ToPod | Self::ToWire => TcAttachType::Egress,
+        }
+    }
+
     /// The program's name.
     fn name(self) -> &'static str {
         match self {
@@ -180,6 +252,30 @@ impl Hook {
             Self::ToWire => "to_wire",
         }
     }
+}
+
+/// Priority and handle of the filters. They identify a filter of an earlier process.
+const PRIORITY: u16 = 50;
+const HANDLE: TcHandle = TcHandle::new(0, 1);
+
+/// The maps that outlive a process.
+const MAPS: [&str; 11] = [
+    "endpoints",
+    "current",
+    "rows",
+    "classes",
+    "prefixes",
+    "services",
+    "node_addresses",
+    "set_rows",
+    "small_tables",
+    "large_tables",
+    "flows",
+];
+
+/// The filter that this hook's program has at the link, if there is one.
+fn earlier(hook: Hook, link: &str) -> Result<SchedClassifierLink, std::io::Error> {
+    SchedClassifierLink::attached(link, hook.direction(), PRIORITY, HANDLE, None)
 }
 
 /// Sizes of `struct flow_key` and `struct flow`.

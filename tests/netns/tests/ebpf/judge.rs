@@ -2,9 +2,7 @@
 //!
 //! The kernel runs the programs without an attachment. Random worlds supply the policies and the packets.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
-
+use crate::object;
 use datapath_abi::{Endpoint, Maps};
 use datapath_ebpf::{Hook, Programs};
 use datapath_plan::compile;
@@ -18,12 +16,7 @@ use proptest::{
     prelude::*,
     test_runner::{TestCaseError, TestRunner},
 };
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{collections::BTreeMap, net::IpAddr, path::Path, process::Command};
 use tests_policy::{
     cases,
     compiled::CompiledNode,
@@ -39,15 +32,6 @@ const SHOT: i32 = 2;
 
 /// Host links of pods.
 const LINKS: usize = 10;
-
-/// The object file of the programs. `None` if it is not given: the test is skipped.
-fn object(test: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("FERRULE_BPF").map(PathBuf::from);
-    if path.is_none() {
-        println!("SKIP {test}: FERRULE_BPF names no object file; use cargo xtask test netns");
-    }
-    path
-}
 
 /// A namespace with the host links of pods and a link to other nodes.
 struct Links {
@@ -91,7 +75,7 @@ struct Place {
 
 impl<'a> Node<'a> {
     fn new(object: &Path, links: &'a Links) -> Self {
-        let programs = Programs::load(object).unwrap();
+        let programs = Programs::load(object, None).unwrap();
         Self { programs, links, pods: BTreeMap::new(), addresses: BTreeMap::new() }
     }
 

@@ -1,0 +1,216 @@
+//! Attached programs, and TCP between two pods of a node.
+
+use crate::object;
+use datapath_abi::{Endpoint, Maps};
+use datapath_ebpf::{Hook, Programs};
+use datapath_plan::compile;
+use nix::{
+    mount::{MsFlags, mount},
+    net::if_::if_nametoindex,
+    sched::{CloneFlags, setns, unshare},
+};
+use policy_objects::Object;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    path::Path,
+    process::Command,
+    thread,
+    time::Duration,
+};
+use tests_policy::{node_client::fresh, scenario::Scenario};
+
+/// Time after which a packet without an answer counts as dropped.
+const SILENCE: Duration = Duration::from_millis(400);
+const PODS: [(&str, &str); 2] = [("a", "10.0.0.1"), ("b", "10.0.0.2")];
+
+fn ip(args: &str) {
+    let output = Command::new("ip").args(args.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Moves the calling thread into a node of its own with two pods, and mounts a bpffs at the path.
+fn node(bpffs: &Path) {
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+    let none = None::<&str>;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    std::fs::create_dir_all("/run/netns").unwrap();
+    mount(Some("tmpfs"), "/run/netns", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+    mount(Some("bpf"), bpffs, Some("bpf"), MsFlags::empty(), none).unwrap();
+    // The mount namespace has the sysctls of the network namespace in which /proc/sys is read.
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    ip("link set lo up");
+    ip("addr add 192.168.0.1/32 dev lo");
+    for (pod, address) in PODS {
+        ip(&format!("netns add {pod}"));
+        ip(&format!(
+            "link add name {pod} address 02:00:00:00:00:01 type veth peer name eth0 netns {pod}"
+        ));
+        ip(&format!("link set dev {pod} up"));
+        ip(&format!("route add {address}/32 dev {pod}"));
+        for command in [
+            "link set lo up",
+            "link set eth0 up",
+            &format!("addr add {address}/32 dev eth0"),
+            "route add 169.254.1.1/32 dev eth0",
+            "route add default via 169.254.1.1 dev eth0",
+            "neigh add 169.254.1.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent",
+        ] {
+            ip(&format!("-n {pod} {command}"));
+        }
+    }
+}
+
+/// Runs a function in a pod.
+fn in_pod<T: Send + 'static>(pod: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let namespace = File::open(format!("/run/netns/{pod}")).unwrap();
+    let thread = thread::spawn(move || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+        run()
+    });
+    thread.join().unwrap()
+}
+
+/// Answers each byte of each connection in pod b, until the process ends.
+fn serve(port: u16) {
+    let listener = in_pod("b", move || TcpListener::bind(("0.0.0.0", port)).unwrap());
+    thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let (mut connection, mut byte) = (connection, [0]);
+                while connection.read(&mut byte).is_ok_and(|count| count == 1) {
+                    if connection.write_all(&byte).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Connects from pod a. `None` if nothing answers.
+fn connect(port: u16) -> Option<TcpStream> {
+    let address = SocketAddr::from(([10, 0, 0, 2], port));
+    let connected = in_pod("a", move || TcpStream::connect_timeout(&address, SILENCE));
+    match connected {
+        Ok(stream) => {
+            stream.set_read_timeout(Some(SILENCE)).unwrap();
+            Some(stream)
+        }
+        Err(error) if error.kind() == ErrorKind::TimedOut => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// True if a byte on the connection is answered.
+fn answers(mut stream: &TcpStream) -> bool {
+    stream.write_all(&[7]).unwrap();
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 1,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn policy(port: u16) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "p", "namespace": "x", "uid": "p"},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "b"}},
+            "ingress": [{
+                "from": [{"podSelector": {"matchLabels": {"app": "a"}}}],
+                "ports": [{"port": port}],
+            }],
+        },
+    })
+}
+
+/// Puts the policies into force.
+fn write(programs: &mut Programs, policies: &[Value]) {
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"}}),
+    ];
+    for (pod, address) in PODS {
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": pod, "namespace": "x", "uid": pod, "labels": {"app": pod}},
+            "spec": {"nodeName": "n", "containers": [{"name": "main"}]},
+            "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
+        }));
+    }
+    objects.extend(policies.iter().cloned());
+    let objects = objects.iter().map(|object| Object::read_value(object).unwrap().object);
+    let scenario = Scenario { objects: objects.collect(), names: Vec::new() };
+    let maps = Maps::of(&compile(&fresh(&scenario, "n").snapshot, &[])).unwrap();
+    let mut endpoints = BTreeMap::new();
+    for (pod, address) in PODS {
+        let address: IpAddr = address.parse().unwrap();
+        let endpoint = Endpoint { v4: Some(address.into()), ..Endpoint::default() };
+        endpoints.insert(if_nametoindex(pod).unwrap(), (pod.to_owned(), endpoint));
+    }
+    programs.write(&maps, &[], &endpoints).unwrap();
+}
+
+fn attach(programs: &mut Programs) {
+    for (pod, _) in PODS {
+        programs.attach(Hook::FromPod, pod).unwrap();
+        programs.attach(Hook::ToPod, pod).unwrap();
+    }
+}
+
+#[test]
+fn attached_programs_enforce_changes_and_outlive_their_process() {
+    let Some(object) = object("attached_programs_enforce_changes_and_outlive_their_process") else {
+        return;
+    };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    serve(8080);
+    serve(8081);
+    let mut programs = Programs::load(&object, Some(bpffs.path())).unwrap();
+    write(&mut programs, &[]);
+    attach(&mut programs);
+    let stays = connect(8080).expect("a pod without policies is open");
+    let ends = connect(8081).expect("a pod without policies is open");
+    assert!(answers(&stays) && answers(&ends));
+
+    // A policy applies to the next packet of each connection.
+    write(&mut programs, &[policy(8080)]);
+    assert!(answers(&stays), "the connection stays allowed");
+    assert!(!answers(&ends), "the connection is no longer allowed");
+    assert!(connect(8080).is_some_and(|stream| answers(&stream)));
+    assert!(connect(8081).is_none(), "no rule allows the port");
+
+    // Without a process everything stays as it is, connections too.
+    drop(programs);
+    assert!(answers(&stays), "the connection continues without a process");
+    assert!(connect(8080).is_some() && connect(8081).is_none());
+
+    // The next process finds the maps and replaces the filters.
+    let mut programs = Programs::load(&object, Some(bpffs.path())).unwrap();
+    attach(&mut programs);
+    assert!(answers(&stays), "the connection continues after a restart");
+    assert!(connect(8081).is_none());
+    write(&mut programs, &[policy(8081)]);
+    assert!(!answers(&stays), "the connection is no longer allowed");
+    assert!(connect(8080).is_none() && connect(8081).is_some());
+
+    // A pod sends from its own address only.
+    ip("-n a addr add 10.0.0.9/32 dev eth0");
+    ip("route add 10.0.0.9/32 dev a");
+    ip("-n a route replace 10.0.0.2/32 via 169.254.1.1 dev eth0 src 10.0.0.9");
+    assert!(connect(8081).is_none(), "a packet with a foreign source passes");
+    ip("-n a route del 10.0.0.2/32");
+    assert!(connect(8081).is_some());
+
+    for (pod, _) in PODS {
+        Programs::detach(Hook::FromPod, pod).unwrap();
+        Programs::detach(Hook::ToPod, pod).unwrap();
+    }
+    assert!(connect(8080).is_some() && connect(8081).is_some(), "detached pods are open");
+}
