@@ -34,13 +34,23 @@ struct packet {
 	__u32 key;
 	/* The protocol within IP; ICMPv6 counts as ICMP. */
 	__u32 protocol;
+	/* The number in the IP header. */
+	__u32 ip_protocol;
 	__u16 source_port;
 	__u16 destination_port;
 	__u8 tcp_flags;
-	/* An ICMP error, or a packet that one quotes. */
+	/* An ICMP error about a flow, or a packet that one quotes. */
 	__u8 is_error;
-	__u16 unused;
+	__u8 hop_limit;
+	/* Packets of these ends make a connection. Of ICMP only echo does. */
+	__u8 has_flow;
 };
+
+#define ETH_ARP 0x0806
+#define ECHO_V4 8
+#define ECHO_REPLY_V4 0
+#define ECHO_V6 128
+#define ECHO_REPLY_V6 129
 
 static inline_always void map_v4(struct address *to, __u32 v4)
 {
@@ -52,7 +62,7 @@ static inline_always void map_v4(struct address *to, __u32 v4)
 /* True for errors, whose data is the packet that caused them. */
 static inline_always int is_icmp_error(int is_v6, __u8 type)
 {
-	return is_v6 ? type < 128 : type == 3 || type == 4 || type == 11 || type == 12;
+	return is_v6 ? type >= 1 && type <= 4 : type == 3 || type == 4 || type == 11 || type == 12;
 }
 
 /* Parses the header after IP. Of an ICMP error, `*quoted` becomes the offset of the packet in it. */
@@ -63,6 +73,8 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 	__u8 protocol = packet->protocol;
 
 	*quoted = 0;
+	packet->ip_protocol = protocol;
+	packet->has_flow = 1;
 	if (protocol == TCP || protocol == UDP || protocol == SCTP) {
 		if (skb_load(skb, offset, start, 4))
 			return MALFORMED;
@@ -81,8 +93,11 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 			return MALFORMED;
 		packet->protocol = ICMP;
 		packet->key = (__u32)ICMP << 16 | (__u32)start[0] << 8 | start[1];
-		if (is_v6 && start[0] >= 133 && start[0] <= 137)
+		/* Forwarded packets have a lower hop limit. */
+		if (is_v6 && start[0] >= 133 && start[0] <= 137 && packet->hop_limit == 255)
 			return NEIGHBOR;
+		packet->has_flow = is_v6 ? start[0] == ECHO_V6 || start[0] == ECHO_REPLY_V6
+					 : start[0] == ECHO_V4 || start[0] == ECHO_REPLY_V4;
 		if (is_icmp_error(is_v6, start[0])) {
 			*quoted = offset + 8;
 			return PARSED;
@@ -123,6 +138,7 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, s
 	map_v4(&packet->source, ip.source);
 	map_v4(&packet->destination, ip.destination);
 	packet->protocol = ip.protocol;
+	packet->ip_protocol = ip.protocol;
 	if (from_be16(ip.fragment) & 0x1fff)
 		return LATER_FRAGMENT;
 	return parse_segment(skb, offset + length, 0, packet, quoted);
@@ -146,6 +162,7 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 		return MALFORMED;
 	packet->source = ip.source;
 	packet->destination = ip.destination;
+	packet->hop_limit = ip.hops;
 	next = ip.next;
 #pragma unroll
 	for (int i = 0; i < EXTENSIONS; i++) {
@@ -192,18 +209,27 @@ static inline_always void flow_of(const struct packet *packet, struct flow_key *
 	key->high = from_low ? packet->destination : packet->source;
 	key->low_port = from_low ? packet->source_port : packet->destination_port;
 	key->high_port = from_low ? packet->destination_port : packet->source_port;
-	key->protocol = packet->protocol;
+	key->protocol = packet->ip_protocol;
 }
 
-/* Parses a packet. The flow of an ICMP error is that of the packet that it quotes, and `is_error` is set. */
-checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flow_key *key)
+static inline_always int is_equal(const struct address *one, const struct address *other)
+{
+	return one->high == other->high && one->low == other->low;
+}
+
+/*
+ * Parses a packet. The flow of an ICMP error is that of the packet that it quotes, and `is_error` is set, if its receiver
+ * sent that packet. `*from_low` says whether the packet, or the quoted one, is from the lower end of its flow.
+ */
+checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flow_key *key,
+			int *from_low)
 {
 	__u16 type = from_be16(skb->protocol);
 	__u32 quoted = 0, unused = 0;
 	struct packet inner = {};
 	enum parsed parsed;
 
-	if (!packet || !key)
+	if (!packet || !key || !from_low)
 		return MALFORMED;
 	if (type == ETH_IPV4)
 		parsed = parse_v4(skb, ETH_HEADER, packet, &quoted);
@@ -212,15 +238,17 @@ checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flo
 	else
 		return OTHER;
 	flow_of(packet, key);
+	*from_low = is_lower(packet);
 	if (parsed != PARSED || !quoted)
 		return parsed;
 	inner.is_error = 1;
 	parsed = type == ETH_IPV4 ? parse_v4(skb, quoted, &inner, &unused)
 				  : parse_v6(skb, quoted, &inner, &unused);
 	/* If the quoted packet cannot be parsed, the error is a packet of its own. */
-	if (parsed == PARSED && !unused) {
+	if (parsed == PARSED && !unused && is_equal(&inner.source, &packet->destination)) {
 		packet->is_error = 1;
 		flow_of(&inner, key);
+		*from_low = is_lower(&inner);
 	}
 	return PARSED;
 }

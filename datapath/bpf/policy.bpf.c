@@ -110,6 +110,7 @@ static inline_always void end_of(const struct endpoint *endpoint, struct end *en
 
 	if (!endpoint)
 		return;
+	end->row = (struct row){ CLOSED, CLOSED, CLOSED, CLOSED };
 	number = endpoint->slot;
 	now = map_lookup(&current, &number);
 	if (!now)
@@ -154,6 +155,11 @@ static inline_always void turn(struct packet *packet)
 	packet->destination_port = port;
 	if (packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP)
 		packet->key = packet->protocol << 16 | packet->destination_port;
+	/* The answer to an echo is about the echo, and the reverse. */
+	if (packet->ip_protocol == ICMP && packet->has_flow)
+		packet->key ^= (ECHO_V4 ^ ECHO_REPLY_V4) << 8;
+	if (packet->ip_protocol == ICMPV6 && packet->has_flow)
+		packet->key ^= (ECHO_V6 ^ ECHO_REPLY_V6) << 8;
 }
 
 #define SECOND 1000000000ull
@@ -174,6 +180,32 @@ static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 	return flow->answered ? 180 * SECOND : 30 * SECOND;
 }
 
+#define TCP_FIN 0x1
+#define TCP_SYN 0x2
+#define TCP_RST 0x4
+#define TCP_ACK 0x10
+
+/* True if the packet asks for a connection. Other protocols than TCP have no sign of that. */
+static inline_always int is_start(const struct packet *packet)
+{
+	return packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/* Judges a packet without a connection in the order of its ends. */
+static inline_always int judge_first(const struct end *source, const struct end *destination,
+				     const struct packet *packet, __u32 service, int is_hairpin)
+{
+	struct packet reverse = *packet;
+
+	if (!judge(source, destination, packet, service, is_hairpin))
+		return 0;
+	if (is_start(packet))
+		return 1;
+	/* In the middle of a connection it is not known which end began it. */
+	turn(&reverse);
+	return judge(destination, source, &reverse, 0, is_hairpin);
+}
+
 /*
  * Judges a packet at the hook where its destination is final. `to` is the endpoint of that hook, or null at a link to
  * other nodes.
@@ -186,18 +218,21 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	struct endpoint *from = 0;
 	__u32 ingress = skb->ingress_ifindex, service = 0;
 	struct flow *flow;
-	enum parsed parsed;
-	int is_hairpin, from_low, allowed;
+	int parsed, is_hairpin, from_low = 0, allowed;
 	__u64 now;
 
+	if (!ingress && (skb->tc_index & TICKET)) {
+		count(NO_ORIGIN);
+		return TC_ACT_SHOT;
+	}
 	if (ingress)
 		from = map_lookup(&endpoints, &ingress);
 	if (!from && !to)
 		return TC_ACT_UNSPEC;
-	parsed = parse(skb, &packet, &key);
+	parsed = parse(skb, &packet, &key, &from_low);
 	if (parsed == OTHER || parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
-	is_hairpin = from && to && from->slot == to->slot;
+	is_hairpin = from && to && ingress == skb->ifindex;
 	end_of(from, &source);
 	/* The policies of a pod do not apply to processes of its own node. */
 	if (ingress)
@@ -212,43 +247,63 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		service = skb->tc_index & ~TICKET;
 
 	now = ktime_coarse();
-	from_low = is_lower(&packet);
-	flow = map_lookup(&flows, &key);
-	if (flow && now - flow->seen > lifetime(flow, packet.protocol))
+	flow = packet.has_flow || packet.is_error ? map_lookup(&flows, &key) : 0;
+	/* Another processor may have written a later time. */
+	if (flow && (__s64)(now - flow->seen) > (__s64)lifetime(flow, key.protocol))
 		flow = 0;
-	if (packet.is_error) {
-		/* An error follows its flow. Without one it is judged like any packet, and starts no flow. */
-		if (flow)
-			return TC_ACT_UNSPEC;
-		return judge(&source, &destination, &packet, service, is_hairpin) ? TC_ACT_UNSPEC
-										    : TC_ACT_SHOT;
+	if (packet.is_error && flow) {
+		/*
+		 * An error follows its flow while the policies of both ends are those that allowed it. Its receiver sent
+		 * the quoted packet. A pod sends errors about its own flows only.
+		 */
+		int is_initiator = flow->from_low == from_low;
+		__u32 receiver = is_initiator ? flow->initiator : flow->responder;
+		__u32 sender = is_initiator ? flow->responder : flow->initiator;
+
+		if (flow->is_denied || receiver != destination.generation ||
+		    (from && sender != source.generation)) {
+			count(POLICY_INGRESS);
+			return TC_ACT_SHOT;
+		}
+		return TC_ACT_UNSPEC;
 	}
+	/* A start after the end of a connection is another connection. */
+	if (flow && packet.protocol == TCP && is_start(&packet) &&
+	    (flow->is_denied || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
+		flow = 0;
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
 		struct end *initiator = is_reply ? &destination : &source;
 		struct end *responder = is_reply ? &source : &destination;
 
+		if (!is_reply && (skb->tc_index & TICKET))
+			flow->service = service;
 		if (flow->initiator != initiator->generation ||
 		    flow->responder != responder->generation) {
 			struct packet original = packet;
 
 			if (is_reply)
 				turn(&original);
-			if (!judge(initiator, responder, &original, flow->service, is_hairpin)) {
-				map_delete(&flows, &key);
-				return TC_ACT_SHOT;
-			}
+			flow->is_denied =
+				!judge(initiator, responder, &original, flow->service, is_hairpin);
 			flow->initiator = initiator->generation;
 			flow->responder = responder->generation;
+		}
+		if (flow->is_denied) {
+			count(POLICY_INGRESS);
+			return TC_ACT_SHOT;
 		}
 		flow->seen = now;
 		flow->answered |= is_reply;
 		flow->tcp_flags |= packet.tcp_flags;
 		return TC_ACT_UNSPEC;
 	}
-	allowed = judge(&source, &destination, &packet, service, is_hairpin);
+	allowed = judge_first(&source, &destination, &packet, service, is_hairpin);
 	if (!allowed)
 		return TC_ACT_SHOT;
+	/* Answers to the node's own processes pass no hook. */
+	if (!ingress || !packet.has_flow || packet.is_error)
+		return TC_ACT_UNSPEC;
 	struct flow new = {
 		.seen = now,
 		.initiator = source.generation,
@@ -260,7 +315,9 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 
 	if (map_update(&flows, &key, &new, BPF_ANY)) {
 		count(FLOWS_FULL);
-		return TC_ACT_SHOT;
+		/* Pods without policies need no row. */
+		if (source.row.ingress | source.row.egress | destination.row.ingress | destination.row.egress)
+			return TC_ACT_SHOT;
 	}
 	return TC_ACT_UNSPEC;
 }
@@ -290,23 +347,31 @@ int from_pod(struct __sk_buff *skb)
 	struct endpoint *from = map_lookup(&endpoints, &link);
 	struct packet packet = {};
 	struct flow_key key = {};
-	enum parsed parsed;
+	struct address *own;
+	int parsed, from_low = 0;
 	__u32 *service;
 
 	if (!from)
 		return TC_ACT_UNSPEC;
-	parsed = parse(skb, &packet, &key);
-	if (parsed == OTHER || parsed == NEIGHBOR)
+	/* Nothing that the pod wrote there is a ticket. */
+	skb->tc_index = 0;
+	parsed = parse(skb, &packet, &key, &from_low);
+	if (parsed == OTHER && skb->protocol == from_be16(ETH_ARP) && !skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	if (parsed != MALFORMED) {
-		struct address *own = packet.source.high || (__u32)packet.source.low != 0xffff0000u
-					      ? &from->v6
-					      : &from->v4;
+	if (parsed == OTHER || skb->vlan_present) {
+		/* The kernel removes further tags later, and what is in them would not be judged. */
+		count(NOT_IP);
+		return TC_ACT_SHOT;
+	}
+	own = packet.source.high || (__u32)packet.source.low != 0xffff0000u ? &from->v6 : &from->v4;
+	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */
+	int is_local = parsed == NEIGHBOR && ((packet.source.high & 0xc0ff) == 0x80fe ||
+					      (!packet.source.high && !packet.source.low));
 
-		if (packet.source.high != own->high || packet.source.low != own->low) {
-			count(SPOOFED);
-			return TC_ACT_SHOT;
-		}
+	/* A pod without an address of the family has zeros there. */
+	if (!is_local && (!(own->high | own->low) || !is_equal(&packet.source, own))) {
+		count(SPOOFED);
+		return TC_ACT_SHOT;
 	}
 	service = map_lookup(&services, &packet.destination);
 	skb->tc_index = TICKET | (service ? *service & ~TICKET : 0);

@@ -19,7 +19,12 @@ struct endpoint {
 	struct address v6;
 };
 
-/* The sets of a pod. It is not changed while a slot refers to it. Set 0 allows everything. */
+/*
+ * The sets of a pod. It is not changed while a slot refers to it. Set 0 allows everything. The set CLOSED has no rows, so it
+ * drops everything: for a pod whose policies are not known.
+ */
+#define CLOSED 0xffffffffu
+
 struct row {
 	__u32 ingress;
 	__u32 egress;
@@ -89,7 +94,8 @@ struct flow {
 	__u8 answered;
 	/* TCP flags that were seen. */
 	__u8 tcp_flags;
-	__u8 unused;
+	/* These policies do not allow it any more. The row stays, so that no packet of it starts a new connection. */
+	__u8 is_denied;
 };
 
 /* Reasons for which a packet is dropped or passes without a verdict, in `counters`. */
@@ -98,6 +104,10 @@ enum reason {
 	POLICY_INGRESS,
 	SPOOFED,
 	NOT_PARSED,
+	/* Neither IP nor ARP, or tagged. */
+	NOT_IP,
+	/* From a pod, but its link is not known any more. */
+	NO_ORIGIN,
 	FRAGMENT,
 	NO_ROW,
 	FLOWS_FULL,

@@ -75,6 +75,9 @@ impl Maps {
 }
 
 impl Row {
+    /// The sets of a pod whose policies are not known: no packet passes.
+    pub const CLOSED: Self = Self([u32::MAX; 4]);
+
     /// The value.
     pub fn to_bytes(self) -> [u8; 16] {
         concat(self.0.map(u32::to_ne_bytes))

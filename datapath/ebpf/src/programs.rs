@@ -2,7 +2,7 @@
 
 use aya::{
     Ebpf, EbpfError, EbpfLoader, Pod,
-    maps::{Array, HashMap, LpmTrie, Map, MapError, lpm_trie::Key},
+    maps::{Array, HashMap, LpmTrie, Map, MapError, MapInfo, lpm_trie::Key},
     programs::{
         Link as _, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
         tc::{
@@ -11,7 +11,10 @@ use aya::{
     },
 };
 use datapath_abi::{AddressKey, Endpoint, Maps, PrefixKey, Row, TooLong};
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 /// A hook: the place at which a program judges packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,14 @@ pub enum LoadError {
     Attach { program: &'static str, link: String, cause: ProgramError },
     #[error("the object file has no {0}; use the file of this version")]
     Absent(&'static str),
+    #[error(
+        "cannot use the pinned map {name}: its layout (key, value, rows) is {found:?}; remove the folder of the pins"
+    )]
+    Layout { name: &'static str, found: (u32, u32, u32) },
+    #[error(
+        "cannot write {rows} rows to the map {name}: the limit is {limit}; the earlier state stays in force"
+    )]
+    Full { name: &'static str, rows: usize, limit: u32 },
     #[error("cannot write the map {name}: {cause}")]
     Map { name: &'static str, cause: MapError },
     #[error(transparent)]
@@ -49,6 +60,8 @@ pub enum LoadError {
 pub struct Programs {
     ebpf: Ebpf,
     generation: u32,
+    /// The slot of each link, by ifindex. A link keeps its slot.
+    slots: BTreeMap<u32, u32>,
 }
 
 impl Programs {
@@ -59,17 +72,38 @@ impl Programs {
     /// If the kernel refuses a program or a map, or a pinned map has another layout.
     pub fn load(object: &Path, pins: Option<&Path>) -> Result<Self, LoadError> {
         let mut loader = EbpfLoader::new();
-        for name in pins.iter().flat_map(|_| MAPS) {
-            loader.map_pin_path(name, pins.map(|pins| pins.join(name)).unwrap_or_default());
+        for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
+        {
+            loader.map_pin_path(layout.name, pins.join(layout.name));
         }
         let mut ebpf = loader.load_file(object)?;
         for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
             let name = hook.name();
             program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
         }
-        let mut programs = Self { ebpf, generation: 0 };
+        for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
+        {
+            layout.check(&pins.join(layout.name))?;
+        }
+        let mut programs = Self { ebpf, generation: 0, slots: BTreeMap::new() };
         programs.generation = programs.last_generation()?;
+        programs.slots = programs.observed_slots()?;
         Ok(programs)
+    }
+
+    /// The slots of an earlier process.
+    fn observed_slots(&mut self) -> Result<BTreeMap<u32, u32>, LoadError> {
+        let fault = |cause| LoadError::Map { name: "endpoints", cause };
+        let map = map(&mut self.ebpf, "endpoints")?;
+        let endpoints = HashMap::<_, u32, [u8; 40]>::try_from(map).map_err(fault)?;
+        let mut slots = BTreeMap::new();
+        for row in endpoints.iter() {
+            let (link, value) = row.map_err(fault)?;
+            let mut slot = [0; 4];
+            slot.copy_from_slice(&value[..4]);
+            slots.insert(link, u32::from_ne_bytes(slot));
+        }
+        Ok(slots)
     }
 
     /// The greatest generation in the maps: generations are not used twice.
@@ -125,33 +159,56 @@ impl Programs {
     /// ifindex, each with the UID of its pod.
     ///
     /// # Errors
-    /// If a map is full.
+    /// If the contents do not fit: then nothing is written. If the kernel refuses a row, part of them is.
     pub fn write(
         &mut self,
         maps: &Maps,
         node: &[AddressKey],
         endpoints: &BTreeMap<u32, (String, Endpoint)>,
     ) -> Result<(), LoadError> {
-        // Neutral rows first: no packet refers to a new set, class or table before the endpoints' rows do.
-        self.array("small_tables", &maps.small_tables)?;
-        self.array("large_tables", &maps.large_tables)?;
+        fits("small_tables", maps.small_tables.len())?;
+        fits("large_tables", maps.large_tables.len())?;
+        fits("set_rows", maps.set_rows.len())?;
+        fits("classes", maps.classes.len())?;
+        fits("prefixes", maps.prefixes.len())?;
+        fits("services", maps.services.len())?;
+        fits("node_addresses", node.len())?;
+        fits("endpoints", endpoints.len())?;
+        self.array("small_tables", (0..).zip(maps.small_tables.iter().copied()))?;
+        self.array("large_tables", (0..).zip(maps.large_tables.iter().copied()))?;
         self.hash("set_rows", maps.set_rows.iter().map(|(key, value)| (*key, *value)))?;
         self.hash("classes", maps.classes.iter().map(|(key, value)| (*key, *value)))?;
         self.hash("services", maps.services.iter().map(|(key, value)| (*key, *value)))?;
         self.hash("node_addresses", node.iter().map(|address| (*address, 1_u32)))?;
         self.prefixes(&maps.prefixes)?;
         self.generation += 1;
-        let pods =
-            endpoints.values().map(|(uid, _)| maps.rows.get(uid).copied().unwrap_or_default());
-        let rows: Vec<[u8; 16]> = pods.map(Row::to_bytes).collect();
-        self.array("rows", &rows)?;
+        let slots = self.slots_for(endpoints.keys());
+        // A slot has two rows, and the generation selects one: the row in use is not changed.
+        let row = |slot: u32| slot * 2 + self.generation % 2;
         let generation = u64::from(self.generation) << 32;
-        let current: Vec<u64> = (0..rows.len() as u64).map(|row| generation | row).collect();
-        self.array("current", &current)?;
-        let endpoints = (0..).zip(endpoints).map(|(slot, (ifindex, (_, endpoint)))| {
-            (*ifindex, Endpoint { slot, ..*endpoint }.to_bytes())
+        let rows = endpoints.iter().zip(&slots).map(|((_, (uid, _)), slot)| {
+            (row(*slot), maps.rows.get(uid).copied().unwrap_or(Row::CLOSED).to_bytes())
         });
-        self.hash("endpoints", endpoints)
+        let rows: Vec<(u32, [u8; 16])> = rows.collect();
+        let current: Vec<(u32, u64)> =
+            slots.iter().map(|slot| (*slot, generation | u64::from(row(*slot)))).collect();
+        self.array("rows", rows.into_iter())?;
+        self.array("current", current.into_iter())?;
+        // New links come last: their slots have rows now.
+        let values = endpoints.iter().zip(&slots).map(|((link, (_, endpoint)), slot)| {
+            (*link, Endpoint { slot: *slot, ..*endpoint }.to_bytes())
+        });
+        self.hash("endpoints", values)?;
+        self.slots = endpoints.keys().copied().zip(slots).collect();
+        Ok(())
+    }
+
+    /// The slots of these links: a known link keeps its own, and no other link has it yet.
+    fn slots_for<'a>(&self, links: impl Iterator<Item = &'a u32>) -> Vec<u32> {
+        let used: BTreeSet<u32> = self.slots.values().copied().collect();
+        let mut free = (0..).filter(|slot| !used.contains(slot));
+        let slot = |link: &u32| self.slots.get(link).copied().or_else(|| free.next());
+        links.filter_map(slot).collect()
     }
 
     /// Runs a program on a packet without attaching it; `ifindex` is the hook's link and `ingress` the link by which the
@@ -207,10 +264,14 @@ impl Programs {
         Ok(())
     }
 
-    fn array<V: Pod>(&mut self, name: &'static str, values: &[V]) -> Result<(), LoadError> {
+    fn array<V: Pod>(
+        &mut self,
+        name: &'static str,
+        values: impl Iterator<Item = (u32, V)>,
+    ) -> Result<(), LoadError> {
         let fault = |cause| LoadError::Map { name, cause };
         let mut array = Array::<_, V>::try_from(map(&mut self.ebpf, name)?).map_err(fault)?;
-        for (index, value) in (0..).zip(values) {
+        for (index, value) in values {
             array.set(index, value, 0).map_err(fault)?;
         }
         Ok(())
@@ -258,20 +319,54 @@ impl Hook {
 const PRIORITY: u16 = 50;
 const HANDLE: TcHandle = TcHandle::new(0, 1);
 
-/// The maps that outlive a process.
-const MAPS: [&str; 11] = [
-    "endpoints",
-    "current",
-    "rows",
-    "classes",
-    "prefixes",
-    "services",
-    "node_addresses",
-    "set_rows",
-    "small_tables",
-    "large_tables",
-    "flows",
+/// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
+struct Layout {
+    name: &'static str,
+    key: u32,
+    value: u32,
+    rows: u32,
+}
+
+/// As in `datapath/bpf/tables.h`.
+const LAYOUTS: [Layout; 11] = [
+    Layout::new("endpoints", 4, 40, 2048),
+    Layout::new("current", 4, 8, 2048),
+    Layout::new("rows", 4, 16, 4096),
+    Layout::new("classes", 16, 4, 131_072),
+    Layout::new("prefixes", 20, 4, 65_536),
+    Layout::new("services", 16, 4, 16_384),
+    Layout::new("node_addresses", 16, 4, 1024),
+    Layout::new("set_rows", 12, 4, 262_144),
+    Layout::new("small_tables", 4, 256, 8192),
+    Layout::new("large_tables", 4, 8192, 256),
+    Layout::new("flows", 40, 24, 131_072),
 ];
+
+impl Layout {
+    const fn new(name: &'static str, key: u32, value: u32, rows: u32) -> Self {
+        Self { name, key, value, rows }
+    }
+
+    /// Compares the layout with that of the pinned map.
+    fn check(&self, pin: &Path) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: self.name, cause };
+        let found = MapInfo::from_pin(pin).map_err(fault)?;
+        let found = (found.key_size(), found.value_size(), found.max_entries());
+        if found == (self.key, self.value, self.rows) {
+            return Ok(());
+        }
+        Err(LoadError::Layout { name: self.name, found })
+    }
+}
+
+/// Checks the number of rows before anything is written.
+fn fits(name: &'static str, rows: usize) -> Result<(), LoadError> {
+    let limit = LAYOUTS.iter().find(|layout| layout.name == name).map_or(0, |of| of.rows);
+    match rows <= limit as usize {
+        true => Ok(()),
+        false => Err(LoadError::Full { name, rows, limit }),
+    }
+}
 
 /// The filter that this hook's program has at the link, if there is one.
 fn earlier(hook: Hook, link: &str) -> Result<SchedClassifierLink, std::io::Error> {

@@ -146,6 +146,10 @@ fn hides(world: &World, early: &OrderedRule<'_>, late: &OrderedRule<'_>) -> bool
     if late.rule.subject.is_empty() || late.rule.standing != Standing::Understood {
         return false;
     }
+    // A hairpin reaches the later rule past Antrea's rules that do not judge it.
+    if judges_hairpins(late) && !judges_hairpins(early) {
+        return false;
+    }
     let one_walk = early.stage == late.stage && early.walk == late.walk;
     let ends = match early.rule.action {
         Action::Pass => one_walk,
@@ -156,6 +160,15 @@ fn hides(world: &World, early: &OrderedRule<'_>, late: &OrderedRule<'_>) -> bool
         }
     };
     ends && covers(world, early.rule, late.rule)
+}
+
+/// True if the rule judges packets that a Service leads back to their sender.
+fn judges_hairpins(ordered: &OrderedRule<'_>) -> bool {
+    match ordered.walk.family {
+        Family::Cluster => true,
+        Family::Antrea => ordered.rule.judges_hairpins(),
+        Family::NetworkPolicy => false,
+    }
 }
 
 fn covers(world: &World, early: &Rule, late: &Rule) -> bool {

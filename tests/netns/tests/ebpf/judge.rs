@@ -30,6 +30,10 @@ use tests_policy::{
 const PASS: i32 = -1;
 const SHOT: i32 = 2;
 
+/// TCP flags.
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
 /// Host links of pods.
 const LINKS: usize = 10;
 
@@ -123,8 +127,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The packet with an Ethernet header. Checksums are 0: the programs do not read them.
-fn bytes(packet: &Packet) -> Vec<u8> {
+/// The packet with an Ethernet header and these TCP flags. Checksums are 0: the programs do not read them.
+fn bytes(packet: &Packet, flags: u8) -> Vec<u8> {
     let is_v6 = packet.source.is_ipv6();
     let (protocol, payload) = match packet.segment {
         Segment::Ports(protocol, source, destination) => {
@@ -135,6 +139,7 @@ fn bytes(packet: &Packet) -> Vec<u8> {
             };
             let mut payload = [source.to_be_bytes(), destination.to_be_bytes()].concat();
             payload.resize(20, 0);
+            payload[13] = flags;
             (number, payload)
         }
         Segment::Icmp(kind, code) => {
@@ -206,12 +211,12 @@ fn agrees(
         let halves = tables.answer(&packet);
         let is_allowed = halves.iter().flatten().all(|half| half.decision == Decision::Allow);
         node.programs.clear_flows().unwrap();
-        let action = node.action(place, &bytes(&packet));
+        let action = node.action(place, &bytes(&packet, SYN));
         let expected = if is_allowed { PASS } else { SHOT };
         prop_assert_eq!(action, expected, "{:?} at {:?}: {:?}", packet, place.hook, halves);
         drops += usize::from(!is_allowed);
         // A second packet follows its flow, and so does the answer, whatever the policies of its direction are.
-        prop_assert_eq!(node.action(place, &bytes(&packet)), expected, "again {:?}", packet);
+        prop_assert_eq!(node.action(place, &bytes(&packet, SYN)), expected, "again {:?}", packet);
         if let (true, Hook::ToPod, Some(reply)) = (is_allowed, place.hook, reply(&packet))
             && place.ingress != 0
             && place.ingress != node.links.wire
@@ -219,10 +224,15 @@ fn agrees(
             && packet.source != packet.destination
         {
             let back = Place { hook: Hook::ToPod, link: place.ingress, ingress: place.link };
-            prop_assert_eq!(node.action(back, &bytes(&reply)), PASS, "the answer to {:?}", packet);
+            prop_assert_eq!(
+                node.action(back, &bytes(&reply, SYN | ACK)),
+                PASS,
+                "the answer to {:?}",
+                packet
+            );
             // A new generation judges the connection again, in its original direction.
             node.write(scenario, name);
-            let answer = node.action(back, &bytes(&reply));
+            let answer = node.action(back, &bytes(&reply, SYN | ACK));
             prop_assert_eq!(answer, PASS, "the answer to {:?} after a change", packet);
         }
     }

@@ -25,7 +25,7 @@ use tests_policy::{node_client::fresh, scenario::Scenario};
 
 /// Time after which a packet without an answer counts as dropped.
 const SILENCE: Duration = Duration::from_millis(400);
-const PODS: [(&str, &str); 2] = [("a", "10.0.0.1"), ("b", "10.0.0.2")];
+pub(crate) const PODS: [(&str, &str); 2] = [("a", "10.0.0.1"), ("b", "10.0.0.2")];
 
 fn ip(args: &str) {
     let output = Command::new("ip").args(args.split_whitespace()).output().unwrap();
@@ -115,7 +115,7 @@ fn answers(mut stream: &TcpStream) -> bool {
     }
 }
 
-fn policy(port: u16) -> Value {
+pub(crate) fn policy(port: u16) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "p", "namespace": "x", "uid": "p"},
@@ -130,7 +130,7 @@ fn policy(port: u16) -> Value {
 }
 
 /// Puts the policies into force.
-fn write(programs: &mut Programs, policies: &[Value]) {
+pub(crate) fn write(programs: &mut Programs, policies: &[Value]) {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"}}),
@@ -200,7 +200,8 @@ fn attached_programs_enforce_changes_and_outlive_their_process() {
     assert!(!answers(&stays), "the connection is no longer allowed");
     assert!(connect(8080).is_none() && connect(8081).is_some());
 
-    // A pod sends from its own address only.
+    // A pod sends from its own address only, also without policies.
+    write(&mut programs, &[]);
     ip("-n a addr add 10.0.0.9/32 dev eth0");
     ip("route add 10.0.0.9/32 dev a");
     ip("-n a route replace 10.0.0.2/32 via 169.254.1.1 dev eth0 src 10.0.0.9");

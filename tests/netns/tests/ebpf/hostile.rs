@@ -1,0 +1,197 @@
+//! Packets of a hostile pod, run by the kernel without an attachment.
+
+use crate::{
+    object,
+    traffic::{PODS, policy, write},
+};
+use datapath_abi::{Endpoint, Maps};
+use datapath_ebpf::{Hook, Programs};
+use nix::{
+    net::if_::if_nametoindex,
+    sched::{CloneFlags, unshare},
+};
+use std::{collections::BTreeMap, net::Ipv4Addr, process::Command};
+
+const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const PASS: i32 = -1;
+const SHOT: i32 = 2;
+
+/// Pods a and b of a node, and the link of others.
+struct Node {
+    programs: Programs,
+    a: u32,
+    b: u32,
+    wire: u32,
+}
+
+impl Node {
+    /// Moves the calling thread into a new namespace. Pod b accepts TCP 8080 of pod a only.
+    fn new(test: &str) -> Option<Self> {
+        let object = object(test)?;
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        for name in PODS.map(|(pod, _)| pod).into_iter().chain(["wire"]) {
+            let args = ["link", "add", "name", name, "type", "veth", "peer", "name"];
+            let status = Command::new("ip").args(args).arg(format!("{name}-peer")).status();
+            assert!(status.unwrap().success(), "cannot add {name}");
+        }
+        let mut programs = Programs::load(&object, None).unwrap();
+        write(&mut programs, &[policy(8080)]);
+        let [a, b, wire] = ["a", "b", "wire"].map(|name| if_nametoindex(name).unwrap());
+        Some(Self { programs, a, b, wire })
+    }
+
+    fn sent_by_a(&mut self, packet: &[u8]) -> i32 {
+        self.programs.test(Hook::FromPod, packet, self.a, self.a).unwrap()
+    }
+
+    fn a_to_b(&mut self, packet: &[u8]) -> i32 {
+        self.programs.test(Hook::ToPod, packet, self.b, self.a).unwrap()
+    }
+
+    fn b_to_a(&mut self, packet: &[u8]) -> i32 {
+        self.programs.test(Hook::ToPod, packet, self.a, self.b).unwrap()
+    }
+
+    fn others_to_b(&mut self, packet: &[u8]) -> i32 {
+        self.programs.test(Hook::ToPod, packet, self.b, self.wire).unwrap()
+    }
+}
+
+/// An Ethernet frame of this type.
+fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    bytes.extend(kind.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+fn v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(payload.len() + 20).unwrap().to_be_bytes();
+    let mut bytes = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];
+    bytes.extend(source.octets());
+    bytes.extend(destination.octets());
+    bytes.extend(payload);
+    bytes
+}
+
+fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
+    let mut segment = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
+    segment.resize(20, 0);
+    segment[13] = flags;
+    v4(6, source, destination, &segment)
+}
+
+/// "Port unreachable" about a packet.
+fn error(source: Ipv4Addr, destination: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
+    v4(1, source, destination, &[&[3, 3, 0, 0, 0, 0, 0, 0], quoted].concat())
+}
+
+/// An ICMPv6 packet between two global addresses.
+fn icmp_v6(kind: u8, hop_limit: u8) -> Vec<u8> {
+    let mut bytes = vec![0x60, 0, 0, 0, 0, 8, 58, hop_limit];
+    for host in [1, 2] {
+        bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    }
+    bytes.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
+    bytes
+}
+
+#[test]
+fn an_icmp_error_passes_only_to_the_sender_of_the_packet_that_it_quotes() {
+    let name = "an_icmp_error_passes_only_to_the_sender_of_the_packet_that_it_quotes";
+    let Some(mut node) = Node::new(name) else { return };
+    let first = tcp(A, B, (40_000, 8080), SYN);
+    assert_eq!(node.others_to_b(&frame(0x800, &error(OUTSIDE, B, &first))), SHOT, "no flow");
+    assert_eq!(node.a_to_b(&frame(0x800, &first)), PASS);
+    let answer = tcp(B, A, (8080, 40_000), ACK);
+    assert_eq!(node.others_to_b(&frame(0x800, &error(OUTSIDE, B, &answer))), PASS, "of a router");
+    assert_eq!(
+        node.others_to_b(&frame(0x800, &error(OUTSIDE, B, &first))),
+        SHOT,
+        "B did not send it"
+    );
+    // The same flow after a change: the error waits for the next packet of the flow to be judged.
+    write(&mut node.programs, &[policy(9090)]);
+    assert_eq!(node.others_to_b(&frame(0x800, &error(OUTSIDE, B, &answer))), SHOT);
+}
+
+#[test]
+fn a_revoked_connection_is_not_continued_by_its_other_end() {
+    let name = "a_revoked_connection_is_not_continued_by_its_other_end";
+    let Some(mut node) = Node::new(name) else { return };
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), SYN))), PASS);
+    let answer = frame(0x800, &tcp(B, A, (8080, 40_000), ACK));
+    assert_eq!(node.b_to_a(&answer), PASS);
+    write(&mut node.programs, &[policy(9090)]);
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), SHOT);
+    assert_eq!(node.b_to_a(&answer), SHOT, "the answer starts no connection");
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), SHOT);
+    // Allowed again, the connection continues.
+    write(&mut node.programs, &[policy(8080)]);
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), PASS);
+}
+
+#[test]
+fn a_segment_without_a_connection_must_be_allowed_in_both_directions() {
+    let name = "a_segment_without_a_connection_must_be_allowed_in_both_directions";
+    let Some(mut node) = Node::new(name) else { return };
+    // B may connect to A, and A not to B: the segment may belong to a connection that A started.
+    assert_eq!(node.b_to_a(&frame(0x800, &tcp(B, A, (9090, 40_000), ACK))), SHOT);
+    assert_eq!(node.b_to_a(&frame(0x800, &tcp(B, A, (9090, 40_000), SYN))), PASS);
+    assert_eq!(node.b_to_a(&frame(0x800, &tcp(B, A, (8080, 40_001), ACK))), PASS, "both may");
+}
+
+#[test]
+fn a_pod_sends_only_what_can_be_judged_and_from_its_own_address() {
+    let name = "a_pod_sends_only_what_can_be_judged_and_from_its_own_address";
+    let Some(mut node) = Node::new(name) else { return };
+    let own = tcp(A, OUTSIDE, (40_000, 80), SYN);
+    assert_eq!(node.sent_by_a(&frame(0x800, &own)), PASS);
+    assert_eq!(node.sent_by_a(&frame(0x806, &[0; 28])), PASS, "ARP");
+    let foreign = tcp(B, OUTSIDE, (40_000, 80), SYN);
+    assert_eq!(node.sent_by_a(&frame(0x800, &foreign)), SHOT);
+    assert_eq!(node.sent_by_a(&frame(0x800, &foreign[..22])), SHOT, "foreign and cut off");
+    let mut odd = own.clone();
+    odd[0] = 0x65;
+    assert_eq!(node.sent_by_a(&frame(0x800, &odd)), SHOT, "another version than its type");
+    let tagged = [&[0, 0, 0x81, 0, 0, 0, 8, 0], own.as_slice()].concat();
+    assert_eq!(node.sent_by_a(&frame(0x8100, &tagged)), SHOT, "two VLAN tags");
+    assert_eq!(node.sent_by_a(&frame(0x88cc, &own)), SHOT, "another protocol");
+    assert_eq!(node.sent_by_a(&frame(0x86dd, &icmp_v6(135, 255))), SHOT, "a foreign source");
+}
+
+#[test]
+fn neighbor_discovery_is_judged_where_it_was_forwarded() {
+    let name = "neighbor_discovery_is_judged_where_it_was_forwarded";
+    let Some(mut node) = Node::new(name) else { return };
+    assert_eq!(node.others_to_b(&frame(0x86dd, &icmp_v6(135, 255))), PASS);
+    assert_eq!(node.others_to_b(&frame(0x86dd, &icmp_v6(135, 64))), SHOT, "forwarded");
+    assert_eq!(node.others_to_b(&frame(0x86dd, &icmp_v6(100, 255))), SHOT, "no error type");
+}
+
+#[test]
+fn a_pod_whose_policies_are_unknown_is_closed() {
+    let Some(mut node) = Node::new("a_pod_whose_policies_are_unknown_is_closed") else { return };
+    let unknown = BTreeMap::from([(node.a, ("nobody".to_owned(), Endpoint::default()))]);
+    node.programs.write(&Maps::default(), &[], &unknown).unwrap();
+    let to_a = frame(0x800, &tcp(OUTSIDE, A, (40_000, 80), SYN));
+    assert_eq!(node.programs.test(Hook::ToPod, &to_a, node.a, node.wire).unwrap(), SHOT);
+    let from_a = frame(0x800, &tcp(A, OUTSIDE, (40_000, 80), SYN));
+    assert_eq!(node.programs.test(Hook::ToWire, &from_a, node.wire, node.a).unwrap(), SHOT);
+    assert_eq!(node.programs.test(Hook::ToPod, &to_a, node.a, 0).unwrap(), PASS, "of its own node");
+}
+
+#[test]
+fn contents_that_do_not_fit_change_nothing() {
+    let Some(mut node) = Node::new("contents_that_do_not_fit_change_nothing") else { return };
+    let class = |host: u32| (u128::from(host).to_be_bytes(), 1);
+    let maps = Maps { classes: (0..131_073).map(class).collect(), ..Maps::default() };
+    let refused = node.programs.write(&maps, &[], &BTreeMap::new()).unwrap_err().to_string();
+    assert!(refused.contains("131073 rows to the map classes"), "{refused}");
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), SYN))), PASS);
+    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 9090), SYN))), SHOT);
+}
