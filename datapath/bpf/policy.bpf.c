@@ -162,16 +162,21 @@ static inline_always void turn(struct packet *packet)
 		packet->key ^= (ECHO_V6 ^ ECHO_REPLY_V6) << 8;
 }
 
+#define TCP_FIN 0x1
+#define TCP_SYN 0x2
+#define TCP_RST 0x4
+#define TCP_ACK 0x10
+
 #define SECOND 1000000000ull
 
 /* The time after which a connection without a packet has ended, in nanoseconds. */
 static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 {
 	if (protocol == TCP) {
-		/* A reset, or the end of both directions. */
-		if (flow->tcp_flags & 0x4)
+		if (flow->tcp_flags & TCP_RST)
 			return 10 * SECOND;
-		if (flow->tcp_flags & 0x1)
+		/* The end of one direction or of both. */
+		if (flow->tcp_flags & TCP_FIN)
 			return 120 * SECOND;
 		return flow->answered ? 21600 * SECOND : 30 * SECOND;
 	}
@@ -179,11 +184,6 @@ static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 		return flow->answered ? 18000 * SECOND : 30 * SECOND;
 	return flow->answered ? 180 * SECOND : 30 * SECOND;
 }
-
-#define TCP_FIN 0x1
-#define TCP_SYN 0x2
-#define TCP_RST 0x4
-#define TCP_ACK 0x10
 
 /* True if the packet asks for a connection. Other protocols than TCP have no sign of that. */
 static inline_always int is_start(const struct packet *packet)

@@ -13,7 +13,7 @@ struct address {
 /* A pod's host link. */
 struct endpoint {
 	__u32 slot;
-	__u32 flags;
+	__u32 unused;
 	/* The pod's addresses; 0 if it has none of the family. */
 	struct address v4;
 	struct address v6;
@@ -161,15 +161,6 @@ struct {
 	MAP_NUMBER(max_entries, 16384);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } services SEC(".maps");
-
-/* The node's own addresses. */
-struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
-	MAP_TYPE(key, struct address);
-	MAP_TYPE(value, __u32);
-	MAP_NUMBER(max_entries, 1024);
-	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
-} node_addresses SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);

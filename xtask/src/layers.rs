@@ -124,6 +124,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("datapath-node", "control-wire"),
     ("datapath-node", "runtime-frame"),
     ("datapath-abi", "datapath-plan"),
+    ("datapath-abi", "policy-core"),
     ("datapath-plan", "policy-core"),
     ("datapath-plan", "control-wire"),
     ("ipamd-core", "runtime-frame"),

@@ -1,7 +1,8 @@
 //! Interval tables as arrays.
 
 use crate::{LargeTable, SmallTable};
-use datapath_plan::{Decision, Entry, IntervalTable, Reason, Verdict};
+use datapath_plan::{Entry, IntervalTable, Reason, Verdict};
+use policy_core::Decision;
 use std::collections::BTreeMap;
 
 /// Number of intervals of a small table.

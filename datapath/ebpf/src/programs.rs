@@ -77,13 +77,14 @@ impl Programs {
             loader.map_pin_path(layout.name, pins.join(layout.name));
         }
         let mut ebpf = loader.load_file(object)?;
-        for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
-            let name = hook.name();
-            program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
-        }
+        // Before the programs: the verifier's refusal of another layout would hide the cause.
         for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
         {
             layout.check(&pins.join(layout.name))?;
+        }
+        for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
+            let name = hook.name();
+            program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
         }
         let mut programs = Self { ebpf, generation: 0, slots: BTreeMap::new() };
         programs.generation = programs.last_generation()?;
@@ -163,7 +164,6 @@ impl Programs {
     pub fn write(
         &mut self,
         maps: &Maps,
-        node: &[AddressKey],
         endpoints: &BTreeMap<u32, (String, Endpoint)>,
     ) -> Result<(), LoadError> {
         fits("small_tables", maps.small_tables.len())?;
@@ -172,14 +172,12 @@ impl Programs {
         fits("classes", maps.classes.len())?;
         fits("prefixes", maps.prefixes.len())?;
         fits("services", maps.services.len())?;
-        fits("node_addresses", node.len())?;
         fits("endpoints", endpoints.len())?;
         self.array("small_tables", (0..).zip(maps.small_tables.iter().copied()))?;
         self.array("large_tables", (0..).zip(maps.large_tables.iter().copied()))?;
         self.hash("set_rows", maps.set_rows.iter().map(|(key, value)| (*key, *value)))?;
         self.hash("classes", maps.classes.iter().map(|(key, value)| (*key, *value)))?;
         self.hash("services", maps.services.iter().map(|(key, value)| (*key, *value)))?;
-        self.hash("node_addresses", node.iter().map(|address| (*address, 1_u32)))?;
         self.prefixes(&maps.prefixes)?;
         self.generation += 1;
         let slots = self.slots_for(endpoints.keys());
@@ -328,14 +326,13 @@ struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h`.
-const LAYOUTS: [Layout; 11] = [
+const LAYOUTS: [Layout; 10] = [
     Layout::new("endpoints", 4, 40, 2048),
     Layout::new("current", 4, 8, 2048),
     Layout::new("rows", 4, 16, 4096),
     Layout::new("classes", 16, 4, 131_072),
     Layout::new("prefixes", 20, 4, 65_536),
     Layout::new("services", 16, 4, 16_384),
-    Layout::new("node_addresses", 16, 4, 1024),
     Layout::new("set_rows", 12, 4, 262_144),
     Layout::new("small_tables", 4, 256, 8192),
     Layout::new("large_tables", 4, 8192, 256),

@@ -84,7 +84,7 @@ fn own_peers(
     let wanted = peers::port_names(snapshot);
     for (id, group) in &snapshot.addresses {
         for (key, member) in &group.members {
-            let ports = peers::ports_of(group, key, &wanted);
+            let ports = peers::ports_of(key, member, &wanted);
             let number = all.number(Peer::Member(*id, ports));
             for address in &member.addresses {
                 addresses.entry((*address).into()).or_default().push(number);

@@ -29,6 +29,6 @@ pub use class::ClassId;
 pub use compile::compile;
 pub use cut::{Address, Prefix};
 pub use judge::{Half, Side};
-pub use rules::{Decision, Reason, RuleId, RuleName, Verdict};
+pub use rules::{Reason, RuleId, RuleName, Verdict};
 pub use tables::{PodSets, SetId, SetRows, TableId, Tables};
 pub use traffic::{Entry, IntervalTable, TrafficKey};

@@ -2,9 +2,12 @@
 
 use control_wire::{
     NodeSnapshot,
-    model::{AddressGroup, Peers, Policy, Rule},
+    model::{Member, Peers, Policy, Rule},
 };
-use policy_core::{Direction, NameMatch, Traffic, Transport, index::GroupId};
+use policy_core::{
+    Direction, NameMatch, Traffic, Transport,
+    index::{GroupId, MemberKey},
+};
 use policy_objects::{Block, ContainerPort, TargetPort};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,11 +129,11 @@ pub(crate) fn names(policies: &[&Policy]) -> BTreeSet<NameMatch> {
 
 /// The named ports of a member that rules may ask for. A node has none.
 pub(crate) fn ports_of(
-    group: &AddressGroup,
-    key: &policy_core::index::MemberKey,
+    key: &MemberKey,
+    member: &Member,
     wanted: &BTreeSet<&str>,
 ) -> Vec<ContainerPort> {
-    let member = group.members.get(key).filter(|_| !key.namespace.is_empty());
-    let ports = member.into_iter().flat_map(|member| &member.ports);
-    ports.filter(|port| wanted.contains(port.name.as_str())).cloned().collect()
+    let is_wanted =
+        |port: &&ContainerPort| !key.namespace.is_empty() && wanted.contains(port.name.as_str());
+    member.ports.iter().filter(is_wanted).cloned().collect()
 }

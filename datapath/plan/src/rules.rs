@@ -1,22 +1,12 @@
 //! Verdicts, and the rules that they name.
 
-use policy_core::Direction;
+use policy_core::{Decision, Direction};
 
 /// The answer of a table: a decision and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Verdict {
     pub decision: Decision,
     pub reason: Reason,
-}
-
-/// Decision about a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decision {
-    Allow,
-    /// The packet is dropped silently.
-    Drop,
-    /// The packet is dropped, and its sender receives a TCP reset or an ICMP error.
-    Reject,
 }
 
 /// Reason for a decision.

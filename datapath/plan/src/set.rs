@@ -2,14 +2,16 @@
 
 use crate::{
     peers::{AllPeers, Peer, PeerId, groups_of},
-    rules::{Decision, Reason, RuleId, RuleName, Verdict},
+    rules::{Reason, RuleId, RuleName, Verdict},
     traffic::{Board, IntervalTable, TrafficKey},
 };
 use control_wire::{
     NodeSnapshot,
     model::{Peers, Pod, Policy, Rule},
 };
-use policy_core::{Action, Direction, Family, Stage, Standing, Traffic, Transport, index::GroupId};
+use policy_core::{
+    Action, Decision, Direction, Family, Stage, Standing, Traffic, Transport, index::GroupId,
+};
 use policy_objects::{PortRange, Protocol, TargetPort};
 use std::{collections::BTreeMap, ops::Range};
 

@@ -1,12 +1,12 @@
 //! Ranges and interval tables compared with a scan.
 
 use crate::{
-    Address, Decision, Entry, Reason, RuleId, TrafficKey, Verdict,
+    Address, Entry, Reason, RuleId, TrafficKey, Verdict,
     class::{cut, longest},
     peers::{AllPeers, Peer},
     traffic::Board,
 };
-use policy_core::Segment;
+use policy_core::{Decision, Segment};
 use policy_objects::{Block, PortRange, Protocol};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use std::{collections::BTreeSet, net::IpAddr};

@@ -1,6 +1,9 @@
 //! A judge that looks packets up in the compiled tables of a node, as a kernel does at its hooks.
 
-use crate::naive::{By, Decision, Half, Origin, Packet, RuleId, Segment, State};
+use crate::{
+    naive::{By, Decision, Half, Origin, Packet, RuleId, Segment},
+    on_node::Ends,
+};
 use control_wire::{NodeSnapshot, model::Pod};
 use datapath_plan::{Reason, Side, Tables, Verdict, compile};
 use policy_core::Direction;
@@ -22,31 +25,15 @@ impl<'a> CompiledNode<'a> {
     /// Egress of the sender and ingress of the receiver; `None` where the pod is not on this node or the whole packet is
     /// exempt.
     pub fn answer(&self, packet: &Packet) -> [Option<Half>; 2] {
-        if matches!(packet.state, State::Reply | State::Related) {
+        let Some(Ends { sender, receiver, hairpin }) = Ends::of(self.snapshot, packet) else {
             return [None, None];
-        }
-        let pods = || self.snapshot.pods.values();
-        let sender = match &packet.origin {
-            Origin::Pod(namespace, name) => {
-                pods().find(|pod| pod.namespace == *namespace && pod.name == *name)
-            }
-            Origin::Node(_) | Origin::Forwarded => None,
         };
-        let loopback = packet.destination.is_loopback();
-        let receiver = match (sender, loopback) {
-            (Some(sender), true) => Some(sender),
-            _ => pods().find(|pod| pod.addresses.contains(&packet.destination)),
-        };
-        let is_hairpin = sender.is_some() && sender == receiver;
-        if is_hairpin && (packet.service.is_none() || loopback) {
-            return [None, None];
-        }
         let half = |pod: &Pod, direction| {
             let is_from_here = matches!(&packet.origin, Origin::Node(node) if node == self.name);
             if direction == Direction::Ingress && is_from_here {
                 return Half { decision: Decision::Allow, by: By::Exemption };
             }
-            self.half(pod, direction, is_hairpin, packet)
+            self.half(pod, direction, hairpin, packet)
         };
         let out = sender.map(|pod| half(pod, Direction::Egress));
         let into = receiver.map(|pod| half(pod, Direction::Ingress));
@@ -87,9 +74,9 @@ impl<'a> CompiledNode<'a> {
 
 fn decision(verdict: Verdict) -> Decision {
     match verdict.decision {
-        datapath_plan::Decision::Allow => Decision::Allow,
-        datapath_plan::Decision::Drop => Decision::Drop,
-        datapath_plan::Decision::Reject => Decision::Reject,
+        policy_core::Decision::Allow => Decision::Allow,
+        policy_core::Decision::Drop => Decision::Drop,
+        policy_core::Decision::Reject => Decision::Reject,
     }
 }
 

@@ -38,14 +38,21 @@ struct Side<'a> {
 /// The rules that a Pass skips: those of a family before NetworkPolicies, those of a tier after them.
 type Walk = (Stage, Family, u8);
 
-impl<'a> Node<'a> {
-    /// Decides a packet at this node's pods, with the reason.
-    pub fn answer(&self, packet: &Packet) -> Answer {
-        let exempt = Answer { decision: Decision::Allow, out: None, into: None };
+/// The pods of this node at the ends of a packet.
+pub(crate) struct Ends<'a> {
+    pub(crate) sender: Option<&'a Pod>,
+    pub(crate) receiver: Option<&'a Pod>,
+    /// True if a Service translated the packet back to its sender.
+    pub(crate) hairpin: bool,
+}
+
+impl<'a> Ends<'a> {
+    /// `None` if the whole packet is exempt.
+    pub(crate) fn of(snapshot: &'a NodeSnapshot, packet: &Packet) -> Option<Self> {
         if matches!(packet.state, State::Reply | State::Related) {
-            return exempt;
+            return None;
         }
-        let pods = || self.snapshot.pods.values();
+        let pods = || snapshot.pods.values().map(|pod| &**pod);
         let sender = match &packet.origin {
             Origin::Pod(namespace, name) => {
                 pods().find(|pod| pod.namespace == *namespace && pod.name == *name)
@@ -58,9 +65,18 @@ impl<'a> Node<'a> {
             _ => pods().find(|pod| pod.addresses.contains(&packet.destination)),
         };
         let hairpin = sender.is_some() && sender == receiver;
-        if hairpin && (packet.service.is_none() || loopback) {
+        let is_exempt = hairpin && (packet.service.is_none() || loopback);
+        (!is_exempt).then_some(Self { sender, receiver, hairpin })
+    }
+}
+
+impl<'a> Node<'a> {
+    /// Decides a packet at this node's pods, with the reason.
+    pub fn answer(&self, packet: &Packet) -> Answer {
+        let exempt = Answer { decision: Decision::Allow, out: None, into: None };
+        let Some(Ends { sender, receiver, hairpin }) = Ends::of(self.snapshot, packet) else {
             return exempt;
-        }
+        };
         let side = |pod: &'a Pod, direction, far| Side { pod, direction, far, packet, hairpin };
         let out = sender.map(|pod| self.half(side(pod, FlowDirection::Out, packet.destination)));
         let into = receiver.map(|pod| self.half(side(pod, FlowDirection::In, packet.source)));

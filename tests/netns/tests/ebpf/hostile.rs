@@ -177,7 +177,7 @@ fn neighbor_discovery_is_judged_where_it_was_forwarded() {
 fn a_pod_whose_policies_are_unknown_is_closed() {
     let Some(mut node) = Node::new("a_pod_whose_policies_are_unknown_is_closed") else { return };
     let unknown = BTreeMap::from([(node.a, ("nobody".to_owned(), Endpoint::default()))]);
-    node.programs.write(&Maps::default(), &[], &unknown).unwrap();
+    node.programs.write(&Maps::default(), &unknown).unwrap();
     let to_a = frame(0x800, &tcp(OUTSIDE, A, (40_000, 80), SYN));
     assert_eq!(node.programs.test(Hook::ToPod, &to_a, node.a, node.wire).unwrap(), SHOT);
     let from_a = frame(0x800, &tcp(A, OUTSIDE, (40_000, 80), SYN));
@@ -190,7 +190,7 @@ fn contents_that_do_not_fit_change_nothing() {
     let Some(mut node) = Node::new("contents_that_do_not_fit_change_nothing") else { return };
     let class = |host: u32| (u128::from(host).to_be_bytes(), 1);
     let maps = Maps { classes: (0..131_073).map(class).collect(), ..Maps::default() };
-    let refused = node.programs.write(&maps, &[], &BTreeMap::new()).unwrap_err().to_string();
+    let refused = node.programs.write(&maps, &BTreeMap::new()).unwrap_err().to_string();
     assert!(refused.contains("131073 rows to the map classes"), "{refused}");
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), SYN))), PASS);
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 9090), SYN))), SHOT);

@@ -97,7 +97,7 @@ impl<'a> Node<'a> {
                 self.addresses.entry(*address).or_insert(*link);
             }
         }
-        self.programs.write(&maps, &[], &endpoints).unwrap();
+        self.programs.write(&maps, &endpoints).unwrap();
     }
 
     /// The place of a packet; `None` if no hook of this node sees it.

@@ -153,7 +153,7 @@ pub(crate) fn write(programs: &mut Programs, policies: &[Value]) {
         let endpoint = Endpoint { v4: Some(address.into()), ..Endpoint::default() };
         endpoints.insert(if_nametoindex(pod).unwrap(), (pod.to_owned(), endpoint));
     }
-    programs.write(&maps, &[], &endpoints).unwrap();
+    programs.write(&maps, &endpoints).unwrap();
 }
 
 fn attach(programs: &mut Programs) {
