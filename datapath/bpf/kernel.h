@@ -19,6 +19,11 @@ static long (*map_update)(void *map, const void *key, const void *value, __u64 f
 	(void *)BPF_FUNC_map_update_elem;
 static long (*map_delete)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
 static __u64 (*ktime_coarse)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+static __u32 (*processor)(void) = (void *)BPF_FUNC_get_smp_processor_id;
+static long (*set_hash)(struct __sk_buff *skb, __u32 hash) = (void *)BPF_FUNC_set_hash;
+static long (*clear_hash)(struct __sk_buff *skb) = (void *)BPF_FUNC_set_hash_invalid;
+static long (*for_each)(void *map, void *call, void *context, __u64 flags) =
+	(void *)BPF_FUNC_for_each_map_elem;
 static long (*skb_load)(const void *skb, __u32 offset, void *to, __u32 length) =
 	(void *)BPF_FUNC_skb_load_bytes;
 

@@ -44,6 +44,10 @@ struct packet {
 	__u8 hop_limit;
 	/* Packets of these ends make a connection. Of ICMP only echo does. */
 	__u8 has_flow;
+	/* Part of a fragmented packet. */
+	__u8 is_fragment;
+	/* Of a fragment: the number that all fragments of its packet have. */
+	__u32 fragment;
 };
 
 #define ETH_ARP 0x0806
@@ -139,6 +143,8 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, s
 	map_v4(&packet->destination, ip.destination);
 	packet->protocol = ip.protocol;
 	packet->ip_protocol = ip.protocol;
+	packet->is_fragment = (from_be16(ip.fragment) & 0x3fff) != 0;
+	packet->fragment = ip.id;
 	if (from_be16(ip.fragment) & 0x1fff)
 		return LATER_FRAGMENT;
 	return parse_segment(skb, offset + length, 0, packet, quoted);
@@ -175,6 +181,10 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 			return MALFORMED;
 		if (next == 44) {
 			packet->protocol = header[0];
+			packet->ip_protocol = header[0];
+			packet->is_fragment = 1;
+			if (skb_load(skb, at + 4, &packet->fragment, 4))
+				return MALFORMED;
 			if (((__u16)header[2] << 8 | header[3]) & 0xfff8)
 				return LATER_FRAGMENT;
 			at += 8;

@@ -8,7 +8,7 @@
  */
 #include "packet.h"
 
-/* Of `tc_index`: the packet passed `from_pod`, which put the class of the Service's address in the other bits. */
+/* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
 #define TICKET 0x8000u
 
 static inline_always void count(__u32 reason)
@@ -48,22 +48,44 @@ checked_alone __u32 look_up(__u32 table, __u32 key)
 	return small ? search(small->intervals, SMALL, key) : DROP;
 }
 
-static inline_always __u32 class_of(const struct address *address)
+/* The class of an address in one half of the state. */
+static inline_always __u64 class_of(const struct address *address, __u32 half)
 {
-	__u32 *class = map_lookup(&classes, address);
+	struct halves *classes_of = map_lookup(&classes, address);
 
-	if (class)
-		return *class;
+	if (classes_of && classes_of->of[half & 1] != BY_PREFIX)
+		return classes_of->of[half & 1];
 	struct prefix prefix = { .length = 128 };
 
 	__builtin_memcpy(prefix.first, address, sizeof(prefix.first));
-	class = map_lookup(&prefixes, &prefix);
-	return class ? *class : 0;
+	classes_of = map_lookup(&prefixes, &prefix);
+	return classes_of ? classes_of->of[half & 1] : 0;
 }
 
+/* The class of a Service's address; 0 if it is none that a rule names. */
+static inline_always __u64 service_of(const struct address *address, __u32 half)
+{
+	struct halves *service = map_lookup(&services, address);
+
+	return service ? service->of[half & 1] : 0;
+}
+
+/* A packet as policies judge it. */
+struct judged {
+	struct address source;
+	struct address destination;
+	/* The class of the Service's address that was asked for. */
+	__u64 service;
+	/* The key of interval tables. */
+	__u32 key;
+	__u16 source_port;
+	/* A Service may have been asked for, but it is not known which. */
+	__u8 is_service_unknown;
+	__u8 half;
+};
+
 /* The verdict of a set about the other end. A set without rows drops: its writer failed. */
-checked_alone __u32 verdict(__u32 set, const struct address *other, __u32 service, __u32 traffic,
-			    __u32 source_port)
+checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egress)
 {
 	struct set_key key = { .set = set };
 	__u32 *table = 0;
@@ -71,11 +93,15 @@ checked_alone __u32 verdict(__u32 set, const struct address *other, __u32 servic
 
 	if (!set)
 		return ALLOW;
-	if (!other)
+	if (!judged)
 		return DROP;
-	key.class = class_of(other);
-	if (service) {
-		key.service = service;
+	if (judged->is_service_unknown && (set & NAMES_SERVICES)) {
+		count(NO_TICKET);
+		return DROP;
+	}
+	key.class = class_of(is_egress ? &judged->destination : &judged->source, judged->half);
+	if (judged->service && (set & NAMES_SERVICES)) {
+		key.service = judged->service;
 		table = map_lookup(&set_rows, &key);
 		key.service = 0;
 	}
@@ -89,53 +115,45 @@ checked_alone __u32 verdict(__u32 set, const struct address *other, __u32 servic
 		count(NO_ROW);
 		return DROP;
 	}
-	value = look_up(*table, traffic);
+	value = look_up(*table, judged->key);
 	if (value & VALUE_BY_SOURCE)
-		value = look_up(value & ~VALUE_BY_SOURCE, source_port);
+		value = look_up(value & ~VALUE_BY_SOURCE, judged->source_port);
 	return value;
 }
 
-/* A pod's end of a connection. */
-struct end {
-	/* The generation of its policies; 0 if the end is no endpoint. */
-	__u32 generation;
-	struct row row;
-};
-
-static inline_always void end_of(const struct endpoint *endpoint, struct end *end)
+static inline_always void row_of(const struct endpoint *endpoint, __u32 half, struct row *to)
 {
-	__u64 *now;
 	__u32 number;
 	struct row *row;
 
 	if (!endpoint)
 		return;
-	end->row = (struct row){ CLOSED, CLOSED, CLOSED, CLOSED };
-	number = endpoint->slot;
-	now = map_lookup(&current, &number);
-	if (!now)
-		return;
-	end->generation = *now >> 32;
-	number = (__u32)*now;
+	number = endpoint->slot * 2 + half;
 	row = map_lookup(&rows, &number);
-	if (row)
-		end->row = *row;
+	*to = row ? *row : (struct row){ CLOSED, CLOSED, CLOSED, CLOSED };
+}
+
+/* The generation that is in force. A packet is judged by one generation. */
+static inline_always __u64 generation(void)
+{
+	__u32 first = 0;
+	__u64 *value = map_lookup(&active, &first);
+
+	return value ? *value : 0;
 }
 
 /* Judges a connection in its original direction. */
-static inline_always int judge(const struct end *initiator, const struct end *responder,
-			       const struct packet *packet, __u32 service, int is_hairpin)
+static inline_always int judge(const struct row *initiator, const struct row *responder,
+			       const struct judged *judged, int is_hairpin)
 {
 	__u32 value;
 
-	value = verdict(is_hairpin ? initiator->row.hairpin_egress : initiator->row.egress,
-			&packet->destination, service, packet->key, packet->source_port);
+	value = verdict(is_hairpin ? initiator->hairpin_egress : initiator->egress, judged, 1);
 	if ((value & DECISION) != ALLOW) {
 		count(POLICY_EGRESS);
 		return 0;
 	}
-	value = verdict(is_hairpin ? responder->row.hairpin_ingress : responder->row.ingress,
-			&packet->source, service, packet->key, packet->source_port);
+	value = verdict(is_hairpin ? responder->hairpin_ingress : responder->ingress, judged, 0);
 	if ((value & DECISION) != ALLOW) {
 		count(POLICY_INGRESS);
 		return 0;
@@ -144,22 +162,19 @@ static inline_always int judge(const struct end *initiator, const struct end *re
 }
 
 /* The packet in the other direction. */
-static inline_always void turn(struct packet *packet)
+static inline_always void turn(struct judged *judged, const struct packet *packet)
 {
-	struct address source = packet->source;
-	__u16 port = packet->source_port;
+	struct address source = judged->source;
 
-	packet->source = packet->destination;
-	packet->destination = source;
-	packet->source_port = packet->destination_port;
-	packet->destination_port = port;
-	if (packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP)
-		packet->key = packet->protocol << 16 | packet->destination_port;
-	/* The answer to an echo is about the echo, and the reverse. */
-	if (packet->ip_protocol == ICMP && packet->has_flow)
-		packet->key ^= (ECHO_V4 ^ ECHO_REPLY_V4) << 8;
-	if (packet->ip_protocol == ICMPV6 && packet->has_flow)
-		packet->key ^= (ECHO_V6 ^ ECHO_REPLY_V6) << 8;
+	judged->source = judged->destination;
+	judged->destination = source;
+	judged->service = 0;
+	if (packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP) {
+		__u16 port = judged->source_port;
+
+		judged->source_port = (__u16)judged->key;
+		judged->key = packet->protocol << 16 | port;
+	}
 }
 
 #define TCP_FIN 0x1
@@ -191,20 +206,180 @@ static inline_always int is_start(const struct packet *packet)
 	return packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
-/* Judges a packet without a connection in the order of its ends. */
-static inline_always int judge_first(const struct end *source, const struct end *destination,
-				     const struct packet *packet, __u32 service, int is_hairpin)
+static inline_always int is_v4(const struct address *address)
 {
-	struct packet reverse = *packet;
+	return !address->high && (__u32)address->low == 0xffff0000u;
+}
 
-	if (!judge(source, destination, packet, service, is_hairpin))
+/* The address that stands for the node. Its class is that of the node's processes. */
+static inline_always void own_address(const struct address *of, struct address *to)
+{
+	__u32 family = is_v4(of) ? 0 : 1;
+	struct address *address = map_lookup(&node_address, &family);
+
+	if (address)
+		*to = *address;
+}
+
+/* Judges a packet without a connection in the order of its ends. */
+static inline_always int judge_first(const struct row *source, const struct row *destination,
+				     const struct packet *packet, const struct judged *judged,
+				     int is_hairpin)
+{
+	struct judged reverse = *judged;
+
+	if (!judge(source, destination, judged, is_hairpin))
 		return 0;
 	if (is_start(packet))
 		return 1;
 	/* In the middle of a connection it is not known which end began it. */
-	turn(&reverse);
-	return judge(destination, source, &reverse, 0, is_hairpin);
+	turn(&reverse, packet);
+	return judge(destination, source, &reverse, is_hairpin);
 }
+
+/* Copies the packet as its pod sent it. Returns 0 if it is not known any more. */
+checked_alone int recall(struct __sk_buff *skb, struct sent *to)
+{
+	__u32 place = skb->tc_index & ~TICKET;
+	struct sent *from = map_lookup(&sent, &place);
+
+	if (!from || !to)
+		return 0;
+	*to = *from;
+	asm volatile("" ::: "memory");
+	/* A later packet may have taken the place meanwhile. */
+	return to->nonce == skb->hash && *(volatile __u32 *)&from->nonce == to->nonce;
+}
+
+/* Leaves the packet for the hook where its destination is final. */
+static inline_always void remember(struct __sk_buff *skb, __u32 link, __u64 service,
+				   const struct packet *packet, const struct flow_key *key, int from_low)
+{
+	__u32 first = 0, cpu = processor(), place;
+	__u32 *counter = map_lookup(&sent_count, &first);
+	struct sent *to;
+
+	if (!counter)
+		return;
+	*counter += 1;
+	place = (cpu & (SENT / SENT_OF_CPU - 1)) * SENT_OF_CPU + (*counter & (SENT_OF_CPU - 1));
+	to = map_lookup(&sent, &place);
+	if (!to)
+		return;
+	/* Processors that share places have other nonces. It is never 0. */
+	*(volatile __u32 *)&to->nonce = 0;
+	to->link = link;
+	to->service = service;
+	to->key = *key;
+	to->from_low = from_low;
+	to->has_flow = packet->has_flow && !packet->is_error;
+	*(volatile __u32 *)&to->nonce = *counter << 4 | (cpu / (SENT / SENT_OF_CPU) & 7) << 1 | 1;
+	set_hash(skb, to->nonce);
+	skb->tc_index = TICKET | place;
+}
+
+/* The connection of a key, if it has not ended. */
+static inline_always struct flow *find(const struct flow_key *key, __u64 now)
+{
+	struct flow *flow = map_lookup(&flows, key);
+
+	if (!flow)
+		flow = map_lookup(&half_open, key);
+	/* Another processor may have written a later time. */
+	if (flow && (__s64)(now - flow->seen) > (__s64)lifetime(flow, key->protocol))
+		flow = 0;
+	return flow;
+}
+
+/* Adds one to a pod's connections, or returns 0 if it has its share of them. */
+static inline_always int charge(const struct endpoint *endpoint)
+{
+	__u64 *share;
+	__u32 slot;
+
+	if (!endpoint)
+		return 1;
+	slot = endpoint->slot;
+	share = map_lookup(&shares, &slot);
+	if (!share || *share >= FLOWS_OF_POD)
+		return 0;
+	__sync_fetch_and_add(share, 1);
+	return 1;
+}
+
+static inline_always void refund(const struct endpoint *endpoint)
+{
+	__u64 *share;
+	__u32 slot;
+
+	if (!endpoint)
+		return;
+	slot = endpoint->slot;
+	share = map_lookup(&shares, &slot);
+	if (share && *share)
+		__sync_fetch_and_add(share, -1);
+}
+
+/* Moves a connection to those that no packet removes. */
+static inline_always void establish(const struct flow_key *key, const struct flow *flow,
+				    const struct endpoint *from, const struct endpoint *to)
+{
+	struct flow copy = *flow;
+
+	/* A hairpin has one pod. */
+	if (from == to)
+		to = 0;
+	if (!charge(from)) {
+		count(SHARE);
+		return;
+	}
+	if (!charge(to)) {
+		refund(from);
+		count(SHARE);
+		return;
+	}
+	/* Another processor may have done it. */
+	if (map_update(&flows, key, &copy, BPF_NOEXIST)) {
+		refund(from);
+		refund(to);
+		if (!map_lookup(&flows, key)) {
+			count(FLOWS_FULL);
+			return;
+		}
+	}
+	map_delete(&half_open, key);
+}
+
+/* Variables of `at_destination`, for which the stack is too small. Softirqs are off, so one packet at a time uses them. */
+struct work {
+	union {
+		struct {
+			struct packet packet;
+			struct flow_key key;
+			struct row source;
+			struct row destination;
+			struct judged judged;
+		};
+		/* These start as zeros. */
+		struct {
+			struct packet packet;
+			struct flow_key key;
+			struct row rows[2];
+			struct judged judged;
+		} blank;
+	};
+	struct sent sent_as;
+	struct judged original;
+	struct flow new;
+	struct fragment_key fragment;
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct work);
+	MAP_NUMBER(max_entries, 1);
+} works SEC(".maps");
 
 /*
  * Judges a packet at the hook where its destination is final. `to` is the endpoint of that hook, or null at a link to
@@ -212,16 +387,25 @@ static inline_always int judge_first(const struct end *source, const struct end 
  */
 static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *to)
 {
-	struct packet packet = {};
-	struct flow_key key = {};
-	struct end source = {}, destination = {};
+	__u32 first = 0;
+	struct work *work = map_lookup(&works, &first);
 	struct endpoint *from = 0;
-	__u32 ingress = skb->ingress_ifindex, service = 0;
-	struct flow *flow;
-	int parsed, is_hairpin, from_low = 0, allowed;
-	__u64 now;
+	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
+	struct flow *flow = 0;
+	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow;
+	__u64 now, active_generation;
 
-	if (!ingress && (skb->tc_index & TICKET)) {
+	if (!work)
+		return TC_ACT_SHOT;
+	if (has_ticket) {
+		is_sent = recall(skb, &work->sent_as);
+		/* It is no hash of the packet, and queues are selected by it. */
+		clear_hash(skb);
+		skb->tc_index = 0;
+		if (is_sent)
+			ingress = work->sent_as.link;
+	}
+	if (!ingress && has_ticket) {
 		count(NO_ORIGIN);
 		return TC_ACT_SHOT;
 	}
@@ -229,95 +413,186 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		from = map_lookup(&endpoints, &ingress);
 	if (!from && !to)
 		return TC_ACT_UNSPEC;
-	parsed = parse(skb, &packet, &key, &from_low);
+	__builtin_memset(&work->blank, 0, sizeof(work->blank));
+	parsed = parse(skb, &work->packet, &work->key, &from_low);
 	if (parsed == OTHER || parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
-	is_hairpin = from && to && ingress == skb->ifindex;
-	end_of(from, &source);
-	/* The policies of a pod do not apply to processes of its own node. */
-	if (ingress)
-		end_of(to, &destination);
-	if (parsed != PARSED) {
-		if (!source.row.egress && !destination.row.ingress)
+	active_generation = generation();
+	work->judged.half = active_generation & 1;
+	row_of(from, work->judged.half, &work->source);
+	row_of(to, work->judged.half, &work->destination);
+	if (!work->source.egress && !work->destination.ingress && parsed != PARSED)
+		return TC_ACT_UNSPEC;
+	now = ktime_coarse();
+	if (work->packet.is_fragment && parsed == LATER_FRAGMENT) {
+		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
+							work->packet.fragment, work->packet.ip_protocol };
+		__u64 *passed = map_lookup(&fragments, &work->fragment);
+
+		if (!ingress || (passed && (__s64)(now - *passed) < (__s64)(30 * SECOND)))
 			return TC_ACT_UNSPEC;
-		count(parsed == LATER_FRAGMENT ? FRAGMENT : NOT_PARSED);
+		count(FRAGMENT);
 		return TC_ACT_SHOT;
 	}
-	if (from && (skb->tc_index & TICKET))
-		service = skb->tc_index & ~TICKET;
+	if (parsed != PARSED) {
+		if (!ingress)
+			return TC_ACT_UNSPEC;
+		count(NOT_PARSED);
+		return TC_ACT_SHOT;
+	}
+	is_hairpin = from && from == to;
+	has_flow = work->packet.has_flow && !work->packet.is_error;
+	work->judged.source = work->packet.source;
+	work->judged.destination = work->packet.destination;
+	work->judged.source_port = work->packet.source_port;
+	work->judged.key = work->packet.key;
+	if (from) {
+		/* The sender is known, whatever address NAT has given to its work->packet. */
+		work->judged.source = is_v4(&work->packet.source) ? from->v4 : from->v6;
+		if (!(work->judged.source.high | work->judged.source.low))
+			work->judged.source = work->packet.source;
+		if (is_sent) {
+			work->judged.service = work->sent_as.service;
+			if (has_flow && work->sent_as.has_flow)
+				work->judged.source_port =
+					work->sent_as.from_low ? work->sent_as.key.low_port : work->sent_as.key.high_port;
+		}
+		work->judged.is_service_unknown = !is_sent;
+	}
 
-	now = ktime_coarse();
-	flow = packet.has_flow || packet.is_error ? map_lookup(&flows, &key) : 0;
-	/* Another processor may have written a later time. */
-	if (flow && (__s64)(now - flow->seen) > (__s64)lifetime(flow, key.protocol))
-		flow = 0;
-	if (packet.is_error && flow) {
+	if (has_flow && is_sent && work->sent_as.has_flow) {
+		flow = find(&work->sent_as.key, now);
+		if (flow)
+			from_low = work->sent_as.from_low;
+	}
+	if (flow)
+		work->key = work->sent_as.key;
+	else if (has_flow || work->packet.is_error)
+		flow = find(&work->key, now);
+	if (work->packet.is_error) {
 		/*
-		 * An error follows its flow while the policies of both ends are those that allowed it. Its receiver sent
-		 * the quoted packet. A pod sends errors about its own flows only.
+		 * An error follows its flow while the policies that are in force allow it. Its receiver sent the quoted
+		 * work->packet. A pod sends errors about its own flows only.
 		 */
-		int is_initiator = flow->from_low == from_low;
-		__u32 receiver = is_initiator ? flow->initiator : flow->responder;
-		__u32 sender = is_initiator ? flow->responder : flow->initiator;
+		int is_initiator = flow && flow->from_low == from_low;
+		__u32 receiver = to ? skb->ifindex : 0;
 
-		if (flow->is_denied || receiver != destination.generation ||
-		    (from && sender != source.generation)) {
-			count(POLICY_INGRESS);
+		if (flow && flow->generation == (__u32)active_generation && !flow->is_denied &&
+		    (is_initiator ? flow->initiator : flow->responder) == receiver &&
+		    (!from || (is_initiator ? flow->responder : flow->initiator) == ingress))
+			return TC_ACT_UNSPEC;
+		if (flow) {
+			count(STRAY_ERROR);
 			return TC_ACT_SHOT;
 		}
-		return TC_ACT_UNSPEC;
+		flow = 0;
 	}
 	/* A start after the end of a connection is another connection. */
-	if (flow && packet.protocol == TCP && is_start(&packet) &&
+	if (flow && work->packet.protocol == TCP && is_start(&work->packet) &&
 	    (flow->is_denied || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
 		flow = 0;
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
-		struct end *initiator = is_reply ? &destination : &source;
-		struct end *responder = is_reply ? &source : &destination;
+		__u32 sender = from ? ingress : 0, receiver = to ? skb->ifindex : 0;
 
-		if (!is_reply && (skb->tc_index & TICKET))
-			flow->service = service;
-		if (flow->initiator != initiator->generation ||
-		    flow->responder != responder->generation) {
-			struct packet original = packet;
+		/* The address may have been that of an earlier pod. */
+		if ((is_reply ? receiver : sender) != flow->initiator ||
+		    (is_reply ? sender : receiver) != flow->responder)
+			flow = 0;
+	}
+	if (flow) {
+		int is_reply = flow->from_low != from_low;
 
-			if (is_reply)
-				turn(&original);
-			flow->is_denied =
-				!judge(initiator, responder, &original, flow->service, is_hairpin);
-			flow->initiator = initiator->generation;
-			flow->responder = responder->generation;
+		if (!is_reply && is_sent)
+			flow->service = work->sent_as.service;
+		if (flow->generation != (__u32)active_generation) {
+			work->original = (struct judged){
+				.source = flow->source,
+				.destination = flow->destination,
+				.service = flow->service,
+				.key = flow->key,
+				.source_port = flow->source_port,
+				.half = work->judged.half,
+			};
+
+			flow->is_denied = !flow->is_from_node &&
+					  !judge(is_reply ? &work->destination : &work->source,
+						 is_reply ? &work->source : &work->destination, &work->original,
+						 is_hairpin);
+			flow->generation = active_generation;
 		}
 		if (flow->is_denied) {
-			count(POLICY_INGRESS);
+			count(REVOKED);
 			return TC_ACT_SHOT;
 		}
 		flow->seen = now;
 		flow->answered |= is_reply;
-		flow->tcp_flags |= packet.tcp_flags;
-		return TC_ACT_UNSPEC;
+		flow->tcp_flags |= work->packet.tcp_flags;
+		/* The answer opens a connection; of TCP, the packet after it. */
+		if (!flow->is_open && flow->answered &&
+		    (work->packet.protocol != TCP || (!is_reply && !(work->packet.tcp_flags & (TCP_SYN | TCP_RST))))) {
+			flow->is_open = 1;
+			establish(&work->key, flow, from, to);
+		}
+		goto pass;
 	}
-	allowed = judge_first(&source, &destination, &packet, service, is_hairpin);
-	if (!allowed)
+	if (!ingress) {
+		/*
+		 * A process of the node. The policies of a pod do not apply to it. If the source is not an address of the
+		 * node, NAT led a packet of the pod to the node, and this is the answer.
+		 */
+		__u32 *own = map_lookup(&own_addresses, &work->packet.source);
+
+		if (!own && has_flow && work->destination.egress) {
+			work->original = work->judged;
+			__u32 value;
+
+			turn(&work->original, &work->packet);
+			work->original.service = service_of(&work->packet.source, work->judged.half);
+			own_address(&work->packet.source, &work->original.destination);
+			value = verdict(work->destination.egress, &work->original, 1);
+			if ((value & DECISION) != ALLOW) {
+				count(POLICY_EGRESS);
+				return TC_ACT_SHOT;
+			}
+			return TC_ACT_UNSPEC;
+		}
+	} else if (!judge_first(&work->source, &work->destination, &work->packet, &work->judged, is_hairpin)) {
 		return TC_ACT_SHOT;
-	/* Answers to the node's own processes pass no hook. */
-	if (!ingress || !packet.has_flow || packet.is_error)
-		return TC_ACT_UNSPEC;
-	struct flow new = {
+	}
+	/* Answers to the node's own processes pass `from_pod` only. Without egress policies they always pass. */
+	if (!has_flow || (!ingress && !work->destination.egress))
+		goto pass;
+	work->new = (struct flow){
 		.seen = now,
-		.initiator = source.generation,
-		.responder = destination.generation,
-		.service = service,
-		.from_low = from_low,
-		.tcp_flags = packet.tcp_flags,
+		.service = work->judged.service,
+		.source = work->judged.source,
+		.destination = work->judged.destination,
+		.key = work->judged.key,
+		.generation = active_generation,
+		.initiator = from ? ingress : 0,
+		.responder = to ? skb->ifindex : 0,
+		.source_port = work->judged.source_port,
+		.tcp_flags = work->packet.tcp_flags,
+		.is_from_node = !ingress,
 	};
 
-	if (map_update(&flows, &key, &new, BPF_ANY)) {
+	if (is_sent && work->sent_as.has_flow)
+		work->key = work->sent_as.key;
+	work->new.from_low = is_sent && work->sent_as.has_flow ? work->sent_as.from_low : from_low;
+	/* A row of an earlier connection has this key. It keeps its place. */
+	if (map_update(&flows, &work->key, &work->new, BPF_EXIST) && map_update(&half_open, &work->key, &work->new, BPF_ANY)) {
 		count(FLOWS_FULL);
 		/* Pods without policies need no row. */
-		if (source.row.ingress | source.row.egress | destination.row.ingress | destination.row.egress)
+		if (work->source.ingress | work->source.egress | work->destination.ingress | work->destination.egress)
 			return TC_ACT_SHOT;
+	}
+pass:
+	if (work->packet.is_fragment) {
+		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
+							work->packet.fragment, work->packet.ip_protocol };
+
+		map_update(&fragments, &work->fragment, &now, BPF_ANY);
 	}
 	return TC_ACT_UNSPEC;
 }
@@ -339,6 +614,49 @@ int to_wire(struct __sk_buff *skb)
 	return at_destination(skb, 0);
 }
 
+/* Judges a packet of a pod to its own node. No later hook sees it. */
+static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoint *from, int parsed,
+				     const struct packet *packet, const struct flow_key *key, int from_low)
+{
+	struct judged judged = {};
+	struct row source = {};
+	struct flow *flow;
+	__u64 now = ktime_coarse(), active_generation = generation();
+	__u32 value;
+
+	judged.half = active_generation & 1;
+	row_of(from, judged.half, &source);
+	if (!source.egress)
+		return TC_ACT_UNSPEC;
+	if (parsed != PARSED) {
+		/* The stack joins fragments, and the first one is judged. */
+		if (parsed == LATER_FRAGMENT)
+			return TC_ACT_UNSPEC;
+		count(NOT_PARSED);
+		return TC_ACT_SHOT;
+	}
+	if (packet->has_flow || packet->is_error) {
+		flow = find(key, now);
+		/* An answer to a process of the node, or an error about its packet. */
+		if (flow && flow->is_from_node && flow->responder == skb->ifindex &&
+		    (packet->is_error ? flow->from_low == from_low : flow->from_low != from_low)) {
+			flow->seen = now;
+			flow->answered = 1;
+			flow->tcp_flags |= packet->tcp_flags;
+			return TC_ACT_UNSPEC;
+		}
+	}
+	judged.source = packet->source;
+	judged.destination = packet->destination;
+	judged.key = packet->key;
+	judged.source_port = packet->source_port;
+	value = verdict(source.egress, &judged, 1);
+	if ((value & DECISION) == ALLOW)
+		return TC_ACT_UNSPEC;
+	count(POLICY_EGRESS);
+	return TC_ACT_SHOT;
+}
+
 /* Ingress of a pod's host veth: packets from the pod. */
 SEC("classifier")
 int from_pod(struct __sk_buff *skb)
@@ -347,9 +665,8 @@ int from_pod(struct __sk_buff *skb)
 	struct endpoint *from = map_lookup(&endpoints, &link);
 	struct packet packet = {};
 	struct flow_key key = {};
-	struct address *own;
+	const struct address *own;
 	int parsed, from_low = 0;
-	__u32 *service;
 
 	if (!from)
 		return TC_ACT_UNSPEC;
@@ -363,7 +680,7 @@ int from_pod(struct __sk_buff *skb)
 		count(NOT_IP);
 		return TC_ACT_SHOT;
 	}
-	own = packet.source.high || (__u32)packet.source.low != 0xffff0000u ? &from->v6 : &from->v4;
+	own = is_v4(&packet.source) ? &from->v4 : &from->v6;
 	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */
 	int is_local = parsed == NEIGHBOR && ((packet.source.high & 0xc0ff) == 0x80fe ||
 					      (!packet.source.high && !packet.source.low));
@@ -373,9 +690,73 @@ int from_pod(struct __sk_buff *skb)
 		count(SPOOFED);
 		return TC_ACT_SHOT;
 	}
-	service = map_lookup(&services, &packet.destination);
-	skb->tc_index = TICKET | (service ? *service & ~TICKET : 0);
+	if (parsed == NEIGHBOR)
+		return TC_ACT_UNSPEC;
+	if (map_lookup(&own_addresses, &packet.destination))
+		return at_own_node(skb, from, parsed, &packet, &key, from_low);
+	remember(skb, link, service_of(&packet.destination, generation()), &packet, &key, from_low);
 	return TC_ACT_UNSPEC;
+}
+
+/* For tests: `to_pod` and `to_wire` after `from_pod`, for a packet that NAT leaves as it is. */
+static inline_always void as_sent(struct __sk_buff *skb)
+{
+	struct packet packet = {};
+	struct flow_key key = {};
+	int from_low = 0;
+	__u64 service = (__u64)skb->cb[1] << 32 | skb->cb[0];
+
+	if (parse(skb, &packet, &key, &from_low) == PARSED)
+		remember(skb, skb->ingress_ifindex, service, &packet, &key, from_low);
+}
+
+SEC("classifier")
+int test_to_pod(struct __sk_buff *skb)
+{
+	__u32 link = skb->ifindex;
+	struct endpoint *to = map_lookup(&endpoints, &link);
+
+	as_sent(skb);
+	return to ? at_destination(skb, to) : TC_ACT_UNSPEC;
+}
+
+SEC("classifier")
+int test_to_wire(struct __sk_buff *skb)
+{
+	as_sent(skb);
+	return at_destination(skb, 0);
+}
+
+struct sweep {
+	__u64 now;
+	__u32 left;
+};
+
+static long sweep_one(void *map, const struct flow_key *key, struct flow *flow, struct sweep *sweep)
+{
+	__u32 initiator = flow->initiator, responder = flow->responder;
+
+	if ((__s64)(sweep->now - flow->seen) <= (__s64)lifetime(flow, key->protocol)) {
+		sweep->left += 1;
+		return 0;
+	}
+	if (!map_delete(map, key)) {
+		refund(map_lookup(&endpoints, &initiator));
+		if (responder != initiator)
+			refund(map_lookup(&endpoints, &responder));
+	}
+	return 0;
+}
+
+/* Removes connections that have ended. Userspace runs it. Returns the number of those that are left. */
+SEC("classifier")
+int sweep_flows(struct __sk_buff *skb)
+{
+	(void)skb;
+	struct sweep sweep = { .now = ktime_coarse() };
+
+	for_each(&flows, sweep_one, &sweep, 0);
+	return sweep.left;
 }
 
 char program_license[] SEC("license") = "Dual BSD/GPL";

@@ -17,20 +17,37 @@ struct endpoint {
 	/* The pod's addresses; 0 if it has none of the family. */
 	struct address v4;
 	struct address v6;
+	/* The UID of the pod, for userspace. */
+	char uid[64];
 };
 
 /*
- * The sets of a pod. It is not changed while a slot refers to it. Set 0 allows everything. The set CLOSED has no rows, so it
- * drops everything: for a pod whose policies are not known.
+ * The numbers of sets and classes are hashes of their contents. So rows of `set_rows` never change while a set is in use.
+ *
+ * A state has two halves, even and odd, and the lowest bit of the generation in `active` selects one. Userspace writes the
+ * half that is not in use. One store then changes all verdicts at once.
  */
-#define CLOSED 0xffffffffu
 
+/* Set 0 allows everything. The set CLOSED has no rows, so it drops everything: for a pod whose policies are not known. */
+#define CLOSED 0xffffffffffffffffull
+/* Of the number of a set: some of its rules name Services. */
+#define NAMES_SERVICES 1ull
+
+/* The sets of a pod. */
 struct row {
-	__u32 ingress;
-	__u32 egress;
-	__u32 hairpin_ingress;
-	__u32 hairpin_egress;
+	__u64 ingress;
+	__u64 egress;
+	__u64 hairpin_ingress;
+	__u64 hairpin_egress;
 };
+
+/* The class of an address in both halves. */
+struct halves {
+	__u64 of[2];
+};
+
+/* Of the class of an address: it has no class of its own in this half. */
+#define BY_PREFIX 0xffffffffffffffffull
 
 struct prefix {
 	__u32 length;
@@ -39,9 +56,9 @@ struct prefix {
 
 /* Class and service are 0 in the row of a set's default. */
 struct set_key {
-	__u32 set;
-	__u32 class;
-	__u32 service;
+	__u64 set;
+	__u64 class;
+	__u64 service;
 };
 
 /* An interval: its first key, and a verdict or a table over the source port. */
@@ -80,14 +97,25 @@ struct flow_key {
 	__u32 protocol;
 };
 
+/*
+ * A connection. Its key has the ends as one pod sees them: as the pod sent the packet, or as it receives the packet. NAT
+ * may be between the pods, and the rest is behind it.
+ */
 struct flow {
 	/* Of the last packet, in nanoseconds since the boot. */
 	__u64 seen;
-	/* The policies of the two ends that allowed it; 0 for an end without an endpoint here. */
+	/* The class of the Service's address that was asked for. */
+	__u64 service;
+	/* The first packet as it was judged. */
+	struct address source;
+	struct address destination;
+	__u32 key;
+	/* The generation whose policies judged it last. */
+	__u32 generation;
+	/* The links of both ends; 0 for an end without an endpoint here. */
 	__u32 initiator;
 	__u32 responder;
-	/* The class of the Service's address that was asked for. */
-	__u32 service;
+	__u16 source_port;
 	/* The initiator is the lower end. */
 	__u8 from_low;
 	/* The responder has answered. */
@@ -96,6 +124,30 @@ struct flow {
 	__u8 tcp_flags;
 	/* These policies do not allow it any more. The row stays, so that no packet of it starts a new connection. */
 	__u8 is_denied;
+	/* A process of the node is the initiator. */
+	__u8 is_from_node;
+	/* It is in `flows`, or its pod has its share of them. */
+	__u8 is_open;
+};
+
+/* A packet as its pod sent it, for the hook where its destination is final. */
+struct sent {
+	/* Also in the packet's hash, so that a later packet in this place is recognized. */
+	__u32 nonce;
+	__u32 link;
+	/* The class of the Service's address. */
+	__u64 service;
+	struct flow_key key;
+	__u32 from_low;
+	__u32 has_flow;
+};
+
+/* A fragmented packet that passed. */
+struct fragment_key {
+	struct address source;
+	struct address destination;
+	__u32 number;
+	__u32 protocol;
 };
 
 /* Reasons for which a packet is dropped or passes without a verdict, in `counters`. */
@@ -108,8 +160,16 @@ enum reason {
 	NOT_IP,
 	/* From a pod, but its link is not known any more. */
 	NO_ORIGIN,
+	/* It is not known which Service was asked for. */
+	NO_TICKET,
 	FRAGMENT,
 	NO_ROW,
+	/* Of a connection that policies do not allow any more. */
+	REVOKED,
+	/* An ICMP error about no connection of its receiver. */
+	STRAY_ERROR,
+	/* It stays among the half-open connections, because the pod has its share of the others. */
+	SHARE,
 	FLOWS_FULL,
 	REASONS,
 };
@@ -122,15 +182,15 @@ struct {
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } endpoints SEC(".maps");
 
-/* By slot: the number of a row in the lower half, the generation in the upper half. */
+/* The generation. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, __u64);
-	MAP_NUMBER(max_entries, 2048);
-	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
-} current SEC(".maps");
+	MAP_NUMBER(max_entries, 1);
+} active SEC(".maps");
 
+/* By slot, two rows each: the even half and the odd half. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
@@ -138,10 +198,27 @@ struct {
 	MAP_NUMBER(max_entries, 4096);
 } rows SEC(".maps");
 
+/* The node's own addresses. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct address);
 	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, 4096);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} own_addresses SEC(".maps");
+
+/* One of them for each family: IPv4, IPv6. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct address);
+	MAP_NUMBER(max_entries, 2);
+} node_address SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, struct address);
+	MAP_TYPE(value, struct halves);
 	MAP_NUMBER(max_entries, 131072);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } classes SEC(".maps");
@@ -149,7 +226,7 @@ struct {
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_LPM_TRIE);
 	MAP_TYPE(key, struct prefix);
-	MAP_TYPE(value, __u32);
+	MAP_TYPE(value, struct halves);
 	MAP_NUMBER(max_entries, 65536);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } prefixes SEC(".maps");
@@ -157,7 +234,7 @@ struct {
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct address);
-	MAP_TYPE(value, __u32);
+	MAP_TYPE(value, struct halves);
 	MAP_NUMBER(max_entries, 16384);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } services SEC(".maps");
@@ -184,13 +261,69 @@ struct {
 	MAP_NUMBER(max_entries, 256);
 } large_tables SEC(".maps");
 
+#define FLOWS 131072
+/* A pod has at most this many of them. */
+#define FLOWS_OF_POD (FLOWS / 4)
+
+/* Connections that are open. No packet removes one. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct flow_key);
 	MAP_TYPE(value, struct flow);
-	MAP_NUMBER(max_entries, 131072);
+	MAP_NUMBER(max_entries, FLOWS);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } flows SEC(".maps");
+
+/* Connections without an answer. A new one displaces the one that was used longest ago. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, struct flow);
+	MAP_NUMBER(max_entries, 32768);
+} half_open SEC(".maps");
+
+/* Number of rows in `flows` by slot. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_NUMBER(max_entries, 2048);
+} shares SEC(".maps");
+
+/* The digests of the rules' names by number, for userspace. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_NUMBER(max_entries, 131072);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} rules SEC(".maps");
+
+/* Each processor has SENT_OF_CPU places. */
+#define SENT 8192
+#define SENT_OF_CPU 32
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct sent);
+	MAP_NUMBER(max_entries, SENT);
+} sent SEC(".maps");
+
+/* Number of packets in `sent` so far. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, 1);
+} sent_count SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct fragment_key);
+	MAP_TYPE(value, __u64);
+	MAP_NUMBER(max_entries, 4096);
+} fragments SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -1,22 +1,29 @@
-//! The contents of the eBPF maps: compiled tables as keys and values of bytes.
+//! The state of the eBPF maps: keys and values, the contents that a compilation needs, and the plan of changes.
 //!
 //! `datapath/bpf/tables.h` has the same layouts in C. The loader of the maps refuses a key or value of another size, and
 //! the tests in `tests/netns` compare the programs' verdicts with [`Tables::judge`](datapath_plan::Tables::judge).
 //! Numbers have the byte order of the machine; addresses have that of the network.
+//!
+//! [`Target::of`] encodes compiled tables. [`plan`] compares a target with the contents of the maps ([`Held`]) and
+//! returns the [`Write`]s that lead from one to the other. At every moment between two writes each packet gets the answer
+//! of the earlier state or of the target.
 
+mod bytes;
+mod held;
 mod intervals;
-mod maps;
+mod numbers;
+mod plan;
+mod target;
 
-pub use intervals::{LARGE, SMALL, TooLong};
-pub use maps::{Endpoint, Maps, Row};
+#[cfg(test)]
+mod tests;
 
-/// An address as a key.
-pub type AddressKey = [u8; 16];
-/// A prefix as a key: its length and its first address.
-pub type PrefixKey = [u8; 20];
-/// A set, a class and a Service as a key.
-pub type SetKey = [u8; 12];
-/// A table with [`SMALL`] intervals.
-pub type SmallTable = [u8; 8 * SMALL];
-/// A table with [`LARGE`] intervals.
-pub type LargeTable = [u8; 8 * LARGE];
+pub use bytes::{
+    AddressKey, Endpoint, EndpointValue, PrefixKey, RowValue, SetKey, address, address_key, halves,
+    halves_of, prefix_key, set_key, set_of,
+};
+pub use held::{Held, Write};
+pub use intervals::{LARGE, LargeTable, SMALL, SmallTable, TooLong};
+pub use numbers::{Full, Numbers};
+pub use plan::{Own, Plan, Pod, cleanup, plan};
+pub use target::{Row, Target};

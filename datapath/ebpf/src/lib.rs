@@ -1,7 +1,12 @@
-//! Loads the eBPF programs and writes their maps.
+//! The backend that enforces policy by eBPF programs.
 //!
-//! The programs are compiled from `datapath/bpf`. No backend uses this crate yet: the agent does not enforce policy.
+//! [`EbpfBackend`] compiles the desired state, observes the maps and filters of the node, and applies the difference.
+//! [`Programs`] loads the programs, which are compiled from `datapath/bpf`, and owns their maps.
 
+mod backend;
+mod links;
+mod maps;
 mod programs;
 
+pub use backend::EbpfBackend;
 pub use programs::{Hook, LoadError, Programs};

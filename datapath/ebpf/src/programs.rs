@@ -1,23 +1,25 @@
-//! The loaded programs and their maps.
+//! The loaded programs.
 
+use crate::maps::{LAYOUTS, Maps};
 use aya::{
-    Ebpf, EbpfError, EbpfLoader, Pod,
-    maps::{Array, HashMap, LpmTrie, Map, MapError, MapInfo, lpm_trie::Key},
+    Ebpf, EbpfError, EbpfLoader,
+    maps::MapError,
     programs::{
-        Link as _, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
+        ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions, loaded_programs,
         tc::{
             NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
         },
     },
 };
-use datapath_abi::{AddressKey, Endpoint, Maps, PrefixKey, Row, TooLong};
+use datapath_abi::{Full, Held, Write};
+use routing_netlink::{BpfFilter, Side, SocketError};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// A hook: the place at which a program judges packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
     /// Ingress of a pod's host veth: packets from the pod.
     FromPod,
@@ -25,9 +27,13 @@ pub enum Hook {
     ToPod,
     /// Egress of a link to other nodes.
     ToWire,
+    /// [`Self::ToPod`] for a test: the packet counts as sent by the pod of its ingress link.
+    TestToPod,
+    /// [`Self::ToWire`] for a test.
+    TestToWire,
 }
 
-/// The programs could not be loaded, or a map could not be written.
+/// The programs could not be loaded, or the kernel refused a change.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(
@@ -36,32 +42,38 @@ pub enum LoadError {
     Object(#[from] EbpfError),
     #[error("cannot load the program {name}: {cause}")]
     Program { name: &'static str, cause: ProgramError },
-    #[error(
-        "cannot attach or detach {program} at {link}: {cause}; the link and CAP_NET_ADMIN are needed"
-    )]
+    #[error("cannot attach {program} to {link}: {cause}; the link and CAP_NET_ADMIN are needed")]
     Attach { program: &'static str, link: String, cause: ProgramError },
+    #[error("cannot read or remove filters: {0}")]
+    Filters(#[from] SocketError),
     #[error("the object file has no {0}; use the file of this version")]
     Absent(&'static str),
+    #[error("cannot use the folder {} for maps: {cause}; mount a bpffs there", folder.display())]
+    Folder { folder: PathBuf, cause: std::io::Error },
     #[error(
         "cannot use the pinned map {name}: its layout (key, value, rows) is {found:?}; remove the folder of the pins"
     )]
     Layout { name: &'static str, found: (u32, u32, u32) },
-    #[error(
-        "cannot write {rows} rows to the map {name}: the limit is {limit}; the earlier state stays in force"
-    )]
-    Full { name: &'static str, rows: usize, limit: u32 },
-    #[error("cannot write the map {name}: {cause}")]
+    #[error("cannot access the map {name}: {cause}")]
     Map { name: &'static str, cause: MapError },
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    Full(#[from] Full),
+    /// For tests: the process ends here.
+    #[error("the process was stopped")]
+    Stopped,
 }
 
 /// The loaded programs with their maps. A drop removes maps and programs that are neither attached nor pinned.
 pub struct Programs {
     ebpf: Ebpf,
-    generation: u32,
-    /// The slot of each link, by ifindex. A link keeps its slot.
-    slots: BTreeMap<u32, u32>,
+    maps: Maps,
+    /// The kernel's ids of the programs that may be attached at each hook: ours, and equal ones of an earlier process
+    /// with the same maps.
+    accepted: BTreeMap<Hook, BTreeSet<u32>>,
+    /// The number of writes to maps and of changes of filters.
+    effects: usize,
+    /// The number of effects after which the process stops.
+    effects_left: Option<usize>,
 }
 
 impl Programs {
@@ -72,6 +84,10 @@ impl Programs {
     /// If the kernel refuses a program or a map, or a pinned map has another layout.
     pub fn load(object: &Path, pins: Option<&Path>) -> Result<Self, LoadError> {
         let mut loader = EbpfLoader::new();
+        if let Some(folder) = pins {
+            let fault = |cause| LoadError::Folder { folder: folder.to_owned(), cause };
+            std::fs::create_dir_all(folder).map_err(fault)?;
+        }
         for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
         {
             loader.map_pin_path(layout.name, pins.join(layout.name));
@@ -82,59 +98,88 @@ impl Programs {
         {
             layout.check(&pins.join(layout.name))?;
         }
-        for hook in [Hook::FromPod, Hook::ToPod, Hook::ToWire] {
+        let mut accepted = BTreeMap::new();
+        let earlier = earlier_programs();
+        for hook in Hook::ATTACHED {
             let name = hook.name();
-            program(&mut ebpf, hook)?.load().map_err(|cause| LoadError::Program { name, cause })?;
+            let fault = |cause| LoadError::Program { name, cause };
+            let program = program(&mut ebpf, name)?;
+            program.load().map_err(fault)?;
+            let info = program.info().map_err(fault)?;
+            let maps = info.map_ids().map_err(fault)?;
+            let equal = earlier.iter().filter(|(_, of)| **of == (info.tag(), maps.clone()));
+            let ids = equal.map(|(id, _)| *id).chain([info.id()]).collect();
+            accepted.insert(hook, ids);
         }
-        let mut programs = Self { ebpf, generation: 0, slots: BTreeMap::new() };
-        programs.generation = programs.last_generation()?;
-        programs.slots = programs.observed_slots()?;
-        Ok(programs)
+        let sweep = program(&mut ebpf, SWEEP)?.load();
+        sweep.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
+        let maps = Maps::take(&mut ebpf)?;
+        Ok(Self { ebpf, maps, accepted, effects: 0, effects_left: None })
     }
 
-    /// The slots of an earlier process.
-    fn observed_slots(&mut self) -> Result<BTreeMap<u32, u32>, LoadError> {
-        let fault = |cause| LoadError::Map { name: "endpoints", cause };
-        let map = map(&mut self.ebpf, "endpoints")?;
-        let endpoints = HashMap::<_, u32, [u8; 40]>::try_from(map).map_err(fault)?;
-        let mut slots = BTreeMap::new();
-        for row in endpoints.iter() {
-            let (link, value) = row.map_err(fault)?;
-            let mut slot = [0; 4];
-            slot.copy_from_slice(&value[..4]);
-            slots.insert(link, u32::from_ne_bytes(slot));
-        }
-        Ok(slots)
+    /// Reads the maps.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    pub fn read(&self) -> Result<Held, LoadError> {
+        self.maps.read()
     }
 
-    /// The greatest generation in the maps: generations are not used twice.
-    fn last_generation(&mut self) -> Result<u32, LoadError> {
-        let fault = |cause| LoadError::Map { name: "current", cause };
-        let current = Array::<_, u64>::try_from(map(&mut self.ebpf, "current")?).map_err(fault)?;
-        let mut last = 0;
-        for value in current.iter() {
-            last = last.max(value.map_err(fault)? >> 32);
+    /// Writes rows in their order.
+    ///
+    /// # Errors
+    /// If the kernel refuses a row: the earlier ones are written.
+    pub fn write<'a>(
+        &mut self,
+        held: &mut Held,
+        writes: impl IntoIterator<Item = &'a Write>,
+    ) -> Result<(), LoadError> {
+        for write in writes {
+            self.effect()?;
+            self.maps.write(write)?;
+            held.apply(write);
         }
-        Ok(u32::try_from(last).unwrap_or(u32::MAX))
+        Ok(())
     }
 
-    /// Attaches a program to a link of this network namespace, in place of an earlier one. It stays attached when this
-    /// value is dropped.
+    /// Attaches the hook's program to a link of this network namespace, in place of an earlier one of ours. `filters` are
+    /// those of the link in the hook's direction. It stays attached when this value is dropped.
     ///
     /// # Errors
     /// If there is no such link, or the kernel refuses.
-    pub fn attach(&mut self, hook: Hook, link: &str) -> Result<(), LoadError> {
+    pub fn attach(
+        &mut self,
+        hook: Hook,
+        link: &str,
+        filters: &[BpfFilter],
+    ) -> Result<(), LoadError> {
+        let ours = filters.iter().find(|filter| is_ours(filter));
+        if ours.is_some_and(|filter| self.is_current(hook, filter)) {
+            return Ok(());
+        }
+        self.effect()?;
         let fault =
             |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
         let direction = hook.direction();
-        let earlier = earlier(hook, link).map_err(|cause| fault(TcError::IoError(cause).into()))?;
-        let program = program(&mut self.ebpf, hook)?;
-        let attached = match program.attach_to_link(earlier) {
-            Ok(attached) => attached,
-            Err(_) => {
+        let program = program(&mut self.ebpf, hook.name())?;
+        let attached = match ours {
+            Some(filter) => {
+                let handle = TcHandle::from(filter.handle);
+                let earlier =
+                    SchedClassifierLink::attached(link, direction, filter.priority, handle, None)
+                        .map_err(|cause| fault(TcError::IoError(cause).into()))?;
+                program.attach_to_link(earlier).map_err(fault)?
+            }
+            None => {
                 // The link may have the queue already; if it has not and cannot have it, the next call fails.
                 let _ = qdisc_add_clsact(link);
-                let options = NlOptions { priority: PRIORITY, handle: HANDLE, classid: None };
+                let is_used = |handle: &u32| {
+                    let mut others = filters.iter().filter(|filter| filter.priority == PRIORITY);
+                    others.any(|filter| filter.handle == *handle)
+                };
+                let handle = (1..).find(|handle| !is_used(handle)).unwrap_or(1);
+                let handle = TcHandle::from(handle);
+                let options = NlOptions { priority: PRIORITY, handle, classid: None };
                 let options = TcAttachOptions::Netlink(options);
                 program.attach_with_options(link, direction, options).map_err(fault)?
             }
@@ -144,250 +189,169 @@ impl Programs {
         Ok(())
     }
 
-    /// Detaches a program from a link: its packets pass.
-    ///
-    /// # Errors
-    /// If it is not attached there.
-    pub fn detach(hook: Hook, link: &str) -> Result<(), LoadError> {
-        let fault =
-            |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
-        let attached =
-            earlier(hook, link).map_err(|cause| fault(TcError::IoError(cause).into()))?;
-        attached.detach().map_err(fault)
+    /// True if a filter has this hook's program with these maps.
+    pub fn is_current(&self, hook: Hook, filter: &BpfFilter) -> bool {
+        let accepted = self.accepted.get(&hook);
+        is_ours(filter)
+            && filter.program.is_some_and(|id| accepted.is_some_and(|ids| ids.contains(&id)))
     }
 
-    /// Writes the contents of all maps and the current row of each endpoint. `endpoints` are the pods' host links by
-    /// ifindex, each with the UID of its pod.
+    /// Removes connections that have ended, and returns the number of the others that were answered.
     ///
     /// # Errors
-    /// If the contents do not fit: then nothing is written. If the kernel refuses a row, part of them is.
-    pub fn write(
-        &mut self,
-        maps: &Maps,
-        endpoints: &BTreeMap<u32, (String, Endpoint)>,
-    ) -> Result<(), LoadError> {
-        fits("small_tables", maps.small_tables.len())?;
-        fits("large_tables", maps.large_tables.len())?;
-        fits("set_rows", maps.set_rows.len())?;
-        fits("classes", maps.classes.len())?;
-        fits("prefixes", maps.prefixes.len())?;
-        fits("services", maps.services.len())?;
-        fits("endpoints", endpoints.len())?;
-        self.array("small_tables", (0..).zip(maps.small_tables.iter().copied()))?;
-        self.array("large_tables", (0..).zip(maps.large_tables.iter().copied()))?;
-        self.hash("set_rows", maps.set_rows.iter().map(|(key, value)| (*key, *value)))?;
-        self.hash("classes", maps.classes.iter().map(|(key, value)| (*key, *value)))?;
-        self.hash("services", maps.services.iter().map(|(key, value)| (*key, *value)))?;
-        self.prefixes(&maps.prefixes)?;
-        self.generation += 1;
-        let slots = self.slots_for(endpoints.keys());
-        // A slot has two rows, and the generation selects one: the row in use is not changed.
-        let row = |slot: u32| slot * 2 + self.generation % 2;
-        let generation = u64::from(self.generation) << 32;
-        let rows = endpoints.iter().zip(&slots).map(|((_, (uid, _)), slot)| {
-            (row(*slot), maps.rows.get(uid).copied().unwrap_or(Row::CLOSED).to_bytes())
-        });
-        let rows: Vec<(u32, [u8; 16])> = rows.collect();
-        let current: Vec<(u32, u64)> =
-            slots.iter().map(|slot| (*slot, generation | u64::from(row(*slot)))).collect();
-        self.array("rows", rows.into_iter())?;
-        self.array("current", current.into_iter())?;
-        // New links come last: their slots have rows now.
-        let values = endpoints.iter().zip(&slots).map(|((link, (_, endpoint)), slot)| {
-            (*link, Endpoint { slot: *slot, ..*endpoint }.to_bytes())
-        });
-        self.hash("endpoints", values)?;
-        self.slots = endpoints.keys().copied().zip(slots).collect();
-        Ok(())
+    /// If the kernel cannot run the program.
+    pub fn sweep(&mut self) -> Result<u32, LoadError> {
+        let options = TestRunOptions { data_in: Some(&[0; 64]), ..TestRunOptions::default() };
+        let run = program(&mut self.ebpf, SWEEP)?.test_run(options);
+        let run = run.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
+        Ok(run.return_value)
     }
 
-    /// The slots of these links: a known link keeps its own, and no other link has it yet.
-    fn slots_for<'a>(&self, links: impl Iterator<Item = &'a u32>) -> Vec<u32> {
-        let used: BTreeSet<u32> = self.slots.values().copied().collect();
-        let mut free = (0..).filter(|slot| !used.contains(slot));
-        let slot = |link: &u32| self.slots.get(link).copied().or_else(|| free.next());
-        links.filter_map(slot).collect()
-    }
-
-    /// Runs a program on a packet without attaching it; `ifindex` is the hook's link and `ingress` the link by which the
-    /// packet entered. Returns the action.
+    /// The counters by the name of their reason.
     ///
     /// # Errors
-    /// If the kernel cannot run it.
+    /// If the map cannot be read.
+    pub fn counters(&self) -> Result<BTreeMap<&'static str, u64>, LoadError> {
+        let counters = self.maps.counters()?;
+        let named = counters
+            .into_iter()
+            .filter_map(|(reason, count)| Some((*REASONS.get(reason as usize)?, count)));
+        Ok(named.collect())
+    }
+
+    /// For tests: runs a program on a packet without attaching it. `ifindex` is the hook's link and `ingress` the link by
+    /// which the packet entered. `service` is the class of the Service's address that its pod asked for, or 0. Returns
+    /// the action.
+    ///
+    /// # Errors
+    /// If the kernel cannot load or run it.
     pub fn test(
         &mut self,
         hook: Hook,
         packet: &[u8],
         ifindex: u32,
         ingress: u32,
+        service: u64,
     ) -> Result<i32, LoadError> {
-        // Of `struct __sk_buff`: ingress_ifindex and ifindex.
+        let fault = |cause| LoadError::Program { name: hook.name(), cause };
+        // Of `struct __sk_buff`: ingress_ifindex, ifindex and two words of cb.
         let mut context = [0_u8; 192];
         context[36..40].copy_from_slice(&ingress.to_ne_bytes());
         context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
+        context[48..56].copy_from_slice(&service.to_ne_bytes());
         let options = TestRunOptions {
             data_in: Some(packet),
             ctx_in: Some(&context),
             ..TestRunOptions::default()
         };
-        let run = program(&mut self.ebpf, hook)?.test_run(options);
-        let done = run.map_err(|cause| LoadError::Program { name: hook.name(), cause })?;
-        Ok(done.return_value.cast_signed())
+        let program = program(&mut self.ebpf, hook.name())?;
+        match program.load() {
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+            Err(cause) => return Err(fault(cause)),
+        }
+        Ok(program.test_run(options).map_err(fault)?.return_value.cast_signed())
     }
 
-    /// Removes all connections: the next packet of each is judged as a first one.
+    /// For tests: removes all connections, so that the next packet of each is judged as a first one.
     ///
     /// # Errors
     /// If the map cannot be read.
     pub fn clear_flows(&mut self) -> Result<(), LoadError> {
-        self.hash("flows", std::iter::empty::<([u8; FLOW_KEY], [u8; FLOW])>())
+        self.maps.clear_flows()
     }
 
-    fn prefixes(&mut self, prefixes: &BTreeMap<PrefixKey, u32>) -> Result<(), LoadError> {
-        let fault = |cause| LoadError::Map { name: "prefixes", cause };
-        let map = map(&mut self.ebpf, "prefixes")?;
-        let mut trie = LpmTrie::<_, AddressKey, u32>::try_from(map).map_err(fault)?;
-        let key = |(length, first): &(u32, AddressKey)| Key::new(*length, *first);
-        let wanted: BTreeMap<(u32, AddressKey), u32> =
-            prefixes.iter().map(|(key, class)| (split(key), *class)).collect();
-        for (prefix, class) in &wanted {
-            trie.insert(&key(prefix), class, 0).map_err(fault)?;
-        }
-        let there: Vec<Key<AddressKey>> = trie.keys().collect::<Result<_, _>>().map_err(fault)?;
-        for key in there {
-            if !wanted.contains_key(&(key.prefix_len(), key.data())) {
-                trie.remove(&key).map_err(fault)?;
-            }
-        }
-        Ok(())
+    /// For tests: the number of effects so far.
+    pub fn effects(&self) -> usize {
+        self.effects
     }
 
-    fn array<V: Pod>(
-        &mut self,
-        name: &'static str,
-        values: impl Iterator<Item = (u32, V)>,
-    ) -> Result<(), LoadError> {
-        let fault = |cause| LoadError::Map { name, cause };
-        let mut array = Array::<_, V>::try_from(map(&mut self.ebpf, name)?).map_err(fault)?;
-        for (index, value) in values {
-            array.set(index, value, 0).map_err(fault)?;
-        }
-        Ok(())
+    /// For tests: fails each effect after this number of further ones.
+    pub fn stop_after(&mut self, effects: Option<usize>) {
+        self.effects_left = effects;
     }
 
-    /// Replaces the contents of a map.
-    fn hash<K: Pod + Ord, V: Pod>(
-        &mut self,
-        name: &'static str,
-        rows: impl Iterator<Item = (K, V)>,
-    ) -> Result<(), LoadError> {
-        let fault = |cause| LoadError::Map { name, cause };
-        let mut hash = HashMap::<_, K, V>::try_from(map(&mut self.ebpf, name)?).map_err(fault)?;
-        let rows: BTreeMap<K, V> = rows.collect();
-        for (key, value) in &rows {
-            hash.insert(key, value, 0).map_err(fault)?;
+    /// Counts an effect before it is carried out.
+    pub(crate) fn effect(&mut self) -> Result<(), LoadError> {
+        if let Some(left) = &mut self.effects_left {
+            *left = left.checked_sub(1).ok_or(LoadError::Stopped)?;
         }
-        let there: Vec<K> = hash.keys().collect::<Result<_, _>>().map_err(fault)?;
-        for key in there.iter().filter(|key| !rows.contains_key(key)) {
-            hash.remove(key).map_err(fault)?;
-        }
+        self.effects += 1;
         Ok(())
     }
 }
 
 impl Hook {
-    fn direction(self) -> TcAttachType {
+    /// The hooks at which programs are attached.
+    const ATTACHED: [Self; 3] = [Self::FromPod, Self::ToPod, Self::ToWire];
+
+    /// The side of the link at which the hook's program is attached.
+    pub fn side(self) -> Side {
         match self {
-            Self::FromPod => TcAttachType::Ingress,
-            Self::ToPod | Self::ToWire => TcAttachType::Egress,
+            Self::FromPod => Side::Ingress,
+            Self::ToPod | Self::ToWire | Self::TestToPod | Self::TestToWire => Side::Egress,
+        }
+    }
+
+    fn direction(self) -> TcAttachType {
+        match self.side() {
+            Side::Ingress => TcAttachType::Ingress,
+            Side::Egress => TcAttachType::Egress,
         }
     }
 
     /// The program's name.
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::FromPod => "from_pod",
             Self::ToPod => "to_pod",
             Self::ToWire => "to_wire",
+            Self::TestToPod => "test_to_pod",
+            Self::TestToWire => "test_to_wire",
         }
     }
 }
 
-/// Priority and handle of the filters. They identify a filter of an earlier process.
-const PRIORITY: u16 = 50;
-const HANDLE: TcHandle = TcHandle::new(0, 1);
-
-/// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
-struct Layout {
-    name: &'static str,
-    key: u32,
-    value: u32,
-    rows: u32,
+/// True for a filter of ours, also of an earlier release: others have other names or another priority.
+pub(crate) fn is_ours(filter: &BpfFilter) -> bool {
+    filter.priority == PRIORITY
+        && Hook::ATTACHED
+            .iter()
+            .any(|hook| hook.name() == filter.name && hook.side() == filter.side)
 }
 
-/// As in `datapath/bpf/tables.h`.
-const LAYOUTS: [Layout; 10] = [
-    Layout::new("endpoints", 4, 40, 2048),
-    Layout::new("current", 4, 8, 2048),
-    Layout::new("rows", 4, 16, 4096),
-    Layout::new("classes", 16, 4, 131_072),
-    Layout::new("prefixes", 20, 4, 65_536),
-    Layout::new("services", 16, 4, 16_384),
-    Layout::new("set_rows", 12, 4, 262_144),
-    Layout::new("small_tables", 4, 256, 8192),
-    Layout::new("large_tables", 4, 8192, 256),
-    Layout::new("flows", 40, 24, 131_072),
+/// The priority of the filters.
+const PRIORITY: u16 = 50;
+
+/// The program that removes connections that have ended.
+const SWEEP: &str = "sweep_flows";
+
+/// `enum reason` in `tables.h`.
+const REASONS: [&str; 13] = [
+    "policy_egress",
+    "policy_ingress",
+    "spoofed",
+    "not_parsed",
+    "not_ip",
+    "no_origin",
+    "no_ticket",
+    "fragment",
+    "no_row",
+    "revoked",
+    "stray_error",
+    "share",
+    "flows_full",
 ];
 
-impl Layout {
-    const fn new(name: &'static str, key: u32, value: u32, rows: u32) -> Self {
-        Self { name, key, value, rows }
-    }
-
-    /// Compares the layout with that of the pinned map.
-    fn check(&self, pin: &Path) -> Result<(), LoadError> {
-        let fault = |cause| LoadError::Map { name: self.name, cause };
-        let found = MapInfo::from_pin(pin).map_err(fault)?;
-        let found = (found.key_size(), found.value_size(), found.max_entries());
-        if found == (self.key, self.value, self.rows) {
-            return Ok(());
-        }
-        Err(LoadError::Layout { name: self.name, found })
-    }
+/// The tags and maps of the programs that are loaded, by id. A program that cannot be read is left out.
+fn earlier_programs() -> BTreeMap<u32, (u64, Option<Vec<u32>>)> {
+    let readable = loaded_programs().flatten();
+    readable.filter_map(|info| Some((info.id(), (info.tag(), info.map_ids().ok()?)))).collect()
 }
 
-/// Checks the number of rows before anything is written.
-fn fits(name: &'static str, rows: usize) -> Result<(), LoadError> {
-    let limit = LAYOUTS.iter().find(|layout| layout.name == name).map_or(0, |of| of.rows);
-    match rows <= limit as usize {
-        true => Ok(()),
-        false => Err(LoadError::Full { name, rows, limit }),
-    }
-}
-
-/// The filter that this hook's program has at the link, if there is one.
-fn earlier(hook: Hook, link: &str) -> Result<SchedClassifierLink, std::io::Error> {
-    SchedClassifierLink::attached(link, hook.direction(), PRIORITY, HANDLE, None)
-}
-
-/// Sizes of `struct flow_key` and `struct flow`.
-const FLOW_KEY: usize = 40;
-const FLOW: usize = 24;
-
-/// The length and the first address of a prefix.
-fn split(key: &PrefixKey) -> (u32, AddressKey) {
-    let (mut length, mut first) = ([0; 4], [0; 16]);
-    length.copy_from_slice(&key[..4]);
-    first.copy_from_slice(&key[4..]);
-    (u32::from_ne_bytes(length), first)
-}
-
-fn program(ebpf: &mut Ebpf, hook: Hook) -> Result<&mut SchedClassifier, LoadError> {
-    let absent = || LoadError::Absent(hook.name());
-    let program = ebpf.program_mut(hook.name()).ok_or_else(absent)?;
-    program.try_into().map_err(|cause| LoadError::Program { name: hook.name(), cause })
-}
-
-fn map<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Map, LoadError> {
-    ebpf.map_mut(name).ok_or(LoadError::Absent(name))
+fn program<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut SchedClassifier, LoadError> {
+    let program = ebpf.program_mut(name).ok_or(LoadError::Absent(name))?;
+    program.try_into().map_err(|cause| LoadError::Program { name, cause })
 }

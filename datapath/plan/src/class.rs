@@ -2,6 +2,7 @@
 
 use crate::{
     cut::{Address, Prefix},
+    digest::{Used, digest},
     peers::{self, AllPeers, Peer, PeerId},
 };
 use control_wire::NodeSnapshot;
@@ -14,14 +15,15 @@ use std::{
 
 /// The class of an address. Class 0 is that of all addresses without a row: no peer of a rule matches them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClassId(pub u32);
+pub struct ClassId(pub u64);
 
 /// The classes of all addresses.
 #[derive(Debug)]
 pub(crate) struct Classes {
     numbers: BTreeMap<Vec<PeerId>, ClassId>,
+    used: Used,
     /// The peers that match the addresses of each class, sorted.
-    pub(crate) peers: Vec<Vec<PeerId>>,
+    pub(crate) peers: BTreeMap<ClassId, Vec<PeerId>>,
     /// Addresses whose class is not that of their longest prefix.
     pub(crate) addresses: BTreeMap<Address, ClassId>,
     /// The longest prefix that contains an address decides.
@@ -39,7 +41,8 @@ impl Classes {
         let numbers = BTreeMap::from([(Vec::new(), ClassId(0))]);
         let mut classes = Self {
             numbers,
-            peers: vec![Vec::new()],
+            used: Used::default(),
+            peers: BTreeMap::from([(ClassId(0), Vec::new())]),
             addresses: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             services: services(snapshot),
@@ -47,7 +50,7 @@ impl Classes {
         let pieces = cut(&peers::blocks(snapshot), all);
         let mut addresses = own_peers(snapshot, names, all);
         for (prefix, peers) in &pieces {
-            let class = classes.number(peers.clone());
+            let class = classes.number(peers.clone(), all);
             classes.prefixes.insert(*prefix, class);
         }
         let lengths: BTreeSet<u8> = pieces.keys().map(|prefix| prefix.length).collect();
@@ -58,18 +61,20 @@ impl Classes {
             peers.sort_unstable();
             peers.dedup();
             if peers.as_slice() != within {
-                let class = classes.number(std::mem::take(peers));
+                let class = classes.number(std::mem::take(peers), all);
                 classes.addresses.insert(*address, class);
             }
         }
         classes
     }
 
-    fn number(&mut self, peers: Vec<PeerId>) -> ClassId {
-        let next = ClassId(u32::try_from(self.peers.len()).unwrap_or(u32::MAX));
+    fn number(&mut self, peers: Vec<PeerId>, all: &AllPeers) -> ClassId {
         *self.numbers.entry(peers).or_insert_with_key(|peers| {
-            self.peers.push(peers.clone());
-            next
+            let mut digests: Vec<u64> = peers.iter().map(|peer| all.digest(*peer)).collect();
+            digests.sort_unstable();
+            let class = ClassId(self.used.number(digest(&digests), None));
+            self.peers.insert(class, peers.clone());
+            class
         })
     }
 }

@@ -1,7 +1,8 @@
 //! The compilation of a snapshot.
 
 use crate::{
-    class::{ClassId, Classes},
+    class::Classes,
+    digest::{Used, digest},
     peers::{AllPeers, PeerId},
     set::{Compiler, PolicySet},
     tables::{PodSets, SetId, SetRows, TableId, Tables},
@@ -16,11 +17,19 @@ pub fn compile(snapshot: &NodeSnapshot, names: &[(IpAddr, String)]) -> Tables {
     let mut peers = AllPeers::new();
     let classes = Classes::of(snapshot, names, &mut peers);
     let mut compiler = Compiler::new(snapshot, peers);
+    let mut services = Services::of(&classes);
     let mut sets = Sets::default();
+    let mut tables = AllTables::default();
     let mut pods = BTreeMap::new();
     for (uid, pod) in &snapshot.pods {
         let mut set = |direction, is_hairpin| {
-            sets.number(direction, compiler.set(pod, direction, is_hairpin))
+            let set = compiler.set(pod, direction, is_hairpin);
+            sets.number(direction, set, |set| {
+                let rows =
+                    rows(set, direction, &classes, &services.groups, &compiler.peers, &mut tables);
+                let digest = set.digest(direction, &compiler.peers, &compiler.names);
+                (!tables.allows_all(&rows)).then_some((digest, rows))
+            })
         };
         let of = PodSets {
             ingress: set(Direction::Ingress, false),
@@ -30,17 +39,11 @@ pub fn compile(snapshot: &NodeSnapshot, names: &[(IpAddr, String)]) -> Tables {
         };
         pods.insert(uid.clone(), of);
     }
-    let mut services = Services::of(&classes);
-    let mut tables = AllTables::default();
-    let rows = |(direction, set): &(Direction, PolicySet)| {
-        rows(set, *direction, &classes, &services.groups, &compiler.peers, &mut tables)
-    };
-    let sets = sets.sets.iter().map(rows).collect();
     Tables {
         addresses: classes.addresses,
         prefixes: classes.prefixes,
         services: std::mem::take(&mut services.classes),
-        sets,
+        sets: sets.rows,
         tables: tables.tables,
         rules: compiler.names.names,
         pods,
@@ -52,33 +55,32 @@ fn rows(
     set: &PolicySet,
     direction: Direction,
     classes: &Classes,
-    services: &[Vec<GroupId>],
+    services: &BTreeMap<u64, Vec<GroupId>>,
     peers: &AllPeers,
     tables: &mut AllTables,
 ) -> SetRows {
     let relevant = set.relevant();
     // Classes that differ in other peers only have the same tables.
-    let mut known: BTreeMap<(Vec<PeerId>, usize), TableId> = BTreeMap::new();
-    let mut table = |class: &[PeerId], service: usize| {
+    let mut known: BTreeMap<(Vec<PeerId>, u64), TableId> = BTreeMap::new();
+    let mut table = |class: &[PeerId], service: u64, groups: &[GroupId]| {
         let asked = class.iter().filter(|peer| relevant.binary_search(peer).is_ok());
         let asked: Vec<PeerId> = asked.copied().collect();
-        *known.entry((asked, service)).or_insert_with_key(|(asked, service)| {
-            tables.number(set.table(direction, asked, &services[*service], peers))
+        *known.entry((asked, service)).or_insert_with_key(|(asked, _)| {
+            tables.number(set.table(direction, asked, groups, peers))
         })
     };
-    let default = table(&[], 0);
-    // Class 0 of Services stands for no Service.
-    let used = if set.names_services() { services.len() } else { 1 };
+    let default = table(&[], 0, &[]);
+    let names_services = set.names_services();
     let mut rows = BTreeMap::new();
-    for (number, class) in (0..).zip(&classes.peers) {
-        let without = table(class, 0);
+    for (number, class) in &classes.peers {
+        let without = table(class, 0, &[]);
         if without != default {
-            rows.insert((ClassId(number), 0), without);
+            rows.insert((*number, 0), without);
         }
-        for service in 1..used {
-            let with = table(class, service);
+        for (service, groups) in services.iter().filter(|_| names_services) {
+            let with = table(class, *service, groups);
             if with != without {
-                rows.insert((ClassId(number), u32::try_from(service).unwrap_or(u32::MAX)), with);
+                rows.insert((*number, *service), with);
             }
         }
     }
@@ -89,15 +91,23 @@ fn rows(
 #[derive(Default)]
 struct Sets {
     numbers: BTreeMap<(Direction, PolicySet), SetId>,
-    sets: Vec<(Direction, PolicySet)>,
+    used: Used,
+    rows: BTreeMap<SetId, SetRows>,
 }
 
 impl Sets {
-    fn number(&mut self, direction: Direction, set: PolicySet) -> SetId {
-        let next = SetId(u32::try_from(self.sets.len()).unwrap_or(u32::MAX));
-        *self.numbers.entry((direction, set)).or_insert_with_key(|set| {
-            self.sets.push(set.clone());
-            next
+    /// The number of a set. `compile` returns its digest and its rows, or `None` if it allows everything.
+    fn number(
+        &mut self,
+        direction: Direction,
+        set: PolicySet,
+        compile: impl FnOnce(&PolicySet) -> Option<(u64, SetRows)>,
+    ) -> SetId {
+        *self.numbers.entry((direction, set)).or_insert_with_key(|(_, set)| {
+            let Some((digest, rows)) = compile(set) else { return SetId(0) };
+            let id = SetId(self.used.number(digest, Some(set.names_services())));
+            self.rows.insert(id, rows);
+            id
         })
     }
 }
@@ -110,6 +120,12 @@ struct AllTables {
 }
 
 impl AllTables {
+    /// True if no rule decides about any packet.
+    fn allows_all(&self, rows: &SetRows) -> bool {
+        let default = self.tables.get(rows.default.0 as usize);
+        rows.rows.is_empty() && default.is_some_and(IntervalTable::is_default)
+    }
+
     fn number(&mut self, table: IntervalTable) -> TableId {
         let next = TableId(u32::try_from(self.tables.len()).unwrap_or(u32::MAX));
         *self.numbers.entry(table).or_insert_with_key(|table| {
@@ -121,21 +137,22 @@ impl AllTables {
 
 /// The classes of the Services' addresses.
 struct Services {
-    classes: BTreeMap<crate::Address, u32>,
-    /// By class; class 0 stands for no Service.
-    groups: Vec<Vec<GroupId>>,
+    classes: BTreeMap<crate::Address, u64>,
+    /// The groups of Services by class.
+    groups: BTreeMap<u64, Vec<GroupId>>,
 }
 
 impl Services {
     fn of(classes: &Classes) -> Self {
-        let mut groups: Vec<Vec<GroupId>> = vec![Vec::new()];
+        let mut used = Used::default();
         let mut numbers = BTreeMap::new();
+        let mut groups = BTreeMap::new();
         let mut by_address = BTreeMap::new();
         for (address, of) in &classes.services {
-            let next = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-            let number = *numbers.entry(of.clone()).or_insert_with(|| {
-                groups.push(of.clone());
-                next
+            let number = *numbers.entry(of).or_insert_with(|| {
+                let number = used.number(digest(of), None);
+                groups.insert(number, of.clone());
+                number
             });
             by_address.insert(*address, number);
         }

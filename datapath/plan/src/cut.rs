@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 
 /// An address as 16 bytes; an IPv4 address is mapped to `::ffff:0:0/96`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u128);
 
 /// A prefix of [`Address`]es. The bits after its length are 0.
@@ -57,7 +57,7 @@ impl Prefix {
 
 impl Prefix {
     /// The prefix of this length that contains an address.
-    pub(crate) fn around(address: Address, length: u8) -> Self {
+    pub fn around(address: Address, length: u8) -> Self {
         let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
         Self { first: Address(address.0 & mask), length }
     }

@@ -1,6 +1,11 @@
 //! Lookups as the kernel makes them.
 
-use crate::{class, rules::Verdict, tables::Tables, traffic::TrafficKey};
+use crate::{
+    class,
+    rules::Verdict,
+    tables::{SetId, Tables},
+    traffic::TrafficKey,
+};
 use policy_core::{Direction, Segment};
 use std::net::IpAddr;
 
@@ -34,7 +39,10 @@ impl Tables {
         };
         let class = class::lookup(&self.addresses, &self.prefixes, side.other.into());
         let service = side.service.and_then(|vip| self.services.get(&vip.into()));
-        let rows = self.sets.get(set.0 as usize)?;
+        if set == SetId(0) {
+            return Some(Verdict::DEFAULT);
+        }
+        let rows = self.sets.get(&set)?;
         let table = rows.table(class, service.copied().unwrap_or(0));
         let (key, source) = TrafficKey::of(side.segment);
         Some(self.tables.get(table.0 as usize)?.verdict(key, source))

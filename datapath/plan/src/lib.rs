@@ -9,12 +9,15 @@
 //! - A set and a class lead to an interval table ([`IntervalTable`]). Its key is the protocol and the destination port,
 //!   or the ICMP type and code ([`TrafficKey`]). Its value is a [`Verdict`], or a second table over the source port.
 //!
+//! The numbers of classes and sets are digests of their contents. So a row of a set never changes its meaning.
+//!
 //! No priority, selector, tier or exception remains. Rows that equal the default of their set are left out.
 //! [`Tables::judge`] is the reference for the kernel's lookups.
 
 mod class;
 mod compile;
 mod cut;
+mod digest;
 mod judge;
 mod peers;
 mod rules;

@@ -1,5 +1,6 @@
 //! The properties of addresses that rules ask for.
 
+use crate::digest::digest;
 use control_wire::{
     NodeSnapshot,
     model::{Member, Peers, Policy, Rule},
@@ -12,7 +13,7 @@ use policy_objects::{Block, ContainerPort, TargetPort};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A property of an address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Peer {
     /// An address of the node itself.
     OwnNode,
@@ -33,6 +34,7 @@ pub(crate) type PeerId = u32;
 pub(crate) struct AllPeers {
     numbers: BTreeMap<Peer, PeerId>,
     peers: Vec<Peer>,
+    digests: Vec<u64>,
     members: BTreeMap<GroupId, Vec<PeerId>>,
 }
 
@@ -55,6 +57,7 @@ impl AllPeers {
         if let Peer::Member(group, _) = &peer {
             self.members.entry(*group).or_default().push(number);
         }
+        self.digests.push(digest(&peer));
         self.numbers.insert(peer.clone(), number);
         self.peers.push(peer);
         number
@@ -63,6 +66,16 @@ impl AllPeers {
     /// The numbers of the members of a group, one for each list of named ports.
     pub(crate) fn members(&self, group: GroupId) -> &[PeerId] {
         self.members.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// The digest of a peer.
+    pub(crate) fn digest(&self, number: PeerId) -> u64 {
+        self.digests.get(number as usize).copied().unwrap_or_default()
+    }
+
+    /// True if the peer is a member of a group.
+    pub(crate) fn is_member(&self, number: PeerId) -> bool {
+        matches!(self.peers.get(number as usize), Some(Peer::Member(..)))
     }
 
     /// The named ports of a pod; empty for other peers.

@@ -1,5 +1,6 @@
 //! Verdicts, and the rules that they name.
 
+use crate::digest::digest;
 use policy_core::{Decision, Direction};
 
 /// The answer of a table: a decision and its reason.
@@ -32,6 +33,13 @@ pub struct RuleName {
     pub direction: Direction,
     /// The position among the policy's rules of that direction, from 0.
     pub index: usize,
+}
+
+impl RuleName {
+    /// A number that follows from the name.
+    pub fn digest(&self) -> u64 {
+        digest(self)
+    }
 }
 
 impl Verdict {

@@ -1,6 +1,7 @@
 //! Policy sets: the rules that apply to a pod in one direction.
 
 use crate::{
+    digest::digest,
     peers::{AllPeers, Peer, PeerId, groups_of},
     rules::{Reason, RuleId, RuleName, Verdict},
     traffic::{Board, IntervalTable, TrafficKey},
@@ -13,7 +14,11 @@ use policy_core::{
     Action, Decision, Direction, Family, Stage, Standing, Traffic, Transport, index::GroupId,
 };
 use policy_objects::{PortRange, Protocol, TargetPort};
-use std::{collections::BTreeMap, ops::Range};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::Range,
+};
 
 /// The rules of a pod in one direction, and whether NetworkPolicies isolate it. Pods with equal sets share tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,9 +42,11 @@ struct SetRule {
     traffic: Option<Vec<Match>>,
 }
 
-/// One of these is enough. Both are sorted.
+/// One peer or Service is enough. All are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct SetPeers {
+    /// The groups of which members are peers. A new member does not change the set's digest.
+    groups: Vec<GroupId>,
     peers: Vec<PeerId>,
     services: Vec<GroupId>,
 }
@@ -56,6 +63,7 @@ enum Match {
         name: String,
         protocol: Option<Protocol>,
         sources: Option<PortRange>,
+        groups: Vec<GroupId>,
         among: Vec<PeerId>,
     },
 }
@@ -193,7 +201,10 @@ impl<'a> Compiler<'a> {
         let alike = of.alike.iter().filter(|alike| self.applies(&alike.applied, pod));
         let alike: Vec<GroupId> = alike.map(|alike| alike.address).collect();
         let mut peers = Vec::new();
-        for group in of.groups.iter().chain(&alike) {
+        let mut groups: Vec<GroupId> = of.groups.iter().chain(&alike).copied().collect();
+        groups.sort_unstable();
+        groups.dedup();
+        for group in &groups {
             peers.extend(self.peers.members(*group));
             let blocks = self.snapshot.addresses.get(group).map(|group| &group.holds.blocks);
             for block in blocks.into_iter().flatten() {
@@ -211,7 +222,7 @@ impl<'a> Compiler<'a> {
         let mut services = of.services.clone();
         services.sort_unstable();
         services.dedup();
-        Some(SetPeers { peers, services })
+        Some(SetPeers { groups, peers, services })
     }
 
     fn traffic(&self, rule: &Rule, pod: &Pod) -> Option<Vec<Match>> {
@@ -256,11 +267,14 @@ impl<'a> Compiler<'a> {
         match rule.direction {
             Direction::Ingress => Some(Match::keys(port_of(&pod.ports, name, protocol)?, sources)),
             Direction::Egress => {
-                let mut among: Vec<PeerId> =
-                    groups_of(rule).flat_map(|group| self.peers.members(group)).copied().collect();
+                let mut groups: Vec<GroupId> = groups_of(rule).collect();
+                groups.sort_unstable();
+                groups.dedup();
+                let members = groups.iter().flat_map(|group| self.peers.members(*group));
+                let mut among: Vec<PeerId> = members.copied().collect();
                 among.sort_unstable();
                 among.dedup();
-                Some(Match::Named { name: name.to_owned(), protocol, sources, among })
+                Some(Match::Named { name: name.to_owned(), protocol, sources, groups, among })
             }
         }
     }
@@ -315,6 +329,27 @@ impl PolicySet {
         self.rules.iter().filter_map(|rule| rule.peers.as_ref()).any(|of| !of.services.is_empty())
     }
 
+    /// A digest that is the same in every compilation: it has contents instead of numbers.
+    pub(crate) fn digest(&self, direction: Direction, all: &AllPeers, names: &RuleNames) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (direction == Direction::Ingress, self.is_isolated).hash(&mut hasher);
+        for rule in &self.rules {
+            names.names.get(rule.id.0 as usize).hash(&mut hasher);
+            (rule.stage, rule.walk, rule.decision).hash(&mut hasher);
+            rule.peers.as_ref().map(|of| of.digest(all)).hash(&mut hasher);
+            for one in rule.traffic.as_ref().into_iter().flatten() {
+                match one {
+                    Match::Keys { first, end, sources } => (first, end, sources).hash(&mut hasher),
+                    Match::Named { name, protocol, sources, groups, among: _ } => {
+                        (name, protocol, sources, groups).hash(&mut hasher);
+                    }
+                }
+            }
+            rule.traffic.is_some().hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// The peers that the set asks for, sorted.
     pub(crate) fn relevant(&self) -> Vec<PeerId> {
         let mut relevant = Vec::new();
@@ -362,6 +397,15 @@ impl PolicySet {
     }
 }
 
+impl SetPeers {
+    fn digest(&self, all: &AllPeers) -> u64 {
+        let others = self.peers.iter().filter(|peer| !all.is_member(**peer));
+        let mut others: Vec<u64> = others.map(|peer| all.digest(*peer)).collect();
+        others.sort_unstable();
+        digest(&(&self.groups, others, &self.services))
+    }
+}
+
 impl SetRule {
     fn is_peer(&self, class: &[PeerId], services: &[GroupId]) -> bool {
         let Some(of) = &self.peers else { return true };
@@ -381,7 +425,7 @@ impl SetRule {
         for one in matches {
             match one {
                 Match::Keys { first, end, sources } => apply(*first..*end, *sources),
-                Match::Named { name, protocol, sources, among } => {
+                Match::Named { name, protocol, sources, groups: _, among } => {
                     for peer in class.iter().filter(|peer| among.binary_search(peer).is_ok()) {
                         if let Some(keys) = port_of(all.ports(*peer), name, *protocol) {
                             apply(keys, *sources);

@@ -8,25 +8,32 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// A policy set.
+/// A policy set. Set 0 allows everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SetId(pub u32);
+pub struct SetId(pub u64);
+
+impl SetId {
+    /// True if some of the set's rules name Services.
+    pub fn names_services(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
 
 /// An interval table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
-/// Everything that a node's kernel looks up. Numbers are those of one compilation.
+/// Everything that a node's kernel looks up. The numbers of tables and rules are those of one compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     /// Classes of single addresses; they win over [`prefixes`](Self::prefixes).
     pub addresses: BTreeMap<Address, ClassId>,
     /// Classes of ranges; the longest prefix of an address wins. Without one the class is 0.
     pub prefixes: BTreeMap<Prefix, ClassId>,
-    /// Classes of the Services' addresses, from 1: which rules about Services match a packet that was sent to one.
-    pub services: BTreeMap<Address, u32>,
-    /// Rows of the sets, by [`SetId`].
-    pub sets: Vec<SetRows>,
+    /// Classes of the Services' addresses: which rules about Services match a packet that was sent to one.
+    pub services: BTreeMap<Address, u64>,
+    /// Rows of the sets. Set 0 has none.
+    pub sets: BTreeMap<SetId, SetRows>,
     /// Interval tables, by [`TableId`].
     pub tables: Vec<IntervalTable>,
     /// Names of the rules, by number.
@@ -42,7 +49,7 @@ pub struct SetRows {
     pub default: TableId,
     /// By the class of the other end and the class of the Service's address: 0 if no Service was asked for. A Service
     /// without a row has the one of 0.
-    pub rows: BTreeMap<(ClassId, u32), TableId>,
+    pub rows: BTreeMap<(ClassId, u64), TableId>,
 }
 
 /// The sets of a pod.
@@ -57,7 +64,7 @@ pub struct PodSets {
 
 impl SetRows {
     /// The table for a class and a Service.
-    pub fn table(&self, class: ClassId, service: u32) -> TableId {
+    pub fn table(&self, class: ClassId, service: u64) -> TableId {
         let rows = &self.rows;
         let of_service = rows.get(&(class, service));
         *of_service.or_else(|| rows.get(&(class, 0))).unwrap_or(&self.default)

@@ -34,6 +34,13 @@ const GROUPS: [MulticastGroup; 9] = [
     MulticastGroup::Ipv6Netconf,
 ];
 
+const FILTER_GROUPS: [MulticastGroup; 4] = [
+    MulticastGroup::Link,
+    MulticastGroup::Tc,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+];
+
 const GATHER: Duration = Duration::from_millis(5);
 /// The other tasks of the thread wait while these are read.
 const QUEUED_MAX: usize = 1024;
@@ -46,12 +53,24 @@ impl Monitor {
     /// # Errors
     /// The kernel refuses a socket.
     pub fn open() -> Result<Self, KernelError> {
+        Self::of(&GROUPS)
+    }
+
+    /// Subscribes to changes of links, their addresses and their filters only.
+    ///
+    /// # Errors
+    /// The kernel refuses a socket.
+    pub fn of_filters() -> Result<Self, KernelError> {
+        Self::of(&FILTER_GROUPS)
+    }
+
+    fn of(groups: &[MulticastGroup]) -> Result<Self, KernelError> {
         let open = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.set_non_blocking(true)?;
             socket.bind_auto()?;
-            for group in GROUPS {
-                socket.add_membership(group as u32)?;
+            for group in groups {
+                socket.add_membership(*group as u32)?;
             }
             Ok(socket)
         };

@@ -16,7 +16,7 @@ pub struct Rank {
 }
 
 /// Before, among or after NetworkPolicies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// A Pass ends the family's walk here.
     Before,

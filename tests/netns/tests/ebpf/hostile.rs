@@ -1,11 +1,12 @@
 //! Packets of a hostile pod, run by the kernel without an attachment.
 
 use crate::{
-    object,
+    Kernel, object,
     traffic::{PODS, policy, write},
 };
-use datapath_abi::{Endpoint, Maps};
-use datapath_ebpf::{Hook, Programs};
+use datapath_abi::Pod;
+use datapath_ebpf::Hook;
+use datapath_plan::Tables;
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, unshare},
@@ -22,7 +23,7 @@ const SHOT: i32 = 2;
 
 /// Pods a and b of a node, and the link of others.
 struct Node {
-    programs: Programs,
+    kernel: Kernel,
     a: u32,
     b: u32,
     wire: u32,
@@ -38,26 +39,26 @@ impl Node {
             let status = Command::new("ip").args(args).arg(format!("{name}-peer")).status();
             assert!(status.unwrap().success(), "cannot add {name}");
         }
-        let mut programs = Programs::load(&object, None).unwrap();
-        write(&mut programs, &[policy(8080)]);
+        let mut kernel = Kernel::load(&object, None);
+        write(&mut kernel, &[policy(8080)]);
         let [a, b, wire] = ["a", "b", "wire"].map(|name| if_nametoindex(name).unwrap());
-        Some(Self { programs, a, b, wire })
+        Some(Self { kernel, a, b, wire })
     }
 
     fn sent_by_a(&mut self, packet: &[u8]) -> i32 {
-        self.programs.test(Hook::FromPod, packet, self.a, self.a).unwrap()
+        self.kernel.programs.test(Hook::FromPod, packet, self.a, self.a, 0).unwrap()
     }
 
     fn a_to_b(&mut self, packet: &[u8]) -> i32 {
-        self.programs.test(Hook::ToPod, packet, self.b, self.a).unwrap()
+        self.kernel.programs.test(Hook::TestToPod, packet, self.b, self.a, 0).unwrap()
     }
 
     fn b_to_a(&mut self, packet: &[u8]) -> i32 {
-        self.programs.test(Hook::ToPod, packet, self.a, self.b).unwrap()
+        self.kernel.programs.test(Hook::TestToPod, packet, self.a, self.b, 0).unwrap()
     }
 
     fn others_to_b(&mut self, packet: &[u8]) -> i32 {
-        self.programs.test(Hook::ToPod, packet, self.b, self.wire).unwrap()
+        self.kernel.programs.test(Hook::ToPod, packet, self.b, self.wire, 0).unwrap()
     }
 }
 
@@ -115,7 +116,7 @@ fn an_icmp_error_passes_only_to_the_sender_of_the_packet_that_it_quotes() {
         "B did not send it"
     );
     // The same flow after a change: the error waits for the next packet of the flow to be judged.
-    write(&mut node.programs, &[policy(9090)]);
+    write(&mut node.kernel, &[policy(9090)]);
     assert_eq!(node.others_to_b(&frame(0x800, &error(OUTSIDE, B, &answer))), SHOT);
 }
 
@@ -126,12 +127,12 @@ fn a_revoked_connection_is_not_continued_by_its_other_end() {
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), SYN))), PASS);
     let answer = frame(0x800, &tcp(B, A, (8080, 40_000), ACK));
     assert_eq!(node.b_to_a(&answer), PASS);
-    write(&mut node.programs, &[policy(9090)]);
+    write(&mut node.kernel, &[policy(9090)]);
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), SHOT);
     assert_eq!(node.b_to_a(&answer), SHOT, "the answer starts no connection");
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), SHOT);
     // Allowed again, the connection continues.
-    write(&mut node.programs, &[policy(8080)]);
+    write(&mut node.kernel, &[policy(8080)]);
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), PASS);
 }
 
@@ -176,22 +177,19 @@ fn neighbor_discovery_is_judged_where_it_was_forwarded() {
 #[test]
 fn a_pod_whose_policies_are_unknown_is_closed() {
     let Some(mut node) = Node::new("a_pod_whose_policies_are_unknown_is_closed") else { return };
-    let unknown = BTreeMap::from([(node.a, ("nobody".to_owned(), Endpoint::default()))]);
-    node.programs.write(&Maps::default(), &unknown).unwrap();
+    let unknown = Pod { uid: "nobody".to_owned(), ..Pod::default() };
+    node.kernel.own.addresses.insert(std::net::IpAddr::from(OUTSIDE).into());
+    node.kernel.write(&Tables::default(), BTreeMap::from([(node.a, unknown)]));
     let to_a = frame(0x800, &tcp(OUTSIDE, A, (40_000, 80), SYN));
-    assert_eq!(node.programs.test(Hook::ToPod, &to_a, node.a, node.wire).unwrap(), SHOT);
+    assert_eq!(node.kernel.programs.test(Hook::ToPod, &to_a, node.a, node.wire, 0).unwrap(), SHOT);
     let from_a = frame(0x800, &tcp(A, OUTSIDE, (40_000, 80), SYN));
-    assert_eq!(node.programs.test(Hook::ToWire, &from_a, node.wire, node.a).unwrap(), SHOT);
-    assert_eq!(node.programs.test(Hook::ToPod, &to_a, node.a, 0).unwrap(), PASS, "of its own node");
-}
-
-#[test]
-fn contents_that_do_not_fit_change_nothing() {
-    let Some(mut node) = Node::new("contents_that_do_not_fit_change_nothing") else { return };
-    let class = |host: u32| (u128::from(host).to_be_bytes(), 1);
-    let maps = Maps { classes: (0..131_073).map(class).collect(), ..Maps::default() };
-    let refused = node.programs.write(&maps, &BTreeMap::new()).unwrap_err().to_string();
-    assert!(refused.contains("131073 rows to the map classes"), "{refused}");
-    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), SYN))), PASS);
-    assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 9090), SYN))), SHOT);
+    assert_eq!(
+        node.kernel.programs.test(Hook::ToWire, &from_a, node.wire, node.a, 0).unwrap(),
+        SHOT
+    );
+    assert_eq!(
+        node.kernel.programs.test(Hook::ToPod, &to_a, node.a, 0, 0).unwrap(),
+        PASS,
+        "of its own node"
+    );
 }

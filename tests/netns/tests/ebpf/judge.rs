@@ -2,9 +2,9 @@
 //!
 //! The kernel runs the programs without an attachment. Random worlds supply the policies and the packets.
 
-use crate::object;
-use datapath_abi::{Endpoint, Maps};
-use datapath_ebpf::{Hook, Programs};
+use crate::{Kernel, object};
+use datapath_abi::Pod;
+use datapath_ebpf::Hook;
 use datapath_plan::compile;
 use nix::{
     net::if_::if_nametoindex,
@@ -61,8 +61,10 @@ impl Links {
 
 /// The programs with the tables of one node.
 struct Node<'a> {
-    programs: Programs,
+    kernel: Kernel,
     links: &'a Links,
+    /// The classes of the Services' addresses.
+    services: BTreeMap<datapath_plan::Address, u64>,
     /// The host link of each pod, by namespace and name.
     pods: BTreeMap<(String, String), u32>,
     /// The pod's link of each address.
@@ -75,29 +77,32 @@ struct Place {
     hook: Hook,
     link: u32,
     ingress: u32,
+    service: u64,
 }
 
 impl<'a> Node<'a> {
     fn new(object: &Path, links: &'a Links) -> Self {
-        let programs = Programs::load(object, None).unwrap();
-        Self { programs, links, pods: BTreeMap::new(), addresses: BTreeMap::new() }
+        let kernel = Kernel::load(object, None);
+        let (services, pods, addresses) = Default::default();
+        Self { kernel, links, services, pods, addresses }
     }
 
     fn write(&mut self, scenario: &Scenario, node: &str) {
         let snapshot = &fresh(scenario, node).snapshot;
-        let maps = Maps::of(&compile(snapshot, &scenario.names)).unwrap();
+        let tables = compile(snapshot, &scenario.names);
         assert!(snapshot.pods.len() <= LINKS, "{} pods", snapshot.pods.len());
         self.pods.clear();
         self.addresses.clear();
         let mut endpoints = BTreeMap::new();
         for (pod, link) in snapshot.pods.values().zip(&self.links.pods) {
-            endpoints.insert(*link, (pod.uid.clone(), Endpoint::default()));
+            endpoints.insert(*link, Pod { uid: pod.uid.clone(), ..Pod::default() });
             self.pods.insert((pod.namespace.clone(), pod.name.clone()), *link);
             for address in &pod.addresses {
                 self.addresses.entry(*address).or_insert(*link);
             }
         }
-        self.programs.write(&maps, &endpoints).unwrap();
+        self.kernel.write(&tables, endpoints);
+        self.services = tables.services;
     }
 
     /// The place of a packet; `None` if no hook of this node sees it.
@@ -110,20 +115,25 @@ impl<'a> Node<'a> {
             Origin::Node(node) if node == name => Some(0),
             Origin::Node(_) | Origin::Forwarded => None,
         };
+        let vip = packet.service.map(Into::into);
+        let service = vip.and_then(|vip| self.services.get(&vip)).copied().unwrap_or(0);
+        let is_pod = from.is_some_and(|link| link != 0);
         match (from, to) {
-            (_, Some(link)) if from != to => {
+            (_, Some(link)) if from != to || packet.service.is_some() => {
                 let ingress = from.unwrap_or(self.links.wire);
-                Some(Place { hook: Hook::ToPod, link, ingress })
+                let hook = if is_pod { Hook::TestToPod } else { Hook::ToPod };
+                Some(Place { hook, link, ingress, service })
             }
-            (Some(ingress), None) if ingress != 0 => {
-                Some(Place { hook: Hook::ToWire, link: self.links.wire, ingress })
+            (Some(ingress), None) if is_pod => {
+                Some(Place { hook: Hook::TestToWire, link: self.links.wire, ingress, service })
             }
             _ => None,
         }
     }
 
     fn action(&mut self, place: Place, bytes: &[u8]) -> i32 {
-        self.programs.test(place.hook, bytes, place.link, place.ingress).unwrap()
+        let Place { hook, link, ingress, service } = place;
+        self.kernel.programs.test(hook, bytes, link, ingress, service).unwrap()
     }
 }
 
@@ -189,7 +199,7 @@ fn reply(packet: &Packet) -> Option<Packet> {
 fn is_judged(packet: &Packet) -> bool {
     let is_new = matches!(packet.state, State::New | State::Established);
     let is_error = matches!(packet.segment, Segment::Icmp(3, _));
-    is_new && !is_error && packet.service.is_none() && !packet.destination.is_loopback()
+    is_new && !is_error && !packet.destination.is_loopback()
 }
 
 fn agrees(
@@ -198,32 +208,34 @@ fn agrees(
     scenario: &Scenario,
     sketches: &[Sketch],
 ) -> Result<usize, TestCaseError> {
-    node.write(scenario, name);
     let client = fresh(scenario, name);
     let tables = CompiledNode::new(name, &client.snapshot, &scenario.names);
     let naive = Naive { objects: &scenario.objects, names: &scenario.names };
+    let packets = sketches.iter().filter_map(|sketch| sketch.packet(scenario));
+    let packets: Vec<Packet> = packets.map(|packet| naive.with_host_origin(&packet)).collect();
+    let is_own = |packet: &&Packet| packet.origin == Origin::Node(name.to_owned());
+    let own = packets.iter().filter(is_own).map(|packet| packet.source.into());
+    node.kernel.own.addresses = own.collect();
+    node.write(scenario, name);
     let mut drops = 0;
-    for packet in sketches.iter().filter_map(|sketch| sketch.packet(scenario)) {
-        let packet = naive.with_host_origin(&Packet { service: None, ..packet });
+    for packet in packets {
         let Some(place) = node.place(&packet, name).filter(|_| is_judged(&packet)) else {
             continue;
         };
         let halves = tables.answer(&packet);
         let is_allowed = halves.iter().flatten().all(|half| half.decision == Decision::Allow);
-        node.programs.clear_flows().unwrap();
+        node.kernel.programs.clear_flows().unwrap();
         let action = node.action(place, &bytes(&packet, SYN));
         let expected = if is_allowed { PASS } else { SHOT };
         prop_assert_eq!(action, expected, "{:?} at {:?}: {:?}", packet, place.hook, halves);
         drops += usize::from(!is_allowed);
         // A second packet follows its flow, and so does the answer, whatever the policies of its direction are.
         prop_assert_eq!(node.action(place, &bytes(&packet, SYN)), expected, "again {:?}", packet);
-        if let (true, Hook::ToPod, Some(reply)) = (is_allowed, place.hook, reply(&packet))
-            && place.ingress != 0
-            && place.ingress != node.links.wire
+        if let (true, Hook::TestToPod, Some(reply)) = (is_allowed, place.hook, reply(&packet))
             // The two directions of a connection between equal ends are one.
             && packet.source != packet.destination
         {
-            let back = Place { hook: Hook::ToPod, link: place.ingress, ingress: place.link };
+            let back = Place { link: place.ingress, ingress: place.link, service: 0, ..place };
             prop_assert_eq!(
                 node.action(back, &bytes(&reply, SYN | ACK)),
                 PASS,

@@ -7,7 +7,14 @@ mod hostile;
 mod judge;
 mod traffic;
 
-use std::path::PathBuf;
+use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
+use datapath_ebpf::{Hook, Programs};
+use datapath_plan::Tables;
+use routing_netlink::Socket;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// The object file of the programs. `None` if it is not given: the test is skipped.
 fn object(test: &str) -> Option<PathBuf> {
@@ -16,4 +23,50 @@ fn object(test: &str) -> Option<PathBuf> {
         println!("SKIP {test}: FERRULE_BPF names no object file; use cargo xtask test netns");
     }
     path
+}
+
+/// The programs with a mirror of their maps.
+pub(crate) struct Kernel {
+    pub(crate) programs: Programs,
+    held: Held,
+    numbers: Numbers,
+    pub(crate) own: Own,
+}
+
+impl Kernel {
+    pub(crate) fn load(object: &Path, pins: Option<&Path>) -> Self {
+        let programs = Programs::load(object, pins).unwrap();
+        let held = programs.read().unwrap();
+        Self { programs, numbers: held.numbers(), held, own: Own::default() }
+    }
+
+    /// Puts tables into force. `pods` are the host links by ifindex; their rows follow from their UIDs.
+    pub(crate) fn write(&mut self, tables: &Tables, pods: BTreeMap<u32, Pod>) {
+        let target = Target::of(tables, &mut self.numbers).unwrap();
+        let row =
+            |uid: &str| target.rows.get(uid).map_or(Row::CLOSED, |row| *row.as_ref().unwrap());
+        let pods = pods.into_iter().map(|(link, pod)| (link, Pod { row: row(&pod.uid), ..pod }));
+        let plan = plan(&self.held, &target, &pods.collect(), &self.own).unwrap();
+        self.programs.write(&mut self.held, plan.writes()).unwrap();
+        let unused = cleanup(&self.held, &target);
+        self.programs.write(&mut self.held, &unused).unwrap();
+        self.held.release(&mut self.numbers);
+        assert_eq!(self.programs.read().unwrap().set_rows, self.held.set_rows);
+    }
+
+    pub(crate) fn attach(&mut self, hook: Hook, link: &str) {
+        let mut socket = Socket::open().unwrap();
+        let index = socket.index_of(link).unwrap().unwrap();
+        let filters = socket.bpf_filters(index, hook.side()).unwrap();
+        self.programs.attach(hook, link, &filters).unwrap();
+    }
+}
+
+/// Removes the filter of a hook from a link.
+pub(crate) fn detach(hook: Hook, link: &str) {
+    let mut socket = Socket::open().unwrap();
+    let index = socket.index_of(link).unwrap().unwrap();
+    let filters = socket.bpf_filters(index, hook.side()).unwrap();
+    let ours = filters.iter().find(|filter| filter.name == hook.name()).unwrap();
+    assert!(socket.delete_bpf_filter(ours).unwrap());
 }

@@ -1,8 +1,8 @@
-//! Attached programs, and TCP between two pods of a node.
+//! Attached kernel, and TCP between two pods of a node.
 
-use crate::object;
-use datapath_abi::{Endpoint, Maps};
-use datapath_ebpf::{Hook, Programs};
+use crate::{Kernel, detach, object};
+use datapath_abi::Pod;
+use datapath_ebpf::Hook;
 use datapath_plan::compile;
 use nix::{
     mount::{MsFlags, mount},
@@ -130,7 +130,7 @@ pub(crate) fn policy(port: u16) -> Value {
 }
 
 /// Puts the policies into force.
-pub(crate) fn write(programs: &mut Programs, policies: &[Value]) {
+pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"}}),
@@ -146,62 +146,62 @@ pub(crate) fn write(programs: &mut Programs, policies: &[Value]) {
     objects.extend(policies.iter().cloned());
     let objects = objects.iter().map(|object| Object::read_value(object).unwrap().object);
     let scenario = Scenario { objects: objects.collect(), names: Vec::new() };
-    let maps = Maps::of(&compile(&fresh(&scenario, "n").snapshot, &[])).unwrap();
+    let tables = compile(&fresh(&scenario, "n").snapshot, &[]);
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
         let address: IpAddr = address.parse().unwrap();
-        let endpoint = Endpoint { v4: Some(address.into()), ..Endpoint::default() };
-        endpoints.insert(if_nametoindex(pod).unwrap(), (pod.to_owned(), endpoint));
+        let of = Pod { uid: pod.to_owned(), v4: Some(address.into()), ..Pod::default() };
+        endpoints.insert(if_nametoindex(pod).unwrap(), of);
     }
-    programs.write(&maps, &endpoints).unwrap();
+    kernel.write(&tables, endpoints);
 }
 
-fn attach(programs: &mut Programs) {
+fn attach(kernel: &mut Kernel) {
     for (pod, _) in PODS {
-        programs.attach(Hook::FromPod, pod).unwrap();
-        programs.attach(Hook::ToPod, pod).unwrap();
+        kernel.attach(Hook::FromPod, pod);
+        kernel.attach(Hook::ToPod, pod);
     }
 }
 
 #[test]
-fn attached_programs_enforce_changes_and_outlive_their_process() {
-    let Some(object) = object("attached_programs_enforce_changes_and_outlive_their_process") else {
+fn attached_kernel_enforce_changes_and_outlive_their_process() {
+    let Some(object) = object("attached_kernel_enforce_changes_and_outlive_their_process") else {
         return;
     };
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());
     serve(8080);
     serve(8081);
-    let mut programs = Programs::load(&object, Some(bpffs.path())).unwrap();
-    write(&mut programs, &[]);
-    attach(&mut programs);
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    write(&mut kernel, &[]);
+    attach(&mut kernel);
     let stays = connect(8080).expect("a pod without policies is open");
     let ends = connect(8081).expect("a pod without policies is open");
     assert!(answers(&stays) && answers(&ends));
 
     // A policy applies to the next packet of each connection.
-    write(&mut programs, &[policy(8080)]);
+    write(&mut kernel, &[policy(8080)]);
     assert!(answers(&stays), "the connection stays allowed");
     assert!(!answers(&ends), "the connection is no longer allowed");
     assert!(connect(8080).is_some_and(|stream| answers(&stream)));
     assert!(connect(8081).is_none(), "no rule allows the port");
 
     // Without a process everything stays as it is, connections too.
-    drop(programs);
+    drop(kernel);
     assert!(answers(&stays), "the connection continues without a process");
     assert!(connect(8080).is_some() && connect(8081).is_none());
 
     // The next process finds the maps and replaces the filters.
-    let mut programs = Programs::load(&object, Some(bpffs.path())).unwrap();
-    attach(&mut programs);
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    attach(&mut kernel);
     assert!(answers(&stays), "the connection continues after a restart");
     assert!(connect(8081).is_none());
-    write(&mut programs, &[policy(8081)]);
+    write(&mut kernel, &[policy(8081)]);
     assert!(!answers(&stays), "the connection is no longer allowed");
     assert!(connect(8080).is_none() && connect(8081).is_some());
 
     // A pod sends from its own address only, also without policies.
-    write(&mut programs, &[]);
+    write(&mut kernel, &[]);
     ip("-n a addr add 10.0.0.9/32 dev eth0");
     ip("route add 10.0.0.9/32 dev a");
     ip("-n a route replace 10.0.0.2/32 via 169.254.1.1 dev eth0 src 10.0.0.9");
@@ -210,8 +210,8 @@ fn attached_programs_enforce_changes_and_outlive_their_process() {
     assert!(connect(8081).is_some());
 
     for (pod, _) in PODS {
-        Programs::detach(Hook::FromPod, pod).unwrap();
-        Programs::detach(Hook::ToPod, pod).unwrap();
+        detach(Hook::FromPod, pod);
+        detach(Hook::ToPod, pod);
     }
     assert!(connect(8080).is_some() && connect(8081).is_some(), "detached pods are open");
 }

@@ -1,0 +1,110 @@
+//! Numbers of tables and rules in the maps.
+
+use crate::{LargeTable, SmallTable};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The numbers of tables and rules by content. A content keeps its number as long as it is in use, and a number gets
+/// another content only after two calls of [`Numbers::retain`]: the kernel may still look up the earlier one.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    pub(crate) small: Pool<SmallTable>,
+    pub(crate) large: Pool<LargeTable>,
+    pub(crate) rules: Pool<u64>,
+}
+
+/// No number is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot add a row to the map {map}: it has {limit} rows; use fewer policies on this node")]
+pub struct Full {
+    pub map: &'static str,
+    pub limit: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Pool<C> {
+    map: &'static str,
+    limit: u32,
+    numbers: BTreeMap<C, u32>,
+    /// The first number that was never used.
+    next: u32,
+    free: BTreeSet<u32>,
+    /// Numbers that become free with the next call of `retain`.
+    leaving: BTreeSet<u32>,
+}
+
+impl<C: Ord + Clone> Pool<C> {
+    fn new(map: &'static str, limit: u32) -> Self {
+        Self {
+            map,
+            limit,
+            numbers: BTreeMap::new(),
+            next: 0,
+            free: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// The number of a content, a new one if it has none.
+    pub(crate) fn number(&mut self, content: &C) -> Result<u32, Full> {
+        if let Some(number) = self.numbers.get(content) {
+            return Ok(*number);
+        }
+        let number = match self.free.pop_first() {
+            Some(number) => number,
+            None if self.next < self.limit => {
+                self.next += 1;
+                self.next - 1
+            }
+            None => return Err(Full { map: self.map, limit: self.limit }),
+        };
+        self.numbers.insert(content.clone(), number);
+        Ok(number)
+    }
+
+    /// A content that the kernel has already.
+    pub(crate) fn observe(&mut self, content: C, number: u32) {
+        self.free.extend(self.next..number);
+        self.next = self.next.max(number + 1);
+        self.free.remove(&number);
+        self.numbers.insert(content, number);
+    }
+
+    fn retain(&mut self, used: &BTreeSet<u32>) {
+        self.free.append(&mut self.leaving);
+        let leaving = &mut self.leaving;
+        self.numbers.retain(|_, number| {
+            let is_used = used.contains(number);
+            if !is_used {
+                leaving.insert(*number);
+            }
+            is_used
+        });
+    }
+}
+
+impl Numbers {
+    pub(crate) fn new() -> Self {
+        Self {
+            small: Pool::new("small_tables", SMALL_TABLES),
+            large: Pool::new("large_tables", LARGE_TABLES),
+            rules: Pool::new("rules", RULES),
+        }
+    }
+
+    /// Releases the numbers of contents that are not in use any more.
+    pub(crate) fn retain(
+        &mut self,
+        small: &BTreeSet<u32>,
+        large: &BTreeSet<u32>,
+        rules: &BTreeSet<u32>,
+    ) {
+        self.small.retain(small);
+        self.large.retain(large);
+        self.rules.retain(rules);
+    }
+}
+
+/// Limits of the maps, as in `datapath/bpf/tables.h`.
+pub(crate) const SMALL_TABLES: u32 = 8192;
+pub(crate) const LARGE_TABLES: u32 = 256;
+pub(crate) const RULES: u32 = 131_072;

@@ -1,0 +1,186 @@
+//! Sequences of states, cut at every write: each packet gets the answer of the earlier state or of the later one.
+
+use crate::{
+    Held, Own, Plan, Pod, Row, SmallTable, Target, Write, cleanup, held::BY_PREFIX,
+    intervals::look_up, numbers::Numbers, plan,
+};
+use datapath_plan::{Address, Prefix};
+use proptest::{collection::btree_map, collection::vec, option, prelude::*};
+use std::collections::BTreeMap;
+
+const LINKS: u32 = 3;
+const ADDRESSES: u128 = 6;
+
+/// The number of random sequences. `PROPTEST_CASES` sets another one.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
+/// The contents of a state. Classes and sets are small numbers that stand for contents.
+#[derive(Clone, Debug)]
+struct State {
+    classes: BTreeMap<u128, u64>,
+    prefixes: BTreeMap<(u128, u8), u64>,
+    /// The set of each pod.
+    pods: BTreeMap<u32, u64>,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let class = 10_u64..14;
+    let prefix = (0..ADDRESSES, 124_u8..=128);
+    (
+        btree_map(0..ADDRESSES, class.clone(), 0..5),
+        btree_map(prefix, class, 0..4),
+        btree_map(0..LINKS, 20_u64..24, 0..4),
+    )
+        .prop_map(|(classes, prefixes, pods)| State { classes, prefixes, pods })
+}
+
+/// The verdict of a set about a class. It follows from both.
+fn verdict(set: u64, class: u64) -> u32 {
+    u32::try_from((set * 7 + class * 5) % 3 % 2).expect("0 or 1")
+}
+
+fn table(verdict: u32) -> SmallTable {
+    let mut table = [0xff; 8 * crate::SMALL];
+    table[..4].fill(0);
+    table[4..8].copy_from_slice(&verdict.to_ne_bytes());
+    table
+}
+
+impl State {
+    fn target(&self, numbers: &mut Numbers) -> Target {
+        let mut target = Target::default();
+        target.classes.extend(self.classes.iter().map(|(at, class)| (Address(*at), *class)));
+        let prefix = |(first, length): &(u128, u8)| Prefix::around(Address(*first), *length);
+        target.prefixes.extend(self.prefixes.iter().map(|(at, class)| (prefix(at), *class)));
+        let classes = target.classes.values().chain(target.prefixes.values());
+        let classes: Vec<u64> = classes.copied().chain([0]).collect();
+        for set in self.pods.values() {
+            for class in &classes {
+                let content = table(verdict(*set, *class));
+                let number = numbers.small.number(&content).expect("a free number");
+                target.small_tables.insert(number, content);
+                target.set_rows.insert((*set, *class, 0), number);
+            }
+        }
+        target
+    }
+
+    fn pods(&self) -> BTreeMap<u32, Pod> {
+        let pod = |set: u64| Pod { row: Row([set, 0, 0, 0]), ..Pod::default() };
+        self.pods.iter().map(|(link, set)| (*link, pod(*set))).collect()
+    }
+}
+
+/// The answers of the maps, as the programs look them up: for each pod one for each address.
+fn answers(held: &Held) -> BTreeMap<u32, Vec<u32>> {
+    let half = held.half();
+    let class = |address: Address| {
+        let own = held.classes.get(&address).map_or(BY_PREFIX, |of| of[half]);
+        let mut prefixes = (0..=128)
+            .rev()
+            .filter_map(|length| held.prefixes.get(&Prefix::around(address, length)));
+        if own == BY_PREFIX { prefixes.next().map_or(0, |of| of[half]) } else { own }
+    };
+    let answer = |set: u64, address: Address| {
+        let row = held.set_rows.get(&(set, class(address), 0));
+        let row = row.or_else(|| held.set_rows.get(&(set, 0, 0)));
+        row.and_then(|number| held.small_tables.get(number)).map_or(9, |table| look_up(table, 7))
+    };
+    let of_pod = |endpoint: &crate::Endpoint| {
+        let set = held.row_of(endpoint).map_or(u64::MAX, |row| row.0[0]);
+        (0..ADDRESSES).map(|address| answer(set, Address(address))).collect()
+    };
+    held.endpoints.iter().map(|(link, endpoint)| (*link, of_pod(endpoint))).collect()
+}
+
+/// Carries out the writes, with a check after each.
+fn carry_out<'a>(
+    held: &mut Held,
+    writes: impl Iterator<Item = &'a Write>,
+    mut check: impl FnMut(&Held) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    for write in writes {
+        held.apply(write);
+        check(held)?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn each_packet_gets_the_answer_of_the_earlier_state_or_of_the_later_one(
+        states in vec((state(), option::weighted(0.3, 0_usize..40)), 1..8),
+    ) {
+        let mut held = Held::default();
+        let mut numbers = held.numbers();
+        let own = Own::default();
+        for (state, cut) in states {
+            let target = state.target(&mut numbers);
+            let plan = plan(&held, &target, &state.pods(), &own).expect("it fits");
+            let mut after = held.clone();
+            plan.writes().for_each(|write| after.apply(write));
+            let (before, later) = (answers(&held), answers(&after));
+            let uncut = cut.unwrap_or(usize::MAX);
+            carry_out(&mut held, plan.writes().take(uncut), |held| {
+                let now = answers(held);
+                // A pod that leaves keeps its answers or is closed, and a pod that comes has its answers at once.
+                let closed = vec![9; ADDRESSES as usize];
+                let is_old = |(link, of): (&u32, &Vec<u32>)| {
+                    of == before.get(link).or(later.get(link)).unwrap_or(&closed)
+                };
+                let is_new = |(link, of): (&u32, &Vec<u32>)| {
+                    Some(of) == later.get(link)
+                        || !later.contains_key(link) && (*of == closed || Some(of) == before.get(link))
+                };
+                // One flip changes the answers of all pods at once.
+                prop_assert!(
+                    now.iter().all(is_old) || now.iter().all(is_new),
+                    "{:?} between {:?} and {:?}", now, before, later
+                );
+                Ok(())
+            })?;
+            if plan.writes().count() > uncut {
+                // The process has ended. The next one reads the maps.
+                numbers = held.numbers();
+                continue;
+            }
+            let expected: BTreeMap<u32, Vec<u32>> = state.pods.iter().map(|(link, set)| {
+                let class = |address: u128| {
+                    let in_prefix = (0..=128_u8).rev().find_map(|length| {
+                        target.prefixes.get(&Prefix::around(Address(address), length))
+                    });
+                    state.classes.get(&address).or(in_prefix).copied().unwrap_or(0)
+                };
+                (*link, (0..ADDRESSES).map(|address| verdict(*set, class(address))).collect())
+            }).collect();
+            prop_assert_eq!(&later, &expected);
+            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own), Ok(Plan::default()));
+            let removed = cleanup(&held, &target);
+            carry_out(&mut held, removed.iter(), |held| {
+                prop_assert_eq!(answers(held), expected.clone());
+                Ok(())
+            })?;
+            prop_assert_eq!(cleanup(&held, &target), []);
+            held.release(&mut numbers);
+            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own), Ok(Plan::default()));
+            let sets: Vec<u64> = held.set_rows.keys().map(|(set, ..)| *set).collect();
+            prop_assert!(sets.iter().all(|set| state.pods.values().any(|of| of == set)));
+        }
+    }
+}
+
+#[test]
+fn a_map_that_would_be_full_is_not_written() {
+    let mut target = Target::default();
+    target.classes.extend((0..131_073).map(|at| (Address(at), 7)));
+    let full = plan(&Held::default(), &target, &BTreeMap::new(), &Own::default());
+    let full = full.expect_err("one row too many").to_string();
+    assert!(full.contains("map classes: it has 131072 rows"), "{full}");
+    let pods = (0..2049).map(|link| (link, Pod::default())).collect();
+    let full = plan(&Held::default(), &Target::default(), &pods, &Own::default());
+    assert_eq!(full.expect_err("one link too many").map, "endpoints");
+}

@@ -1,0 +1,388 @@
+//! The backend behind the agent's seam.
+
+use crate::{LoadError, Programs, links::Links};
+use async_trait::async_trait;
+use config_model::{HostLink, causes};
+use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
+use datapath_backend::{Backend, BackendError};
+use datapath_node::{Applied, BackendEvent, Desired, Endpoint, Observed, Retire, Trace};
+use datapath_plan::{Address, compile};
+use routing_netlink::Monitor;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The eBPF backend. Its maps and filters stay in force when it is dropped.
+pub struct EbpfBackend {
+    programs: Programs,
+    pins: PathBuf,
+    held: Held,
+    numbers: Numbers,
+    revision: u64,
+    /// The state that was applied last.
+    goal: Option<Goal>,
+    /// The last flip. Programs that began before it may still use the earlier half.
+    flipped: Instant,
+    monitor: Option<Monitor>,
+    /// The next check of links and filters, after an event.
+    check_at: Option<Instant>,
+    sweep_at: Instant,
+}
+
+/// A state that was applied.
+struct Goal {
+    target: Target,
+    pods: BTreeMap<u32, Pod>,
+    own: Own,
+    node: Vec<IpAddr>,
+}
+
+impl EbpfBackend {
+    /// Loads the programs, and finds the maps and filters that an earlier process left. `pins` is a folder on a bpffs.
+    ///
+    /// # Errors
+    /// If the kernel refuses the programs, or the folder or the maps cannot be used.
+    pub fn open(object: &Path, pins: &Path) -> Result<Self, LoadError> {
+        let programs = Programs::load(object, Some(pins))?;
+        let held = programs.read()?;
+        let numbers = held.numbers();
+        let now = Instant::now();
+        Ok(Self {
+            programs,
+            pins: pins.to_owned(),
+            held,
+            numbers,
+            revision: 0,
+            goal: None,
+            flipped: now,
+            monitor: None,
+            check_at: None,
+            sweep_at: now + SWEEP_EVERY,
+        })
+    }
+
+    /// The programs and their maps.
+    pub fn programs(&mut self) -> &mut Programs {
+        &mut self.programs
+    }
+
+    /// Removes rows to which nothing in force refers, once no packet is judged by the earlier state any more.
+    async fn clean(&mut self) -> Result<(), LoadError> {
+        sleep_until(self.flipped + GRACE).await;
+        if let Some(goal) = &self.goal {
+            let unused = cleanup(&self.held, &goal.target);
+            self.programs.write(&mut self.held, &unused)?;
+        }
+        self.held.release(&mut self.numbers);
+        Ok(())
+    }
+
+    async fn put_into_force(&mut self, desired: &Desired) -> Result<Results, LoadError> {
+        self.clean().await?;
+        if desired.changed.is_none() {
+            // Numbers that were released just now count as free below.
+            sleep(GRACE).await;
+            self.held = self.programs.read()?;
+            self.numbers = self.held.numbers();
+        }
+        let tables = compile(&desired.state, &[]);
+        let target = Target::of(&tables, &mut self.numbers)?;
+        let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
+        let mut links = Links::observe(&node)?;
+        let mut pods = BTreeMap::new();
+        let mut results = Results::new();
+        for (uid, endpoint) in desired.endpoints.iter() {
+            let row = self.row(desired, endpoint, &target);
+            let result = match &row {
+                Ok(row) => links_of(uid, endpoint, &links, *row, &mut pods),
+                Err((previous, why)) => {
+                    let _ = links_of(uid, endpoint, &links, *previous, &mut pods);
+                    Err(why.clone())
+                }
+            };
+            results.insert(uid.clone(), result);
+        }
+        let plan = plan(&self.held, &target, &pods, &links.own)?;
+        self.programs.write(&mut self.held, plan.writes())?;
+        if plan.flip.is_some() {
+            self.flipped = Instant::now();
+        }
+        let own = links.own.clone();
+        self.attach(&mut links, &pods, &desired.endpoints, &mut results)?;
+        self.goal = Some(Goal { target, pods, own, node });
+        Ok(results)
+    }
+
+    /// The sets of an endpoint. On an error the earlier ones stay in force, or the pod is closed.
+    fn row(
+        &self,
+        desired: &Desired,
+        endpoint: &Endpoint,
+        target: &Target,
+    ) -> Result<Row, (Row, String)> {
+        let pod = &endpoint.pod.pod;
+        let mut links = endpoint.links.iter();
+        let previous = links.find_map(|link| {
+            let known = self.held.endpoints.get(&link.ifindex).filter(|of| of.uid == pod.uid)?;
+            self.held.row_of(known)
+        });
+        let entry = desired.state.entry(&pod.uid, &pod.namespace, &pod.name);
+        // The plugin holds the pod back until its policies are known, unless the mode is standard: then it starts open.
+        let Some(entry) = entry else { return Ok(previous.unwrap_or_default()) };
+        match target.rows.get(&entry.uid) {
+            Some(Ok(row)) => Ok(*row),
+            Some(Err(fault)) => Err((previous.unwrap_or(Row::CLOSED), fault.to_string())),
+            None => {
+                Err((previous.unwrap_or(Row::CLOSED), "it has no compiled policies".to_owned()))
+            }
+        }
+    }
+
+    /// Attaches the hooks of all links. A link that fails is the failure of its own endpoint.
+    fn attach(
+        &mut self,
+        links: &mut Links,
+        pods: &BTreeMap<u32, Pod>,
+        endpoints: &datapath_node::Endpoints,
+        results: &mut Results,
+    ) -> Result<(), LoadError> {
+        let hooks: Vec<_> = links.hooks(|link| pods.contains_key(&link)).collect();
+        let hooks: Vec<_> = hooks.into_iter().map(|(link, hooks)| (link.clone(), hooks)).collect();
+        for (link, hooks) in hooks {
+            match links.attach(&mut self.programs, &link, hooks) {
+                Ok(()) => {}
+                Err(LoadError::Stopped) => return Err(LoadError::Stopped),
+                Err(error) => {
+                    let why = causes(&error);
+                    let of_pod = endpoints.iter().filter(|(_, endpoint)| {
+                        endpoint.links.iter().any(|of| of.ifindex == link.index.0)
+                    });
+                    let mut failed = false;
+                    for (uid, _) in of_pod {
+                        results.insert(uid.clone(), Err(why.clone()));
+                        failed = true;
+                    }
+                    // A link that was removed meanwhile has no packets.
+                    if !failed && links.still_exists(link.index.0)? {
+                        tracing::warn!(
+                            link = link.name,
+                            why,
+                            "cannot attach the program of a link"
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first difference between the links and filters and the state that was applied. New links get their program.
+    fn check(&mut self) -> Result<Option<String>, LoadError> {
+        let Some(goal) = &self.goal else { return Ok(None) };
+        let mut links = Links::observe(&goal.node)?;
+        let is_pod = |link: u32| goal.pods.contains_key(&link);
+        let hooks: Vec<_> =
+            links.hooks(is_pod).map(|(link, hooks)| (link.clone(), hooks)).collect();
+        for (link, hooks) in hooks {
+            if links.is_attached(&self.programs, link.index.0, hooks)? {
+                continue;
+            }
+            if !is_pod(link.index.0) {
+                if let Err(error) = links.attach(&mut self.programs, &link, hooks) {
+                    tracing::debug!(
+                        link = link.name,
+                        why = causes(&error),
+                        "cannot attach to a link"
+                    );
+                }
+                continue;
+            }
+            return Ok(Some(format!("the link {} lacks its filters", link.name)));
+        }
+        if links.own != goal.own {
+            return Ok(Some("the addresses of the node have changed".to_owned()));
+        }
+        Ok(None)
+    }
+}
+
+/// One result for each endpoint, by UID.
+type Results = BTreeMap<String, Result<(), String>>;
+
+/// Adds the links of an endpoint to the pods.
+fn links_of(
+    uid: &str,
+    endpoint: &Endpoint,
+    links: &Links,
+    row: Row,
+    pods: &mut BTreeMap<u32, Pod>,
+) -> Result<(), String> {
+    if endpoint.links.is_empty() {
+        return Err("its host link is not known".to_owned());
+    }
+    let mut missing = Ok(());
+    for link in &endpoint.links {
+        if !links.links.contains_key(&link.ifindex) {
+            missing = Err(format!("its host link {} does not exist", link.name));
+            continue;
+        }
+        let addresses = addresses(link, endpoint);
+        let of = |is_v6: bool| addresses.iter().find(|address| address.is_ipv6() == is_v6);
+        let of = |is_v6: bool| of(is_v6).map(|address| Address::from(*address));
+        let pod = Pod { uid: uid.to_owned(), row, v4: of(false), v6: of(true) };
+        pods.insert(link.ifindex, pod);
+    }
+    missing
+}
+
+/// The addresses of a link. A link that was observed may have no route yet: then the pod's own count.
+fn addresses<'a>(link: &'a HostLink, endpoint: &'a Endpoint) -> &'a BTreeSet<IpAddr> {
+    if link.addresses.is_empty() { &endpoint.pod.addresses } else { &link.addresses }
+}
+
+#[async_trait]
+impl Backend for EbpfBackend {
+    fn name(&self) -> &'static str {
+        "ebpf"
+    }
+
+    async fn observe(&mut self) -> Result<Observed, BackendError> {
+        let unreadable = |error: LoadError| BackendError::Unreadable { cause: causes(&error) };
+        let held = self.programs.read().map_err(unreadable)?;
+        let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
+        let mut links = Links::observe(&node).map_err(|error| unreadable(error.into()))?;
+        let mut drift = Vec::new();
+        let mut endpoints: BTreeSet<String> = BTreeSet::new();
+        let mut incomplete: BTreeSet<String> = BTreeSet::new();
+        for (link, endpoint) in &held.endpoints {
+            let hooks = crate::links::POD.as_slice();
+            let is_attached = links.is_attached(&self.programs, *link, hooks);
+            if is_attached.map_err(|error| unreadable(error.into()))? {
+                endpoints.insert(endpoint.uid.clone());
+            } else {
+                incomplete.insert(endpoint.uid.clone());
+                if links.links.contains_key(link) && self.goal.is_some() {
+                    drift.push(format!("link {link} of pod {} lacks its filters", endpoint.uid));
+                }
+            }
+        }
+        if let Some(goal) = &self.goal {
+            match plan(&held, &goal.target, &goal.pods, &goal.own) {
+                Ok(plan) if plan.is_empty() => {}
+                Ok(plan) => {
+                    let count = plan.writes().count();
+                    drift.push(format!("{count} rows of the maps differ"));
+                }
+                Err(full) => drift.push(full.to_string()),
+            }
+        }
+        Ok(Observed { endpoints: &endpoints - &incomplete, drift })
+    }
+
+    async fn apply(&mut self, desired: &Desired) -> Applied {
+        if desired.revision < self.revision {
+            return Applied::older(desired.revision, self.revision);
+        }
+        match self.put_into_force(desired).await {
+            Ok(endpoints) => {
+                self.revision = desired.revision;
+                Applied { endpoints, ..Applied::complete(desired) }
+            }
+            Err(error) => Applied::failed(causes(&error)),
+        }
+    }
+
+    async fn event(&mut self) -> BackendEvent {
+        loop {
+            if self.monitor.is_none() {
+                self.monitor = Monitor::of_filters()
+                    .inspect_err(|error| {
+                        tracing::warn!(why = causes(error), "cannot subscribe to changes of links");
+                    })
+                    .ok();
+            }
+            let check_at = self.check_at.unwrap_or(self.sweep_at).min(self.sweep_at);
+            let is_changed = match &mut self.monitor {
+                Some(monitor) => tokio::select! {
+                    is_good = monitor.changed() => Some(is_good),
+                    () = sleep_until(check_at) => None,
+                },
+                None => {
+                    sleep_until(check_at).await;
+                    None
+                }
+            };
+            match is_changed {
+                Some(is_good) => {
+                    if !is_good {
+                        self.monitor = None;
+                    }
+                    self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
+                    continue;
+                }
+                None if self.check_at.take().is_some() => match self.check() {
+                    Ok(None) => {}
+                    Ok(Some(drift)) => return BackendEvent::Drift(drift),
+                    Err(error) => {
+                        tracing::warn!(why = causes(&error), "cannot check the filters of links");
+                    }
+                },
+                None => {}
+            }
+            if Instant::now() >= self.sweep_at {
+                self.sweep_at = Instant::now() + SWEEP_EVERY;
+                if let Err(error) = self.programs.sweep() {
+                    tracing::warn!(why = causes(&error), "cannot remove ended connections");
+                }
+            }
+        }
+    }
+
+    async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported { backend: "ebpf", operation: "trace packets" })
+    }
+
+    async fn retire(&mut self, retire: Retire) -> Result<(), BackendError> {
+        match retire {
+            Retire::Keep => Ok(()),
+            Retire::Remove => {
+                self.remove().map_err(|error| BackendError::NotRemoved { cause: causes(&error) })
+            }
+        }
+    }
+}
+
+impl EbpfBackend {
+    /// Removes filters, pins and the rows of pods: all pods are open.
+    fn remove(&mut self) -> Result<(), LoadError> {
+        let mut links = Links::observe(&[])?;
+        let mut filters = 0;
+        for link in links.links.keys().copied().collect::<Vec<_>>() {
+            filters += links.detach(link)?;
+        }
+        let pods = self.held.endpoints.len();
+        let empty = plan(&self.held, &Target::default(), &BTreeMap::new(), &Own::default())?;
+        self.programs.write(&mut self.held, empty.writes())?;
+        let unused = cleanup(&self.held, &Target::default());
+        self.programs.write(&mut self.held, &unused)?;
+        match std::fs::remove_dir_all(&self.pins) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LoadError::Folder { folder: self.pins.clone(), cause: error });
+            }
+            Ok(()) | Err(_) => {}
+        }
+        self.goal = None;
+        tracing::warn!(filters, pods, "enforcement is removed: the pods of this node are open");
+        Ok(())
+    }
+}
+
+/// The longest time for which a program runs.
+const GRACE: Duration = Duration::from_millis(10);
+/// The time for which events are gathered before filters are checked.
+const CHECK_AFTER: Duration = Duration::from_millis(300);
+const SWEEP_EVERY: Duration = Duration::from_secs(10);

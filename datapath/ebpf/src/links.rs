@@ -1,0 +1,115 @@
+//! The links of the node, and the hooks that each needs.
+
+use crate::{Hook, LoadError, Programs, programs::is_ours};
+use datapath_abi::Own;
+use datapath_plan::Address;
+use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
+use routing_plan::{IfIndex, Link, Observed};
+use std::{collections::BTreeMap, net::IpAddr};
+
+/// The node's links and addresses, as they were observed.
+pub(crate) struct Links {
+    socket: Socket,
+    pub(crate) links: BTreeMap<u32, Link>,
+    pub(crate) own: Own,
+}
+
+impl Links {
+    /// Observes the network namespace of the calling thread. `node` are the addresses that policies know as the node's.
+    pub(crate) fn observe(node: &[IpAddr]) -> Result<Self, SocketError> {
+        let mut socket = Socket::open()?;
+        let observed = socket.observe(With::Nothing)?;
+        let own = own(&observed, node);
+        let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
+        Ok(Self { socket, links, own })
+    }
+
+    /// The hooks of each link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link
+    /// come back to the node.
+    pub(crate) fn hooks(
+        &self,
+        is_pod: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = (&Link, &'static [Hook])> {
+        let others = |link: &&Link| link.name != LOOPBACK;
+        self.links.values().filter(others).map(move |link| match is_pod(link.index.0) {
+            true => (link, &POD as &[Hook]),
+            false => (link, &WIRE as &[Hook]),
+        })
+    }
+
+    /// The filters of a link on one side.
+    pub(crate) fn filters(&mut self, link: u32, side: Side) -> Result<Vec<BpfFilter>, SocketError> {
+        self.socket.bpf_filters(IfIndex(link), side)
+    }
+
+    /// Attaches the hooks of a link and removes our other filters.
+    pub(crate) fn attach(
+        &mut self,
+        programs: &mut Programs,
+        link: &Link,
+        hooks: &[Hook],
+    ) -> Result<(), LoadError> {
+        for side in [Side::Ingress, Side::Egress] {
+            let filters = self.filters(link.index.0, side)?;
+            let hook = hooks.iter().find(|hook| hook.side() == side);
+            if let Some(hook) = hook {
+                programs.attach(*hook, &link.name, &filters)?;
+            }
+            let ours = filters.iter().filter(|filter| is_ours(filter));
+            for filter in ours.skip(usize::from(hook.is_some())) {
+                programs.effect()?;
+                self.socket.delete_bpf_filter(filter)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the hooks of a link are attached.
+    pub(crate) fn is_attached(
+        &mut self,
+        programs: &Programs,
+        link: u32,
+        hooks: &[Hook],
+    ) -> Result<bool, SocketError> {
+        for hook in hooks {
+            let filters = self.filters(link, hook.side())?;
+            if !filters.iter().any(|filter| programs.is_current(*hook, filter)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// True if the link exists now.
+    pub(crate) fn still_exists(&mut self, link: u32) -> Result<bool, SocketError> {
+        Ok(self.socket.observe(With::Nothing)?.links.contains_key(&IfIndex(link)))
+    }
+
+    /// Removes our filters from a link. Returns their number.
+    pub(crate) fn detach(&mut self, link: u32) -> Result<usize, SocketError> {
+        let mut removed = 0;
+        for side in [Side::Ingress, Side::Egress] {
+            for filter in self.filters(link, side)?.iter().filter(|filter| is_ours(filter)) {
+                removed += usize::from(self.socket.delete_bpf_filter(filter)?);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn own(observed: &Observed, node: &[IpAddr]) -> Own {
+    let ipvs = observed.links.values().find(|link| link.name == IPVS).map(|link| link.index);
+    // The addresses of this link are virtual: IPVS forwards their packets to other pods.
+    let own = observed.addresses.iter().filter(|address| Some(address.dev) != ipvs);
+    let addresses = own.map(|address| Address::from(address.address.addr())).collect();
+    let first = |is_v6: bool| node.iter().find(|address| address.is_ipv6() == is_v6);
+    let node = [false, true].map(|is_v6| first(is_v6).map_or(Address(0), |of| (*of).into()));
+    Own { addresses, node }
+}
+
+const LOOPBACK: &str = "lo";
+/// The link of kube-proxy's mode `ipvs`.
+const IPVS: &str = "kube-ipvs0";
+
+pub(crate) const POD: [Hook; 2] = [Hook::FromPod, Hook::ToPod];
+const WIRE: [Hook; 1] = [Hook::ToWire];

@@ -1,0 +1,253 @@
+//! The maps of the programs, with the types of their keys and values.
+
+use crate::LoadError;
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, PerCpuArray, lpm_trie::Key},
+};
+use datapath_abi::{
+    AddressKey, Endpoint, EndpointValue, Held, LargeTable, Row, RowValue, SetKey, SmallTable,
+    Write, address, address_key, halves, halves_of, set_key, set_of,
+};
+use datapath_plan::Prefix;
+use std::{collections::BTreeMap, path::Path};
+
+type Halves = [u8; 16];
+
+/// The maps. The programs and the pins hold them too.
+pub(crate) struct Maps {
+    endpoints: HashMap<MapData, u32, EndpointValue>,
+    active: Array<MapData, u64>,
+    rows: Array<MapData, RowValue>,
+    classes: HashMap<MapData, AddressKey, Halves>,
+    prefixes: LpmTrie<MapData, AddressKey, Halves>,
+    services: HashMap<MapData, AddressKey, Halves>,
+    set_rows: HashMap<MapData, SetKey, u32>,
+    small_tables: Array<MapData, SmallTable>,
+    large_tables: Array<MapData, LargeTable>,
+    rules: HashMap<MapData, u32, u64>,
+    shares: Array<MapData, u64>,
+    own_addresses: HashMap<MapData, AddressKey, u32>,
+    node_address: Array<MapData, AddressKey>,
+    flows: HashMap<MapData, FlowKey, Flow>,
+    half_open: HashMap<MapData, FlowKey, Flow>,
+    counters: PerCpuArray<MapData, u64>,
+}
+
+/// `struct flow_key` and `struct flow`.
+type FlowKey = [u8; 40];
+type Flow = [u8; 72];
+
+/// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
+#[derive(Hash)]
+pub(crate) struct Layout {
+    pub(crate) name: &'static str,
+    key: u32,
+    value: u32,
+    rows: u32,
+}
+
+/// As in `datapath/bpf/tables.h`.
+pub(crate) const LAYOUTS: [Layout; 19] = [
+    Layout::new("endpoints", 4, 104, 2048),
+    Layout::new("active", 4, 8, 1),
+    Layout::new("rows", 4, 32, 4096),
+    Layout::new("classes", 16, 16, 131_072),
+    Layout::new("prefixes", 20, 16, 65_536),
+    Layout::new("services", 16, 16, 16_384),
+    Layout::new("set_rows", 24, 4, 262_144),
+    Layout::new("small_tables", 4, 256, 8192),
+    Layout::new("large_tables", 4, 8192, 256),
+    Layout::new("rules", 4, 8, 131_072),
+    Layout::new("shares", 4, 8, 2048),
+    Layout::new("own_addresses", 16, 4, 4096),
+    Layout::new("node_address", 4, 16, 2),
+    Layout::new("flows", 40, 72, 131_072),
+    Layout::new("half_open", 40, 72, 32_768),
+    Layout::new("sent", 4, 64, 8192),
+    Layout::new("sent_count", 4, 4, 1),
+    Layout::new("fragments", 40, 8, 4096),
+    Layout::new("counters", 4, 8, 13),
+];
+
+impl Layout {
+    const fn new(name: &'static str, key: u32, value: u32, rows: u32) -> Self {
+        Self { name, key, value, rows }
+    }
+
+    /// Compares the layout with that of the pinned map.
+    pub(crate) fn check(&self, pin: &Path) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: self.name, cause };
+        let found = MapInfo::from_pin(pin).map_err(fault)?;
+        let found = (found.key_size(), found.value_size(), found.max_entries());
+        if found == (self.key, self.value, self.rows) {
+            return Ok(());
+        }
+        Err(LoadError::Layout { name: self.name, found })
+    }
+}
+
+impl Maps {
+    pub(crate) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+        fn typed<T: TryFrom<Map, Error = MapError>>(
+            ebpf: &mut Ebpf,
+            name: &'static str,
+        ) -> Result<T, LoadError> {
+            let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
+            T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
+        }
+        Ok(Self {
+            endpoints: typed(ebpf, "endpoints")?,
+            active: typed(ebpf, "active")?,
+            rows: typed(ebpf, "rows")?,
+            classes: typed(ebpf, "classes")?,
+            prefixes: typed(ebpf, "prefixes")?,
+            services: typed(ebpf, "services")?,
+            set_rows: typed(ebpf, "set_rows")?,
+            small_tables: typed(ebpf, "small_tables")?,
+            large_tables: typed(ebpf, "large_tables")?,
+            rules: typed(ebpf, "rules")?,
+            shares: typed(ebpf, "shares")?,
+            own_addresses: typed(ebpf, "own_addresses")?,
+            node_address: typed(ebpf, "node_address")?,
+            flows: typed(ebpf, "flows")?,
+            half_open: typed(ebpf, "half_open")?,
+            counters: typed(ebpf, "counters")?,
+        })
+    }
+
+    /// Reads the maps.
+    pub(crate) fn read(&self) -> Result<Held, LoadError> {
+        let mut held = Held::default();
+        let at = |name| move |cause| LoadError::Map { name, cause };
+        held.generation = self.active.get(&0, 0).map_err(at("active"))?;
+        for row in self.endpoints.iter() {
+            let (link, value) = row.map_err(at("endpoints"))?;
+            held.endpoints.insert(link, Endpoint::from_bytes(&value));
+        }
+        for endpoint in held.endpoints.values() {
+            for number in [endpoint.slot * 2, endpoint.slot * 2 + 1] {
+                let row = self.rows.get(&number, 0).map_err(at("rows"))?;
+                held.rows.insert(number, Row::from_bytes(&row));
+            }
+        }
+        for row in self.classes.iter() {
+            let (key, value) = row.map_err(at("classes"))?;
+            held.classes.insert(address(key), halves_of(&value));
+        }
+        for row in self.prefixes.iter() {
+            let (key, value) = row.map_err(at("prefixes"))?;
+            let length = u8::try_from(key.prefix_len()).unwrap_or(u8::MAX);
+            let prefix = Prefix { first: address(key.data()), length };
+            held.prefixes.insert(prefix, halves_of(&value));
+        }
+        for row in self.services.iter() {
+            let (key, value) = row.map_err(at("services"))?;
+            held.services.insert(address(key), halves_of(&value));
+        }
+        for row in self.set_rows.iter() {
+            let (key, table) = row.map_err(at("set_rows"))?;
+            held.set_rows.insert(set_of(&key), table);
+        }
+        for row in self.rules.iter() {
+            let (number, digest) = row.map_err(at("rules"))?;
+            held.rules.insert(number, digest);
+        }
+        for row in self.own_addresses.iter() {
+            let (key, _) = row.map_err(at("own_addresses"))?;
+            held.own_addresses.insert(address(key));
+        }
+        for (family, place) in (0..).zip(&mut held.node) {
+            *place = address(self.node_address.get(&family, 0).map_err(at("node_address"))?);
+        }
+        let small = |number| self.small_tables.get(&number, 0).map_err(at("small_tables"));
+        let large = |number| self.large_tables.get(&number, 0).map_err(at("large_tables"));
+        held.read_tables(small, large)?;
+        Ok(held)
+    }
+
+    /// Writes one row.
+    pub(crate) fn write(&mut self, write: &Write) -> Result<(), LoadError> {
+        let (name, written) = match write {
+            Write::Rule(number, Some(digest)) => ("rules", self.rules.insert(number, digest, 0)),
+            Write::Rule(number, None) => ("rules", gone(self.rules.remove(number))),
+            Write::SmallTable(number, table) => {
+                ("small_tables", self.small_tables.set(*number, **table, 0))
+            }
+            Write::LargeTable(number, table) => {
+                ("large_tables", self.large_tables.set(*number, **table, 0))
+            }
+            Write::SetRow(key, Some(table)) => {
+                ("set_rows", self.set_rows.insert(set_key(*key), table, 0))
+            }
+            Write::SetRow(key, None) => ("set_rows", gone(self.set_rows.remove(&set_key(*key)))),
+            Write::Class(at, Some(of)) => {
+                ("classes", self.classes.insert(address_key(*at), halves(*of), 0))
+            }
+            Write::Class(at, None) => ("classes", gone(self.classes.remove(&address_key(*at)))),
+            Write::Service(at, Some(of)) => {
+                ("services", self.services.insert(address_key(*at), halves(*of), 0))
+            }
+            Write::Service(at, None) => ("services", gone(self.services.remove(&address_key(*at)))),
+            Write::Prefix(prefix, Some(of)) => {
+                ("prefixes", self.prefixes.insert(&trie_key(*prefix), halves(*of), 0))
+            }
+            Write::Prefix(prefix, None) => {
+                ("prefixes", gone(self.prefixes.remove(&trie_key(*prefix))))
+            }
+            Write::Row(number, row) => ("rows", self.rows.set(*number, row.to_bytes(), 0)),
+            Write::Share(slot) => ("shares", self.shares.set(*slot, 0, 0)),
+            Write::OwnAddress(at, true) => {
+                ("own_addresses", self.own_addresses.insert(address_key(*at), 1, 0))
+            }
+            Write::OwnAddress(at, false) => {
+                ("own_addresses", gone(self.own_addresses.remove(&address_key(*at))))
+            }
+            Write::Node(family, at) => {
+                ("node_address", self.node_address.set(*family, address_key(*at), 0))
+            }
+            Write::Flip(generation) => ("active", self.active.set(0, generation, 0)),
+            Write::Endpoint(link, Some(endpoint)) => {
+                ("endpoints", self.endpoints.insert(link, endpoint.to_bytes(), 0))
+            }
+            Write::Endpoint(link, None) => ("endpoints", gone(self.endpoints.remove(link))),
+        };
+        written.map_err(|cause| LoadError::Map { name, cause })
+    }
+
+    /// Removes all connections.
+    pub(crate) fn clear_flows(&mut self) -> Result<(), LoadError> {
+        for (name, map) in [("flows", &mut self.flows), ("half_open", &mut self.half_open)] {
+            let fault = |cause| LoadError::Map { name, cause };
+            let keys: Vec<FlowKey> = map.keys().collect::<Result<_, _>>().map_err(fault)?;
+            for key in keys {
+                gone(map.remove(&key)).map_err(fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counters, by the number of their reason.
+    pub(crate) fn counters(&self) -> Result<BTreeMap<u32, u64>, LoadError> {
+        let mut counters = BTreeMap::new();
+        for reason in 0..self.counters.len() {
+            let of = self.counters.get(&reason, 0);
+            let of = of.map_err(|cause| LoadError::Map { name: "counters", cause })?;
+            counters.insert(reason, of.iter().sum());
+        }
+        Ok(counters)
+    }
+}
+
+fn trie_key(prefix: Prefix) -> Key<AddressKey> {
+    Key::new(u32::from(prefix.length), address_key(prefix.first))
+}
+
+/// A row that does not exist is removed.
+fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
+    match removed {
+        Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(2) => Ok(()),
+        other => other,
+    }
+}
