@@ -1,6 +1,7 @@
 //! The targets, by the source of the input.
 
 pub mod checkpoint;
+pub mod conntrack;
 pub mod environment;
 pub mod listings;
 pub mod netconf;
