@@ -1,6 +1,6 @@
 //! The backend behind the agent's seam.
 
-use crate::{LoadError, Programs, links::Links};
+use crate::{LoadError, Programs, links::Links, maps::layout_name};
 use async_trait::async_trait;
 use config_model::{HostLink, causes};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub struct EbpfBackend {
     programs: Programs,
     pins: PathBuf,
+    /// Pins of other releases. They are removed once the programs of this one are attached.
+    others: Vec<PathBuf>,
     held: Held,
     numbers: Numbers,
     revision: u64,
@@ -47,27 +49,76 @@ impl EbpfBackend {
     /// # Errors
     /// If the kernel refuses the programs, or the folder or the maps cannot be used.
     pub fn open(object: &Path, pins: &Path) -> Result<Self, LoadError> {
-        let programs = Programs::load(object, Some(pins))?;
+        let folder = pins.join(layout_name());
+        let is_new = !folder.exists();
+        let mut programs = Programs::load(object, Some(&folder))?;
+        let others = others(pins, &folder);
+        for other in others.iter().filter(|_| is_new) {
+            match programs.copy_flows(other) {
+                Ok(Some(flows)) => tracing::info!(flows, "copied connections of another release"),
+                Ok(None) => tracing::warn!(
+                    "another release has other connections: the packets of each are judged again"
+                ),
+                Err(error) => {
+                    tracing::warn!(why = causes(&error), "cannot copy connections of another release");
+                }
+            }
+        }
+        let mut backend = Self::over(programs, &folder)?;
+        backend.others = others;
+        Ok(backend)
+    }
+
+    /// Starts over programs that are loaded already, as a process that has just loaded them.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    pub fn over(mut programs: Programs, pins: &Path) -> Result<Self, LoadError> {
+        programs.recognize()?;
         let held = programs.read()?;
         let numbers = held.numbers();
         let now = Instant::now();
+        let monitor = subscribe();
         Ok(Self {
             programs,
             pins: pins.to_owned(),
+            others: Vec::new(),
             held,
             numbers,
             revision: 0,
             goal: None,
             flipped: now,
-            monitor: None,
+            monitor,
             check_at: None,
             sweep_at: now + SWEEP_EVERY,
         })
     }
 
-    /// The programs and their maps.
-    pub fn programs(&mut self) -> &mut Programs {
-        &mut self.programs
+    /// Ends the backend and returns its programs. Maps and filters stay.
+    pub fn into_programs(self) -> Programs {
+        self.programs
+    }
+
+    /// Removes filters and the rows of pods: all pods are open.
+    ///
+    /// # Errors
+    /// If the kernel refuses a removal.
+    pub fn clear(&mut self) -> Result<(), LoadError> {
+        let mut links = Links::observe(&[])?;
+        let mut filters = 0;
+        for link in links.links.keys().copied().collect::<Vec<_>>() {
+            filters += links.detach(&self.programs, link)?;
+        }
+        let pods = self.held.endpoints.len();
+        let nothing = (Target::default(), BTreeMap::new(), Own::default());
+        let empty = plan(&self.held, &nothing.0, &nothing.1, &nothing.2)?;
+        self.programs.write(&mut self.held, empty.writes())?;
+        let unused = cleanup(&self.held, &nothing.0);
+        self.programs.write(&mut self.held, &unused)?;
+        self.programs.clear_flows()?;
+        self.goal = None;
+        tracing::warn!(filters, pods, "enforcement is removed: the pods of this node are open");
+        Ok(())
     }
 
     /// Removes rows to which nothing in force refers, once no packet is judged by the earlier state any more.
@@ -114,6 +165,11 @@ impl EbpfBackend {
         let own = links.own.clone();
         self.attach(&mut links, &pods, &desired.endpoints, &mut results)?;
         self.goal = Some(Goal { target, pods, own, node });
+        for folder in std::mem::take(&mut self.others) {
+            if let Err(error) = std::fs::remove_dir_all(&folder) {
+                tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
+            }
+        }
         Ok(results)
     }
 
@@ -210,6 +266,21 @@ impl EbpfBackend {
     }
 }
 
+/// The folders of other releases' maps.
+fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    folders.filter(|folder| folder.is_dir() && folder != own).collect()
+}
+
+fn subscribe() -> Option<Monitor> {
+    let monitor = Monitor::of_filters();
+    let monitor = monitor.inspect_err(|error| {
+        tracing::warn!(why = causes(error), "cannot subscribe to changes of links");
+    });
+    monitor.ok()
+}
+
 /// One result for each endpoint, by UID.
 type Results = BTreeMap<String, Result<(), String>>;
 
@@ -299,11 +370,9 @@ impl Backend for EbpfBackend {
     async fn event(&mut self) -> BackendEvent {
         loop {
             if self.monitor.is_none() {
-                self.monitor = Monitor::of_filters()
-                    .inspect_err(|error| {
-                        tracing::warn!(why = causes(error), "cannot subscribe to changes of links");
-                    })
-                    .ok();
+                self.monitor = subscribe();
+                // A change before the subscription has no event.
+                self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
             let check_at = self.check_at.unwrap_or(self.sweep_at).min(self.sweep_at);
             let is_changed = match &mut self.monitor {
@@ -357,27 +426,15 @@ impl Backend for EbpfBackend {
 }
 
 impl EbpfBackend {
-    /// Removes filters, pins and the rows of pods: all pods are open.
+    /// Removes filters, rows and pins.
     fn remove(&mut self) -> Result<(), LoadError> {
-        let mut links = Links::observe(&[])?;
-        let mut filters = 0;
-        for link in links.links.keys().copied().collect::<Vec<_>>() {
-            filters += links.detach(link)?;
-        }
-        let pods = self.held.endpoints.len();
-        let empty = plan(&self.held, &Target::default(), &BTreeMap::new(), &Own::default())?;
-        self.programs.write(&mut self.held, empty.writes())?;
-        let unused = cleanup(&self.held, &Target::default());
-        self.programs.write(&mut self.held, &unused)?;
+        self.clear()?;
         match std::fs::remove_dir_all(&self.pins) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(LoadError::Folder { folder: self.pins.clone(), cause: error });
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(LoadError::Folder { folder: self.pins.clone(), cause })
             }
-            Ok(()) | Err(_) => {}
+            Ok(()) | Err(_) => Ok(()),
         }
-        self.goal = None;
-        tracing::warn!(filters, pods, "enforcement is removed: the pods of this node are open");
-        Ok(())
     }
 }
 

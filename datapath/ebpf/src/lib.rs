@@ -9,4 +9,4 @@ mod maps;
 mod programs;
 
 pub use backend::EbpfBackend;
-pub use programs::{Hook, LoadError, Programs};
+pub use programs::{Effects, Hook, LoadError, Programs};

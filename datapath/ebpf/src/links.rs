@@ -86,10 +86,11 @@ impl Links {
     }
 
     /// Removes our filters from a link. Returns their number.
-    pub(crate) fn detach(&mut self, link: u32) -> Result<usize, SocketError> {
+    pub(crate) fn detach(&mut self, programs: &Programs, link: u32) -> Result<usize, LoadError> {
         let mut removed = 0;
         for side in [Side::Ingress, Side::Egress] {
             for filter in self.filters(link, side)?.iter().filter(|filter| is_ours(filter)) {
+                programs.effect()?;
                 removed += usize::from(self.socket.delete_bpf_filter(filter)?);
             }
         }

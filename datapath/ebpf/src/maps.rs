@@ -10,7 +10,11 @@ use datapath_abi::{
     Write, address, address_key, halves, halves_of, set_key, set_of,
 };
 use datapath_plan::Prefix;
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::Path,
+};
 
 type Halves = [u8; 16];
 
@@ -48,7 +52,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h`.
-pub(crate) const LAYOUTS: [Layout; 19] = [
+pub(crate) const LAYOUTS: [Layout; 20] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
@@ -66,9 +70,17 @@ pub(crate) const LAYOUTS: [Layout; 19] = [
     Layout::new("half_open", 40, 72, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
+    Layout::new("works", 4, 440, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, 13),
 ];
+
+/// The name of the folder of maps with these layouts.
+pub(crate) fn layout_name() -> String {
+    let mut hasher = DefaultHasher::new();
+    LAYOUTS.hash(&mut hasher);
+    format!("maps-{:016x}", hasher.finish())
+}
 
 impl Layout {
     const fn new(name: &'static str, key: u32, value: u32, rows: u32) -> Self {
@@ -225,6 +237,26 @@ impl Maps {
             }
         }
         Ok(())
+    }
+
+    /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is
+    /// another one.
+    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
+        let layout = LAYOUTS.iter().find(|layout| layout.name == "flows");
+        let pin = pins.join("flows");
+        if layout.is_none_or(|layout| layout.check(&pin).is_err()) {
+            return Ok(None);
+        }
+        let fault = |cause| LoadError::Map { name: "flows", cause };
+        let others = Map::from_map_data(MapData::from_pin(&pin).map_err(fault)?).map_err(fault)?;
+        let others = HashMap::<_, FlowKey, Flow>::try_from(others).map_err(fault)?;
+        let mut copied = 0;
+        for flow in others.iter() {
+            let (key, flow) = flow.map_err(fault)?;
+            self.flows.insert(key, flow, 0).map_err(fault)?;
+            copied += 1;
+        }
+        Ok(Some(copied))
     }
 
     /// The counters, by the number of their reason.

@@ -16,6 +16,10 @@ use routing_netlink::{BpfFilter, Side, SocketError};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// A hook: the place at which a program judges packets.
@@ -70,10 +74,38 @@ pub struct Programs {
     /// The kernel's ids of the programs that may be attached at each hook: ours, and equal ones of an earlier process
     /// with the same maps.
     accepted: BTreeMap<Hook, BTreeSet<u32>>,
-    /// The number of writes to maps and of changes of filters.
-    effects: usize,
-    /// The number of effects after which the process stops.
-    effects_left: Option<usize>,
+    effects: Arc<Effects>,
+}
+
+/// For tests: counts writes to maps and changes of filters, and ends a process after some of them.
+#[derive(Debug, Default)]
+pub struct Effects {
+    done: AtomicUsize,
+    /// The number of further effects that are carried out, plus 1; 0 for no limit.
+    left: AtomicUsize,
+}
+
+impl Effects {
+    /// The number of effects so far.
+    pub fn done(&self) -> usize {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    /// Fails each effect after this number of further ones.
+    pub fn stop_after(&self, effects: Option<usize>) {
+        self.left.store(effects.map_or(0, |effects| effects + 1), Ordering::SeqCst);
+    }
+
+    /// Counts an effect before it is carried out.
+    fn count(&self) -> Result<(), LoadError> {
+        match self.left.load(Ordering::SeqCst) {
+            0 => {}
+            1 => return Err(LoadError::Stopped),
+            left => self.left.store(left - 1, Ordering::SeqCst),
+        }
+        self.done.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
 }
 
 impl Programs {
@@ -98,23 +130,32 @@ impl Programs {
         {
             layout.check(&pins.join(layout.name))?;
         }
-        let mut accepted = BTreeMap::new();
-        let earlier = earlier_programs();
         for hook in Hook::ATTACHED {
             let name = hook.name();
             let fault = |cause| LoadError::Program { name, cause };
-            let program = program(&mut ebpf, name)?;
-            program.load().map_err(fault)?;
-            let info = program.info().map_err(fault)?;
-            let maps = info.map_ids().map_err(fault)?;
-            let equal = earlier.iter().filter(|(_, of)| **of == (info.tag(), maps.clone()));
-            let ids = equal.map(|(id, _)| *id).chain([info.id()]).collect();
-            accepted.insert(hook, ids);
+            program(&mut ebpf, name)?.load().map_err(fault)?;
         }
         let sweep = program(&mut ebpf, SWEEP)?.load();
         sweep.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
         let maps = Maps::take(&mut ebpf)?;
-        Ok(Self { ebpf, maps, accepted, effects: 0, effects_left: None })
+        let mut programs =
+            Self { ebpf, maps, accepted: BTreeMap::new(), effects: Arc::default() };
+        programs.recognize()?;
+        Ok(programs)
+    }
+
+    /// Finds the programs of other processes that are equal to these and have the same maps.
+    pub(crate) fn recognize(&mut self) -> Result<(), LoadError> {
+        let others = loaded();
+        for hook in Hook::ATTACHED {
+            let name = hook.name();
+            let fault = |cause| LoadError::Program { name, cause };
+            let info = program(&mut self.ebpf, name)?.info().map_err(fault)?;
+            let own = (info.tag(), info.map_ids().map_err(fault)?);
+            let equal = others.iter().filter(|(_, of)| **of == own).map(|(id, _)| *id);
+            self.accepted.insert(hook, equal.chain([info.id()]).collect());
+        }
+        Ok(())
     }
 
     /// Reads the maps.
@@ -207,6 +248,12 @@ impl Programs {
         Ok(run.return_value)
     }
 
+    /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is
+    /// another one.
+    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
+        self.maps.copy_flows(pins)
+    }
+
     /// The counters by the name of their reason.
     ///
     /// # Errors
@@ -260,23 +307,13 @@ impl Programs {
         self.maps.clear_flows()
     }
 
-    /// For tests: the number of effects so far.
-    pub fn effects(&self) -> usize {
-        self.effects
+    /// For tests: counts the effects in this value.
+    pub fn count_in(&mut self, effects: Arc<Effects>) {
+        self.effects = effects;
     }
 
-    /// For tests: fails each effect after this number of further ones.
-    pub fn stop_after(&mut self, effects: Option<usize>) {
-        self.effects_left = effects;
-    }
-
-    /// Counts an effect before it is carried out.
-    pub(crate) fn effect(&mut self) -> Result<(), LoadError> {
-        if let Some(left) = &mut self.effects_left {
-            *left = left.checked_sub(1).ok_or(LoadError::Stopped)?;
-        }
-        self.effects += 1;
-        Ok(())
+    pub(crate) fn effect(&self) -> Result<(), LoadError> {
+        self.effects.count()
     }
 }
 
@@ -343,7 +380,7 @@ const REASONS: [&str; 13] = [
 ];
 
 /// The tags and maps of the programs that are loaded, by id. A program that cannot be read is left out.
-fn earlier_programs() -> BTreeMap<u32, (u64, Option<Vec<u32>>)> {
+fn loaded() -> BTreeMap<u32, (u64, Option<Vec<u32>>)> {
     let readable = loaded_programs().flatten();
     readable.filter_map(|info| Some((info.id(), (info.tag(), info.map_ids().ok()?)))).collect()
 }

@@ -109,5 +109,5 @@ impl<B: Backend> Agent<B> {
     }
 }
 
-/// Time to wait for a possible event.
-const EVENT_WAIT: Duration = Duration::from_millis(50);
+/// Time to wait for a possible event. A backend may gather changes before it reports one.
+const EVENT_WAIT: Duration = Duration::from_secs(1);

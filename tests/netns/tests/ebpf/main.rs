@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
 
+mod contract;
 mod hostile;
 mod judge;
 mod traffic;
