@@ -60,7 +60,10 @@ impl EbpfBackend {
                     "another release has other connections: the packets of each are judged again"
                 ),
                 Err(error) => {
-                    tracing::warn!(why = causes(&error), "cannot copy connections of another release");
+                    tracing::warn!(
+                        why = causes(&error),
+                        "cannot copy connections of another release"
+                    );
                 }
             }
         }

@@ -138,8 +138,7 @@ impl Programs {
         let sweep = program(&mut ebpf, SWEEP)?.load();
         sweep.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
         let maps = Maps::take(&mut ebpf)?;
-        let mut programs =
-            Self { ebpf, maps, accepted: BTreeMap::new(), effects: Arc::default() };
+        let mut programs = Self { ebpf, maps, accepted: BTreeMap::new(), effects: Arc::default() };
         programs.recognize()?;
         Ok(programs)
     }

@@ -6,6 +6,7 @@
 mod contract;
 mod hostile;
 mod judge;
+mod nat;
 mod traffic;
 
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};

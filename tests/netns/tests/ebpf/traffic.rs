@@ -23,17 +23,19 @@ use std::{
 };
 use tests_policy::{node_client::fresh, scenario::Scenario};
 
+/// The node's own address.
+pub(crate) const NODE: &str = "192.168.0.1";
 /// Time after which a packet without an answer counts as dropped.
-const SILENCE: Duration = Duration::from_millis(400);
+pub(crate) const SILENCE: Duration = Duration::from_millis(400);
 pub(crate) const PODS: [(&str, &str); 2] = [("a", "10.0.0.1"), ("b", "10.0.0.2")];
 
-fn ip(args: &str) {
+pub(crate) fn ip(args: &str) {
     let output = Command::new("ip").args(args.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Moves the calling thread into a node of its own with two pods, and mounts a bpffs at the path.
-fn node(bpffs: &Path) {
+pub(crate) fn node(bpffs: &Path) {
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
@@ -65,7 +67,7 @@ fn node(bpffs: &Path) {
 }
 
 /// Runs a function in a pod.
-fn in_pod<T: Send + 'static>(pod: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn in_pod<T: Send + 'static>(pod: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let namespace = File::open(format!("/run/netns/{pod}")).unwrap();
     let thread = thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
@@ -76,7 +78,11 @@ fn in_pod<T: Send + 'static>(pod: &str, run: impl FnOnce() -> T + Send + 'static
 
 /// Answers each byte of each connection in pod b, until the process ends.
 fn serve(port: u16) {
-    let listener = in_pod("b", move || TcpListener::bind(("0.0.0.0", port)).unwrap());
+    answer(in_pod("b", move || TcpListener::bind(("0.0.0.0", port)).unwrap()));
+}
+
+/// Answers each byte of each connection, until the process ends.
+pub(crate) fn answer(listener: TcpListener) {
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             thread::spawn(move || {
@@ -91,10 +97,18 @@ fn serve(port: u16) {
     });
 }
 
-/// Connects from pod a. `None` if nothing answers.
+/// Connects from pod a to pod b. `None` if nothing answers.
 fn connect(port: u16) -> Option<TcpStream> {
-    let address = SocketAddr::from(([10, 0, 0, 2], port));
-    let connected = in_pod("a", move || TcpStream::connect_timeout(&address, SILENCE));
+    connect_to(SocketAddr::from(([10, 0, 0, 2], port)))
+}
+
+/// Connects from pod a. `None` if nothing answers.
+pub(crate) fn connect_to(address: SocketAddr) -> Option<TcpStream> {
+    stream(in_pod("a", move || TcpStream::connect_timeout(&address, SILENCE)))
+}
+
+/// The connection, or `None` if nothing has answered.
+pub(crate) fn stream(connected: std::io::Result<TcpStream>) -> Option<TcpStream> {
     match connected {
         Ok(stream) => {
             stream.set_read_timeout(Some(SILENCE)).unwrap();
@@ -106,7 +120,7 @@ fn connect(port: u16) -> Option<TcpStream> {
 }
 
 /// True if a byte on the connection is answered.
-fn answers(mut stream: &TcpStream) -> bool {
+pub(crate) fn answers(mut stream: &TcpStream) -> bool {
     stream.write_all(&[7]).unwrap();
     match stream.read(&mut [0]) {
         Ok(count) => count == 1,
@@ -133,7 +147,10 @@ pub(crate) fn policy(port: u16) -> Value {
 pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"}}),
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"},
+            "status": {"addresses": [{"type": "InternalIP", "address": NODE}]},
+        }),
     ];
     for (pod, address) in PODS {
         objects.push(json!({
@@ -156,7 +173,7 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     kernel.write(&tables, endpoints);
 }
 
-fn attach(kernel: &mut Kernel) {
+pub(crate) fn attach(kernel: &mut Kernel) {
     for (pod, _) in PODS {
         kernel.attach(Hook::FromPod, pod);
         kernel.attach(Hook::ToPod, pod);

@@ -1,0 +1,160 @@
+//! Connections that NAT translates: as kube-proxy does it for Services, and masquerading.
+
+use crate::{
+    Kernel, object,
+    traffic::{
+        NODE, SILENCE, answer, answers, attach, connect_to, in_pod, ip, node, stream, write,
+    },
+};
+use datapath_ebpf::Hook;
+use serde_json::{Value, json};
+use std::{
+    io::Write as _,
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    process::{Command, Stdio},
+};
+
+/// Virtual addresses and what they stand for.
+const RULES: &str = "
+table ip proxy {
+    chain pre {
+        type nat hook prerouting priority dstnat;
+        ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.0.2:8080
+        ip daddr 172.20.0.2 tcp dport 80 dnat to 10.9.0.2:8080
+        ip daddr 172.20.0.3 tcp dport 80 dnat to 10.9.0.2:9090
+        ip daddr 172.20.0.4 tcp dport 80 meta mark set 0x4000 dnat to 10.0.0.2:8080
+        ip daddr 172.20.0.5 tcp dport 80 meta mark set 0x4000 dnat to 10.0.0.1:8080
+        ip daddr 172.20.0.6 tcp dport 80 dnat to 192.168.0.1:7070
+        ip daddr 172.20.0.2 udp dport 53 dnat to 10.9.0.2:5353
+        ip daddr 10.9.0.1 tcp dport 30080 meta mark set 0x4000 dnat to 10.0.0.2:8080
+    }
+    chain post {
+        type nat hook postrouting priority srcnat;
+        meta mark 0x4000 masquerade
+        oifname \"wire\" masquerade
+    }
+}";
+
+fn policy(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": "x", "uid": name}, "spec": spec,
+    })
+}
+
+/// Nothing may connect to a, and a may connect to port 8080 of b and of the outside, and to port 5353 there.
+fn only_8080(port: u16) -> Value {
+    let outside = json!([{"ipBlock": {"cidr": "10.9.0.0/24"}}]);
+    let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);
+    policy(
+        "a",
+        json!({
+            "podSelector": {"matchLabels": {"app": "a"}}, "policyTypes": ["Ingress", "Egress"],
+            "egress": [
+                {"to": b, "ports": [{"port": port}]},
+                {"to": outside, "ports": [{"port": port}, {"port": 5353, "protocol": "UDP"}]},
+            ],
+        }),
+    )
+}
+
+/// Only a may connect to b.
+fn only_a() -> Value {
+    let a = json!([{"podSelector": {"matchLabels": {"app": "a"}}}]);
+    policy("b", json!({"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": a}]}))
+}
+
+fn vip(last: u8) -> SocketAddr {
+    SocketAddr::from(([172, 20, 0, last], 80))
+}
+
+fn listen(at: &str) -> TcpListener {
+    TcpListener::bind(at).unwrap()
+}
+
+/// Adds the outside, which reaches the node by the link `wire`, and the rules.
+fn outside() {
+    ip("netns add out");
+    ip("link add name wire type veth peer name eth0 netns out");
+    ip("addr add 10.9.0.1/24 dev wire");
+    ip("link set wire up");
+    for command in ["link set lo up", "addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
+        ip(&format!("-n out {command}"));
+    }
+    ip("-n out route add default via 10.9.0.1");
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(RULES.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success());
+}
+
+/// A datagram from a to the virtual address, and whether its answer arrives.
+fn datagram_is_answered() -> bool {
+    in_pod("a", || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_read_timeout(Some(SILENCE)).unwrap();
+        socket.send_to(&[7], "172.20.0.2:53").unwrap();
+        socket.recv(&mut [0]).is_ok()
+    })
+}
+
+#[test]
+fn connections_that_nat_translates_are_judged_where_their_destination_is_final() {
+    let name = "connections_that_nat_translates_are_judged_where_their_destination_is_final";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    outside();
+    answer(in_pod("b", || listen("0.0.0.0:8080")));
+    answer(in_pod("a", || listen("0.0.0.0:8080")));
+    answer(in_pod("out", || listen("0.0.0.0:8080")));
+    answer(in_pod("out", || listen("0.0.0.0:9090")));
+    answer(listen("192.168.0.1:7070"));
+    let dns = in_pod("out", || UdpSocket::bind("0.0.0.0:5353").unwrap());
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = dns.recv_from(&mut [0]) {
+            let _ = dns.send_to(&[8], from);
+        }
+    });
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    let own = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into());
+    kernel.own.addresses.extend(own);
+    kernel.own.node[0] = own[0];
+    write(&mut kernel, &[only_8080(8080), only_a()]);
+    attach(&mut kernel);
+    kernel.attach(Hook::ToWire, "wire");
+    let answered = |at| connect_to(at).is_some_and(|stream| answers(&stream));
+
+    assert!(answered(vip(1)), "a pod of the node behind a virtual address");
+    assert!(answered(vip(2)), "the outside behind a virtual address, masqueraded");
+    assert!(!answered(vip(3)), "a port to which a may not connect");
+    assert!(answered(vip(4)), "the sender is a, whatever source its packet has");
+    assert!(answered(vip(5)), "a pod's connection to itself");
+    assert!(answered(vip(6)), "the node itself is exempt from NetworkPolicies");
+    assert!(datagram_is_answered());
+    let from_out = |port| {
+        let at = SocketAddr::from(([10, 9, 0, 1], port));
+        stream(in_pod("out", move || TcpStream::connect_timeout(&at, SILENCE)))
+    };
+    assert!(from_out(30080).is_none(), "b accepts a only");
+    let a = SocketAddr::from(([10, 0, 0, 1], 8080));
+    assert!(stream(TcpStream::connect_timeout(&a, SILENCE)).is_some(), "the node's own process");
+    let direct = stream(in_pod("out", move || TcpStream::connect_timeout(&a, SILENCE)));
+    assert!(direct.is_none(), "a is isolated");
+
+    // Connections follow changes, by whatever address they were made.
+    let open = [vip(1), vip(2), vip(4)].map(|at| connect_to(at).unwrap());
+    assert!(open.iter().all(answers));
+    write(&mut kernel, &[only_8080(8081), only_a()]);
+    assert!(open.iter().all(|stream| !answers(stream)), "they are no longer allowed");
+    write(&mut kernel, &[only_8080(8080), only_a()]);
+    let deadline = std::time::Instant::now() + SILENCE * 20;
+    let recovers = |stream: &TcpStream| {
+        while !answers(stream) {
+            assert!(std::time::Instant::now() < deadline, "allowed again, it does not continue");
+        }
+    };
+    open.iter().for_each(recovers);
+    write(&mut kernel, &[]);
+    assert!(from_out(30080).is_some(), "without policies everything passes");
+    assert!(answered(vip(3)));
+}
