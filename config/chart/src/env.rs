@@ -13,10 +13,12 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
         | "FERRULE_PROC_SYS_NET"
         | "FERRULE_AGENT_SOCKET"
         | "FERRULE_AGENT_STATE_DIR"
+        | "FERRULE_AGENT_BPF_PINS"
         | "FERRULE_CONTROLLER_CA"
         | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts this path",
         "FERRULE_POLICY" => "enableNetworkPolicy sets it",
         "FERRULE_AGENT_BACKEND" => "policy.backend sets it",
+        "FERRULE_AGENT_BPF_OBJECT" => "the image has this file",
         "FERRULE_AGENT_METRICS" => "nodeAgent.metricsBindAddr sets it",
         "FERRULE_AGENT_LOG_FILE" => "nodeAgent.networkPolicyAgentLogFileLocation sets it",
         "FERRULE_AGENT_LOGLEVEL" => "nodeAgent.logLevel sets it",

@@ -119,6 +119,9 @@ pub const AGENT_SOCKET: &str = "/run/ferrule/agent.sock";
 /// The folder that outlives the agent process: the policy that it received.
 pub const AGENT_STATE_DIR: &str = "/var/lib/ferrule/agent";
 
+/// The object file of the compiled eBPF programs in the image.
+pub const BPF_OBJECT: &str = "/usr/local/lib/ferrule/policy.bpf.o";
+
 /// The folder that survives the daemon: checkpoint and tombstones.
 pub const STATE_DIR: &str = "/var/lib/ferrule";
 

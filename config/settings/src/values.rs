@@ -239,12 +239,15 @@ pub enum NatBackend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyBackend {
     None,
+    /// eBPF programs at the host veths of pods.
+    Ebpf,
 }
 
 impl fmt::Display for PolicyBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "none",
+            Self::Ebpf => "ebpf",
         })
     }
 }
@@ -254,6 +257,10 @@ pub struct Agent {
     pub socket: PathBuf,
     /// Backend that enforces policies.
     pub backend: PolicyBackend,
+    /// Object file of the compiled eBPF programs.
+    pub bpf_object: PathBuf,
+    /// Folder of the pinned eBPF maps, on a bpffs.
+    pub bpf_pins: PathBuf,
     /// Folder of the received policy.
     pub state_dir: PathBuf,
     /// Listen address of metrics and health.
@@ -276,6 +283,8 @@ impl Agent {
         Self {
             socket: PathBuf::new(),
             backend: PolicyBackend::None,
+            bpf_object: PathBuf::new(),
+            bpf_pins: PathBuf::new(),
             state_dir: PathBuf::new(),
             metrics: None,
             log_to: LogTo::Stderr,

@@ -58,7 +58,13 @@ fn flags(words: &[&str]) -> Option<Flags> {
             None => (*word, *words.next()?),
         };
         match name {
-            "--backend" if value == "none" => flags.backend = Some(PolicyBackend::None),
+            "--backend" => {
+                flags.backend = Some(match value {
+                    "none" => PolicyBackend::None,
+                    "ebpf" => PolicyBackend::Ebpf,
+                    _ => return None,
+                });
+            }
             "--replica" => flags.replicas.push(value.parse().ok()?),
             "--kubeconfig" if !value.is_empty() => flags.kubeconfig = Some(value.into()),
             _ => return None,
@@ -72,13 +78,15 @@ pub const HELP: &str = "\
 ferrule-agent enforces network policy on this node: it follows a replica of ferrule-controller, persists its
 snapshot, and lets pods start once their policies are in force.
 
-Usage: ferrule-agent [--backend none] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
+Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
        ferrule-agent health live|ready  exit 0 if the running agent is, 1 if not
        ferrule-agent --version
        ferrule-agent --help
 
   --backend none   enforce nothing: policies are received, persisted and reported only
                    (FERRULE_AGENT_BACKEND)
+  --backend ebpf   enforce policies by eBPF programs at each pod's host veth; needs kernel 6.1, a bpffs,
+                   and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
   --replica AT     dial this replica; may be given more than once. Without it the ready addresses of
                    FERRULE_CONTROLLER_SERVICE's EndpointSlices are dialed
   --kubeconfig F   how the API server is reached; without it by the pod's service account
@@ -99,6 +107,8 @@ mod tests {
         let Ok(Command::Run(flags)) = Command::parse(&words) else { panic!("it is a command") };
         let at = ["127.0.0.1:1", "[::1]:2"].map(|text| text.parse().expect("an address"));
         assert_eq!((flags.backend, flags.replicas), (Some(PolicyBackend::None), at.to_vec()));
+        let ebpf = Flags { backend: Some(PolicyBackend::Ebpf), ..Flags::default() };
+        assert_eq!(Command::parse(&["--backend=ebpf"]), Ok(Command::Run(ebpf)));
         for bad in [
             &["--backend"][..],
             &["--backend", "magic"],

@@ -103,6 +103,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         };
         match backend {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
+            PolicyBackend::Ebpf => anyhow::bail!("cannot start the backend ebpf: not wired yet"),
         }
     });
     ended.inspect_err(|error| {

@@ -1,9 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
 use super::*;
-use crate::{Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, RandomizeSnat};
+use crate::{
+    Bind, CallBudget, Kubernetes, LogLevel, LogTo, NatBackend, Origin, PolicyBackend, RandomizeSnat,
+};
 use config_model::{EnforcingMode, Mark, RuleLayout, Span};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
@@ -388,6 +390,28 @@ fn policy_on_the_node_is_strict_by_default_and_has_one_agent() {
     let both = refusal(&both).to_string();
     assert!(both.contains("FERRULE_POLICY_AGENT=true") && both.contains("ferrule-agent"), "{both}");
     assert!(!resolve(&[]).0.policy);
+}
+
+#[test]
+fn the_backend_ebpf_has_an_object_file_and_a_folder_of_pins() {
+    let agent = |given: &[(&str, &str)]| resolve(given).0.agent;
+    let default = agent(&[]);
+    assert_eq!(default.backend, PolicyBackend::None);
+    assert_eq!(default.bpf_object, Path::new("/usr/local/lib/ferrule/policy.bpf.o"));
+    assert_eq!(default.bpf_pins, Path::new("/sys/fs/bpf/ferrule/maps"));
+    let given = agent(&[
+        ("FERRULE_AGENT_BACKEND", "ebpf"),
+        ("FERRULE_AGENT_BPF_OBJECT", "/tmp/policy.bpf.o"),
+        ("FERRULE_AGENT_BPF_PINS", "/sys/fs/bpf/other"),
+    ]);
+    assert_eq!(given.backend, PolicyBackend::Ebpf);
+    assert_eq!(given.backend.to_string(), "ebpf");
+    assert_eq!(given.bpf_object, Path::new("/tmp/policy.bpf.o"));
+    assert_eq!(given.bpf_pins, Path::new("/sys/fs/bpf/other"));
+    let refused = refusal(&[("FERRULE_AGENT_BACKEND", "magic")]).to_string();
+    assert!(refused.contains("none or ebpf"), "{refused}");
+    let relative = refusal(&[("FERRULE_AGENT_BPF_PINS", "maps")]);
+    assert!(matches!(relative, Refusal::Invalid { .. }), "{relative}");
 }
 
 #[test]

@@ -32,15 +32,35 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "FERRULE_AGENT_BACKEND",
-        kind: Kind::Choice("none"),
+        kind: Kind::Choice("none or ebpf"),
         default: "none",
         meaning: "The component that enforces policies. `none` enforces no policy: the agent \
                   receives policies, reports that they are not in force, and admits every pod \
-                  that it knows.",
+                  that it knows. `ebpf` enforces policies by eBPF programs at each pod's host \
+                  veth. It needs kernel 6.1, a bpffs, and the capabilities CAP_BPF, \
+                  CAP_NET_ADMIN and CAP_PERFMON.",
         set: |d, v| {
-            let backends = [("none", PolicyBackend::None)];
-            parse::choice(v, &backends, "none").map(|backend| d.settings.agent.backend = backend)
+            let backends = [("none", PolicyBackend::None), ("ebpf", PolicyBackend::Ebpf)];
+            parse::choice(v, &backends, "none or ebpf")
+                .map(|backend| d.settings.agent.backend = backend)
         },
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_AGENT_BPF_OBJECT",
+        kind: Kind::Path,
+        default: registry::BPF_OBJECT,
+        meaning: "The object file of the compiled eBPF programs, which the backend `ebpf` loads.",
+        set: |d, v| parse::path(v).map(|path| d.settings.agent.bpf_object = path),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_AGENT_BPF_PINS",
+        kind: Kind::Path,
+        default: registry::BPF_MAPS,
+        meaning: "The folder in which the backend `ebpf` pins its maps. It is on a bpffs. Pinned \
+                  maps keep policies in force while the agent restarts.",
+        set: |d, v| parse::path(v).map(|path| d.settings.agent.bpf_pins = path),
         ..OURS
     },
     Setting {
