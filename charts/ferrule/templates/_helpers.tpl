@@ -83,6 +83,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and (eq (toString .Values.enableNetworkPolicy) "true") .Values.nodeAgent.enabled -}}true{{- end -}}
 {{- end -}}
 
+{{/* "true" if agents enforce policy by eBPF programs, else empty. */}}
+{{- define "ferrule.ebpf" -}}
+{{- if and (include "ferrule.policy" .) (eq .Values.policy.backend "ebpf") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The agent's resources. The kernel counts eBPF maps as memory of the container, up to 96Mi: the default request of 32Mi
+is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
+{{- define "ferrule.agentResources" -}}
+{{- $resources := deepCopy .Values.nodeAgent.resources -}}
+{{- if and (include "ferrule.ebpf" .) (eq (toString (dig "requests" "memory" "" $resources)) "32Mi") -}}
+{{- $_ := set $resources.requests "memory" "128Mi" -}}
+{{- end -}}
+{{- if $resources }}{{ toYaml $resources }}{{ end -}}
+{{- end -}}
+
 {{/* A value of the environment as text: Helm reads every number as a float. */}}
 {{- define "ferrule.text" -}}
 {{- if kindIs "float64" . -}}
@@ -161,6 +176,10 @@ default is `standard`; the daemons have no such default. */}}
   value: "true"
 - name: FERRULE_AGENT_BACKEND
   value: {{ .Values.policy.backend | quote }}
+{{- if include "ferrule.ebpf" . }}
+- name: FERRULE_AGENT_BPF_PINS
+  value: /host/sys/fs/bpf/ferrule/maps
+{{- end }}
 - name: FERRULE_AGENT_METRICS
   value: {{ include "ferrule.bind" .Values.nodeAgent.metricsBindAddr | quote }}
 - name: FERRULE_AGENT_LOG_FILE

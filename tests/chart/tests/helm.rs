@@ -20,9 +20,16 @@ fn whole() -> Value {
     })
 }
 
+/// Returns the same values with the backend `ebpf`.
+fn enforced() -> Value {
+    let mut values = whole();
+    values["policy"]["backend"] = json!("ebpf");
+    values
+}
+
 #[test]
 fn the_strict_linter_reports_nothing() {
-    for values in [json!({}), whole()] {
+    for values in [json!({}), whole(), enforced()] {
         let printed = chart().lint(&values).unwrap();
         assert!(printed.contains("0 chart(s) failed"), "{printed}");
     }
@@ -54,7 +61,8 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             &["/nodeAgent/enablePolicyEventLogs", "because"],
         ),
         (json!({ "livenessProbe": { "exec": {} } }), &["/livenessProbe", "exec"]),
-        (json!({ "enableNetworkPolicy": true }), &["/policy/backend", "none"]),
+        (json!({ "enableNetworkPolicy": true }), &["/policy/backend", "none", "ebpf"]),
+        (json!({ "policy": { "backend": "magic" } }), &["/policy/backend", "ebpf"]),
         (json!({ "enableNetworkPolicy": "true" }), &["/policy/backend", "none"]),
         (json!({ "nodeAgent": { "metricsBindAddr": "/a.sock" } }), &["/nodeAgent/metricsBindAddr"]),
         (json!({ "extraEnv": [{ "name": "ENABLE_POD_ENI", "value": "true" }] }), &["/extraEnv/0"]),
@@ -165,22 +173,97 @@ fn values_of_amazon_vpc_cni_keep_their_meaning() {
 
 #[test]
 fn every_capability_and_every_folder_of_the_host_has_its_reason() {
-    let rendered = chart().render(&whole()).unwrap();
-    let lines: Vec<&str> = rendered.text.lines().collect();
-    let (mut capabilities, mut folders) = (0, 0);
-    for (at, line) in lines.iter().enumerate() {
-        if let Some(rest) = line.trim().strip_prefix("- NET_") {
-            assert!(rest.contains(" # "), "no reason beside {line:?}");
-            capabilities += 1;
+    let chart = chart();
+    for (values, expected) in [(whole(), (2, 9)), (enforced(), (5, 10))] {
+        let rendered = chart.render(&values).unwrap();
+        let lines: Vec<&str> = rendered.text.lines().collect();
+        let (mut capabilities, mut folders) = (0, 0);
+        for (at, line) in lines.iter().enumerate() {
+            if ["- NET_", "- BPF", "- PERFMON"].iter().any(|name| line.trim().starts_with(name)) {
+                assert!(line.contains(" # "), "no reason beside {line:?}");
+                capabilities += 1;
+            }
+            if line.contains("hostPath:") {
+                let name = lines.get(at - 1).unwrap();
+                let before = lines.get(at - 2).unwrap().trim();
+                assert!(before.starts_with('#'), "no reason above {name:?}");
+                folders += 1;
+            }
         }
-        if line.contains("hostPath:") {
-            let name = lines.get(at - 1).unwrap();
-            let before = lines.get(at - 2).unwrap().trim();
-            assert!(before.starts_with('#'), "no reason above {name:?}");
-            folders += 1;
-        }
+        assert_eq!((capabilities, folders), expected);
     }
-    assert_eq!((capabilities, folders), (2, 9));
+}
+
+/// Returns the DaemonSet's pod and its container `agent`.
+fn agent(rendered: &Rendered) -> (Value, Value) {
+    let pod = &rendered.of_kind("DaemonSet").next().unwrap()["spec"]["template"]["spec"];
+    let all = pod["containers"].as_array().unwrap();
+    let agent = all.iter().find(|one| one["name"] == "agent").unwrap();
+    (pod.clone(), agent.clone())
+}
+
+#[test]
+fn an_agent_has_capabilities_and_the_bpffs_with_the_backend_ebpf_only() {
+    let chart = chart();
+    let bpffs = |rendered: &Rendered| {
+        let (pod, agent) = agent(rendered);
+        let of = |list: &Value| {
+            list.as_array().unwrap().iter().find(|one| one["name"] == "bpffs").cloned()
+        };
+        (of(&pod["volumes"]), of(&agent["volumeMounts"]))
+    };
+    let without = chart.render(&whole()).unwrap();
+    let (_, open) = agent(&without);
+    assert_eq!(open["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+    assert_eq!(bpffs(&without), (None, None));
+    assert_eq!(open["resources"]["requests"]["memory"], "32Mi");
+    assert_eq!(variable(&without, "FERRULE_AGENT_BPF_PINS"), None);
+
+    let with = chart.render(&enforced()).unwrap();
+    let (pod, closed) = agent(&with);
+    assert_eq!(
+        closed["securityContext"],
+        json!({
+            "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+            "runAsUser": 0,
+            "capabilities": { "drop": ["ALL"], "add": ["BPF", "NET_ADMIN", "PERFMON"] },
+        })
+    );
+    assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &Value::Null));
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let (volume, mount) = bpffs(&with);
+    let folder = json!({ "path": "/sys/fs/bpf", "type": "Directory" });
+    assert_eq!(volume.unwrap()["hostPath"], folder);
+    let mount = mount.unwrap();
+    assert_eq!(mount, json!({ "name": "bpffs", "mountPath": "/host/sys/fs/bpf" }));
+    let pins = variable(&with, "FERRULE_AGENT_BPF_PINS").unwrap();
+    assert_eq!(pins, "/host/sys/fs/bpf/ferrule/maps", "below the mount");
+    let default = "/host".to_owned()
+        + config_settings::table()
+            .find(|one| one.name == "FERRULE_AGENT_BPF_PINS")
+            .unwrap()
+            .default;
+    assert_eq!(pins, default, "the default's folder of the host");
+    assert_eq!(closed["resources"]["requests"], json!({ "cpu": "25m", "memory": "128Mi" }));
+}
+
+/// amazon-vpc-cni's own default of `nodeAgent.securityContext` adds NET_ADMIN.
+#[test]
+fn values_of_the_agent_keep_the_capabilities_of_the_backend_ebpf() {
+    let mut values = enforced();
+    values["nodeAgent"] = json!({
+        "securityContext": {
+            "capabilities": { "add": ["NET_ADMIN", "SYS_PTRACE"] }, "seLinuxOptions": { "level": "s0" },
+        },
+        "resources": { "requests": { "memory": "64Mi" }, "limits": { "memory": "256Mi" } },
+    });
+    let (_, agent) = agent(&chart().render(&values).unwrap());
+    let context = &agent["securityContext"];
+    let added = json!(["BPF", "NET_ADMIN", "PERFMON", "SYS_PTRACE"]);
+    assert_eq!(context["capabilities"], json!({ "drop": ["ALL"], "add": added }));
+    assert_eq!(context["seLinuxOptions"]["level"], "s0");
+    let memory = |kind: &str| agent["resources"][kind]["memory"].clone();
+    assert_eq!((memory("requests"), memory("limits")), (json!("64Mi"), json!("256Mi")));
 }
 
 #[test]

@@ -96,6 +96,7 @@ fn faults(rendered: &Rendered) -> Vec<String> {
             }
             for container in containers(pod) {
                 faults.extend(container_faults(kind, container));
+                faults.extend(bpffs_faults(pod, container));
             }
         }
     }
@@ -122,10 +123,39 @@ fn container_faults(kind: &str, container: &Value) -> Vec<String> {
     hold(context["readOnlyRootFilesystem"] == true, "a writable root file system");
     hold(context["capabilities"]["drop"] == json!(["ALL"]), "does not drop all capabilities");
     let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
-    let wanted = if *name == "ipamd" { json!(["NET_ADMIN", "NET_RAW"]) } else { json!([]) };
+    let wanted = match name.as_str() {
+        Some("ipamd") => json!(["NET_ADMIN", "NET_RAW"]),
+        Some("agent") if is_ebpf(container) => json!(["BPF", "NET_ADMIN", "PERFMON"]),
+        _ => json!([]),
+    };
     hold(json!(added) == wanted, "other capabilities");
     hold(kind != "Deployment" || context["runAsUser"] != 0, "runs as root");
     faults
+}
+
+fn is_ebpf(container: &Value) -> bool {
+    let env = container["env"].as_array();
+    let mut backends =
+        env.into_iter().flatten().filter(|one| one["name"] == "FERRULE_AGENT_BACKEND");
+    backends.any(|one| one["value"] == "ebpf")
+}
+
+/// Returns violations of a rule: only an agent with the backend `ebpf` mounts the node's bpffs, and it is in the node's
+/// network.
+fn bpffs_faults(pod: &Value, container: &Value) -> Option<String> {
+    let name = &container["name"];
+    let volumes = pod["volumes"].as_array().into_iter().flatten();
+    let volumes: Vec<&Value> = volumes
+        .filter(|one| one["hostPath"]["path"].as_str().is_some_and(|path| path.starts_with("/sys")))
+        .map(|one| &one["name"])
+        .collect();
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let mounts = mounts.filter(|one| volumes.contains(&&one["name"])).count();
+    let wanted = usize::from(*name == "agent" && is_ebpf(container));
+    if mounts != wanted {
+        return Some(format!("container {name}: {mounts} mounts of the bpffs"));
+    }
+    (wanted == 1 && pod["hostNetwork"] != true).then(|| "the agent has its own network".to_owned())
 }
 
 /// Returns violations of two rules: all containers of a node have the same environment, and the daemon accepts it.

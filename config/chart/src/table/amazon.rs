@@ -2,8 +2,7 @@
 
 use super::{AMAZON, Effect, Shape, Value};
 
-const AGENT_IS_OURS: &str =
-    "no backend of this version enforces policies, so such events do not exist";
+const NO_VERDICTS: &str = "no backend of this version logs verdicts";
 
 /// In the order of `values.yaml`.
 pub(super) const VALUES: &[Value] = &[
@@ -293,7 +292,9 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m","memory":"32Mi"}}"#,
-        meaning: "Resources of the container `agent`.",
+        meaning: "Resources of the container `agent`. The kernel counts eBPF maps as memory of that container, up \
+                  to 96Mi. With `policy.backend=ebpf` the default request is therefore 128Mi. Add 96Mi to a request \
+                  or limit that you set.",
         ..AMAZON
     },
     Value {
@@ -338,7 +339,7 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::BoolText,
         default: "false",
         meaning: "Logs each verdict.",
-        effect: Effect::Refused(AGENT_IS_OURS),
+        effect: Effect::Refused(NO_VERDICTS),
         ..AMAZON
     },
     Value {

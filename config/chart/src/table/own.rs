@@ -39,10 +39,12 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "policy.backend",
-        shape: Shape::Choice(&["", "none"]),
+        shape: Shape::Choice(&["", "none", "ebpf"]),
         default: r#""""#,
-        meaning: "Backend of the agents; required with `enableNetworkPolicy`. This version has `none` only: \
-                  policies are received and reported, and not enforced.",
+        meaning: "Backend of the agents; required with `enableNetworkPolicy`. `none` receives and reports policies, \
+                  and does not enforce them. `ebpf` enforces them by eBPF programs at each pod's host veth. It needs \
+                  kernel 6.1 and a bpffs at `/sys/fs/bpf`. The container `agent` then has the capabilities BPF, \
+                  NET_ADMIN and PERFMON.",
         ..OURS
     },
     Value {

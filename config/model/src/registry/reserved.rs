@@ -1,4 +1,4 @@
-//! Numbers that are reserved for future datapaths (eBPF, OVS, Egress, overlay). They are not used yet.
+//! Numbers that are reserved for datapaths (eBPF, OVS, Egress, overlay). Only [`BPF_MAPS`] is in use.
 //!
 //! A reservation is a bit, a number or a path that no other feature may take. The test of this module compares all of
 //! them with each other, with the numbers in use, and with those of other software.

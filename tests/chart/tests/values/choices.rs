@@ -90,9 +90,12 @@ fn policy() -> Vec<(&'static str, Value)> {
     let strict_without_agent = json!({
         "nodeAgent": { "enabled": false }, "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" },
     });
+    let mut ebpf = on.clone();
+    ebpf["policy"] = json!({ "backend": "ebpf" });
     vec![
         ("off", json!({})),
         ("on", on),
+        ("on, ebpf", ebpf),
         ("without agent", without_agent),
         ("on, set", set),
         ("on, strict", strict),
