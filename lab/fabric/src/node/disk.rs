@@ -109,13 +109,22 @@ fn sysfs(target: &Path) -> Result<(), FabricError> {
     let source = Some(Path::new("sysfs"));
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     do_mount(source, target, Some("sysfs"), flags, None, "mount a sysfs on")?;
-    for inside in ["fs/cgroup", "fs/bpf"] {
-        let (from, to) = (Path::new("/sys").join(inside), target.join(inside));
-        if from.is_dir() && to.is_dir() {
-            bind(&from, &to, true)?;
-        }
+    let (from, to) = (Path::new("/sys/fs/cgroup"), target.join("fs/cgroup"));
+    if from.is_dir() && to.is_dir() {
+        bind(from, &to, true)?;
     }
-    Ok(())
+    bpffs(&target.join("fs/bpf"))
+}
+
+/// Each mount is a file system of its own. Its pins end with the node's mount namespace, as those of a host end with a
+/// boot. The mode is that of systemd's mount. The folder exists if the kernel has this file system.
+fn bpffs(target: &Path) -> Result<(), FabricError> {
+    if !target.is_dir() {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let source = Some(Path::new("bpf"));
+    do_mount(source, target, Some("bpf"), flags, Some("mode=700"), "mount a bpffs on")
 }
 
 fn switch_root(root: &Path) -> Result<(), FabricError> {

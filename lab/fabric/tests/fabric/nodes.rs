@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("the_report_has_the_steps_before_a_failure", the_report_has_the_steps_before_a_failure),
     ("stop_start_and_terminate", stop_start_and_terminate),
     ("files_of_a_node_stay_in_the_node", files_of_a_node_stay_in_the_node),
+    ("a_node_has_a_bpffs_of_its_own_until_it_is_off", a_node_has_a_bpffs_of_its_own),
     ("a_deleted_pods_processes_are_killed", a_deleted_pods_processes_are_killed),
 ];
 
@@ -174,6 +175,30 @@ fn files_of_a_node_stay_in_the_node() {
     assert_eq!(lab.node("a").pods().unwrap(), ["by-hand"]);
     let machine = Command::new("ip").args(["netns", "list"]).output().unwrap();
     assert!(!String::from_utf8(machine.stdout).unwrap().contains("by-hand"));
+}
+
+/// A folder on the bpffs stands for the pins.
+fn a_node_has_a_bpffs_of_its_own() {
+    let mut lab = TestLab::two_nodes();
+    let pins = format!("/sys/fs/bpf/ferrule-lab-test-{}", std::process::id());
+    assert_eq!(shell_in(&lab, "stat --file-system --format %T /sys/fs/bpf"), "bpf_fs\n");
+    let made = lab.node("a").command("mkdir").arg(&pins).status().unwrap();
+    assert!(made.success());
+    let has = |lab: &TestLab, node: &str| {
+        lab.node(node).command("test").args(["-d", &pins]).status().unwrap().success()
+    };
+    assert!(has(&lab, "a") && !has(&lab, "b") && !Path::new(&pins).exists());
+    lab.wanted.nodes.get_mut("a").unwrap().boot = 2;
+    lab.apply();
+    assert!(!has(&lab, "a"), "a reboot drops all pins");
+    assert!(lab.node("a").command("mkdir").arg(&pins).status().unwrap().success());
+    lab.wanted.nodes.remove("a");
+    lab.wanted.enis.remove(&eni_id("a", 0));
+    lab.apply();
+    for process in fs::read_dir("/proc").unwrap() {
+        let root = process.unwrap().path().join("root");
+        assert!(!root.join(pins.trim_start_matches('/')).exists(), "{}", root.display());
+    }
 }
 
 fn a_deleted_pods_processes_are_killed() {

@@ -17,8 +17,6 @@ const OUTSIDE: &str = "192.0.2.1:7";
 /// Starts a lab with a node of amazon-vpc-cni, a policy agent and three pods of it, one of them without traffic.
 fn policed(bin: &Path, name: &str, folder: &Path, settings: &[&str]) -> Result<(Lab, Agent)> {
     let lab = lab_with(bin, name, "m5.large", 6, &[&[MODE], settings].concat())?;
-    // A BPF file system of its own: pins of the test must not appear on the machine or on another node.
-    lab.on_node(NODE, &["mount", "-t", "bpf", "bpf", "/sys/fs/bpf"])?;
     let agent = Agent::start(&lab, NODE, folder)?;
     agent.has("config standard false")?;
     // amazon-vpc-cni's ADD fails if the agent is slow, and a runtime repeats it.
