@@ -197,13 +197,17 @@ const LANES: &[Lane] = &[
             Need::Go,
             Need::Plugins,
             Need::Prometheus,
+            Need::Clang,
         ],
         root: true,
         tests: Tests::Of(&["tests-lab"]),
         side_by_side: 2,
         run: |session| {
             let next = next_release::build()?;
-            session.test_in_labs(vec![variable("FERRULE_NEXT_DIR", next)])
+            session.test_in_labs(vec![
+                variable("FERRULE_NEXT_DIR", next),
+                variable("FERRULE_BPF", bpf::object()?),
+            ])
         },
     },
     Lane {

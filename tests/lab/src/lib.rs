@@ -340,6 +340,15 @@ pub fn programs(test: &str) -> Option<PathBuf> {
     if root { Some(dir.into()) } else { skip("needs root") }
 }
 
+/// Returns the object file of the eBPF programs. If it is not given, prints a line with the reason and returns `None`.
+pub fn bpf_object(test: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("FERRULE_BPF").map(PathBuf::from);
+    if path.is_none() {
+        println!("SKIP {test}: FERRULE_BPF is not set; `cargo xtask test` sets it");
+    }
+    path
+}
+
 /// Waits until `done` returns true.
 ///
 /// # Errors

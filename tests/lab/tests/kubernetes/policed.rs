@@ -119,6 +119,16 @@ pub(crate) struct AgentSite {
     folder: TempDir,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Backend<'a> {
+    None,
+    #[expect(dead_code, reason = "the agent refuses this backend so far")]
+    Ebpf {
+        /// See [`tests_lab::bpf_object`].
+        object: &'a Path,
+    },
+}
+
 /// A running agent on its node. A drop kills it.
 pub(crate) struct Agent {
     child: Child,
@@ -137,8 +147,19 @@ impl AgentSite {
         self.folder.path().join(name)
     }
 
-    /// Starts the agent with these arguments, and waits until it answers.
+    /// Starts the agent with the backend `none` and these arguments, and waits until it answers.
     pub(crate) fn start(&self, lab: &Lab, words: &[&str]) -> Result<Agent> {
+        self.start_with(lab, Backend::None, words)
+    }
+
+    /// Starts the agent with this backend and these arguments, and waits until it answers. With the backend `ebpf` it
+    /// has the capabilities of its container in the chart and no others.
+    pub(crate) fn start_with(
+        &self,
+        lab: &Lab,
+        backend: Backend<'_>,
+        words: &[&str],
+    ) -> Result<Agent> {
         let log = File::options().create(true).append(true).open(self.path("agent.log"))?;
         let files = [
             ("FERRULE_AGENT_STATE_DIR", self.path("state")),
@@ -149,10 +170,19 @@ impl AgentSite {
         vars.extend(files.iter().map(|(name, path)| format!("{name}={}", path.display())));
         vars.push(format!("FERRULE_AGENT_METRICS=unix:{}", self.path("metrics.sock").display()));
         vars.push(format!("CLUSTER_ENDPOINT=https://{API_SERVER}"));
-        let program = self.program.display().to_string();
-        let mut call = vec!["node", "exec", &self.node, "--", "env"];
+        let mut call = vec!["node", "exec", &self.node, "--"];
+        match backend {
+            Backend::None => vars.push("FERRULE_AGENT_BACKEND=none".to_owned()),
+            Backend::Ebpf { object } => {
+                vars.push("FERRULE_AGENT_BACKEND=ebpf".to_owned());
+                vars.push(format!("FERRULE_AGENT_BPF_OBJECT={}", object.display()));
+                call.extend(["setpriv", CAPABILITIES, "--"]);
+            }
+        }
+        call.push("env");
         call.extend(vars.iter().map(String::as_str));
-        call.extend([program.as_str(), "--backend", "none"]);
+        let program = self.program.display().to_string();
+        call.push(&program);
         call.extend(words);
         let mut command = lab.command(&call);
         command.stdout(Stdio::null()).stderr(log);
@@ -261,5 +291,7 @@ fn token(world: &World, node: &str) -> Result<String> {
     made.status.and_then(|status| status.token).context("a token request without a token")
 }
 
+/// Root's program has the capabilities of the bounding set: those of the container `agent` with the backend `ebpf`.
+const CAPABILITIES: &str = "--bounding-set=-all,+bpf,+net_admin,+perfmon";
 /// The address of the API server for the lab's nodes.
 pub(crate) const API_SERVER: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
