@@ -58,6 +58,7 @@ pub(crate) const NAME: &str = concat!("localhost/ferrule:", env!("CARGO_PKG_VERS
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let architecture = args.arch.map_or_else(Architecture::here, Ok)?;
     if let Some(folder) = &args.gather {
+        deps::install(&[Need::Clang])?;
         let built = binaries::build_for_image(args.profile, architecture)?;
         gather::into(&built, architecture, folder, args.packages.as_deref())?;
         return Ok(ExitCode::SUCCESS);
@@ -108,7 +109,7 @@ fn ready() -> Result<()> {
     if !deps::is_root() {
         bail!("an image has files of root: run this as root, by sudo -E for one");
     }
-    deps::install(&[Need::Linker, Need::Go, Need::Image])
+    deps::install(&[Need::Linker, Need::Go, Need::Image, Need::Clang])
 }
 
 /// Builds an image of the programs. Other builds wait for the store meanwhile.

@@ -238,6 +238,7 @@ const LANES: &[Lane] = &[
             Need::Runtime,
             Need::Go,
             Need::Prometheus,
+            Need::Clang,
         ],
         root: true,
         tests: Tests::Long {

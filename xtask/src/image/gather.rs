@@ -4,7 +4,7 @@ use super::sbom;
 use crate::{
     architecture::Architecture,
     binaries::{self, Binaries},
-    cluster, generate, say,
+    bpf, cluster, generate, say,
 };
 use anyhow::{Context as _, Result, ensure};
 use std::{
@@ -14,10 +14,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Copies built programs into a folder, with plugins, license and the list of all parts.
+/// Copies built programs into a folder, with the eBPF programs, plugins, license and the list of all parts.
 ///
 /// # Errors
-/// If a plugin cannot be built, or a file cannot be copied.
+/// If the eBPF programs or a plugin cannot be built, or a file cannot be copied.
 pub(super) fn into(
     built: &Binaries,
     architecture: Architecture,
@@ -33,6 +33,12 @@ pub(super) fn into(
         copy(&built.dir.join(name), &to, 0o755)?;
         strip(&to, architecture)?;
     }
+    let object = folder.join(bpf_object()?.trim_start_matches('/'));
+    let library = object.parent().context("the eBPF programs are in no folder")?;
+    fs::create_dir_all(library).with_context(|| format!("make {}", library.display()))?;
+    say::step("compiling the eBPF programs");
+    // One object file is for all architectures of the image: they have one byte order.
+    copy(&bpf::object()?, &object, 0o644)?;
     let brought = plugins_of_the_cni_project(architecture)?;
     for from in &brought {
         let name = from.file_name().context("a plugin without a name")?;
@@ -47,6 +53,13 @@ pub(super) fn into(
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     say::good(&format!("{parts} parts, in /{PAPERS}/sbom.json"));
     Ok(())
+}
+
+/// The path of the eBPF programs in the image, at which the agent expects them by default.
+pub(super) fn bpf_object() -> Result<&'static str> {
+    let mut settings = config_settings::table();
+    let setting = settings.find(|setting| setting.name == "FERRULE_AGENT_BPF_OBJECT");
+    Ok(setting.context("FERRULE_AGENT_BPF_OBJECT is no setting")?.default)
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
@@ -78,3 +91,19 @@ fn plugins_of_the_cni_project(architecture: Architecture) -> Result<Vec<PathBuf>
 const PROGRAMS: &str = "usr/local/bin";
 const PLUGINS: &str = "opt/cni/plugins";
 const PAPERS: &str = "usr/share/doc/ferrule";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_the_ebpf_programs_is_in_a_folder_that_the_image_copies() {
+        let path = bpf_object().expect("a setting");
+        let text = fs::read_to_string(generate::root().join("Containerfile")).expect("a file");
+        let copied = ["/opt", "/usr"].iter().filter(|folder| {
+            path.starts_with(&format!("{folder}/"))
+                && text.contains(&format!("COPY --from=programs {folder} {folder}\n"))
+        });
+        assert_eq!(copied.count(), 1, "{path}");
+    }
+}

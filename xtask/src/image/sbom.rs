@@ -1,5 +1,5 @@
-//! The list of the image's parts (a software bill of materials) in the CycloneDX format: crates, Go modules and Debian
-//! packages. Equal parts give an equal list.
+//! The list of the image's parts (a software bill of materials) in the CycloneDX format: crates, the eBPF programs, Go
+//! modules and Debian packages. Equal parts give an equal list.
 
 use crate::{architecture::Architecture, binaries, generate};
 use anyhow::{Context as _, Result};
@@ -30,7 +30,7 @@ pub(super) fn of_the_image(
     plugins: &[PathBuf],
     packages: Option<&Path>,
 ) -> Result<Value> {
-    let mut parts = BTreeSet::new();
+    let mut parts = BTreeSet::from([ebpf_programs()]);
     for triple in [architecture.triple(), architecture.static_triple()] {
         let metadata = MetadataCommand::new()
             .current_dir(generate::root())
@@ -79,6 +79,17 @@ fn document(version: &str, parts: &BTreeSet<Part>) -> Value {
         },
         "components": parts.iter().map(component).collect::<Vec<_>>(),
     })
+}
+
+/// The object file of `datapath/bpf`. Its section `license` names both licenses to the kernel.
+fn ebpf_programs() -> Part {
+    let version = env!("CARGO_PKG_VERSION");
+    Part {
+        purl: format!("pkg:generic/ferrule-bpf@{version}"),
+        name: "ferrule-bpf".to_owned(),
+        version: version.to_owned(),
+        licence: Some("BSD-2-Clause OR GPL-2.0-only".to_owned()),
+    }
 }
 
 /// The crates that are linked into the programs of the image.
@@ -207,6 +218,10 @@ mod tests {
             .filter_map(|part| part["name"].as_str())
             .collect();
         assert!(names.contains("aws-sdk-ec2") && names.contains("cni"), "{names:?}");
+        let bpf = list["components"].as_array().expect("components").iter();
+        let bpf: Vec<_> = bpf.filter(|part| part["name"] == "ferrule-bpf").collect();
+        assert_eq!(bpf.len(), 1);
+        assert_eq!(bpf[0]["licenses"], json!([{ "expression": "BSD-2-Clause OR GPL-2.0-only" }]));
         assert!(!names.contains("proptest") && !names.contains("lab-cloud"), "{names:?}");
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn print(archive: &Path, laid: &Path) -> Result<()> {
         let what = WHAT.get(at).copied().unwrap_or("more");
         say::note(&format!("{:>9}  layer {}: {what}", mib(*size), at + 1));
     }
-    for folder in ["usr/local/bin", "opt/cni/plugins"] {
+    for folder in ["usr/local/bin", "usr/local/lib/ferrule", "opt/cni/plugins"] {
         for (name, size) in files(&laid.join(folder))? {
             say::note(&format!("{:>9}  /{folder}/{name}", mib(size)));
         }
