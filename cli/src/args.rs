@@ -193,6 +193,25 @@ pub(crate) struct DoctorArgs {
     /// The name prefix of pods' host veths
     #[arg(long, value_name = "PREFIX", env = "AWS_VPC_K8S_CNI_VETHPREFIX", default_value = "eni")]
     pub(crate) veth_prefix: String,
+    /// The policy backend, whose needs are checked
+    #[arg(long, value_enum, env = "FERRULE_AGENT_BACKEND", default_value_t = Backend::None)]
+    pub(crate) backend: Backend,
+    /// The folder of the backend's pinned maps
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FERRULE_AGENT_BPF_PINS",
+        default_value = registry::BPF_MAPS
+    )]
+    pub(crate) bpf_pins: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Backend {
+    /// Enforces no policy and needs nothing
+    None,
+    /// eBPF programs at pods' host veths
+    Ebpf,
 }
 
 const COMPLETIONS: &str = "\

@@ -1,11 +1,12 @@
 //! Observes a node. All decisions are in `cli-doctor`.
 
+mod ebpf;
 mod files;
 pub(crate) mod imds;
 mod kernel;
 mod netfilter;
 
-use crate::args::DoctorArgs;
+use crate::args::{Backend, DoctorArgs};
 use cli_doctor::{LinkView, Observation, Observed, RouteView, Routing, RuleView};
 use routing_netlink::{Socket, With};
 use routing_plan::{Family, LinkKind};
@@ -30,6 +31,8 @@ pub(crate) fn observe(args: &DoctorArgs) -> Observation {
         eni_mtu: args.eni_mtu,
         features: kernel::features(&args.root, &args.proc, &args.sys),
         veth_prefix: args.veth_prefix.clone(),
+        ebpf: (args.backend == Backend::Ebpf)
+            .then(|| ebpf::observe(&args.proc, &args.sys, &args.bpf_pins)),
         routing,
     }
 }

@@ -35,11 +35,13 @@ pub enum Check {
     TwinRules,
     /// Rules without a target.
     LeftoverRules,
+    /// Needs of the policy backend `ebpf`; a node with another backend skips it.
+    EbpfBackend,
 }
 
 impl Check {
     /// All checks in the order of execution.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::RpFilter,
         Self::Forwarding,
         Self::ForeignDaemons,
@@ -56,6 +58,7 @@ impl Check {
         Self::Conntrack,
         Self::TwinRules,
         Self::LeftoverRules,
+        Self::EbpfBackend,
     ];
 
     /// Describes a node that passes the check.
@@ -77,6 +80,7 @@ impl Check {
             Self::Conntrack => "the conntrack table has free entries",
             Self::TwinRules => "no rule is a duplicate",
             Self::LeftoverRules => "every rule has a target",
+            Self::EbpfBackend => "the policy backend ebpf has all that it needs",
         }
     }
 
@@ -105,6 +109,7 @@ impl fmt::Display for Check {
             Self::Conntrack => "conntrack",
             Self::TwinRules => "twin-rules",
             Self::LeftoverRules => "leftover-rules",
+            Self::EbpfBackend => "ebpf-backend",
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The order of the checks.
 
+mod ebpf;
 mod enis;
 mod kernel;
 mod managers;
@@ -33,7 +34,12 @@ impl Check {
             Self::Conntrack => sysctls::conntrack(seen),
             Self::TwinRules => rules::twins(seen),
             Self::LeftoverRules => rules::leftovers(seen),
+            Self::EbpfBackend => seen.ebpf.as_ref().map_or_else(|| Ok(Vec::new()), ebpf::backend),
         }
+    }
+
+    fn is_applicable(self, seen: &Observation) -> bool {
+        self != Self::EbpfBackend || seen.ebpf.is_some()
     }
 
     fn found(
@@ -55,10 +61,10 @@ impl Check {
     }
 }
 
-/// Runs every check.
+/// Runs every check that the node's settings need.
 pub fn examine(seen: &Observation) -> Report {
     let mut report = Report::default();
-    for check in Check::ALL {
+    for check in Check::ALL.into_iter().filter(|check| check.is_applicable(seen)) {
         match check.make(seen) {
             Ok(findings) if findings.is_empty() => report.good.push(check),
             Ok(findings) => report.findings.extend(findings),
@@ -79,6 +85,7 @@ impl Report {
         let unseen: BTreeSet<Check> = report.unseen.iter().map(|unseen| unseen.check).collect();
         report.good = Check::ALL
             .into_iter()
+            .filter(|check| check.is_applicable(later))
             .filter(|check| !held.contains(check) && !unseen.contains(check))
             .collect();
         report

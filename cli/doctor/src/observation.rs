@@ -34,6 +34,21 @@ pub struct Observation {
     pub features: BTreeMap<String, Feature>,
     /// The name prefix of pods' host veths.
     pub veth_prefix: String,
+    /// `None` if the node's policy backend is not `ebpf`.
+    pub ebpf: Option<Ebpf>,
+}
+
+/// The needs of the policy backend `ebpf`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ebpf {
+    /// The kernel's release, as `uname -r` prints it.
+    pub release: Observed<String>,
+    /// The folder of the pinned maps.
+    pub pins: String,
+    /// True if that folder, or the nearest folder above it that exists, is on a bpffs.
+    pub has_bpffs: Observed<bool>,
+    /// Effective capabilities of each running `ferrule-agent`, as bits by their kernel numbers. Empty if none runs.
+    pub agents: Observed<Vec<u64>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

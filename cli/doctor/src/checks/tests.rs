@@ -4,7 +4,7 @@
 
 use super::{Check, examine};
 use crate::{
-    Chain, Feature, Finding, LinkFile, LinkView, Metadata, Observation, RouteView, Routing,
+    Chain, Ebpf, Feature, Finding, LinkFile, LinkView, Metadata, Observation, RouteView, Routing,
     RuleView, Severity, Unit,
 };
 use config_model::{Mac, TableId};
@@ -64,6 +64,12 @@ fn good() -> Observation {
         eni_mtu: 9001,
         features: BTreeMap::from(features),
         veth_prefix: "eni".to_owned(),
+        ebpf: Some(Ebpf {
+            release: Ok("6.1.0-18-amd64".to_owned()),
+            pins: "/sys/fs/bpf/ferrule/maps".to_owned(),
+            has_bpffs: Ok(true),
+            agents: Ok(vec![0xc0_0000_1000]),
+        }),
     }
 }
 
@@ -350,6 +356,38 @@ fn a_failed_observation_is_never_good() {
 }
 
 #[test]
+fn the_backend_ebpf_needs_a_kernel_a_bpffs_and_capabilities() {
+    let found = only(|node| ebpf(node).release = Ok("5.15.0-1051-aws".to_owned()));
+    assert_eq!((found.check, found.severity), (Check::EbpfBackend, Severity::Fault));
+    assert!(found.wrong.contains("5.15.0-1051-aws is older than 6.1"), "{}", found.wrong);
+    let found = only(|node| ebpf(node).has_bpffs = Ok(false));
+    assert_eq!(found.object, "/sys/fs/bpf/ferrule/maps");
+    assert!(found.fix.starts_with("mount -t bpf bpf /sys/fs/bpf"), "{}", found.fix);
+    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_1000, 1 << 12]));
+    assert_eq!(found.object, "ferrule-agent");
+    assert!(found.wrong.ends_with("lacks CAP_BPF and CAP_PERFMON"), "{}", found.wrong);
+    let found = only(|node| ebpf(node).agents = Ok(vec![0]));
+    assert!(found.fix.contains("policy.backend=ebpf"), "{}", found.fix);
+    // CAP_SYS_ADMIN includes two of them, and a node whose agent does not run yet has no finding.
+    for agents in [vec![1 << 21 | 1 << 12], Vec::new()] {
+        assert!(!found_with(|node| ebpf(node).agents = Ok(agents)));
+    }
+    assert!(!found_with(|node| ebpf(node).release = Ok("10.0.0".to_owned())));
+}
+
+#[test]
+fn a_node_with_another_backend_skips_the_needs_of_the_backend_ebpf() {
+    let mut node = good();
+    node.ebpf = None;
+    let report = examine(&node);
+    assert_eq!(report.good, Check::ALL[..16]);
+    assert_eq!(report.confirmed_by(&node), report);
+    let mut node = good();
+    ebpf(&mut node).release = Ok("unknown".to_owned());
+    assert_eq!(examine(&node).unseen[0].check, Check::EbpfBackend);
+}
+
+#[test]
 fn a_transient_finding_is_reported_only_if_two_observations_show_it() {
     let mut first = good();
     routing(&mut first).rules.push(rule(512, None, Some("10.0.0.98/32"), 254));
@@ -394,6 +432,10 @@ fn found_with(change: impl FnOnce(&mut Observation)) -> bool {
 
 fn set(node: &mut Observation, name: &str, value: &str) {
     node.sysctls.insert(name.to_owned(), Ok(value.to_owned()));
+}
+
+fn ebpf(node: &mut Observation) -> &mut Ebpf {
+    node.ebpf.as_mut().unwrap()
 }
 
 fn routing(node: &mut Observation) -> &mut Routing {

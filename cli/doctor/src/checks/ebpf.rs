@@ -1,0 +1,70 @@
+//! Needs of the policy backend `ebpf`.
+
+use super::Check;
+use crate::{Finding, Observed, Severity, observation::Ebpf};
+
+pub(super) fn backend(seen: &Ebpf) -> Observed<Vec<Finding>> {
+    let release = seen.release.clone()?;
+    let version = version(&release)
+        .ok_or_else(|| format!("cannot read the kernel version in the release {release:?}"))?;
+    let found = |object: &str, wrong: String, why: &str, fix: String| {
+        Check::EbpfBackend.found(Severity::Fault, object, wrong, why, fix)
+    };
+    let mut findings = Vec::new();
+    if version < OLDEST {
+        let (major, minor) = OLDEST;
+        findings.push(found(
+            "kernel",
+            format!("the kernel {release} is older than {major}.{minor}"),
+            "older kernels lack features that the eBPF programs use",
+            format!(
+                "boot a kernel of version {major}.{minor} or newer, or set policy.backend=none"
+            ),
+        ));
+    }
+    if !seen.has_bpffs.clone()? {
+        findings.push(found(
+            &seen.pins,
+            format!("{} is not on a bpffs", seen.pins),
+            "the agent pins its maps there, and cannot start without it",
+            "mount -t bpf bpf /sys/fs/bpf, and add the mount to /etc/fstab".to_owned(),
+        ));
+    }
+    for has in seen.agents.clone()? {
+        let missing: Vec<&str> = CAPABILITIES
+            .iter()
+            .filter(|(_, bits)| has & bits == 0)
+            .map(|(name, _)| *name)
+            .collect();
+        if missing.is_empty() {
+            continue;
+        }
+        findings.push(found(
+            "ferrule-agent",
+            format!("the running ferrule-agent lacks {}", missing.join(" and ")),
+            "the kernel then refuses its maps, its programs or their filters",
+            format!(
+                "set policy.backend=ebpf in the chart's values, or add {} to the container's \
+                 capabilities",
+                missing.join(" and ")
+            ),
+        ));
+    }
+    Ok(findings)
+}
+
+/// Returns major and minor of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+const OLDEST: (u32, u32) = (6, 1);
+
+const SYS_ADMIN: u64 = 1 << 21;
+/// Each with the capabilities of which the kernel accepts any.
+const CAPABILITIES: [(&str, u64); 3] = [
+    ("CAP_BPF", 1 << 39 | SYS_ADMIN),
+    ("CAP_NET_ADMIN", 1 << 12),
+    ("CAP_PERFMON", 1 << 38 | SYS_ADMIN),
+];
