@@ -8,6 +8,7 @@ use datapath_agent::{
     run,
 };
 use datapath_backend::NoBackend;
+use datapath_ebpf::EbpfBackend;
 use runtime_process::log::{Form, Log};
 use runtime_socket::{probe, server::HealthName};
 use std::{
@@ -103,7 +104,11 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         };
         match backend {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
-            PolicyBackend::Ebpf => anyhow::bail!("cannot start the backend ebpf: not wired yet"),
+            PolicyBackend::Ebpf => {
+                let (object, pins) = (&options.agent.bpf_object, &options.agent.bpf_pins);
+                let backend = EbpfBackend::open(object, pins).context("cannot start the backend ebpf")?;
+                run(options, backend, stop).await
+            }
         }
     });
     ended.inspect_err(|error| {
