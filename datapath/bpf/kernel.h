@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The kernel's helpers and constants that the programs use. Numbers are those of the kernel's uapi/linux/bpf.h. */
 #pragma once
 

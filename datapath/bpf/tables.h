@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: BSD-2-Clause */
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Layout of the maps. `datapath/abi` has the same layouts in Rust; a test compares their sizes. */
 #pragma once
 

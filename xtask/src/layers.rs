@@ -15,6 +15,8 @@ pub(crate) enum Layer {
     /// Objects of another system as types: derives, and no calls to that system.
     Schema,
     Adapter,
+    /// Adapters composed behind a seam.
+    Backend,
     Binary,
     /// Tests and the project's own commands: they may use everything.
     Workshop,
@@ -62,11 +64,11 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("routing-netlink", Layer::Adapter),
     ("routing-netfilter", Layer::Adapter),
     ("install-disk", Layer::Adapter),
-    ("datapath-ebpf", Layer::Adapter),
     ("datapath-conntrack", Layer::Adapter),
     ("lab-fabric", Layer::Adapter),
     ("lab-kubernetes", Layer::Adapter),
     ("lab-programs", Layer::Adapter),
+    ("datapath-ebpf", Layer::Backend),
     ("cni", Layer::Binary),
     ("cli", Layer::Binary),
     ("ipamd-daemon", Layer::Binary),

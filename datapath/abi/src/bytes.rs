@@ -1,6 +1,5 @@
 //! Keys and values as bytes.
 
-use crate::Row;
 use datapath_plan::{Address, Prefix};
 
 /// An address as a key.
@@ -13,6 +12,16 @@ pub type SetKey = [u8; 24];
 pub type RowValue = [u8; 32];
 /// A pod's host link.
 pub type EndpointValue = [u8; 104];
+
+/// Number of intervals of a small table.
+pub const SMALL: usize = 32;
+/// Number of intervals of a large table.
+pub const LARGE: usize = 1024;
+
+/// A table with [`SMALL`] intervals.
+pub type SmallTable = [u8; 8 * SMALL];
+/// A table with [`LARGE`] intervals.
+pub type LargeTable = [u8; 8 * LARGE];
 
 /// The longest UID in bytes.
 pub(crate) const UID: usize = 64;
@@ -52,7 +61,14 @@ impl Endpoint {
     }
 }
 
+/// The sets of a pod: ingress, egress, and both for hairpins. Set 0 allows everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Row(pub [u64; 4]);
+
 impl Row {
+    /// The sets of a pod whose policies are not known: no packet passes.
+    pub const CLOSED: Self = Self([u64::MAX; 4]);
+
     pub fn to_bytes(self) -> RowValue {
         words(self.0)
     }

@@ -2,8 +2,8 @@
 
 use crate::{
     Row,
-    bytes::Endpoint,
-    intervals::{IS_LARGE, LargeTable, SmallTable, references},
+    bytes::{Endpoint, LargeTable, SmallTable},
+    intervals::{IS_LARGE, references},
     numbers::{LARGE_TABLES, Numbers, SMALL_TABLES},
 };
 use datapath_plan::{Address, Prefix};

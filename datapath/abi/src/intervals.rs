@@ -1,19 +1,12 @@
 //! Interval tables as arrays.
 
-use crate::numbers::{Full, Numbers};
+use crate::{
+    bytes::{LARGE, LargeTable, SMALL, SmallTable},
+    numbers::{Full, Numbers},
+};
 use datapath_plan::{Entry, IntervalTable, Reason, RuleName, Verdict};
 use policy_core::Decision;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Number of intervals of a small table.
-pub const SMALL: usize = 32;
-/// Number of intervals of a large table.
-pub const LARGE: usize = 1024;
-
-/// A table with [`SMALL`] intervals.
-pub type SmallTable = [u8; 8 * SMALL];
-/// A table with [`LARGE`] intervals.
-pub type LargeTable = [u8; 8 * LARGE];
 
 /// A table with more intervals than [`LARGE`]. It is never truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

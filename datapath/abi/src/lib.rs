@@ -19,11 +19,11 @@ mod target;
 mod tests;
 
 pub use bytes::{
-    AddressKey, Endpoint, EndpointValue, PrefixKey, RowValue, SetKey, address, address_key, halves,
-    halves_of, prefix_key, set_key, set_of,
+    AddressKey, Endpoint, EndpointValue, LARGE, LargeTable, PrefixKey, Row, RowValue, SMALL,
+    SetKey, SmallTable, address, address_key, halves, halves_of, prefix_key, set_key, set_of,
 };
 pub use held::{Held, Write};
-pub use intervals::{LARGE, LargeTable, SMALL, SmallTable, TooLong};
+pub use intervals::TooLong;
 pub use numbers::{Full, Numbers};
 pub use plan::{Own, Plan, Pod, cleanup, plan};
-pub use target::{Row, Target};
+pub use target::Target;

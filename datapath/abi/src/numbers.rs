@@ -1,10 +1,10 @@
 //! Numbers of tables and rules in the maps.
 
-use crate::{LargeTable, SmallTable};
+use crate::bytes::{LargeTable, SmallTable};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The numbers of tables and rules by content. A content keeps its number as long as it is in use, and a number gets
-/// another content only after two calls of [`Numbers::retain`]: the kernel may still look up the earlier one.
+/// The numbers of tables and rules by content. A content keeps its number as long as it is in use. A number gets another
+/// content only after two calls of [`Numbers::retain`], because the kernel may still look up the earlier one.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     pub(crate) small: Pool<SmallTable>,
@@ -91,7 +91,7 @@ impl Numbers {
         }
     }
 
-    /// Releases the numbers of contents that are not in use any more.
+    /// Releases the numbers of contents that are out of use.
     pub(crate) fn retain(
         &mut self,
         small: &BTreeSet<u32>,

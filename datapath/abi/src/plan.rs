@@ -54,7 +54,7 @@ impl Plan {
 /// Plans the way to a target. `pods` are the pods' host links by ifindex.
 ///
 /// # Errors
-/// If a map would have too many rows: nothing is planned.
+/// If a map would have too many rows.
 pub fn plan(
     held: &Held,
     target: &Target,
@@ -142,8 +142,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// The removal of rows to which nothing in force refers. It is for the time after a plan is carried out, when no packet is
-/// judged by the earlier state any more.
+/// The removal of rows to which nothing in force refers. The caller waits after a plan until
+/// no program judges by the earlier state.
 pub fn cleanup(held: &Held, target: &Target) -> Vec<Write> {
     let half = held.half();
     let mut used: BTreeSet<u64> = target.set_rows.keys().map(|(set, _, _)| *set).collect();

@@ -1,7 +1,8 @@
 //! The contents of the maps that compiled tables need.
 
 use crate::{
-    intervals::{Fault, Intervals, LargeTable, SmallTable, TooLong},
+    bytes::{LargeTable, Row, SmallTable},
+    intervals::{Fault, Intervals, TooLong},
     numbers::{Full, Numbers},
 };
 use datapath_plan::{Address, PodSets, Prefix, SetId, Tables};
@@ -23,15 +24,6 @@ pub struct Target {
     pub rules: BTreeMap<u32, u64>,
     /// By the UID of the pod. An error is that of one of the pod's sets.
     pub rows: BTreeMap<String, Result<Row, TooLong>>,
-}
-
-/// The sets of a pod: ingress, egress, and both for hairpins. Set 0 allows everything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Row(pub [u64; 4]);
-
-impl Row {
-    /// The sets of a pod whose policies are not known: no packet passes.
-    pub const CLOSED: Self = Self([u64::MAX; 4]);
 }
 
 impl Target {

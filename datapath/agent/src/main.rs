@@ -106,7 +106,8 @@ fn agent(flags: Flags) -> Result<ExitCode> {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
             PolicyBackend::Ebpf => {
                 let (object, pins) = (&options.agent.bpf_object, &options.agent.bpf_pins);
-                let backend = EbpfBackend::open(object, pins).context("cannot start the backend ebpf")?;
+                let backend =
+                    EbpfBackend::open(object, pins).context("cannot start the backend ebpf")?;
                 run(options, backend, stop).await
             }
         }

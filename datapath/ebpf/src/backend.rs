@@ -27,7 +27,7 @@ pub struct EbpfBackend {
     revision: u64,
     /// The state that was applied last.
     goal: Option<Goal>,
-    /// The last flip. Programs that began before it may still use the earlier half.
+    /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     monitor: Option<Monitor>,
     /// The next check of links and filters, after an event.
@@ -76,8 +76,7 @@ impl EbpfBackend {
     ///
     /// # Errors
     /// If a map cannot be read.
-    pub fn over(mut programs: Programs, pins: &Path) -> Result<Self, LoadError> {
-        programs.recognize()?;
+    pub fn over(programs: Programs, pins: &Path) -> Result<Self, LoadError> {
         let held = programs.read()?;
         let numbers = held.numbers();
         let now = Instant::now();
@@ -124,7 +123,7 @@ impl EbpfBackend {
         Ok(())
     }
 
-    /// Removes rows to which nothing in force refers, once no packet is judged by the earlier state any more.
+    /// Removes rows to which nothing in force refers, once no program judges by the earlier state.
     async fn clean(&mut self) -> Result<(), LoadError> {
         sleep_until(self.flipped + GRACE).await;
         if let Some(goal) = &self.goal {

@@ -4,9 +4,11 @@
 //! [`Programs`] loads the programs, which are compiled from `datapath/bpf`, and owns their maps.
 
 mod backend;
+mod error;
 mod links;
 mod maps;
 mod programs;
 
 pub use backend::EbpfBackend;
-pub use programs::{Effects, Hook, LoadError, Programs};
+pub use error::LoadError;
+pub use programs::{Effects, Hook, Programs};

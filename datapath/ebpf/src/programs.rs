@@ -1,21 +1,24 @@
 //! The loaded programs.
 
-use crate::maps::{LAYOUTS, Maps};
+use crate::{
+    LoadError,
+    maps::{LAYOUTS, Maps},
+};
 use aya::{
-    Ebpf, EbpfError, EbpfLoader,
-    maps::MapError,
+    Ebpf, EbpfLoader,
     programs::{
-        ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions, loaded_programs,
+        ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
         tc::{
             NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
         },
     },
 };
-use datapath_abi::{Full, Held, Write};
-use routing_netlink::{BpfFilter, Side, SocketError};
+use datapath_abi::{Held, Write};
+use routing_netlink::{BpfFilter, Side};
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -37,43 +40,14 @@ pub enum Hook {
     TestToWire,
 }
 
-/// The programs could not be loaded, or the kernel refused a change.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error(
-        "cannot load the eBPF programs: {0}; the node needs kernel 6.1 or later, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
-    )]
-    Object(#[from] EbpfError),
-    #[error("cannot load the program {name}: {cause}")]
-    Program { name: &'static str, cause: ProgramError },
-    #[error("cannot attach {program} to {link}: {cause}; the link and CAP_NET_ADMIN are needed")]
-    Attach { program: &'static str, link: String, cause: ProgramError },
-    #[error("cannot read or remove filters: {0}")]
-    Filters(#[from] SocketError),
-    #[error("the object file has no {0}; use the file of this version")]
-    Absent(&'static str),
-    #[error("cannot use the folder {} for maps: {cause}; mount a bpffs there", folder.display())]
-    Folder { folder: PathBuf, cause: std::io::Error },
-    #[error(
-        "cannot use the pinned map {name}: its layout (key, value, rows) is {found:?}; remove the folder of the pins"
-    )]
-    Layout { name: &'static str, found: (u32, u32, u32) },
-    #[error("cannot access the map {name}: {cause}")]
-    Map { name: &'static str, cause: MapError },
-    #[error(transparent)]
-    Full(#[from] Full),
-    /// For tests: the process ends here.
-    #[error("the process was stopped")]
-    Stopped,
-}
-
 /// The loaded programs with their maps. A drop removes maps and programs that are neither attached nor pinned.
 pub struct Programs {
     ebpf: Ebpf,
     maps: Maps,
-    /// The kernel's ids of the programs that may be attached at each hook: ours, and equal ones of an earlier process
-    /// with the same maps.
-    accepted: BTreeMap<Hook, BTreeSet<u32>>,
+    /// Programs of an earlier process with the same object and maps.
+    pinned: BTreeMap<&'static str, SchedClassifier>,
+    /// The kernel's ids of the programs.
+    ids: BTreeMap<Hook, u32>,
     effects: Arc<Effects>,
 }
 
@@ -124,37 +98,55 @@ impl Programs {
         {
             loader.map_pin_path(layout.name, pins.join(layout.name));
         }
+        // Programs that are pinned use the maps that were pinned with them.
+        let is_whole =
+            pins.is_none_or(|pins| LAYOUTS.iter().all(|layout| pins.join(layout.name).exists()));
+        if let (Some(pins), false) = (pins, is_whole) {
+            let _ = std::fs::remove_dir_all(pins.join(program_folder(object)));
+        }
         let mut ebpf = loader.load_file(object)?;
         // Before the programs: the verifier's refusal of another layout would hide the cause.
         for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
         {
             layout.check(&pins.join(layout.name))?;
         }
+        let pins = pins.map(|folder| folder.join(program_folder(object)));
+        let mut pinned = BTreeMap::new();
+        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
+            let fault = |cause| LoadError::Program { name, cause };
+            let pin = pins.as_ref().map(|folder| folder.join(name));
+            // The program of an earlier process has the same instructions and maps.
+            let earlier = pin.as_ref().filter(|pin| pin.exists()).map(SchedClassifier::from_pin);
+            if let Some(Ok(program)) = earlier {
+                pinned.insert(name, program);
+                continue;
+            }
+            let program = program(&mut ebpf, name)?;
+            program.load().map_err(fault)?;
+            if let (Some(pin), Some(folder)) = (&pin, &pins) {
+                let fault = |cause| LoadError::Folder { folder: folder.clone(), cause };
+                std::fs::create_dir_all(folder).map_err(fault)?;
+                let _ = std::fs::remove_file(pin);
+                program.pin(pin).map_err(|cause| LoadError::Pin { name, cause })?;
+            }
+        }
+        let maps = Maps::take(&mut ebpf)?;
+        let mut programs =
+            Self { ebpf, pinned, maps, ids: BTreeMap::new(), effects: Arc::default() };
         for hook in Hook::ATTACHED {
             let name = hook.name();
-            let fault = |cause| LoadError::Program { name, cause };
-            program(&mut ebpf, name)?.load().map_err(fault)?;
+            let info = programs.program(name)?.info();
+            let id = info.map_err(|cause| LoadError::Program { name, cause })?.id();
+            programs.ids.insert(hook, id);
         }
-        let sweep = program(&mut ebpf, SWEEP)?.load();
-        sweep.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
-        let maps = Maps::take(&mut ebpf)?;
-        let mut programs = Self { ebpf, maps, accepted: BTreeMap::new(), effects: Arc::default() };
-        programs.recognize()?;
         Ok(programs)
     }
 
-    /// Finds the programs of other processes that are equal to these and have the same maps.
-    pub(crate) fn recognize(&mut self) -> Result<(), LoadError> {
-        let others = loaded();
-        for hook in Hook::ATTACHED {
-            let name = hook.name();
-            let fault = |cause| LoadError::Program { name, cause };
-            let info = program(&mut self.ebpf, name)?.info().map_err(fault)?;
-            let own = (info.tag(), info.map_ids().map_err(fault)?);
-            let equal = others.iter().filter(|(_, of)| **of == own).map(|(id, _)| *id);
-            self.accepted.insert(hook, equal.chain([info.id()]).collect());
+    fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, LoadError> {
+        match self.pinned.get_mut(name) {
+            Some(program) => Ok(program),
+            None => program(&mut self.ebpf, name),
         }
-        Ok(())
     }
 
     /// Reads the maps.
@@ -201,7 +193,7 @@ impl Programs {
         let fault =
             |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
         let direction = hook.direction();
-        let program = program(&mut self.ebpf, hook.name())?;
+        let program = self.program(hook.name())?;
         let attached = match ours {
             Some(filter) => {
                 let handle = TcHandle::from(filter.handle);
@@ -231,9 +223,9 @@ impl Programs {
 
     /// True if a filter has this hook's program with these maps.
     pub fn is_current(&self, hook: Hook, filter: &BpfFilter) -> bool {
-        let accepted = self.accepted.get(&hook);
         is_ours(filter)
-            && filter.program.is_some_and(|id| accepted.is_some_and(|ids| ids.contains(&id)))
+            && filter.program.is_some()
+            && filter.program.as_ref() == self.ids.get(&hook)
     }
 
     /// Removes connections that have ended, and returns the number of the others that were answered.
@@ -242,7 +234,7 @@ impl Programs {
     /// If the kernel cannot run the program.
     pub fn sweep(&mut self) -> Result<u32, LoadError> {
         let options = TestRunOptions { data_in: Some(&[0; 64]), ..TestRunOptions::default() };
-        let run = program(&mut self.ebpf, SWEEP)?.test_run(options);
+        let run = self.program(SWEEP)?.test_run(options);
         let run = run.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
         Ok(run.return_value)
     }
@@ -290,7 +282,7 @@ impl Programs {
             ctx_in: Some(&context),
             ..TestRunOptions::default()
         };
-        let program = program(&mut self.ebpf, hook.name())?;
+        let program = self.program(hook.name())?;
         match program.load() {
             Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
             Err(cause) => return Err(fault(cause)),
@@ -378,10 +370,12 @@ const REASONS: [&str; 13] = [
     "flows_full",
 ];
 
-/// The tags and maps of the programs that are loaded, by id. A program that cannot be read is left out.
-fn loaded() -> BTreeMap<u32, (u64, Option<Vec<u32>>)> {
-    let readable = loaded_programs().flatten();
-    readable.filter_map(|info| Some((info.id(), (info.tag(), info.map_ids().ok()?)))).collect()
+/// The name of the folder for the programs of an object file.
+fn program_folder(object: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    // A file that cannot be read has not been loaded either.
+    std::fs::read(object).unwrap_or_default().hash(&mut hasher);
+    format!("programs-{:016x}", hasher.finish())
 }
 
 fn program<'a>(

@@ -1,7 +1,7 @@
 //! Numbers that follow from contents.
 //!
-//! A set or class has the same number in every compilation and on every run, so a difference of two compilations is
-//! small, and a row of the kernel never changes its meaning while its set exists.
+//! A set or class has the same number in every compilation and in every process. So the difference of two compilations is
+//! small. A row of the kernel never changes its meaning while its set exists.
 
 use std::{
     collections::BTreeSet,

@@ -42,7 +42,7 @@ fn policy(name: &str, spec: Value) -> Value {
     })
 }
 
-/// Nothing may connect to a, and a may connect to port 8080 of b and of the outside, and to port 5353 there.
+/// Pod a is isolated. It may connect to this port of b and of the outside, and to port 5353 of the outside.
 fn only_8080(port: u16) -> Value {
     let outside = json!([{"ipBlock": {"cidr": "10.9.0.0/24"}}]);
     let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);

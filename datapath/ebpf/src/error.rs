@@ -1,0 +1,38 @@
+//! The errors of programs and maps.
+
+use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
+use datapath_abi::Full;
+use routing_netlink::SocketError;
+use std::path::PathBuf;
+
+/// The programs could not be loaded, or the kernel refused a change.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(
+        "cannot load the eBPF programs: {0}; the node needs kernel 6.1 or later, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Object(#[from] EbpfError),
+    #[error("cannot load the program {name}: {cause}")]
+    Program { name: &'static str, cause: ProgramError },
+    #[error("cannot attach {program} to {link}: {cause}; the link and CAP_NET_ADMIN are needed")]
+    Attach { program: &'static str, link: String, cause: ProgramError },
+    #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
+    Pin { name: &'static str, cause: PinError },
+    #[error("cannot read or remove filters: {0}")]
+    Filters(#[from] SocketError),
+    #[error("the object file has no {0}; use the file of this version")]
+    Absent(&'static str),
+    #[error("cannot use the folder {} for maps: {cause}; mount a bpffs there", folder.display())]
+    Folder { folder: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot use the pinned map {name}: its layout (key, value, rows) is {found:?}; remove the folder of the pins"
+    )]
+    Layout { name: &'static str, found: (u32, u32, u32) },
+    #[error("cannot access the map {name}: {cause}")]
+    Map { name: &'static str, cause: MapError },
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// For tests: the process ends here.
+    #[error("the process was stopped")]
+    Stopped,
+}
