@@ -5,6 +5,7 @@ mod branches;
 mod coming;
 mod cordon;
 mod custom;
+mod enforced;
 mod first_packet;
 mod in_pod;
 mod leftovers;

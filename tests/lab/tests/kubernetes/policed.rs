@@ -122,7 +122,6 @@ pub(crate) struct AgentSite {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Backend<'a> {
     None,
-    #[expect(dead_code, reason = "the agent refuses this backend so far")]
     Ebpf {
         /// See [`tests_lab::bpf_object`].
         object: &'a Path,

@@ -24,7 +24,7 @@ const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// The lab's one host on the internet. It answers the primary addresses of ENIs only.
 const OUTSIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 7);
 /// The port of the test's servers in pods.
-const SERVED: u16 = 7000;
+pub(crate) const SERVED: u16 = 7000;
 /// A type with three ENIs of three addresses, so that a few pods use two ENIs.
 const TYPE: &str = "t3.small";
 const PODS: &str = "5";
@@ -71,11 +71,11 @@ impl Drop for Running {
 }
 
 /// An open network namespace of the lab.
-struct NetworkNamespace(File);
+pub(crate) struct NetworkNamespace(File);
 
 impl NetworkNamespace {
     /// Opens the namespace of a process that this command starts.
-    fn of(mut command: Command) -> Result<Self> {
+    pub(crate) fn of(mut command: Command) -> Result<Self> {
         let ours = std::fs::read_link("/proc/self/ns/net")?;
         let process = Running(command.stdout(Stdio::null()).spawn()?);
         let path = PathBuf::from(format!("/proc/{}/ns/net", process.0.id()));
@@ -87,7 +87,7 @@ impl NetworkNamespace {
         Ok(Self(File::open(path)?))
     }
 
-    fn node(lab: &Lab, node: &str) -> Result<Self> {
+    pub(crate) fn node(lab: &Lab, node: &str) -> Result<Self> {
         Self::of(lab.command(&["node", "exec", node, "--", "sleep", "60"]))
     }
 
@@ -96,7 +96,7 @@ impl NetworkNamespace {
     }
 
     /// Runs `what` in the namespace, on a separate thread.
-    fn within<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    pub(crate) fn within<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
                 setns(self.0.as_fd(), CloneFlags::CLONE_NEWNET)?;
@@ -107,7 +107,7 @@ impl NetworkNamespace {
     }
 
     /// Starts a server in the namespace that sends each client its source address. It runs until the test exits.
-    fn serve(&self) -> Result<()> {
+    pub(crate) fn serve(&self) -> Result<()> {
         let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVED));
         let listener = self.within(|| Ok(TcpListener::bind(at)?))?;
         std::thread::spawn(move || {

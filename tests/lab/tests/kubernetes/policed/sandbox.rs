@@ -86,6 +86,11 @@ impl<'a> Sandbox<'a> {
         Ok(Answer::Fails(code, value["msg"].as_str().unwrap_or_default().to_owned()))
     }
 
+    /// The name of the sandbox's network namespace on the node.
+    pub(crate) fn netns(&self) -> String {
+        format!("policed-{}", self.number)
+    }
+
     pub(crate) fn add(&self) -> Result<Answer> {
         self.call("ADD", &Value::Null)
     }
