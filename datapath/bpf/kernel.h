@@ -22,10 +22,25 @@ static __u64 (*ktime_coarse)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
 static __u32 (*processor)(void) = (void *)BPF_FUNC_get_smp_processor_id;
 static long (*set_hash)(struct __sk_buff *skb, __u32 hash) = (void *)BPF_FUNC_set_hash;
 static long (*clear_hash)(struct __sk_buff *skb) = (void *)BPF_FUNC_set_hash_invalid;
+static __s64 (*csum_diff)(__u32 *from, __u32 from_size, __u32 *to, __u32 to_size, __u32 seed) =
+	(void *)BPF_FUNC_csum_diff;
+static long (*change_tail)(struct __sk_buff *skb, __u32 length, __u64 flags) =
+	(void *)BPF_FUNC_skb_change_tail;
+static long (*store)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length, __u64 flags) =
+	(void *)BPF_FUNC_skb_store_bytes;
+static long (*redirect)(__u32 link, __u64 flags) = (void *)BPF_FUNC_redirect;
 static long (*for_each)(void *map, void *call, void *context, __u64 flags) =
 	(void *)BPF_FUNC_for_each_map_elem;
-static long (*skb_load)(const void *skb, __u32 offset, void *to, __u32 length) =
+static long (*skb_load_frame)(const void *skb, __u32 offset, void *to, __u32 length) =
 	(void *)BPF_FUNC_skb_load_bytes;
+static long (*skb_load_from)(const void *skb, __u32 offset, void *to, __u32 length, __u32 start) =
+	(void *)BPF_FUNC_skb_load_bytes_relative;
+
+/* Bytes of the packet from its IP header on. Links without Ethernet frames have no other header. */
+static inline_always long skb_load(const void *skb, __u32 offset, void *to, __u32 length)
+{
+	return skb_load_from(skb, offset, to, length, BPF_HDR_START_NET);
+}
 
 static inline_always __u16 from_be16(__u16 value)
 {

@@ -36,6 +36,8 @@ struct packet {
 	__u32 protocol;
 	/* The number in the IP header. */
 	__u32 ip_protocol;
+	/* Of the segment, from the IP header on. */
+	__u32 offset;
 	__u16 source_port;
 	__u16 destination_port;
 	__u8 tcp_flags;
@@ -78,6 +80,7 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 
 	*quoted = 0;
 	packet->ip_protocol = protocol;
+	packet->offset = offset;
 	packet->has_flow = 1;
 	if (protocol == TCP || protocol == UDP || protocol == SCTP) {
 		if (skb_load(skb, offset, start, 4))
@@ -242,9 +245,9 @@ checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flo
 	if (!packet || !key || !from_low)
 		return MALFORMED;
 	if (type == ETH_IPV4)
-		parsed = parse_v4(skb, ETH_HEADER, packet, &quoted);
+		parsed = parse_v4(skb, 0, packet, &quoted);
 	else if (type == ETH_IPV6)
-		parsed = parse_v6(skb, ETH_HEADER, packet, &quoted);
+		parsed = parse_v6(skb, 0, packet, &quoted);
 	else
 		return OTHER;
 	flow_of(packet, key);

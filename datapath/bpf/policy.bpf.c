@@ -6,7 +6,7 @@
  * (`ingress_ifindex`), never an address: 0 is a process of the node itself. Egress is judged where the destination is
  * final, so `from_pod` only notes which Service was asked for.
  */
-#include "packet.h"
+#include "reject.h"
 
 /* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
 #define TICKET 0x8000u
@@ -142,8 +142,8 @@ static inline_always __u64 generation(void)
 	return value ? *value : 0;
 }
 
-/* Judges a connection in its original direction. */
-static inline_always int judge(const struct row *initiator, const struct row *responder,
+/* Judges a connection in its original direction. Returns the decision. */
+static inline_always __u32 judge(const struct row *initiator, const struct row *responder,
 			       const struct judged *judged, int is_hairpin)
 {
 	__u32 value;
@@ -151,14 +151,14 @@ static inline_always int judge(const struct row *initiator, const struct row *re
 	value = verdict(is_hairpin ? initiator->hairpin_egress : initiator->egress, judged, 1);
 	if ((value & DECISION) != ALLOW) {
 		count(POLICY_EGRESS);
-		return 0;
+		return value & DECISION;
 	}
 	value = verdict(is_hairpin ? responder->hairpin_ingress : responder->ingress, judged, 0);
 	if ((value & DECISION) != ALLOW) {
 		count(POLICY_INGRESS);
-		return 0;
+		return value & DECISION;
 	}
-	return 1;
+	return ALLOW;
 }
 
 /* The packet in the other direction. */
@@ -176,11 +176,6 @@ static inline_always void turn(struct judged *judged, const struct packet *packe
 		judged->key = packet->protocol << 16 | port;
 	}
 }
-
-#define TCP_FIN 0x1
-#define TCP_SYN 0x2
-#define TCP_RST 0x4
-#define TCP_ACK 0x10
 
 #define SECOND 1000000000ull
 
@@ -221,17 +216,16 @@ static inline_always void own_address(const struct address *of, struct address *
 		*to = *address;
 }
 
-/* Judges a packet without a connection in the order of its ends. */
-static inline_always int judge_first(const struct row *source, const struct row *destination,
+/* Judges a packet without a connection in the order of its ends. Returns the decision. */
+static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
 				     const struct packet *packet, const struct judged *judged,
 				     int is_hairpin)
 {
 	struct judged reverse = *judged;
+	__u32 decision = judge(source, destination, judged, is_hairpin);
 
-	if (!judge(source, destination, judged, is_hairpin))
-		return 0;
-	if (is_start(packet))
-		return 1;
+	if (decision != ALLOW || is_start(packet))
+		return decision;
 	/* In the middle of a connection it is not known which end began it. */
 	turn(&reverse, packet);
 	return judge(destination, source, &reverse, is_hairpin);
@@ -273,9 +267,32 @@ static inline_always void remember(struct __sk_buff *skb, __u32 link, __u64 serv
 	to->key = *key;
 	to->from_low = from_low;
 	to->has_flow = packet->has_flow && !packet->is_error;
+	to->is_answer = 0;
 	*(volatile __u32 *)&to->nonce = *counter << 4 | (cpu / (SENT / SENT_OF_CPU) & 7) << 1 | 1;
 	set_hash(skb, to->nonce);
 	skb->tc_index = TICKET | place;
+}
+
+/*
+ * Drops a packet, and answers it if it is rejected. The answer passes the host's stack as if the receiver had sent it, so
+ * that NAT is undone. With flag 0 it leaves by the link itself: the packet has come from there.
+ */
+static inline_always int refuse(struct __sk_buff *skb, const struct packet *packet, __u32 decision, __u64 flags)
+{
+	struct flow_key none = {};
+	struct sent *answer;
+	__u32 place;
+
+	if (decision != REJECT || !make_answer(skb, packet))
+		return TC_ACT_SHOT;
+	remember(skb, skb->ifindex, 0, packet, &none, 0);
+	place = skb->tc_index & ~TICKET;
+	answer = map_lookup(&sent, &place);
+	if (!answer)
+		return TC_ACT_SHOT;
+	answer->is_answer = 1;
+	count(REJECTED);
+	return redirect(skb->ifindex, flags);
 }
 
 /* The connection of a key, if it has not ended. */
@@ -402,6 +419,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		/* It is no hash of the packet, and queues are selected by it. */
 		clear_hash(skb);
 		skb->tc_index = 0;
+		if (is_sent && work->sent_as.is_answer)
+			return TC_ACT_UNSPEC;
 		if (is_sent)
 			ingress = work->sent_as.link;
 	}
@@ -477,7 +496,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		int is_initiator = flow && flow->from_low == from_low;
 		__u32 receiver = to ? skb->ifindex : 0;
 
-		if (flow && flow->generation == (__u32)active_generation && !flow->is_denied &&
+		if (flow && flow->generation == (__u32)active_generation && flow->decision == ALLOW &&
 		    (is_initiator ? flow->initiator : flow->responder) == receiver &&
 		    (!from || (is_initiator ? flow->responder : flow->initiator) == ingress))
 			return TC_ACT_UNSPEC;
@@ -489,7 +508,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	}
 	/* A start after the end of a connection is another connection. */
 	if (flow && work->packet.protocol == TCP && is_start(&work->packet) &&
-	    (flow->is_denied || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
+	    (flow->decision != ALLOW || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
 		flow = 0;
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
@@ -515,15 +534,16 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 				.half = work->judged.half,
 			};
 
-			flow->is_denied = !flow->is_from_node &&
-					  !judge(is_reply ? &work->destination : &work->source,
-						 is_reply ? &work->source : &work->destination, &work->original,
-						 is_hairpin);
+			flow->decision = flow->is_from_node
+						 ? ALLOW
+						 : judge(is_reply ? &work->destination : &work->source,
+							 is_reply ? &work->source : &work->destination,
+							 &work->original, is_hairpin);
 			flow->generation = active_generation;
 		}
-		if (flow->is_denied) {
+		if (flow->decision != ALLOW) {
 			count(REVOKED);
-			return TC_ACT_SHOT;
+			return refuse(skb, &work->packet, flow->decision, BPF_F_INGRESS);
 		}
 		flow->seen = now;
 		flow->answered |= is_reply;
@@ -557,8 +577,12 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			}
 			return TC_ACT_UNSPEC;
 		}
-	} else if (!judge_first(&work->source, &work->destination, &work->packet, &work->judged, is_hairpin)) {
-		return TC_ACT_SHOT;
+	} else {
+		__u32 decision = judge_first(&work->source, &work->destination, &work->packet, &work->judged,
+					     is_hairpin);
+
+		if (decision != ALLOW)
+			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
 	}
 	/* Answers to the node's own processes pass `from_pod` only. Without egress policies they always pass. */
 	if (!has_flow || (!ingress && !work->destination.egress))
@@ -654,7 +678,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	if ((value & DECISION) == ALLOW)
 		return TC_ACT_UNSPEC;
 	count(POLICY_EGRESS);
-	return TC_ACT_SHOT;
+	return refuse(skb, packet, value & DECISION, 0);
 }
 
 /* Ingress of a pod's host veth: packets from the pod. */
@@ -670,6 +694,13 @@ int from_pod(struct __sk_buff *skb)
 
 	if (!from)
 		return TC_ACT_UNSPEC;
+	if (skb->tc_index & TICKET) {
+		struct sent answer = {};
+
+		/* In the pod's name, `refuse` answers a packet to it. */
+		if (recall(skb, &answer) && answer.is_answer && answer.link == link)
+			return TC_ACT_UNSPEC;
+	}
 	/* Nothing that the pod wrote there is a ticket. */
 	skb->tc_index = 0;
 	parsed = parse(skb, &packet, &key, &from_low);

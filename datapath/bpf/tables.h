@@ -122,8 +122,8 @@ struct flow {
 	__u8 answered;
 	/* TCP flags that were seen. */
 	__u8 tcp_flags;
-	/* These policies do not allow it any more. The row stays, so that no packet of it starts a new connection. */
-	__u8 is_denied;
+	/* The decision of these policies. A row that is not allowed stays, so that no packet of it starts a new connection. */
+	__u8 decision;
 	/* A process of the node is the initiator. */
 	__u8 is_from_node;
 	/* It is in `flows`, or its pod has its share of them. */
@@ -139,7 +139,9 @@ struct sent {
 	__u64 service;
 	struct flow_key key;
 	__u32 from_low;
-	__u32 has_flow;
+	__u16 has_flow;
+	/* An answer to a rejected packet, which no policy is about. */
+	__u16 is_answer;
 };
 
 /* A fragmented packet that passed. */
@@ -168,6 +170,8 @@ enum reason {
 	REVOKED,
 	/* An ICMP error about no connection of its receiver. */
 	STRAY_ERROR,
+	/* Answered; the packet counts for another reason too. */
+	REJECTED,
 	/* It stays among the half-open connections, because the pod has its share of the others. */
 	SHARE,
 	FLOWS_FULL,

@@ -72,7 +72,7 @@ pub(crate) const LAYOUTS: [Layout; 20] = [
     Layout::new("sent_count", 4, 4, 1),
     Layout::new("works", 4, 440, 1),
     Layout::new("fragments", 40, 8, 4096),
-    Layout::new("counters", 4, 8, 13),
+    Layout::new("counters", 4, 8, 14),
 ];
 
 /// The name of the folder of maps with these layouts.

@@ -354,7 +354,7 @@ const PRIORITY: u16 = 50;
 const SWEEP: &str = "sweep_flows";
 
 /// `enum reason` in `tables.h`.
-const REASONS: [&str; 13] = [
+const REASONS: [&str; 14] = [
     "policy_egress",
     "policy_ingress",
     "spoofed",
@@ -366,6 +366,7 @@ const REASONS: [&str; 13] = [
     "no_row",
     "revoked",
     "stray_error",
+    "rejected",
     "share",
     "flows_full",
 ];

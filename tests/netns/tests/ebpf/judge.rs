@@ -29,6 +29,8 @@ use tests_policy::{
 /// The actions of `linux/pkt_cls.h`.
 const PASS: i32 = -1;
 const SHOT: i32 = 2;
+/// The answer to a rejected packet is sent.
+const REDIRECT: i32 = 7;
 
 /// TCP flags.
 const SYN: u8 = 2;
@@ -223,10 +225,17 @@ fn agrees(
             continue;
         };
         let halves = tables.answer(&packet);
-        let is_allowed = halves.iter().flatten().all(|half| half.decision == Decision::Allow);
+        let mut denials = halves.iter().flatten().map(|half| &half.decision);
+        // The sender's policies decide first.
+        let denial = denials.find(|decision| **decision != Decision::Allow);
+        let is_allowed = denial.is_none();
         node.kernel.programs.clear_flows().unwrap();
         let action = node.action(place, &bytes(&packet, SYN));
-        let expected = if is_allowed { PASS } else { SHOT };
+        let expected = match denial {
+            None | Some(Decision::Allow) => PASS,
+            Some(Decision::Drop) => SHOT,
+            Some(Decision::Reject) => REDIRECT,
+        };
         prop_assert_eq!(action, expected, "{:?} at {:?}: {:?}", packet, place.hook, halves);
         drops += usize::from(!is_allowed);
         // A second packet follows its flow, and so does the answer, whatever the policies of its direction are.

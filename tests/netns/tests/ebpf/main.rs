@@ -7,6 +7,7 @@ mod contract;
 mod hostile;
 mod judge;
 mod nat;
+mod reject;
 mod traffic;
 
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};

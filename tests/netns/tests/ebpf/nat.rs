@@ -64,16 +64,16 @@ fn only_a() -> Value {
     policy("b", json!({"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": a}]}))
 }
 
-fn vip(last: u8) -> SocketAddr {
+pub(crate) fn vip(last: u8) -> SocketAddr {
     SocketAddr::from(([172, 20, 0, last], 80))
 }
 
-fn listen(at: &str) -> TcpListener {
+pub(crate) fn listen(at: &str) -> TcpListener {
     TcpListener::bind(at).unwrap()
 }
 
 /// Adds the outside, which reaches the node by the link `wire`, and the rules.
-fn outside() {
+pub(crate) fn outside() {
     ip("netns add out");
     ip("link add name wire type veth peer name eth0 netns out");
     ip("addr add 10.9.0.1/24 dev wire");

@@ -15,7 +15,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::Command,
     thread,
@@ -64,6 +64,11 @@ pub(crate) fn node(bpffs: &Path) {
             ip(&format!("-n {pod} {command}"));
         }
     }
+}
+
+/// A pod's IPv6 address.
+pub(crate) fn v6_of(pod: &str) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, u16::from(pod.as_bytes()[0]))
 }
 
 /// Runs a function in a pod.
@@ -157,7 +162,10 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": pod, "namespace": "x", "uid": pod, "labels": {"app": pod}},
             "spec": {"nodeName": "n", "containers": [{"name": "main"}]},
-            "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
+            "status": {
+                "phase": "Running", "podIP": address,
+                "podIPs": [{"ip": address}, {"ip": v6_of(pod).to_string()}],
+            },
         }));
     }
     objects.extend(policies.iter().cloned());
@@ -167,7 +175,8 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
         let address: IpAddr = address.parse().unwrap();
-        let of = Pod { uid: pod.to_owned(), v4: Some(address.into()), ..Pod::default() };
+        let (v4, v6) = (Some(address.into()), Some(IpAddr::from(v6_of(pod)).into()));
+        let of = Pod { uid: pod.to_owned(), v4, v6, ..Pod::default() };
         endpoints.insert(if_nametoindex(pod).unwrap(), of);
     }
     kernel.write(&tables, endpoints);
