@@ -53,6 +53,12 @@ pub(crate) const METRICS: &[Metric] = &[
         "Observations in which the state in force was not the one that the agent had applied",
     ),
     counter(
+        "ferrule_agent_packets_total",
+        &["reason"],
+        "packets",
+        "Packets that the backend dropped or treated apart, by reason, since its maps were created",
+    ),
+    counter(
         "ferrule_agent_generations_total",
         &["outcome"],
         "generations",

@@ -4,7 +4,7 @@ use config_metrics::Program;
 use datapath_node::{Answer, Overview};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::{Error, Meter};
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// Every metric of the agent.
 pub(crate) struct Metrics {
@@ -14,6 +14,7 @@ pub(crate) struct Metrics {
     announced: IntCounterVec,
     reports: IntCounterVec,
     generations: IntCounterVec,
+    packets: IntCounterVec,
     streams: IntCounterVec,
     held: IntGaugeVec,
     following: IntGauge,
@@ -41,6 +42,7 @@ impl Metrics {
             announced: meter.counters("ferrule_agent_announcements_total")?,
             reports: meter.counters("ferrule_agent_reports_total")?,
             generations: meter.counters("ferrule_agent_generations_total")?,
+            packets: meter.counters("ferrule_agent_packets_total")?,
             streams: meter.counters("ferrule_agent_streams_total")?,
             held: meter.gauges("ferrule_agent_held")?,
             following: meter.gauge("ferrule_agent_following")?,
@@ -65,6 +67,7 @@ impl Metrics {
             (&self.reports, &["arrived", "failed"]),
             (&self.generations, &["held", "refused"]),
             (&self.streams, &["true", "false"]),
+            (&self.packets, &["policy_egress", "policy_ingress"]),
         ] {
             for value in values {
                 counters.with_label_values(&[*value]);
@@ -96,6 +99,14 @@ impl Metrics {
 
     pub(crate) fn drifted(&self, times: u64) {
         self.drifts.inc_by(times);
+    }
+
+    /// Sets the backend's counters of packets.
+    pub(crate) fn packets(&self, counters: &BTreeMap<&'static str, u64>) {
+        for (reason, count) in counters {
+            let counter = self.packets.with_label_values(&[*reason]);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
     }
 
     pub(crate) fn stream(&self, behind: bool) {

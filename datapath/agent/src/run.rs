@@ -84,7 +84,7 @@ pub async fn run(
     }
 
     let mut tasks = JoinSet::new();
-    let driving = tokio::spawn(drive(backend, todo, events.clone()));
+    let driving = tokio::spawn(drive(backend, todo, events.clone(), Arc::clone(&metrics)));
     let follower = Follower {
         ready: ready.clone(),
         credentials,
@@ -209,6 +209,7 @@ async fn drive(
     mut backend: impl Backend,
     mut todo: mpsc::Receiver<Work>,
     events: mpsc::Sender<Event>,
+    metrics: Arc<Metrics>,
 ) {
     loop {
         let event = tokio::select! {
@@ -224,6 +225,7 @@ async fn drive(
                     if events.send(Event::Links(observe_links().await)).await.is_err() {
                         break;
                     }
+                    metrics.packets(&backend.packets());
                     Event::Observed(backend.observe().await.map_err(|error| causes(&error)))
                 }
                 None => break,

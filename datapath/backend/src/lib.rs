@@ -5,7 +5,10 @@
 
 use async_trait::async_trait;
 use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
-use std::{collections::BTreeSet, future::pending};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+};
 
 /// A backend: it observes its own state, plans the difference to a desired state, and applies it.
 ///
@@ -35,6 +38,12 @@ pub trait Backend: Send + 'static {
 
     /// Waits for the next event. The future may be dropped at any time, and no event is lost by that.
     async fn event(&mut self) -> BackendEvent;
+
+    /// The number of packets by reason: of those that were dropped, and of others that were treated apart. The numbers
+    /// only grow while the backend's state exists.
+    fn packets(&mut self) -> BTreeMap<&'static str, u64> {
+        BTreeMap::new()
+    }
 
     /// Starts to follow the packets of a trace; each one that is seen is a [`BackendEvent::Trace`].
     ///

@@ -41,6 +41,10 @@ struct Goal {
     pods: BTreeMap<u32, Pod>,
     own: Own,
     node: Vec<IpAddr>,
+    /// The links that existed.
+    links: BTreeSet<u32>,
+    /// The links whose hooks could not be attached, each with the cause.
+    failed: BTreeMap<u32, String>,
 }
 
 impl EbpfBackend {
@@ -145,28 +149,57 @@ impl EbpfBackend {
         let tables = compile(&desired.state, &[]);
         let target = Target::of(&tables, &mut self.numbers)?;
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
-        let mut links = Links::observe(&node)?;
+        let earlier = self.goal.take().filter(|_| desired.changed.is_some());
+        let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
+        let is_same = touched.is_some_and(BTreeSet::is_empty)
+            && earlier.as_ref().is_some_and(|goal| goal.node == node);
+        // Without a change of endpoints the links are those of the earlier state. Events report other changes.
+        let mut links = if is_same { None } else { Some(Links::observe(&node)?) };
+        let (known, own) = match (&links, &earlier) {
+            (None, Some(goal)) => (goal.links.clone(), goal.own.clone()),
+            (Some(links), _) => (links.links.keys().copied().collect(), links.own.clone()),
+            (None, None) => <(BTreeSet<u32>, Own)>::default(),
+        };
         let mut pods = BTreeMap::new();
         let mut results = Results::new();
         for (uid, endpoint) in desired.endpoints.iter() {
             let row = self.row(desired, endpoint, &target);
             let result = match &row {
-                Ok(row) => links_of(uid, endpoint, &links, *row, &mut pods),
+                Ok(row) => links_of(uid, endpoint, &known, *row, &mut pods),
                 Err((previous, why)) => {
-                    let _ = links_of(uid, endpoint, &links, *previous, &mut pods);
+                    let _ = links_of(uid, endpoint, &known, *previous, &mut pods);
                     Err(why.clone())
                 }
             };
             results.insert(uid.clone(), result);
         }
-        let plan = plan(&self.held, &target, &pods, &links.own)?;
+        let plan = plan(&self.held, &target, &pods, &own)?;
         self.programs.write(&mut self.held, plan.writes())?;
         if plan.flip.is_some() {
             self.flipped = Instant::now();
         }
-        let own = links.own.clone();
-        self.attach(&mut links, &pods, &desired.endpoints, &mut results)?;
-        self.goal = Some(Goal { target, pods, own, node });
+        let mut failed = BTreeMap::new();
+        if let Some(links) = &mut links {
+            // A link is attached again if it is new, if its use has changed, or if it failed.
+            let is_known = |link: u32| {
+                let goal = earlier.as_ref()?;
+                let (was, is) = (goal.pods.get(&link), pods.get(&link));
+                let is_same = was.map(|pod| &pod.uid) == is.map(|pod| &pod.uid);
+                let is_touched =
+                    is.is_some_and(|pod| touched.is_some_and(|of| of.contains(&pod.uid)));
+                let is_good = goal.links.contains(&link) && !goal.failed.contains_key(&link);
+                (is_same && is_good && !is_touched).then_some(())
+            };
+            failed = self.attach(links, &pods, |link| is_known(link).is_none())?;
+        } else if let Some(goal) = &earlier {
+            failed.clone_from(&goal.failed);
+        }
+        for (link, why) in &failed {
+            if let Some(pod) = pods.get(link) {
+                results.insert(pod.uid.clone(), Err(why.clone()));
+            }
+        }
+        self.goal = Some(Goal { target, pods, own, node, links: known, failed });
         for folder in std::mem::take(&mut self.others) {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
                 tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
@@ -200,42 +233,37 @@ impl EbpfBackend {
         }
     }
 
-    /// Attaches the hooks of all links. A link that fails is the failure of its own endpoint.
+    /// Attaches the hooks of the links that `is_due` selects. Returns the links that failed, each with the cause.
     fn attach(
         &mut self,
         links: &mut Links,
         pods: &BTreeMap<u32, Pod>,
-        endpoints: &datapath_node::Endpoints,
-        results: &mut Results,
-    ) -> Result<(), LoadError> {
-        let hooks: Vec<_> = links.hooks(|link| pods.contains_key(&link)).collect();
-        let hooks: Vec<_> = hooks.into_iter().map(|(link, hooks)| (link.clone(), hooks)).collect();
+        is_due: impl Fn(u32) -> bool,
+    ) -> Result<BTreeMap<u32, String>, LoadError> {
+        let mut failed = BTreeMap::new();
+        let hooks = links.hooks(|link| pods.contains_key(&link));
+        let hooks = hooks.filter(|(link, _)| is_due(link.index.0));
+        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
         for (link, hooks) in hooks {
+            let index = link.index.0;
             match links.attach(&mut self.programs, &link, hooks) {
                 Ok(()) => {}
                 Err(LoadError::Stopped) => return Err(LoadError::Stopped),
                 Err(error) => {
                     let why = causes(&error);
-                    let of_pod = endpoints.iter().filter(|(_, endpoint)| {
-                        endpoint.links.iter().any(|of| of.ifindex == link.index.0)
-                    });
-                    let mut failed = false;
-                    for (uid, _) in of_pod {
-                        results.insert(uid.clone(), Err(why.clone()));
-                        failed = true;
-                    }
                     // A link that was removed meanwhile has no packets.
-                    if !failed && links.still_exists(link.index.0)? {
+                    if !pods.contains_key(&index) && links.still_exists(index)? {
                         tracing::warn!(
                             link = link.name,
                             why,
                             "cannot attach the program of a link"
                         );
                     }
+                    failed.insert(index, why);
                 }
             }
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// The first difference between the links and filters and the state that was applied. New links get their program.
@@ -290,7 +318,7 @@ type Results = BTreeMap<String, Result<(), String>>;
 fn links_of(
     uid: &str,
     endpoint: &Endpoint,
-    links: &Links,
+    links: &BTreeSet<u32>,
     row: Row,
     pods: &mut BTreeMap<u32, Pod>,
 ) -> Result<(), String> {
@@ -299,7 +327,7 @@ fn links_of(
     }
     let mut missing = Ok(());
     for link in &endpoint.links {
-        if !links.links.contains_key(&link.ifindex) {
+        if !links.contains(&link.ifindex) {
             missing = Err(format!("its host link {} does not exist", link.name));
             continue;
         }
@@ -411,6 +439,14 @@ impl Backend for EbpfBackend {
                 }
             }
         }
+    }
+
+    fn packets(&mut self) -> BTreeMap<&'static str, u64> {
+        let counters = self.programs.counters();
+        let counters = counters.inspect_err(|error| {
+            tracing::warn!(why = causes(error), "cannot read the counters of packets");
+        });
+        counters.unwrap_or_default()
     }
 
     async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
