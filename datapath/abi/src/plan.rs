@@ -260,16 +260,23 @@ fn fits(held: &Held, plan: &Plan) -> Result<(), Full> {
         ("own_addresses", held.own_addresses.len(), 4096),
     ];
     for write in plan.writes() {
-        let place = match write {
-            Write::Rule(number, Some(_)) if !held.rules.contains_key(number) => 0,
-            Write::SetRow(key, Some(_)) if !held.set_rows.contains_key(key) => 1,
-            Write::Class(address, Some(_)) if !held.classes.contains_key(address) => 2,
-            Write::Prefix(prefix, Some(_)) if !held.prefixes.contains_key(prefix) => 3,
-            Write::Service(address, Some(_)) if !held.services.contains_key(address) => 4,
-            Write::OwnAddress(_, true) => 5,
-            _ => continue,
+        let (place, is_new) = match write {
+            Write::Rule(number, of) => (0, of.is_some() && !held.rules.contains_key(number)),
+            Write::SetRow(key, of) => (1, of.is_some() && !held.set_rows.contains_key(key)),
+            Write::Class(at, of) => (2, of.is_some() && !held.classes.contains_key(at)),
+            Write::Prefix(prefix, of) => (3, of.is_some() && !held.prefixes.contains_key(prefix)),
+            Write::Service(at, of) => (4, of.is_some() && !held.services.contains_key(at)),
+            Write::OwnAddress(_, is_added) => (5, *is_added),
+            // Arrays have all rows, and slots are counted where they are given.
+            Write::SmallTable(..)
+            | Write::LargeTable(..)
+            | Write::Row(..)
+            | Write::Share(_)
+            | Write::Node(..)
+            | Write::Flip(_)
+            | Write::Endpoint(..) => continue,
         };
-        sizes[place].1 += 1;
+        sizes[place].1 += usize::from(is_new);
     }
     let full = sizes.iter().find(|(_, rows, limit)| *rows > *limit as usize);
     full.map_or(Ok(()), |(map, _, limit)| Err(Full { map, limit: *limit }))

@@ -11,11 +11,6 @@ use std::collections::BTreeMap;
 const LINKS: u32 = 3;
 const ADDRESSES: u128 = 6;
 
-/// The number of random sequences. `PROPTEST_CASES` sets another one.
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
-}
-
 /// The contents of a state. Classes and sets are small numbers that stand for contents.
 #[derive(Clone, Debug)]
 struct State {
@@ -109,7 +104,7 @@ fn carry_out<'a>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn each_packet_gets_the_answer_of_the_earlier_state_or_of_the_later_one(
