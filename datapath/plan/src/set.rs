@@ -436,3 +436,90 @@ impl SetRule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn rule() -> SetRule {
+        let peers = SetPeers { groups: vec![GroupId([1; 16])], ..SetPeers::default() };
+        SetRule {
+            id: RuleId(0),
+            stage: Stage::Before,
+            walk: 1,
+            decision: Some(Decision::Allow),
+            peers: Some(peers),
+            traffic: Some(vec![Match::keys(5..9, None)]),
+        }
+    }
+
+    fn named(name: &str, sources: Option<PortRange>, group: u8) -> Match {
+        let (name, groups) = (name.to_owned(), vec![GroupId([group; 16])]);
+        Match::Named { name, protocol: None, sources, groups, among: Vec::new() }
+    }
+
+    #[test]
+    fn sets_that_differ_have_distinct_digests() {
+        let name = |index| RuleName { policy: "p".to_owned(), direction: Direction::Egress, index };
+        let names = RuleNames { numbers: BTreeMap::new(), names: vec![name(0), name(1)] };
+        let mut all = AllPeers::new();
+        let cidr = "10.0.0.0/8".parse().expect("a range");
+        let block = policy_objects::Block { cidr, except: Vec::new() };
+        let block = all.number(Peer::Block(block));
+        let sources = Some(PortRange { first: 1, last: 2 });
+        let peers = |groups: Vec<GroupId>, peers, services| SetRule {
+            peers: Some(SetPeers { groups, peers, services }),
+            ..rule()
+        };
+        let traffic = |traffic| SetRule { traffic: Some(vec![traffic]), ..rule() };
+        let rules = [
+            vec![],
+            vec![rule()],
+            vec![rule(), rule()],
+            vec![SetRule { id: RuleId(1), ..rule() }],
+            vec![SetRule { stage: Stage::Baseline, ..rule() }],
+            vec![SetRule { walk: 2, ..rule() }],
+            vec![SetRule { decision: Some(Decision::Drop), ..rule() }],
+            vec![SetRule { decision: None, ..rule() }],
+            vec![SetRule { peers: None, ..rule() }],
+            vec![SetRule { traffic: None, ..rule() }],
+            vec![SetRule { traffic: Some(Vec::new()), ..rule() }],
+            vec![peers(vec![], vec![], vec![])],
+            vec![peers(vec![GroupId([2; 16])], vec![], vec![])],
+            vec![peers(vec![GroupId([1; 16])], vec![AllPeers::OWN_NODE], vec![])],
+            vec![peers(vec![GroupId([1; 16])], vec![block], vec![])],
+            vec![peers(vec![GroupId([1; 16])], vec![], vec![GroupId([3; 16])])],
+            vec![traffic(Match::keys(5..10, None))],
+            vec![traffic(Match::keys(5..9, sources))],
+            vec![traffic(Match::keys(5..9, Some(PortRange { first: 1, last: 3 })))],
+            vec![traffic(named("web", None, 1))],
+            vec![traffic(named("api", None, 1))],
+            vec![traffic(named("web", sources, 1))],
+            vec![traffic(named("web", None, 2))],
+        ];
+        let mut digests = BTreeSet::new();
+        for rules in &rules {
+            for is_isolated in [false, true] {
+                for direction in [Direction::Ingress, Direction::Egress] {
+                    let set = PolicySet { rules: rules.clone(), is_isolated };
+                    digests.insert(set.digest(direction, &all, &names));
+                }
+            }
+        }
+        assert_eq!(digests.len(), rules.len() * 4);
+    }
+
+    #[test]
+    fn a_new_member_of_a_group_does_not_change_a_set() {
+        let mut all = AllPeers::new();
+        let names = RuleNames::default();
+        let mut set = PolicySet { rules: vec![rule()], is_isolated: true };
+        let before = set.digest(Direction::Egress, &all, &names);
+        let member = all.number(Peer::Member(GroupId([1; 16]), Vec::new()));
+        if let Some(SetRule { peers: Some(of), .. }) = set.rules.first_mut() {
+            of.peers.push(member);
+        }
+        assert_eq!(set.digest(Direction::Egress, &all, &names), before);
+    }
+}
