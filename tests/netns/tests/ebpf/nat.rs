@@ -158,3 +158,45 @@ fn connections_that_nat_translates_are_judged_where_their_destination_is_final()
     assert!(from_out(30080).is_some(), "without policies everything passes");
     assert!(answered(vip(3)));
 }
+
+#[test]
+fn packets_to_the_own_node_are_judged_with_and_without_nat() {
+    let Some(object) = object("packets_to_the_own_node_are_judged_with_and_without_nat") else {
+        return;
+    };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    outside();
+    answer(listen("192.168.0.1:7070"));
+    answer(in_pod("a", || listen("0.0.0.0:8080")));
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    let own = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into());
+    kernel.own.addresses.extend(own);
+    kernel.own.node[0] = own[0];
+    write(&mut kernel, &[]);
+    attach(&mut kernel);
+    kernel.attach(Hook::ToWire, "wire");
+    let server = SocketAddr::from(([192, 168, 0, 1], 7070));
+    let probe = || {
+        let a = SocketAddr::from(([10, 0, 0, 1], 8080));
+        stream(TcpStream::connect_timeout(&a, SILENCE)).is_some_and(|stream| answers(&stream))
+    };
+    assert!(connect_to(server).is_some() && connect_to(vip(6)).is_some() && probe());
+
+    // Unlike NetworkPolicies, policies of the cluster apply to the own node.
+    let no_node = json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {
+            "priority": 1,
+            "appliedTo": [{"podSelector": {"matchLabels": {"app": "a"}}}],
+            "egress": [{"action": "Drop", "to": [{"ipBlock": {"cidr": "192.168.0.1/32"}}]}],
+        },
+    });
+    write(&mut kernel, &[no_node]);
+    assert!(connect_to(server).is_none());
+    assert!(connect_to(vip(6)).is_none(), "the answer of the node is judged");
+    assert!(probe(), "the node may connect to the pod, and the pod answers");
+    write(&mut kernel, &[]);
+    assert!(connect_to(server).is_some() && connect_to(vip(6)).is_some());
+}
