@@ -109,7 +109,13 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 		table = map_lookup(&set_rows, &key);
 	if (!table && key.class) {
 		key.class = 0;
-		table = map_lookup(&set_rows, &key);
+		if (judged->service && (set & NAMES_SERVICES)) {
+			key.service = judged->service;
+			table = map_lookup(&set_rows, &key);
+			key.service = 0;
+		}
+		if (!table)
+			table = map_lookup(&set_rows, &key);
 	}
 	if (!table) {
 		count(NO_ROW);

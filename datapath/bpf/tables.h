@@ -54,7 +54,10 @@ struct prefix {
 	__u8 first[16];
 };
 
-/* Class and service are 0 in the row of a set's default. */
+/*
+ * A row is looked up by the class and the Service, then by the class alone, then by the Service alone. Class and Service are 0
+ * in the row of a set's default.
+ */
 struct set_key {
 	__u64 set;
 	__u64 class;

@@ -24,6 +24,8 @@ pub(crate) struct Classes {
     used: Used,
     /// The peers that match the addresses of each class, sorted.
     pub(crate) peers: BTreeMap<ClassId, Vec<PeerId>>,
+    /// The classes whose addresses each peer matches.
+    pub(crate) of_peer: BTreeMap<PeerId, Vec<ClassId>>,
     /// Addresses whose class is not that of their longest prefix.
     pub(crate) addresses: BTreeMap<Address, ClassId>,
     /// The longest prefix that contains an address decides.
@@ -43,6 +45,7 @@ impl Classes {
             numbers,
             used: Used::default(),
             peers: BTreeMap::from([(ClassId(0), Vec::new())]),
+            of_peer: BTreeMap::new(),
             addresses: BTreeMap::new(),
             prefixes: BTreeMap::new(),
             services: services(snapshot),
@@ -74,6 +77,9 @@ impl Classes {
             digests.sort_unstable();
             let class = ClassId(self.used.number(digest(&digests), None));
             self.peers.insert(class, peers.clone());
+            for peer in peers {
+                self.of_peer.entry(*peer).or_default().push(class);
+            }
             class
         })
     }

@@ -1,7 +1,7 @@
 //! The compilation of a snapshot.
 
 use crate::{
-    class::Classes,
+    class::{ClassId, Classes},
     digest::{Used, digest},
     peers::{AllPeers, PeerId},
     set::{Compiler, PolicySet},
@@ -10,7 +10,10 @@ use crate::{
 };
 use control_wire::NodeSnapshot;
 use policy_core::{Direction, index::GroupId};
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 /// Compiles the policies of a node. `names` are the addresses of DNS names that rules name.
 pub fn compile(snapshot: &NodeSnapshot, names: &[(IpAddr, String)]) -> Tables {
@@ -70,17 +73,28 @@ fn rows(
         })
     };
     let default = table(&[], 0, &[]);
-    let names_services = set.names_services();
+    let services = services.iter().filter(|_| set.names_services());
+    let services: Vec<(u64, &[GroupId], TableId)> = services
+        .map(|(service, groups)| (*service, groups.as_slice(), table(&[], *service, groups)))
+        .collect();
     let mut rows = BTreeMap::new();
-    for (number, class) in &classes.peers {
+    for (service, _, table) in services.iter().filter(|(.., table)| *table != default) {
+        rows.insert((ClassId(0), *service), *table);
+    }
+    // All other classes have the tables of class 0.
+    let asked: BTreeSet<ClassId> =
+        relevant.iter().filter_map(|peer| classes.of_peer.get(peer)).flatten().copied().collect();
+    for number in asked {
+        let Some(class) = classes.peers.get(&number) else { continue };
         let without = table(class, 0, &[]);
         if without != default {
-            rows.insert((*number, 0), without);
+            rows.insert((number, 0), without);
         }
-        for (service, groups) in services.iter().filter(|_| names_services) {
+        for (service, groups, of_others) in &services {
             let with = table(class, *service, groups);
-            if with != without {
-                rows.insert((*number, *service), with);
+            let instead = if without == default { *of_others } else { without };
+            if with != instead {
+                rows.insert((number, *service), with);
             }
         }
     }

@@ -47,8 +47,8 @@ pub struct Tables {
 pub struct SetRows {
     /// For addresses whose class has no row.
     pub default: TableId,
-    /// By the class of the other end and the class of the Service's address: 0 if no Service was asked for. A Service
-    /// without a row has the one of 0.
+    /// By the class of the other end and the class of the Service's address: 0 if no Service was asked for. Without the
+    /// row of both, that of the class decides, and then that of the Service for class 0.
     pub rows: BTreeMap<(ClassId, u64), TableId>,
 }
 
@@ -65,8 +65,8 @@ pub struct PodSets {
 impl SetRows {
     /// The table for a class and a Service.
     pub fn table(&self, class: ClassId, service: u64) -> TableId {
-        let rows = &self.rows;
-        let of_service = rows.get(&(class, service));
-        *of_service.or_else(|| rows.get(&(class, 0))).unwrap_or(&self.default)
+        let row = |class, service| self.rows.get(&(class, service));
+        let of_class = row(class, service).or_else(|| row(class, 0));
+        *of_class.or_else(|| row(ClassId(0), service)).unwrap_or(&self.default)
     }
 }
