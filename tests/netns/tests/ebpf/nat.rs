@@ -19,6 +19,7 @@ const RULES: &str = "
 table ip proxy {
     chain pre {
         type nat hook prerouting priority dstnat;
+        ip daddr 172.20.0.0 tcp dport 80 dnat to 10.0.0.2:8080
         ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.0.2:8080
         ip daddr 172.20.0.2 tcp dport 80 dnat to 10.9.0.2:8080
         ip daddr 172.20.0.3 tcp dport 80 dnat to 10.9.0.2:9090
@@ -43,7 +44,7 @@ fn policy(name: &str, spec: Value) -> Value {
 }
 
 /// Pod a is isolated. It may connect to this port of b and of the outside, and to port 5353 of the outside.
-fn only_8080(port: u16) -> Value {
+pub(crate) fn only_8080(port: u16) -> Value {
     let outside = json!([{"ipBlock": {"cidr": "10.9.0.0/24"}}]);
     let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);
     policy(
@@ -59,21 +60,21 @@ fn only_8080(port: u16) -> Value {
 }
 
 /// Only a may connect to b.
-fn only_a() -> Value {
+pub(crate) fn only_a() -> Value {
     let a = json!([{"podSelector": {"matchLabels": {"app": "a"}}}]);
     policy("b", json!({"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": a}]}))
 }
 
-fn vip(last: u8) -> SocketAddr {
+pub(crate) fn vip(last: u8) -> SocketAddr {
     SocketAddr::from(([172, 20, 0, last], 80))
 }
 
-fn listen(at: &str) -> TcpListener {
+pub(crate) fn listen(at: &str) -> TcpListener {
     TcpListener::bind(at).unwrap()
 }
 
 /// Adds the outside, which reaches the node by the link `wire`, and the rules.
-fn outside() {
+pub(crate) fn outside() {
     ip("netns add out");
     ip("link add name wire type veth peer name eth0 netns out");
     ip("addr add 10.9.0.1/24 dev wire");

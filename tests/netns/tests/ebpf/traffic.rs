@@ -1,6 +1,7 @@
 //! Attached kernel, and TCP between two pods of a node.
 
 use crate::{Kernel, detach, object};
+use control_wire::NodeSnapshot;
 use datapath_abi::Pod;
 use datapath_ebpf::Hook;
 use datapath_plan::compile;
@@ -143,8 +144,8 @@ pub(crate) fn policy(port: u16) -> Value {
     })
 }
 
-/// Puts the policies into force.
-pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
+/// The state of the node with these policies.
+pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({
@@ -163,7 +164,12 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     objects.extend(policies.iter().cloned());
     let objects = objects.iter().map(|object| Object::read_value(object).unwrap().object);
     let scenario = Scenario { objects: objects.collect(), names: Vec::new() };
-    let tables = compile(&fresh(&scenario, "n").snapshot, &[]);
+    fresh(&scenario, "n").snapshot
+}
+
+/// Puts the policies into force.
+pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
+    let tables = compile(&snapshot(policies), &[]);
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
         let address: IpAddr = address.parse().unwrap();
