@@ -667,8 +667,11 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	}
 	if (packet->has_flow || packet->is_error) {
 		flow = find(key, now);
-		/* An answer to a process of the node, or an error about its packet. */
-		if (flow && flow->is_from_node && flow->responder == skb->ifindex &&
+		/*
+		 * An answer to a process of the node, or an error about its packet. Or the sender's packet had an address
+		 * of the node by masquerading: then the answer is judged where NAT is undone.
+		 */
+		if (flow && flow->decision == ALLOW && flow->responder == skb->ifindex &&
 		    (packet->is_error ? flow->from_low == from_low : flow->from_low != from_low)) {
 			flow->seen = now;
 			flow->answered = 1;
@@ -729,8 +732,13 @@ int from_pod(struct __sk_buff *skb)
 	}
 	if (parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
-	if (map_lookup(&own_addresses, &packet.destination))
-		return at_own_node(skb, from, parsed, &packet, &key, from_low);
+	if (map_lookup(&own_addresses, &packet.destination)) {
+		int action = at_own_node(skb, from, parsed, &packet, &key, from_low);
+
+		if (action != TC_ACT_UNSPEC)
+			return action;
+	}
+	/* NAT may lead also a packet to the node's own address elsewhere. */
 	remember(skb, link, service_of(&packet.destination, generation()), &packet, &key, from_low);
 	return TC_ACT_UNSPEC;
 }

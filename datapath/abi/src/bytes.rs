@@ -13,6 +13,11 @@ pub type RowValue = [u8; 32];
 /// A pod's host link.
 pub type EndpointValue = [u8; 104];
 
+/// The key of a connection.
+pub type FlowKey = [u8; 40];
+/// A connection.
+pub type FlowValue = [u8; 72];
+
 /// Number of intervals of a small table.
 pub const SMALL: usize = 32;
 /// Number of intervals of a large table.
@@ -75,6 +80,88 @@ impl Row {
 
     pub fn from_bytes(bytes: &RowValue) -> Self {
         Self([0, 8, 16, 24].map(|at| u64::from_ne_bytes(part(bytes, at))))
+    }
+}
+
+/// The ends of a connection from its initiator to its responder, as one pod sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The number in the IP header.
+    pub protocol: u8,
+    pub source: Address,
+    pub destination: Address,
+    /// The identifier of an echo; 0 for a protocol whose ports the programs do not read.
+    pub source_port: u16,
+    pub destination_port: u16,
+}
+
+impl Ends {
+    /// True if the initiator is the lower end. The programs compare the halves of addresses as numbers of the machine.
+    pub fn is_from_low(&self) -> bool {
+        let halves = |address| {
+            let key = address_key(address);
+            [0, 8].map(|at| u64::from_ne_bytes(part(&key, at)))
+        };
+        (halves(self.source), self.source_port) <= (halves(self.destination), self.destination_port)
+    }
+
+    /// `struct flow_key`: the lower end comes first, so both directions have one key.
+    pub fn key(&self) -> FlowKey {
+        let source = (self.source, self.source_port);
+        let destination = (self.destination, self.destination_port);
+        let (low, high) =
+            if self.is_from_low() { (source, destination) } else { (destination, source) };
+        let mut bytes = [0; 40];
+        bytes[..16].copy_from_slice(&address_key(low.0));
+        bytes[16..32].copy_from_slice(&address_key(high.0));
+        bytes[32..34].copy_from_slice(&low.1.to_ne_bytes());
+        bytes[34..36].copy_from_slice(&high.1.to_ne_bytes());
+        bytes[36..].copy_from_slice(&u32::from(self.protocol).to_ne_bytes());
+        bytes
+    }
+}
+
+/// A connection that is open: its responder has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The time of the last packet: nanoseconds of the kernel's monotonic clock.
+    pub seen: u64,
+    /// The class of the Service's address that was asked for; 0 for none.
+    pub service: u64,
+    /// The first packet as policies judge it. The destination is the final one.
+    pub source: Address,
+    pub destination: Address,
+    /// Of interval tables: protocol and destination port, or type and code of ICMP.
+    pub key: u32,
+    pub source_port: u16,
+    /// The generation that judged it last. If another one is in force, the next packet is judged again.
+    pub generation: u32,
+    /// The links of both ends; 0 for an end without an endpoint here.
+    pub initiator: u32,
+    pub responder: u32,
+    /// [`Ends::is_from_low`] of its key.
+    pub is_from_low: bool,
+    /// A process of the node is the initiator.
+    pub is_from_node: bool,
+}
+
+impl Flow {
+    /// `struct flow`, in the state of an open connection.
+    pub fn to_bytes(&self) -> FlowValue {
+        let mut bytes = [0; 72];
+        bytes[..8].copy_from_slice(&self.seen.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&self.service.to_ne_bytes());
+        bytes[16..32].copy_from_slice(&address_key(self.source));
+        bytes[32..48].copy_from_slice(&address_key(self.destination));
+        bytes[48..52].copy_from_slice(&self.key.to_ne_bytes());
+        bytes[52..56].copy_from_slice(&self.generation.to_ne_bytes());
+        bytes[56..60].copy_from_slice(&self.initiator.to_ne_bytes());
+        bytes[60..64].copy_from_slice(&self.responder.to_ne_bytes());
+        bytes[64..66].copy_from_slice(&self.source_port.to_ne_bytes());
+        // from_low, answered, tcp_flags, is_denied, is_from_node, is_open
+        let bits = [self.is_from_low, true, false, false, self.is_from_node, true];
+        bytes[66..].copy_from_slice(&bits.map(u8::from));
+        bytes
     }
 }
 

@@ -19,8 +19,9 @@ mod target;
 mod tests;
 
 pub use bytes::{
-    AddressKey, Endpoint, EndpointValue, LARGE, LargeTable, PrefixKey, Row, RowValue, SMALL,
-    SetKey, SmallTable, address, address_key, halves, halves_of, prefix_key, set_key, set_of,
+    AddressKey, Endpoint, EndpointValue, Ends, Flow, FlowKey, FlowValue, LARGE, LargeTable,
+    PrefixKey, Row, RowValue, SMALL, SetKey, SmallTable, address, address_key, halves, halves_of,
+    prefix_key, set_key, set_of,
 };
 pub use held::{Held, Write};
 pub use intervals::TooLong;

@@ -1,7 +1,7 @@
 //! Lists the connections that the kernel tracks, each with its original direction.
 //!
 //! [`dump`] asks ctnetlink for the table of one network namespace. A backend reads it before it enforces a pod for the
-//! first time, and judges the existing connections in their original direction. No backend uses this crate yet.
+//! first time, and judges the existing connections in their original direction.
 //!
 //! The table has limits that a caller must know:
 //!

@@ -1,6 +1,6 @@
 //! The backend behind the agent's seam.
 
-use crate::{LoadError, Programs, links::Links, maps::layout_name};
+use crate::{LoadError, Programs, existing::Existing, links::Links, maps::layout_name};
 use async_trait::async_trait;
 use config_model::{HostLink, causes};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
@@ -27,6 +27,8 @@ pub struct EbpfBackend {
     revision: u64,
     /// The state that was applied last.
     goal: Option<Goal>,
+    /// True once it is logged that the kernel tracks no connections.
+    is_untracked_logged: bool,
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     monitor: Option<Monitor>,
@@ -93,6 +95,7 @@ impl EbpfBackend {
             numbers,
             revision: 0,
             goal: None,
+            is_untracked_logged: false,
             flipped: now,
             monitor,
             check_at: None,
@@ -180,6 +183,10 @@ impl EbpfBackend {
         }
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
+            if desired.changed.is_none() {
+                let unguarded = links.unguarded(pods.keys().copied());
+                self.add_existing(Existing::of(unguarded, &pods, &own, &target))?;
+            }
             // A link is attached again if it is new, if its use has changed, or if it failed.
             let is_known = |link: u32| {
                 let goal = earlier.as_ref()?;
@@ -231,6 +238,18 @@ impl EbpfBackend {
                 Err((previous.unwrap_or(Row::CLOSED), "it has no compiled policies".to_owned()))
             }
         }
+    }
+
+    /// Adds the connections that pods have before programs guard them. The pods of a process that starts can have some;
+    /// a pod that starts has none.
+    fn add_existing(&mut self, existing: Existing<'_>) -> Result<(), LoadError> {
+        let is_tracked = existing.add(&mut self.programs, &self.held)?;
+        if !is_tracked && !std::mem::replace(&mut self.is_untracked_logged, true) {
+            tracing::info!(
+                "the kernel tracks no connections: those that pods have now are cut unless policies allow both directions"
+            );
+        }
+        Ok(())
     }
 
     /// Attaches the hooks of the links that `is_due` selects. Returns the links that failed, each with the cause.

@@ -5,6 +5,7 @@
 
 mod backend;
 mod error;
+mod existing;
 mod links;
 mod maps;
 mod programs;

@@ -5,7 +5,10 @@ use datapath_abi::Own;
 use datapath_plan::Address;
 use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
 use routing_plan::{IfIndex, Link, Observed};
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 /// The node's links and addresses, as they were observed.
 pub(crate) struct Links {
@@ -78,6 +81,19 @@ impl Links {
             }
         }
         Ok(true)
+    }
+
+    /// The links of pods among these that no program guards yet. A link that was removed meanwhile is none of them.
+    pub(crate) fn unguarded(&mut self, pods: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
+        let mut unguarded = BTreeSet::new();
+        for link in pods {
+            // The other side can have `to_wire`, from the time at which the link was not known as a pod's.
+            let filters = self.filters(link, Side::Ingress);
+            if filters.is_ok_and(|filters| !filters.iter().any(is_ours)) {
+                unguarded.insert(link);
+            }
+        }
+        unguarded
     }
 
     /// True if the link exists now.

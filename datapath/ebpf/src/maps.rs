@@ -6,8 +6,8 @@ use aya::{
     maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, PerCpuArray, lpm_trie::Key},
 };
 use datapath_abi::{
-    AddressKey, Endpoint, EndpointValue, Held, LargeTable, Row, RowValue, SetKey, SmallTable,
-    Write, address, address_key, halves, halves_of, set_key, set_of,
+    AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Row, RowValue,
+    SetKey, SmallTable, Write, address, address_key, halves, halves_of, set_key, set_of,
 };
 use datapath_plan::Prefix;
 use std::{
@@ -33,14 +33,10 @@ pub(crate) struct Maps {
     shares: Array<MapData, u64>,
     own_addresses: HashMap<MapData, AddressKey, u32>,
     node_address: Array<MapData, AddressKey>,
-    flows: HashMap<MapData, FlowKey, Flow>,
-    half_open: HashMap<MapData, FlowKey, Flow>,
+    flows: HashMap<MapData, FlowKey, FlowValue>,
+    half_open: HashMap<MapData, FlowKey, FlowValue>,
     counters: PerCpuArray<MapData, u64>,
 }
-
-/// `struct flow_key` and `struct flow`.
-type FlowKey = [u8; 40];
-type Flow = [u8; 72];
 
 /// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
 #[derive(Hash)]
@@ -50,6 +46,9 @@ pub(crate) struct Layout {
     value: u32,
     rows: u32,
 }
+
+/// The most connections that are open.
+pub(crate) const FLOWS: u32 = 131_072;
 
 /// As in `datapath/bpf/tables.h`.
 pub(crate) const LAYOUTS: [Layout; 20] = [
@@ -66,7 +65,7 @@ pub(crate) const LAYOUTS: [Layout; 20] = [
     Layout::new("shares", 4, 8, 2048),
     Layout::new("own_addresses", 16, 4, 4096),
     Layout::new("node_address", 4, 16, 2),
-    Layout::new("flows", 40, 72, 131_072),
+    Layout::new("flows", 40, 72, FLOWS),
     Layout::new("half_open", 40, 72, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
@@ -227,6 +226,24 @@ impl Maps {
         written.map_err(|cause| LoadError::Map { name, cause })
     }
 
+    /// Adds a connection. Returns false if its key has a row already, which stays.
+    pub(crate) fn add_flow(&mut self, key: &FlowKey, flow: &FlowValue) -> Result<bool, LoadError> {
+        match self.flows.insert(key, flow, NO_EXIST) {
+            Ok(()) => Ok(true),
+            Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(EEXIST) => {
+                Ok(false)
+            }
+            Err(cause) => Err(LoadError::Map { name: "flows", cause }),
+        }
+    }
+
+    /// Adds to the number of a slot's connections. A change by a program at the same time can be lost.
+    pub(crate) fn charge(&mut self, slot: u32, flows: u64) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: "shares", cause };
+        let share = self.shares.get(&slot, 0).map_err(fault)?;
+        self.shares.set(slot, share.saturating_add(flows), 0).map_err(fault)
+    }
+
     /// Removes all connections.
     pub(crate) fn clear_flows(&mut self) -> Result<(), LoadError> {
         for (name, map) in [("flows", &mut self.flows), ("half_open", &mut self.half_open)] {
@@ -249,7 +266,7 @@ impl Maps {
         }
         let fault = |cause| LoadError::Map { name: "flows", cause };
         let others = Map::from_map_data(MapData::from_pin(&pin).map_err(fault)?).map_err(fault)?;
-        let others = HashMap::<_, FlowKey, Flow>::try_from(others).map_err(fault)?;
+        let others = HashMap::<_, FlowKey, FlowValue>::try_from(others).map_err(fault)?;
         let mut copied = 0;
         for flow in others.iter() {
             let (key, flow) = flow.map_err(fault)?;
@@ -283,3 +300,8 @@ fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
         other => other,
     }
 }
+
+/// linux/bpf.h: BPF_NOEXIST
+const NO_EXIST: u64 = 1;
+/// asm-generic/errno-base.h
+const EEXIST: i32 = 17;

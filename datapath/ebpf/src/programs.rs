@@ -13,7 +13,7 @@ use aya::{
         },
     },
 };
-use datapath_abi::{Held, Write};
+use datapath_abi::{Flow, FlowKey, Held, Write};
 use routing_netlink::{BpfFilter, Side};
 use std::{
     collections::BTreeMap,
@@ -243,6 +243,18 @@ impl Programs {
     /// another one.
     pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
         self.maps.copy_flows(pins)
+    }
+
+    /// Adds a connection. Returns false if its key has a row already, which stays.
+    pub(crate) fn add_flow(&mut self, key: &FlowKey, flow: &Flow) -> Result<bool, LoadError> {
+        self.effect()?;
+        self.maps.add_flow(key, &flow.to_bytes())
+    }
+
+    /// Adds to the number of a slot's connections.
+    pub(crate) fn charge(&mut self, slot: u32, flows: u64) -> Result<(), LoadError> {
+        self.effect()?;
+        self.maps.charge(slot, flows)
     }
 
     /// The counters by the name of their reason.

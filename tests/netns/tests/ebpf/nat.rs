@@ -19,6 +19,7 @@ const RULES: &str = "
 table ip proxy {
     chain pre {
         type nat hook prerouting priority dstnat;
+        ip daddr 172.20.0.0 tcp dport 80 dnat to 10.0.0.2:8080
         ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.0.2:8080
         ip daddr 172.20.0.2 tcp dport 80 dnat to 10.9.0.2:8080
         ip daddr 172.20.0.3 tcp dport 80 dnat to 10.9.0.2:9090
@@ -43,7 +44,7 @@ fn policy(name: &str, spec: Value) -> Value {
 }
 
 /// Pod a is isolated. It may connect to this port of b and of the outside, and to port 5353 of the outside.
-fn only_8080(port: u16) -> Value {
+pub(crate) fn only_8080(port: u16) -> Value {
     let outside = json!([{"ipBlock": {"cidr": "10.9.0.0/24"}}]);
     let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);
     policy(
@@ -59,7 +60,7 @@ fn only_8080(port: u16) -> Value {
 }
 
 /// Only a may connect to b.
-fn only_a() -> Value {
+pub(crate) fn only_a() -> Value {
     let a = json!([{"podSelector": {"matchLabels": {"app": "a"}}}]);
     policy("b", json!({"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": a}]}))
 }
@@ -140,6 +141,22 @@ fn connections_that_nat_translates_are_judged_where_their_destination_is_final()
     assert!(stream(TcpStream::connect_timeout(&a, SILENCE)).is_some(), "the node's own process");
     let direct = stream(in_pod("out", move || TcpStream::connect_timeout(&a, SILENCE)));
     assert!(direct.is_none(), "a is isolated");
+
+    // The answer to a masqueraded packet is one to the node's own address.
+    let from_anywhere =
+        json!({"podSelector": {}, "ingress": [{}], "policyTypes": ["Ingress", "Egress"]});
+    let no_node = json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "c", "uid": "c"},
+        "spec": {
+            "priority": 1, "appliedTo": [{"podSelector": {}}],
+            "egress": [{"action": "Drop", "to": [{"ipBlock": {"cidr": "10.9.0.1/32"}}]}],
+        },
+    });
+    write(&mut kernel, &[policy("all", from_anywhere), no_node]);
+    let stream = from_out(30080).expect("b accepts everybody");
+    assert!(answers(&stream), "the answer leaves although b may not connect to the node");
+    write(&mut kernel, &[only_8080(8080), only_a()]);
 
     // Connections follow changes, by whatever address they were made.
     let open = [vip(1), vip(2), vip(4)].map(|at| connect_to(at).unwrap());

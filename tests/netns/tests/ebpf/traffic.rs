@@ -1,6 +1,7 @@
 //! Attached kernel, and TCP between two pods of a node.
 
 use crate::{Kernel, detach, object};
+use control_wire::NodeSnapshot;
 use datapath_abi::Pod;
 use datapath_ebpf::Hook;
 use datapath_plan::compile;
@@ -127,7 +128,14 @@ pub(crate) fn stream(connected: std::io::Result<TcpStream>) -> Option<TcpStream>
 /// True if a byte on the connection is answered.
 pub(crate) fn answers(mut stream: &TcpStream) -> bool {
     stream.write_all(&[7]).unwrap();
-    match stream.read(&mut [0]) {
+    let read = loop {
+        match stream.read(&mut [0]) {
+            // A read with a time limit ends when the process continues after a stop.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => break read,
+        }
+    };
+    match read {
         Ok(count) => count == 1,
         Err(error) if error.kind() == ErrorKind::WouldBlock => false,
         Err(error) => panic!("{error}"),
@@ -148,8 +156,8 @@ pub(crate) fn policy(port: u16) -> Value {
     })
 }
 
-/// Puts the policies into force.
-pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
+/// The state of the node with these policies.
+pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({
@@ -171,7 +179,12 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
     objects.extend(policies.iter().cloned());
     let objects = objects.iter().map(|object| Object::read_value(object).unwrap().object);
     let scenario = Scenario { objects: objects.collect(), names: Vec::new() };
-    let tables = compile(&fresh(&scenario, "n").snapshot, &[]);
+    fresh(&scenario, "n").snapshot
+}
+
+/// Puts the policies into force.
+pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
+    let tables = compile(&snapshot(policies), &[]);
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
         let address: IpAddr = address.parse().unwrap();
