@@ -5,7 +5,7 @@ use crate::{
     intervals::{Fault, Intervals, TooLong},
     numbers::{Full, Numbers},
 };
-use datapath_plan::{Address, PodSets, Prefix, SetId, Tables};
+use datapath_plan::{Address, PodSets, Prefix, SetId, TableId, Tables};
 use std::collections::BTreeMap;
 
 /// The contents of the maps that a compilation needs.
@@ -35,8 +35,9 @@ impl Target {
         let mut intervals = Intervals::default();
         let mut set_rows = BTreeMap::new();
         let mut refused = BTreeMap::new();
+        let mut known = BTreeMap::new();
         for set in tables.sets.keys() {
-            match rows_of(*set, tables, &mut intervals, numbers) {
+            match rows_of(*set, tables, &mut intervals, numbers, &mut known) {
                 Ok(rows) => set_rows.extend(rows),
                 Err(Fault::TooLong(fault)) => drop(refused.insert(*set, fault)),
                 Err(Fault::Full(fault)) => return Err(fault),
@@ -63,20 +64,28 @@ impl Target {
     }
 }
 
-/// The rows of one set.
+/// The rows of one set. `known` has the numbers of the tables so far.
 fn rows_of(
     set: SetId,
     tables: &Tables,
     intervals: &mut Intervals,
     numbers: &mut Numbers,
+    known: &mut BTreeMap<TableId, u32>,
 ) -> Result<BTreeMap<(u64, u64, u64), u32>, Fault> {
     let mut encoded = BTreeMap::new();
     let Some(rows) = tables.sets.get(&set) else { return Ok(encoded) };
     let default = std::iter::once(((0, 0), rows.default));
     let others = rows.rows.iter().map(|((class, service), table)| ((class.0, *service), *table));
     for ((class, service), table) in default.chain(others) {
-        let Some(table) = tables.tables.get(table.0 as usize) else { continue };
-        let number = intervals.add(table, &tables.rules, numbers)?;
+        let number = match known.get(&table) {
+            Some(number) => *number,
+            None => {
+                let Some(content) = tables.tables.get(table.0 as usize) else { continue };
+                let number = intervals.add(content, &tables.rules, numbers)?;
+                known.insert(table, number);
+                number
+            }
+        };
         encoded.insert((set.0, class, service), number);
     }
     Ok(encoded)
