@@ -12,6 +12,10 @@ pub enum LoadError {
         "cannot load the eBPF programs: {0}; the node needs kernel 6.1 or later, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
     Object(#[from] EbpfError),
+    #[error(
+        "cannot read the eBPF programs {}: {cause}; set FERRULE_AGENT_BPF_OBJECT to the file of this version", file.display()
+    )]
+    File { file: PathBuf, cause: std::io::Error },
     #[error("cannot load the program {name}: {cause}")]
     Program { name: &'static str, cause: ProgramError },
     #[error("cannot attach {program} to {link}: {cause}; the link and CAP_NET_ADMIN are needed")]

@@ -90,9 +90,15 @@ impl Programs {
     /// If the kernel refuses a program or a map, or a pinned map has another layout.
     pub fn load(object: &Path, pins: Option<&Path>) -> Result<Self, LoadError> {
         let mut loader = EbpfLoader::new();
+        let unreadable = |cause| LoadError::File { file: object.to_owned(), cause };
+        let bytes = std::fs::read(object).map_err(unreadable)?;
         if let Some(folder) = pins {
             let fault = |cause| LoadError::Folder { folder: folder.to_owned(), cause };
             std::fs::create_dir_all(folder).map_err(fault)?;
+            let system = rustix::fs::statfs(folder).map_err(|errno| fault(errno.into()))?;
+            if system.f_type != BPFFS {
+                return Err(fault(std::io::Error::other("it is not on a bpffs")));
+            }
         }
         for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
         {
@@ -102,15 +108,15 @@ impl Programs {
         let is_whole =
             pins.is_none_or(|pins| LAYOUTS.iter().all(|layout| pins.join(layout.name).exists()));
         if let (Some(pins), false) = (pins, is_whole) {
-            let _ = std::fs::remove_dir_all(pins.join(program_folder(object)));
+            let _ = std::fs::remove_dir_all(pins.join(program_folder(&bytes)));
         }
-        let mut ebpf = loader.load_file(object)?;
+        let mut ebpf = loader.load(&bytes)?;
         // Before the programs: the verifier's refusal of another layout would hide the cause.
         for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
         {
             layout.check(&pins.join(layout.name))?;
         }
-        let pins = pins.map(|folder| folder.join(program_folder(object)));
+        let pins = pins.map(|folder| folder.join(program_folder(&bytes)));
         let mut pinned = BTreeMap::new();
         for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
             let fault = |cause| LoadError::Program { name, cause };
@@ -359,6 +365,9 @@ pub(crate) fn is_ours(filter: &BpfFilter) -> bool {
             .any(|hook| hook.name() == filter.name && hook.side() == filter.side)
 }
 
+/// BPF_FS_MAGIC in linux/magic.h.
+const BPFFS: rustix::fs::FsWord = 0xcafe_4a11;
+
 /// The priority of the filters.
 const PRIORITY: u16 = 50;
 
@@ -384,10 +393,9 @@ const REASONS: [&str; 14] = [
 ];
 
 /// The name of the folder for the programs of an object file.
-fn program_folder(object: &Path) -> String {
+fn program_folder(object: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
-    // A file that cannot be read has not been loaded either.
-    std::fs::read(object).unwrap_or_default().hash(&mut hasher);
+    object.hash(&mut hasher);
     format!("programs-{:016x}", hasher.finish())
 }
 

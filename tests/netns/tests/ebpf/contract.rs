@@ -242,3 +242,26 @@ impl Faults for Node {
 }
 
 contract_suite!(ebpf, Node::new(), |test: &str| object(test).is_some());
+
+/// A message names what is wrong, and the fix.
+#[test]
+fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
+    let test = "a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named";
+    let Some(object) = object(test) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let open = |object: &std::path::Path| match EbpfBackend::open(object, folder.path()) {
+        Ok(_) => panic!("it opens"),
+        Err(error) => error.to_string(),
+    };
+    let missing = open(&folder.path().join("none.o"));
+    assert!(
+        missing.contains("none.o") && missing.contains("FERRULE_AGENT_BPF_OBJECT"),
+        "{missing}"
+    );
+    let no_bpffs = open(&object);
+    assert!(no_bpffs.contains("mount a bpffs"), "{no_bpffs}");
+    let wrong = folder.path().join("wrong.o");
+    std::fs::write(&wrong, "no program").unwrap();
+    let none = Programs::load(&wrong, None).map(drop).unwrap_err().to_string();
+    assert!(none.starts_with("cannot load the eBPF programs"), "{none}");
+}
