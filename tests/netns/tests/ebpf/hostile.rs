@@ -13,17 +13,17 @@ use nix::{
 };
 use std::{collections::BTreeMap, net::Ipv4Addr, process::Command};
 
-const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-const SYN: u8 = 2;
+pub(crate) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+pub(crate) const SYN: u8 = 2;
 const ACK: u8 = 16;
-const PASS: i32 = -1;
+pub(crate) const PASS: i32 = -1;
 const SHOT: i32 = 2;
 
 /// Pods a and b of a node, and the link of others.
-struct Node {
-    kernel: Kernel,
+pub(crate) struct Node {
+    pub(crate) kernel: Kernel,
     a: u32,
     b: u32,
     wire: u32,
@@ -31,7 +31,7 @@ struct Node {
 
 impl Node {
     /// Moves the calling thread into a new namespace. Pod b accepts TCP 8080 of pod a only.
-    fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         let object = object(test)?;
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         for name in PODS.map(|(pod, _)| pod).into_iter().chain(["wire"]) {
@@ -45,7 +45,7 @@ impl Node {
         Some(Self { kernel, a, b, wire })
     }
 
-    fn sent_by_a(&mut self, packet: &[u8]) -> i32 {
+    pub(crate) fn sent_by_a(&mut self, packet: &[u8]) -> i32 {
         self.kernel.programs.test(Hook::FromPod, packet, self.a, self.a, 0).unwrap()
     }
 
@@ -57,20 +57,20 @@ impl Node {
         self.kernel.programs.test(Hook::TestToPod, packet, self.a, self.b, 0).unwrap()
     }
 
-    fn others_to_b(&mut self, packet: &[u8]) -> i32 {
+    pub(crate) fn others_to_b(&mut self, packet: &[u8]) -> i32 {
         self.kernel.programs.test(Hook::ToPod, packet, self.b, self.wire, 0).unwrap()
     }
 }
 
 /// An Ethernet frame of this type.
-fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     bytes.extend(kind.to_be_bytes());
     bytes.extend(payload);
     bytes
 }
 
-fn v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len() + 20).unwrap().to_be_bytes();
     let mut bytes = vec![0x45, 0, length[0], length[1], 0, 0, 0, 0, 64, protocol, 0, 0];
     bytes.extend(source.octets());
@@ -79,7 +79,12 @@ fn v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> 
     bytes
 }
 
-fn tcp(source: Ipv4Addr, destination: Ipv4Addr, ports: (u16, u16), flags: u8) -> Vec<u8> {
+pub(crate) fn tcp(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    ports: (u16, u16),
+    flags: u8,
+) -> Vec<u8> {
     let mut segment = [ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat();
     segment.resize(20, 0);
     segment[13] = flags;
@@ -92,7 +97,7 @@ fn error(source: Ipv4Addr, destination: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
 }
 
 /// An ICMPv6 packet between two global addresses.
-fn icmp_v6(kind: u8, hop_limit: u8) -> Vec<u8> {
+pub(crate) fn icmp_v6(kind: u8, hop_limit: u8) -> Vec<u8> {
     let mut bytes = vec![0x60, 0, 0, 0, 0, 8, 58, hop_limit];
     for host in [1, 2] {
         bytes.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);

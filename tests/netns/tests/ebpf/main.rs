@@ -7,6 +7,7 @@ mod contract;
 mod existing;
 mod hostile;
 mod judge;
+mod malformed;
 mod nat;
 mod reject;
 mod traffic;
