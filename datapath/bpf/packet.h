@@ -167,7 +167,7 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 	__u8 next;
 	__u32 at = offset + sizeof(ip);
 
-	if (skb_load(skb, offset, &ip, sizeof(ip)))
+	if (skb_load(skb, offset, &ip, sizeof(ip)) || (ip.version & 0xf0) != 0x60)
 		return MALFORMED;
 	packet->source = ip.source;
 	packet->destination = ip.destination;

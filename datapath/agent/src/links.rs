@@ -15,17 +15,19 @@ pub(crate) fn observe() -> Result<Links, String> {
     Ok(links_of(&observed))
 }
 
-/// The host ends by the container ID in their alias. The link of a branch ENI carries its pod's alias as well and is
-/// no host end.
+/// The host ends by the container ID in their alias; those of another plugin have none. The link of a branch ENI carries
+/// its pod's alias as well and is no host end.
 fn links_of(observed: &Observed) -> Links {
     let mut links = Links::new();
-    for link in observed.links.values() {
-        let Some(key) = link.key().filter(|_| link.kind == LinkKind::Veth) else { continue };
-        links.entry(key.container_id.clone()).or_default().push(host_link(
-            observed,
-            link,
-            key.number(),
-        ));
+    for link in observed.links.values().filter(|link| link.kind == LinkKind::Veth) {
+        let (container, number) = match link.key() {
+            Some(key) => (key.container_id.clone(), key.number()),
+            None => (String::new(), 0),
+        };
+        let link = host_link(observed, link, number);
+        if !container.is_empty() || !link.addresses.is_empty() {
+            links.entry(container).or_default().push(link);
+        }
     }
     links.values_mut().for_each(|of| of.sort_by_key(|link| link.number));
     links
@@ -92,10 +94,14 @@ mod tests {
             observed.links.insert(link.index, link);
         }
         observed.routes.push(Route::on_link(TableId::MAIN, address, IfIndex(5)));
+        let other: IpAddr = "10.0.0.10".parse().unwrap();
+        observed.routes.push(Route::on_link(TableId::MAIN, other, IfIndex(7)));
         let pref = config_model::registry::PREF_FROM_POD;
         observed.rules.push(Rule::ours(pref, Selector::from(address), TableId(3)));
         let links = links_of(&observed);
-        assert_eq!(links.keys().collect::<Vec<_>>(), ["c-0"]);
+        assert_eq!(links.keys().collect::<Vec<_>>(), ["", "c-0"]);
+        let [theirs] = links[""].as_slice() else { panic!("{links:?}") };
+        assert_eq!((theirs.ifindex, theirs.addresses.len()), (7, 1), "a route leads to it");
         let [first, second] = links["c-0"].as_slice() else { panic!("{links:?}") };
         assert_eq!((first.ifindex, first.number, first.table), (5, 0, Some(TableId(3))));
         assert_eq!(first.addresses, [address].into());

@@ -94,8 +94,10 @@ struct Applying {
 pub struct Node {
     held: Arc<NodeSnapshot>,
     local: Arc<BTreeMap<String, LocalPod>>,
-    /// The pods of `local` with their links.
+    /// The pods of `local` with their links, and pods that were not admitted.
     endpoints: Arc<Endpoints>,
+    /// The links of the last observation.
+    seen: Links,
     services: Arc<Services>,
     /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
     has_snapshot: bool,
@@ -154,6 +156,7 @@ impl Node {
         let mut node = Self {
             held: Arc::new(held),
             endpoints: Arc::new(local.iter().map(endpoint).collect()),
+            seen: links.clone(),
             services: Arc::default(),
             local: Arc::new(local),
             has_snapshot,
@@ -184,6 +187,7 @@ impl Node {
             parts: Vec::new(),
             effects: Vec::new(),
         };
+        node.adopt();
         node.apply();
         node
     }

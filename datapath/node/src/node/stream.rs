@@ -75,6 +75,9 @@ impl Node {
                 }
                 self.effects.push(Effect::Persist(records));
                 self.effects.push(Effect::Acknowledge(generation));
+                if pods_among(&touched).next().is_some() {
+                    self.adopt();
+                }
                 // A generation without changes is in force if the earlier one is.
                 if !touched.is_empty() || !had_snapshot {
                     self.changed.objects.extend(touched);

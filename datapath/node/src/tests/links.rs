@@ -112,3 +112,51 @@ fn a_link_number_that_the_kernel_reuses_belongs_to_one_pod() {
     assert_eq!(state.endpoints.keys().collect::<Vec<_>>(), [&uid(0)]);
     assert_eq!(state.changed.unwrap().endpoints, [uid(1)].into());
 }
+
+/// The entry of a pod with an address.
+fn with_address(pod: u8, address: &str) -> control_wire::proto::Change {
+    let pod = control_wire::model::Pod {
+        uid: uid(pod),
+        namespace: "shop".into(),
+        name: super::name(pod),
+        addresses: vec![address.parse().unwrap()],
+        ..Default::default()
+    };
+    (&pod).into()
+}
+
+#[test]
+fn a_pod_that_was_not_admitted_is_an_endpoint_by_the_route_to_its_link() {
+    let mut node = node();
+    node.links_observed(&observed("", &[seen(4)]), Time(0));
+    assert_eq!(apply(&mut node).unwrap().endpoints.len(), 0, "no pod has the address");
+    node.part(part(2, vec![with_address(0, "10.0.0.9"), with_address(1, "10.0.0.8")]), Time(0));
+    let desired = apply(&mut node).unwrap();
+    assert_eq!(desired.endpoints.keys().collect::<Vec<_>>(), [&uid(0)]);
+    assert_eq!(desired.endpoints[&uid(0)].links, [seen(4)]);
+    // The admission of the same pod has more facts.
+    node.admit(local(0), vec![link(4)], EnforcingMode::Strict, Time(0));
+    let desired = apply(&mut node).unwrap();
+    assert_eq!(desired.endpoints[&uid(0)].links, [link(4)]);
+    assert_eq!(desired.endpoints[&uid(0)].pod.container, "c-0");
+    // A link of an admitted pod belongs to that pod only.
+    node.part(part(3, vec![with_address(1, "10.0.0.9")]), Time(0));
+    node.links_observed(&observed("c-0", &[seen(4)]), Time(0));
+    assert_eq!(apply(&mut node).unwrap().endpoints.len(), 1);
+    node.forget(&local(0).pod, "", Time(0));
+    node.links_observed(&Links::new(), Time(0));
+    assert_eq!(apply(&mut node).unwrap().endpoints.len(), 0);
+}
+
+#[test]
+fn a_restart_finds_pods_that_were_not_admitted() {
+    let mut before = node();
+    before.part(part(2, vec![with_address(0, "10.0.0.9")]), Time(0));
+    let (held, _) = before.image();
+    let mut node =
+        Node::new(held.as_ref().clone(), BTreeMap::new(), &observed("other", &[seen(4)]));
+    let desired = apply(&mut node).unwrap();
+    assert_eq!(desired.endpoints[&uid(0)].links, [seen(4)]);
+    node.links_observed(&Links::new(), Time(0));
+    assert_eq!(apply(&mut node).unwrap().endpoints.len(), 0, "its link is gone");
+}
