@@ -3,10 +3,12 @@
 use crate::{LoadError, Programs, existing::Existing, links::Links, maps::layout_name};
 use async_trait::async_trait;
 use config_model::{HostLink, causes};
+use control_wire::model::{Peers, Policy};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_backend::{Backend, BackendError};
 use datapath_node::{Applied, BackendEvent, Desired, Endpoint, Observed, Retire, Trace};
 use datapath_plan::{Address, compile};
+use policy_core::Action;
 use routing_netlink::Monitor;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -75,6 +77,7 @@ impl EbpfBackend {
         }
         let mut backend = Self::over(programs, &folder)?;
         backend.others = others;
+        backend.others.extend(backend.programs.others());
         Ok(backend)
     }
 
@@ -293,7 +296,10 @@ impl EbpfBackend {
         let hooks: Vec<_> =
             links.hooks(is_pod).map(|(link, hooks)| (link.clone(), hooks)).collect();
         for (link, hooks) in hooks {
-            if links.is_attached(&self.programs, link.index.0, hooks)? {
+            // A link that failed is tried again by the next full pass: its own events must not start one.
+            if goal.failed.contains_key(&link.index.0)
+                || links.is_attached(&self.programs, link.index.0, hooks)?
+            {
                 continue;
             }
             if !is_pod(link.index.0) {
@@ -332,6 +338,20 @@ fn subscribe() -> Option<Monitor> {
 
 /// One result for each endpoint, by UID.
 type Results = BTreeMap<String, Result<(), String>>;
+
+/// The policies that need DNS answers to deny a packet. A name that a rule allows matches nothing, which is safe.
+fn unenforced(desired: &Desired) -> BTreeMap<String, String> {
+    let denies_names = |policy: &Policy| {
+        policy.rules.iter().any(|rule| match &rule.peers {
+            Peers::Of(of) => !of.names.is_empty() && rule.action != Action::Allow,
+            Peers::Any => false,
+        })
+    };
+    let policies = desired.state.policies.iter().filter(|(_, policy)| denies_names(policy));
+    policies.map(|(uid, _)| (uid.clone(), NAMES.to_owned())).collect()
+}
+
+const NAMES: &str = "the backend ebpf does not know the addresses of DNS names; use address ranges";
 
 /// Adds the links of an endpoint to the pods.
 fn links_of(
@@ -410,7 +430,8 @@ impl Backend for EbpfBackend {
         match self.put_into_force(desired).await {
             Ok(endpoints) => {
                 self.revision = desired.revision;
-                Applied { endpoints, ..Applied::complete(desired) }
+                let policies = unenforced(desired);
+                Applied { endpoints, policies, ..Applied::complete(desired) }
             }
             Err(error) => Applied::failed(causes(&error)),
         }

@@ -20,6 +20,10 @@ pub enum LoadError {
     Program { name: &'static str, cause: ProgramError },
     #[error("cannot attach {program} to {link}: {cause}; the link and CAP_NET_ADMIN are needed")]
     Attach { program: &'static str, link: String, cause: ProgramError },
+    #[error(
+        "cannot attach to {link}: its queue `ingress` excludes `clsact`; remove the queue, or do not limit the pod's egress bandwidth"
+    )]
+    Queue { link: String },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
     #[error("cannot read or remove filters: {0}")]

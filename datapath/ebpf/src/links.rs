@@ -58,6 +58,17 @@ impl Links {
             if let Some(hook) = hook {
                 programs.attach(*hook, &link.name, &filters)?;
             }
+            // A queue `ingress` in the place of `clsact` takes the filter of the other side.
+            if side == Side::Egress {
+                let misplaced = self.misplaced(link.index.0)?;
+                if !misplaced.is_empty() {
+                    for filter in misplaced {
+                        programs.effect()?;
+                        self.socket.delete_bpf_filter(&filter)?;
+                    }
+                    return Err(LoadError::Queue { link: link.name.clone() });
+                }
+            }
             let ours = filters.iter().filter(|filter| is_ours(filter));
             for filter in ours.skip(usize::from(hook.is_some())) {
                 programs.effect()?;
@@ -67,6 +78,16 @@ impl Links {
         Ok(())
     }
 
+    /// Our filters for packets to the link that process packets from it.
+    fn misplaced(&mut self, link: u32) -> Result<Vec<BpfFilter>, SocketError> {
+        let filters = self.filters(link, Side::Ingress)?;
+        let is_of_egress = |filter: &BpfFilter| {
+            let other = BpfFilter { side: Side::Egress, ..filter.clone() };
+            is_ours(&other) && !is_ours(filter)
+        };
+        Ok(filters.into_iter().filter(is_of_egress).collect())
+    }
+
     /// True if the hooks of a link are attached.
     pub(crate) fn is_attached(
         &mut self,
@@ -74,6 +95,9 @@ impl Links {
         link: u32,
         hooks: &[Hook],
     ) -> Result<bool, SocketError> {
+        if !self.misplaced(link)?.is_empty() {
+            return Ok(false);
+        }
         for hook in hooks {
             let filters = self.filters(link, hook.side())?;
             if !filters.iter().any(|filter| programs.is_current(*hook, filter)) {

@@ -18,7 +18,7 @@ use routing_netlink::{BpfFilter, Side};
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -44,6 +44,8 @@ pub enum Hook {
 pub struct Programs {
     ebpf: Ebpf,
     maps: Maps,
+    /// The folder of their pins.
+    folder: Option<PathBuf>,
     /// Programs of an earlier process with the same object and maps.
     pinned: BTreeMap<&'static str, SchedClassifier>,
     /// The kernel's ids of the programs.
@@ -137,8 +139,14 @@ impl Programs {
             }
         }
         let maps = Maps::take(&mut ebpf)?;
-        let mut programs =
-            Self { ebpf, pinned, maps, ids: BTreeMap::new(), effects: Arc::default() };
+        let mut programs = Self {
+            ebpf,
+            folder: pins,
+            pinned,
+            maps,
+            ids: BTreeMap::new(),
+            effects: Arc::default(),
+        };
         for hook in Hook::ATTACHED {
             let name = hook.name();
             let info = programs.program(name)?.info();
@@ -146,6 +154,14 @@ impl Programs {
             programs.ids.insert(hook, id);
         }
         Ok(programs)
+    }
+
+    /// The folders of programs of other object files, in the folder of the maps.
+    pub(crate) fn others(&self) -> Vec<PathBuf> {
+        let Some(own) = &self.folder else { return Vec::new() };
+        let entries = own.parent().map(std::fs::read_dir).into_iter().flatten().flatten();
+        let folders = entries.flatten().map(|entry| entry.path());
+        folders.filter(|folder| folder.is_dir() && folder != own).collect()
     }
 
     fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, LoadError> {

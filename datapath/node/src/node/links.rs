@@ -69,7 +69,8 @@ impl Node {
         let gone = self.endpoints.keys();
         let gone = gone.filter(|uid| !is_local(uid) && !adopted.contains_key(*uid));
         let gone: Vec<String> = gone.cloned().collect();
-        adopted.retain(|uid, endpoint| self.endpoints.get(uid).map(AsRef::as_ref) != Some(endpoint));
+        adopted
+            .retain(|uid, endpoint| self.endpoints.get(uid).map(AsRef::as_ref) != Some(endpoint));
         let is_changed = !gone.is_empty() || !adopted.is_empty();
         for uid in &gone {
             self.remove_endpoint(uid);

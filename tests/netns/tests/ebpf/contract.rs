@@ -265,3 +265,24 @@ fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
     let none = Programs::load(&wrong, None).map(drop).unwrap_err().to_string();
     assert!(none.starts_with("cannot load the eBPF programs"), "{none}");
 }
+
+/// The bandwidth plugin adds such a queue. Without the check the kernel would put both programs on its side.
+#[tokio::test]
+async fn a_link_with_a_queue_for_one_side_is_reported() {
+    if object("a_link_with_a_queue_for_one_side_is_reported").is_none() {
+        return;
+    }
+    let node = Node::new();
+    let run = |args: &str| Command::new("tc").args(args.split_whitespace()).status().unwrap();
+    assert!(run("qdisc add dev eni1 ingress").success());
+    let mut series = world::Series::new();
+    let state = series.next(vec![world::entry(1), world::entry(2)], &[1, 2]);
+    let mut process = node.start();
+    let applied = process.apply(&state).await;
+    let why = applied.endpoints[&world::uid(1)].as_ref().unwrap_err();
+    assert!(why.contains("eni1") && why.contains("ingress"), "{why}");
+    assert_eq!(applied.endpoints[&world::uid(2)], Ok(()), "the other pod is enforced");
+    assert_eq!(process.observe().await.unwrap().endpoints, [world::uid(2)].into());
+    assert!(run("qdisc del dev eni1 ingress").success());
+    assert_eq!(process.apply(&world::whole(&state)).await, Applied::complete(&state));
+}
