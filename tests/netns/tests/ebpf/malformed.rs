@@ -105,7 +105,7 @@ fn a_malformed_packet_to_an_isolated_pod_does_not_pass() {
             }
             _ => *dropped.borrow_mut() += 1,
         }
-        // Whatever a pod sends, the program ends.
+        // The program ends for each packet of a pod.
         node.sent_by_a(&bytes);
         Ok(())
     });
