@@ -9,6 +9,7 @@ mod judge;
 mod nat;
 mod reject;
 mod traffic;
+mod verifier;
 
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_ebpf::{Hook, Programs};
