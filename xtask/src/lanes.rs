@@ -169,7 +169,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "vm",
-        about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, pods with branch ENIs",
+        about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, SCTP, pods with branch ENIs",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Clang, Need::Machine],
         root: false,
         tests: Tests::Of(&["tests-netns"]),
@@ -287,7 +287,7 @@ fn machines(session: &mut Session) -> Result<()> {
         Suite {
             name: "ebpf",
             executable: ebpf.executable(),
-            arguments: "",
+            arguments: "--include-ignored",
             files: [("FERRULE_BPF", object.as_path())].into(),
         },
         Suite {

@@ -28,8 +28,8 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 7] =
-    ["8021q", "veth", "sch_ingress", "cls_bpf", "nft_chain_nat", "nft_nat", "nft_masq"];
+const MODULES: [&str; 8] =
+    ["8021q", "veth", "sch_ingress", "cls_bpf", "nft_chain_nat", "nft_nat", "nft_masq", "sctp"];
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
 /// The time limit for one machine. A longer run is a failure.

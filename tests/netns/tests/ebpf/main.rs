@@ -8,6 +8,7 @@ mod hostile;
 mod judge;
 mod nat;
 mod reject;
+mod sctp;
 mod traffic;
 mod verifier;
 
