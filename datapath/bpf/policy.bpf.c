@@ -88,6 +88,7 @@ struct judged {
 checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egress)
 {
 	struct set_key key = { .set = set };
+	struct address other;
 	__u32 *table = 0;
 	__u32 value;
 
@@ -99,7 +100,9 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 		count(NO_TICKET);
 		return DROP;
 	}
-	key.class = class_of(is_egress ? &judged->destination : &judged->source, judged->half);
+	/* On the stack: kernel 6.1 accepts no key of a map in memory of the caller. */
+	other = is_egress ? judged->destination : judged->source;
+	key.class = class_of(&other, judged->half);
 	if (judged->service && (set & NAMES_SERVICES)) {
 		key.service = judged->service;
 		table = map_lookup(&set_rows, &key);

@@ -16,9 +16,10 @@ use crate::{
     libtest::Ran,
     next_release,
     programs::{self, Built, Run, Targets, TestProgram, variable},
-    say, vm,
+    say,
+    vm::{self, Suite},
 };
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use std::{
     collections::BTreeSet,
     ffi::OsString,
@@ -168,23 +169,12 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "vm",
-        about: "kernel features that this machine may lack: pods with branch ENIs on Debian's kernel, under QEMU",
-        needs: &[Need::Linker, Need::Iproute, Need::Machine],
+        about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, SCTP, pods with branch ENIs",
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Clang, Need::Machine],
         root: false,
         tests: Tests::Of(&["tests-netns"]),
         side_by_side: 1,
-        run: |session| {
-            let tests = session.programs.tests("tests-netns", Some("plugin"));
-            let tests = tests.first().context("the plugin's tests were not built")?;
-            let mut ran = Ran::default();
-            vm::run(tests.executable(), "branch", |line| {
-                say::note(line);
-                ran.read(line);
-            })?;
-            anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran in the machine");
-            session.tally.add(ran);
-            Ok(())
-        },
+        run: machines,
     },
     Lane {
         name: "lab",
@@ -286,6 +276,43 @@ const LANES: &[Lane] = &[
         run: |session| lint::each_crate_alone(session.tally),
     },
 ];
+
+fn machines(session: &mut Session) -> Result<()> {
+    let (plugin, object) = (binaries::plugin()?, bpf::object()?);
+    let programs = ["ebpf", "plugin"].map(|name| session.programs.tests("tests-netns", Some(name)));
+    let [Some(ebpf), Some(branch)] = programs.each_ref().map(|of| of.first()) else {
+        anyhow::bail!("the tests of tests-netns were not built: see above");
+    };
+    let suites = [
+        Suite {
+            name: "ebpf",
+            executable: ebpf.executable(),
+            arguments: "--include-ignored",
+            files: [("FERRULE_BPF", object.as_path())].into(),
+        },
+        Suite {
+            name: "plugin",
+            executable: branch.executable(),
+            arguments: "branch --ignored",
+            files: [("FERRULE_CNI", plugin.as_path())].into(),
+        },
+    ];
+    for release in vm::RELEASES {
+        let mut ran = Ran::default();
+        let result = vm::run(release, &suites, |line| {
+            say::note(line);
+            ran.read(line);
+        });
+        for test in ran.failed.iter_mut().flatten() {
+            *test += &format!(" on the kernel of {release}");
+        }
+        session.tally.add(ran);
+        if let Err(error) = result {
+            session.tally.failed.push(format!("the kernel of {release}: {error:#}"));
+        }
+    }
+    Ok(())
+}
 
 fn chart(session: &mut Session) -> Result<()> {
     let programs = session.binaries()?;

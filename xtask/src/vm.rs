@@ -1,12 +1,16 @@
-//! Tests on another kernel than this machine's: Debian's, under QEMU. An initial file system has the needed programs: a
-//! shell, `ip`, the plugin, the test program and the libraries of both.
+//! Tests on other kernels than this machine's: Debian's, under QEMU. An initial file system has the needed programs: a
+//! shell, `ip`, `nft`, the test programs and the libraries of all.
 //!
 //! QEMU translates (TCG), so the machine needs no virtualization. One processor is used, since kernels crash with more of
 //! them under QEMU 7.2.
 
-use crate::{binaries, cargo, say};
+mod modules;
+
+use crate::{cargo, say};
 use anyhow::{Context as _, Result, ensure};
+use modules::Modules;
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::symlink,
@@ -17,61 +21,91 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The package that depends on Debian's newest kernel for clouds.
+/// The releases of Debian whose kernels are tested: 6.1, the oldest supported one, and 6.12.
+pub(crate) const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+/// The package that depends on the newest kernel for clouds of a release.
 const KERNEL: &str = "linux-image-cloud-amd64";
-/// Kernel modules that the node of a branch pod needs, each after its dependencies.
-const MODULES: [&str; 6] = [
-    "net/llc/llc.ko",
-    "net/802/stp.ko",
-    "net/802/garp.ko",
-    "net/802/mrp.ko",
-    "net/8021q/8021q.ko",
-    "drivers/net/veth.ko",
-];
+const ARCHIVE: &str = "http://deb.debian.org";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// Kernel modules of the machine. Their dependencies are added.
+const MODULES: [&str; 8] =
+    ["8021q", "veth", "sch_ingress", "cls_bpf", "nft_chain_nat", "nft_nat", "nft_masq", "sctp"];
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
-/// The time limit for the machine. A longer run is a failure.
+/// The time limit for one machine. A longer run is a failure.
 const DEADLINE: Duration = Duration::from_secs(900);
-/// The prefix of the machine's last line.
-const ENDED: &str = "the tests ended with";
+/// The prefix of the line after each test program.
+const ENDED: &str = "the tests ended: ";
+/// Random cases of each property. A translated kernel is slow.
+const CASES: u32 = 20;
+/// The exit code of libtest if a test failed.
+const TEST_FAILED: &str = "101";
 
-/// Runs the ignored tests of the plugin's suite whose names hold `filter`; shows each line.
-pub(crate) fn run(tests: &Path, filter: &str, mut line: impl FnMut(&str)) -> Result<()> {
-    let plugin = binaries::plugin()?;
+/// A test program for the machine.
+pub(crate) struct Suite<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) executable: &'a Path,
+    /// Arguments of libtest.
+    pub(crate) arguments: &'a str,
+    /// Files that its tests need, by the variable with their path.
+    pub(crate) files: BTreeMap<&'a str, &'a Path>,
+}
+
+/// Runs the suites, one after another, on the newest kernel of a release; shows each line.
+///
+/// # Errors
+/// If the machine goes down early, or a test program crashes or has no tests. Failed tests are no error.
+pub(crate) fn run(release: &str, suites: &[Suite<'_>], mut line: impl FnMut(&str)) -> Result<()> {
     let dir = cargo::target_dir().join("vm");
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-    let kernel = Kernel::fetch(&dir)?;
-    let initrd = file_system(&dir, &kernel, &plugin, tests, filter)?;
-    say::step(&format!("booting {} under QEMU", kernel.release));
-    boot(&kernel, &initrd, &mut line)
+    let kernel = Kernel::fetch(&dir, release)?;
+    let initrd = file_system(&dir, &kernel, suites)?;
+    say::step(&format!("booting {} under QEMU", kernel.version));
+    let (mut codes, mut is_empty) = (BTreeMap::new(), false);
+    boot(&kernel, &initrd, |told| {
+        if let Some((suite, code)) = told.strip_prefix(ENDED).and_then(|told| told.split_once(' '))
+        {
+            codes.insert(suite.to_owned(), code.to_owned());
+        }
+        is_empty |= told == "running 0 tests";
+        line(told);
+    })?;
+    for suite in suites {
+        let code = codes.get(suite.name).map(String::as_str);
+        let code = code.with_context(|| {
+            format!("the machine went down before the tests of {} ended", suite.name)
+        })?;
+        ensure!(
+            ["0", TEST_FAILED].contains(&code),
+            "the tests of {} ended with code {code}",
+            suite.name
+        );
+    }
+    ensure!(!is_empty, "a suite has no tests of the wanted names");
+    Ok(())
 }
 
 /// An unpacked kernel.
 struct Kernel {
     folder: PathBuf,
-    release: String,
+    version: String,
 }
 
 impl Kernel {
-    /// Fetches the current kernel of Debian, unless an earlier run did. It is unpacked, not installed.
-    fn fetch(dir: &Path) -> Result<Self> {
-        let package = match newest() {
-            Ok(package) => package,
-            // A machine without package lists.
-            Err(_) => {
-                succeed(Command::new("apt-get").args(["update", "-q"]))?;
-                newest()?
-            }
-        };
+    /// Fetches the newest kernel of a release, unless an earlier run did. It is unpacked, not installed.
+    fn fetch(dir: &Path, release: &str) -> Result<Self> {
+        let apt = Apt::new(dir, release)?;
+        // Without a network, apt succeeds and leaves the lists of the last run.
+        succeed(apt.command("apt-get").args(["update", "-qq"]))?;
+        let package = apt.newest()?;
         let folder = dir.join(&package);
         if !folder.is_dir() {
-            say::step(&format!("fetching {package} from Debian"));
+            say::step(&format!("fetching {package} of Debian {release}"));
             let fetched = dir.join("fetched");
             let _ = fs::remove_dir_all(&fetched);
             fs::create_dir(&fetched).with_context(|| format!("create {}", fetched.display()))?;
-            succeed(
-                Command::new("apt-get").args(["download", "-q", &package]).current_dir(&fetched),
-            )?;
+            let mut download = apt.command("apt-get");
+            succeed(download.args(["download", "-q", &package]).current_dir(&fetched))?;
             let mut debs = fs::read_dir(&fetched)?;
             let deb = debs.next().context("apt-get download left nothing")??.path();
             let unpacked = dir.join("unpacked");
@@ -80,40 +114,80 @@ impl Kernel {
             fs::rename(&unpacked, &folder).with_context(|| format!("make {}", folder.display()))?;
             fs::remove_dir_all(&fetched)?;
         }
-        let release = package.trim_start_matches("linux-image-").to_owned();
-        Ok(Self { folder, release })
+        let version = package.trim_start_matches("linux-image-").to_owned();
+        Ok(Self { folder, version })
     }
 
     fn image(&self) -> PathBuf {
-        self.folder.join("boot").join(format!("vmlinuz-{}", self.release))
+        self.folder.join("boot").join(format!("vmlinuz-{}", self.version))
     }
 
-    fn module(&self, name: &str) -> PathBuf {
-        self.folder.join("lib/modules").join(&self.release).join("kernel").join(name)
+    fn modules(&self) -> Result<Modules> {
+        let folders = ["lib/modules", "usr/lib/modules"].map(|folder| self.folder.join(folder));
+        let folder = folders.into_iter().map(|folder| folder.join(&self.version));
+        let folder = folder.into_iter().find(|folder| folder.is_dir());
+        Modules::read(&folder.with_context(|| format!("{} has no modules", self.version))?)
     }
 }
 
-fn newest() -> Result<String> {
-    let output = Command::new("apt-cache").args(["depends", "--important", KERNEL]).output();
-    let output = output.context("start apt-cache")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let depends = text.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
-    depends.map(str::to_owned).with_context(|| format!("Debian's lists do not know {KERNEL}"))
+/// apt with the package lists of one release. The machine's own lists may be those of another.
+struct Apt {
+    folder: PathBuf,
+}
+
+impl Apt {
+    fn new(dir: &Path, release: &str) -> Result<Self> {
+        let folder = dir.join(format!("apt-{release}"));
+        for part in ["lists/partial", "cache/archives/partial", "parts"] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
+        }
+        let source = |suite: String| format!("deb [signed-by={KEYRING}] {ARCHIVE}/{suite} main\n");
+        let sources = [format!("debian {release}"), format!("debian-security {release}-security")];
+        fs::write(folder.join("sources.list"), sources.map(source).concat())?;
+        fs::write(folder.join("status"), "")?;
+        Ok(Self { folder })
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        for (option, path) in [
+            ("Dir::Etc::SourceList", "sources.list"),
+            ("Dir::Etc::SourceParts", "parts"),
+            ("Dir::State::Lists", "lists"),
+            ("Dir::State::status", "status"),
+            ("Dir::Cache", "cache"),
+        ] {
+            command.arg("-o").arg(format!("{option}={}", self.folder.join(path).display()));
+        }
+        // apt's own user may have no access to the build folder.
+        for option in [
+            "APT::Sandbox::User=root",
+            "APT::Architecture=amd64",
+            "Acquire::Languages=none",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+        ] {
+            command.args(["-o", option]);
+        }
+        command
+    }
+
+    fn newest(&self) -> Result<String> {
+        let output = self.command("apt-cache").args(["depends", "--important", KERNEL]).output();
+        let text = String::from_utf8_lossy(&output.context("start apt-cache")?.stdout).into_owned();
+        let depends = text.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+        depends.map(str::to_owned).with_context(|| format!("Debian's lists do not know {KERNEL}"))
+    }
 }
 
 /// Packs the files of the machine.
-fn file_system(
-    dir: &Path,
-    kernel: &Kernel,
-    plugin: &Path,
-    tests: &Path,
-    filter: &str,
-) -> Result<PathBuf> {
+fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<PathBuf> {
     let root = dir.join("root");
     let _ = fs::remove_dir_all(&root);
-    for folder in
-        ["bin", "usr/sbin", "lib64", "modules", "proc", "sys", "dev", "run", "tmp", "var/log"]
-    {
+    for folder in [
+        "bin", "usr/sbin", "lib64", "modules", "proc", "sys", "dev", "run", "tmp", "var/log",
+        "tests", "files",
+    ] {
         fs::create_dir_all(root.join(folder))?;
     }
     let busybox = on_path("busybox")?;
@@ -125,22 +199,33 @@ fn file_system(
         "#!/bin/sh\nmount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
          mount -t tmpfs tmp /tmp; mount -t tmpfs run /run\n",
     );
-    for module in MODULES {
-        let name = Path::new(module).file_name().context("a module has a name")?;
-        fs::copy(kernel.module(module), root.join("modules").join(name))
-            .with_context(|| format!("copy the module {module}"))?;
-        script += &format!("insmod /modules/{}\n", name.display());
+    for (module, contents) in kernel.modules()?.with_dependencies(&MODULES)? {
+        let path = format!("modules/{module}.ko");
+        fs::write(root.join(&path), contents).with_context(|| format!("write {path}"))?;
+        script += &format!("insmod /{path}\n");
     }
-    let ip = fs::canonicalize(on_path("ip")?).context("find ip")?;
-    for (program, at) in [(ip.as_path(), "usr/sbin/ip"), (plugin, "plugin"), (tests, "tests")] {
-        cargo::place(program, &root.join(at))?;
-        libraries(program, &root)?;
+    for name in ["ip", "nft"] {
+        let program = fs::canonicalize(on_path(name)?).with_context(|| format!("find {name}"))?;
+        place(&program, &root, &format!("usr/sbin/{name}"))?;
     }
-    succeed(Command::new("strip").arg(root.join("tests")))?;
-    script += &format!(
-        "export PATH=/usr/sbin:/bin FERRULE_CNI=/plugin RUST_BACKTRACE=0\n\
-         /tests {filter} --ignored --nocapture --test-threads 1\necho \"{ENDED} $?\"\npoweroff -f\n"
-    );
+    script += "export PATH=/usr/sbin:/bin RUST_BACKTRACE=0\n";
+    script += &format!("export PROPTEST_CASES={CASES}\n");
+    if let Ok(seed) = std::env::var("PROPTEST_RNG_SEED") {
+        script += &format!("export PROPTEST_RNG_SEED={seed}\n");
+    }
+    for Suite { name, executable, arguments, files } in suites {
+        let path = format!("tests/{name}");
+        place(executable, &root, &path)?;
+        succeed(Command::new("strip").arg(root.join(&path)))?;
+        for (variable, file) in files {
+            place(file, &root, &format!("files/{variable}"))?;
+            script += &format!("export {variable}=/files/{variable}\n");
+        }
+        script += &format!(
+            "/{path} {arguments} --nocapture --test-threads 1\necho \"{ENDED}{name} $?\"\n"
+        );
+    }
+    script += "poweroff -f\n";
     let init = root.join("init");
     fs::write(&init, script)?;
     succeed(Command::new("chmod").arg("755").arg(&init))?;
@@ -149,6 +234,12 @@ fn file_system(
     let pack = "find . | busybox cpio -o -H newc";
     succeed(Command::new("sh").args(["-c", pack]).current_dir(&root).stdout(file))?;
     Ok(packed)
+}
+
+/// Copies a program, or another file, with its libraries.
+fn place(file: &Path, root: &Path, at: &str) -> Result<()> {
+    cargo::place(file, &root.join(at))?;
+    libraries(file, root)
 }
 
 /// Copies the libraries of a program to the paths at which its loader searches.
@@ -167,7 +258,7 @@ fn libraries(program: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn boot(kernel: &Kernel, initrd: &Path, line: &mut impl FnMut(&str)) -> Result<()> {
+fn boot(kernel: &Kernel, initrd: &Path, mut line: impl FnMut(&str)) -> Result<()> {
     let mut machine = Command::new("qemu-system-x86_64")
         .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024", "-no-reboot"])
         .args(["-nographic", "-nic", "none", "-monitor", "none", "-append"])
@@ -189,13 +280,9 @@ fn boot(kernel: &Kernel, initrd: &Path, line: &mut impl FnMut(&str)) -> Result<(
         }
     });
     let deadline = Instant::now() + DEADLINE;
-    let mut ended = false;
     let late = loop {
         match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(told) => {
-                ended |= told.starts_with(ENDED);
-                line(&told);
-            }
+            Ok(told) => line(&told),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,
         }
@@ -206,7 +293,6 @@ fn boot(kernel: &Kernel, initrd: &Path, line: &mut impl FnMut(&str)) -> Result<(
     machine.wait().context("wait for QEMU")?;
     reader.join().map_err(|_| anyhow::anyhow!("QEMU's output cannot be read"))?;
     ensure!(!late, "the machine had not ended after {} s", DEADLINE.as_secs());
-    ensure!(ended, "the machine went down before its tests ended");
     Ok(())
 }
 

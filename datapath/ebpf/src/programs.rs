@@ -324,6 +324,23 @@ impl Programs {
         Ok(program.test_run(options).map_err(fault)?.return_value.cast_signed())
     }
 
+    /// For tests: the number of instructions that the kernel's verifier processed, by program. Loops and branches count
+    /// each time. The verifier refuses a program after a million. `None` before Linux 5.16.
+    ///
+    /// # Errors
+    /// If the kernel has no information about a program.
+    pub fn verified_instructions(
+        &mut self,
+    ) -> Result<BTreeMap<&'static str, Option<u32>>, LoadError> {
+        let names = Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]);
+        let counts = names.map(|name| {
+            let info = self.program(name)?.info();
+            let info = info.map_err(|cause| LoadError::Program { name, cause })?;
+            Ok((name, info.verified_instruction_count()))
+        });
+        counts.collect()
+    }
+
     /// For tests: removes all connections, so that the next packet of each is judged as a first one.
     ///
     /// # Errors

@@ -10,7 +10,9 @@ mod judge;
 mod malformed;
 mod nat;
 mod reject;
+mod sctp;
 mod traffic;
+mod verifier;
 
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_ebpf::{Hook, Programs};
