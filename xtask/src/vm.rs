@@ -1,5 +1,5 @@
 //! Tests on other kernels than this machine's: Debian's, under QEMU. An initial file system has the needed programs: a
-//! shell, `ip`, `nft`, the test programs and the libraries of all.
+//! shell, `ip`, `tc`, `nft`, the test programs and the libraries of all.
 //!
 //! QEMU translates (TCG), so the machine needs no virtualization. One processor is used, since kernels crash with more of
 //! them under QEMU 7.2.
@@ -28,8 +28,17 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 8] =
-    ["8021q", "veth", "sch_ingress", "cls_bpf", "nft_chain_nat", "nft_nat", "nft_masq", "sctp"];
+const MODULES: [&str; 9] = [
+    "8021q",
+    "veth",
+    "sch_ingress",
+    "cls_bpf",
+    "nf_conntrack_netlink",
+    "nft_chain_nat",
+    "nft_nat",
+    "nft_masq",
+    "sctp",
+];
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
 /// The time limit for one machine. A longer run is a failure.
@@ -204,7 +213,7 @@ fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<Path
         fs::write(root.join(&path), contents).with_context(|| format!("write {path}"))?;
         script += &format!("insmod /{path}\n");
     }
-    for name in ["ip", "nft"] {
+    for name in ["ip", "nft", "tc"] {
         let program = fs::canonicalize(on_path(name)?).with_context(|| format!("find {name}"))?;
         place(&program, &root, &format!("usr/sbin/{name}"))?;
     }
