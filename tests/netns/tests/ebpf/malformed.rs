@@ -79,7 +79,9 @@ fn a_malformed_packet_to_an_isolated_pod_does_not_pass() {
     let (passed, dropped) = (RefCell::new(0), RefCell::new(0));
     let change = (12_usize..110, any::<u8>());
     let input = (select(bases()), vec(change, 0..4), prop::option::weighted(0.3, 14_usize..100));
-    let mut runner = TestRunner::new(cases(4000));
+    let config = cases(4000);
+    let least = config.cases / 40;
+    let mut runner = TestRunner::new(config);
     let run = runner.run(&input, |(mut bytes, changes, length)| {
         for (index, value) in changes {
             if let Some(byte) = bytes.get_mut(index) {
@@ -112,5 +114,8 @@ fn a_malformed_packet_to_an_isolated_pod_does_not_pass() {
     if let Err(error) = run {
         panic!("{error}");
     }
-    assert!(passed.into_inner() > 100 && dropped.into_inner() > 100, "the packets are all alike");
+    assert!(
+        passed.into_inner() >= least && dropped.into_inner() >= least,
+        "the packets are all alike"
+    );
 }
