@@ -10,6 +10,10 @@
 
 /* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
 #define TICKET 0x8000u
+/* Of `tc_index`: policies have judged the packet. */
+#define JUDGED 0x4000u
+/* A link by which no packet enters. */
+#define UNKNOWN 0xffffffffu
 
 static inline_always void count(__u32 reason)
 {
@@ -225,6 +229,40 @@ static inline_always void own_address(const struct address *of, struct address *
 		*to = *address;
 }
 
+/* Judges a connection again if the generation has changed. Returns the decision. */
+checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
+{
+	struct row initiator = {}, responder = {};
+	struct judged original = {};
+	struct endpoint *from = 0, *to = 0;
+	__u32 link;
+
+	if (!flow)
+		return DROP;
+	if (flow->generation == (__u32)now_active)
+		return flow->decision;
+	original.source = flow->source;
+	original.destination = flow->destination;
+	original.service = flow->service;
+	original.key = flow->key;
+	original.source_port = flow->source_port;
+	original.half = now_active & 1;
+	link = flow->initiator;
+	if (link)
+		from = map_lookup(&endpoints, &link);
+	link = flow->responder;
+	if (link)
+		to = map_lookup(&endpoints, &link);
+	/* An end that was a pod and is none now. */
+	if ((flow->initiator && !from) || (flow->responder && !to))
+		return DROP;
+	row_of(from, original.half, &initiator);
+	row_of(to, original.half, &responder);
+	flow->decision = flow->is_from_node ? ALLOW : judge(&initiator, &responder, &original, from && from == to);
+	flow->generation = now_active;
+	return flow->decision;
+}
+
 /* Judges a packet without a connection in the order of its ends. Returns the decision. */
 static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
 				     const struct packet *packet, const struct judged *judged,
@@ -317,6 +355,12 @@ static inline_always struct flow *find(const struct flow_key *key, __u64 now)
 	return flow;
 }
 
+static inline_always int is_same_key(const struct flow_key *one, const struct flow_key *other)
+{
+	return is_equal(&one->low, &other->low) && is_equal(&one->high, &other->high) &&
+	       one->low_port == other->low_port && one->high_port == other->high_port;
+}
+
 /* Adds one to a pod's connections, or returns 0 if it has its share of them. */
 static inline_always int charge(const struct endpoint *endpoint)
 {
@@ -327,7 +371,8 @@ static inline_always int charge(const struct endpoint *endpoint)
 		return 1;
 	slot = endpoint->slot;
 	share = map_lookup(&shares, &slot);
-	if (!share || *share >= FLOWS_OF_POD)
+	/* Two processors that subtract at once can lead below 0. */
+	if (!share || (__s64)*share >= FLOWS_OF_POD)
 		return 0;
 	__sync_fetch_and_add(share, 1);
 	return 1;
@@ -344,6 +389,16 @@ static inline_always void refund(const struct endpoint *endpoint)
 	share = map_lookup(&shares, &slot);
 	if (share && *share)
 		__sync_fetch_and_add(share, -1);
+}
+
+/* Removes an open connection of these links. */
+static inline_always void forget(const struct flow_key *key, __u32 initiator, __u32 responder)
+{
+	if (map_delete(&flows, key))
+		return;
+	refund(map_lookup(&endpoints, &initiator));
+	if (responder != initiator)
+		refund(map_lookup(&endpoints, &responder));
 }
 
 /* Moves a connection to those that no packet removes. */
@@ -433,18 +488,25 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if (is_sent)
 			ingress = work->sent_as.link;
 	}
-	if (!ingress && has_ticket) {
+	if (ingress)
+		from = map_lookup(&endpoints, &ingress);
+	/* The pod has ended meanwhile, or its packet has lost its origin. */
+	if ((is_sent && !from) || (!ingress && has_ticket)) {
 		count(NO_ORIGIN);
 		return TC_ACT_SHOT;
 	}
-	if (ingress)
-		from = map_lookup(&endpoints, &ingress);
+	/* It has passed another link already: a VLAN is one of two. */
+	if (!to && skb->tc_index == JUDGED)
+		return TC_ACT_UNSPEC;
 	if (!from && !to)
 		return TC_ACT_UNSPEC;
 	__builtin_memset(&work->blank, 0, sizeof(work->blank));
 	parsed = parse(skb, &work->packet, &work->key, &from_low);
 	if (parsed == OTHER || parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
+	/* Where the kernel makes fragments of a forwarded IPv6 packet, they lose their origin, and have no socket. */
+	if (!ingress && work->packet.is_fragment && !skb->sk)
+		ingress = UNKNOWN;
 	active_generation = generation();
 	work->judged.half = active_generation & 1;
 	row_of(from, work->judged.half, &work->source);
@@ -481,6 +543,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			work->judged.source = work->packet.source;
 		if (is_sent) {
 			work->judged.service = work->sent_as.service;
+			if (!work->judged.service)
+				work->judged.service = service_of(work->sent_as.from_low ? &work->sent_as.key.high
+											 : &work->sent_as.key.low,
+								  work->judged.half);
 			if (has_flow && work->sent_as.has_flow)
 				work->judged.source_port =
 					work->sent_as.from_low ? work->sent_as.key.low_port : work->sent_as.key.high_port;
@@ -493,10 +559,18 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if (flow)
 			from_low = work->sent_as.from_low;
 	}
-	if (flow)
+	if (flow) {
 		work->key = work->sent_as.key;
-	else if (has_flow || work->packet.is_error)
+	} else if (has_flow || work->packet.is_error) {
 		flow = find(&work->key, now);
+		/* Its first packet had lost its ticket. Answers have the ends as the pod sends them. */
+		if (flow && has_flow && is_sent && work->sent_as.has_flow && flow->from_low == from_low &&
+		    !is_same_key(&work->key, &work->sent_as.key)) {
+			work->new = *flow;
+			work->new.from_low = work->sent_as.from_low;
+			map_update(&half_open, &work->sent_as.key, &work->new, BPF_ANY);
+		}
+	}
 	if (work->packet.is_error) {
 		/*
 		 * An error follows its flow while the policies that are in force allow it. Its receiver sent the quoted
@@ -505,10 +579,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		int is_initiator = flow && flow->from_low == from_low;
 		__u32 receiver = to ? skb->ifindex : 0;
 
-		if (flow && flow->generation == (__u32)active_generation && flow->decision == ALLOW &&
-		    (is_initiator ? flow->initiator : flow->responder) == receiver &&
-		    (!from || (is_initiator ? flow->responder : flow->initiator) == ingress))
-			return TC_ACT_UNSPEC;
+		if (flow && (is_initiator ? flow->initiator : flow->responder) == receiver &&
+		    (!from || (is_initiator ? flow->responder : flow->initiator) == ingress) &&
+		    judge_again(flow, active_generation) == ALLOW)
+			goto pass;
 		if (flow) {
 			count(STRAY_ERROR);
 			return TC_ACT_SHOT;
@@ -527,32 +601,26 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if ((is_reply ? receiver : sender) != flow->initiator ||
 		    (is_reply ? sender : receiver) != flow->responder)
 			flow = 0;
+		/* NAT may lead the same ends to another backend now. */
+		else if (!is_reply && (!is_equal(&flow->destination, &work->packet.destination) ||
+				       flow->key != work->packet.key || flow->is_from_node != !ingress))
+			flow = 0;
+		/* A request in the other direction is no answer. */
+		else if (is_reply && (work->packet.protocol == ICMP
+					      ? flow->key == work->packet.key
+					      : work->packet.protocol == TCP && is_start(&work->packet)))
+			flow = 0;
 	}
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
 
 		if (!is_reply && is_sent)
-			flow->service = work->sent_as.service;
-		if (flow->generation != (__u32)active_generation) {
-			work->original = (struct judged){
-				.source = flow->source,
-				.destination = flow->destination,
-				.service = flow->service,
-				.key = flow->key,
-				.source_port = flow->source_port,
-				.half = work->judged.half,
-			};
+			flow->service = work->judged.service;
+		__u32 decision = judge_again(flow, active_generation);
 
-			flow->decision = flow->is_from_node
-						 ? ALLOW
-						 : judge(is_reply ? &work->destination : &work->source,
-							 is_reply ? &work->source : &work->destination,
-							 &work->original, is_hairpin);
-			flow->generation = active_generation;
-		}
-		if (flow->decision != ALLOW) {
+		if (decision != ALLOW) {
 			count(REVOKED);
-			return refuse(skb, &work->packet, flow->decision, BPF_F_INGRESS);
+			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
 		}
 		flow->seen = now;
 		flow->answered |= is_reply;
@@ -594,7 +662,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
 	}
 	/* Answers to the node's own processes pass `from_pod` only. Without egress policies they always pass. */
-	if (!has_flow || (!ingress && !work->destination.egress))
+	if (!has_flow || (!ingress && (!work->destination.egress || !is_start(&work->packet))))
 		goto pass;
 	work->new = (struct flow){
 		.seen = now,
@@ -613,8 +681,11 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (is_sent && work->sent_as.has_flow)
 		work->key = work->sent_as.key;
 	work->new.from_low = is_sent && work->sent_as.has_flow ? work->sent_as.from_low : from_low;
-	/* A row of an earlier connection has this key. It keeps its place. */
-	if (map_update(&flows, &work->key, &work->new, BPF_EXIST) && map_update(&half_open, &work->key, &work->new, BPF_ANY)) {
+	/* A row of an earlier connection has this key. */
+	flow = map_lookup(&flows, &work->key);
+	if (flow)
+		forget(&work->key, flow->initiator, flow->responder);
+	if (map_update(&half_open, &work->key, &work->new, BPF_ANY)) {
 		count(FLOWS_FULL);
 		/* Pods without policies need no row. */
 		if (work->source.ingress | work->source.egress | work->destination.ingress | work->destination.egress)
@@ -627,6 +698,8 @@ pass:
 
 		map_update(&fragments, &work->fragment, &now, BPF_ANY);
 	}
+	if (from && !to)
+		skb->tc_index = JUDGED;
 	return TC_ACT_UNSPEC;
 }
 
@@ -669,15 +742,25 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 		return TC_ACT_SHOT;
 	}
 	if (packet->has_flow || packet->is_error) {
+		int is_reply;
+
 		flow = find(key, now);
+		is_reply = flow && flow->responder == skb->ifindex &&
+			   (packet->is_error ? flow->from_low == from_low : flow->from_low != from_low) &&
+			   !(packet->protocol == TCP && !packet->is_error && is_start(packet));
 		/*
 		 * An answer to a process of the node, or an error about its packet. Or the sender's packet had an address
-		 * of the node by masquerading: then the answer is judged where NAT is undone.
+		 * of the node by masquerading: then the answer is judged where NAT is undone. Or the pod's own connection.
 		 */
-		if (flow && flow->decision == ALLOW && flow->responder == skb->ifindex &&
-		    (packet->is_error ? flow->from_low == from_low : flow->from_low != from_low)) {
+		if (is_reply || (flow && !packet->is_error && flow->initiator == skb->ifindex && !flow->responder &&
+				 flow->from_low == from_low && flow->key == packet->key && !is_start(packet))) {
+			value = judge_again(flow, active_generation);
+			if (value != ALLOW) {
+				count(REVOKED);
+				return refuse(skb, packet, value, 0);
+			}
 			flow->seen = now;
-			flow->answered = 1;
+			flow->answered |= is_reply;
 			flow->tcp_flags |= packet->tcp_flags;
 			return TC_ACT_UNSPEC;
 		}
@@ -687,10 +770,26 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	judged.key = packet->key;
 	judged.source_port = packet->source_port;
 	value = verdict(source.egress, &judged, 1);
-	if ((value & DECISION) == ALLOW)
-		return TC_ACT_UNSPEC;
-	count(POLICY_EGRESS);
-	return refuse(skb, packet, value & DECISION, 0);
+	if ((value & DECISION) != ALLOW) {
+		count(POLICY_EGRESS);
+		return refuse(skb, packet, value & DECISION, 0);
+	}
+	if (packet->has_flow && !packet->is_error && is_start(packet)) {
+		struct flow new = {
+			.seen = now,
+			.source = judged.source,
+			.destination = judged.destination,
+			.key = judged.key,
+			.generation = active_generation,
+			.initiator = skb->ifindex,
+			.source_port = judged.source_port,
+			.from_low = from_low,
+			.tcp_flags = packet->tcp_flags,
+		};
+
+		map_update(&half_open, key, &new, BPF_ANY);
+	}
+	return TC_ACT_UNSPEC;
 }
 
 /* Ingress of a pod's host veth: packets from the pod. */
@@ -742,7 +841,7 @@ int from_pod(struct __sk_buff *skb)
 			return action;
 	}
 	/* NAT may lead also a packet to the node's own address elsewhere. */
-	remember(skb, link, service_of(&packet.destination, generation()), &packet, &key, from_low);
+	remember(skb, link, 0, &packet, &key, from_low);
 	return TC_ACT_UNSPEC;
 }
 
@@ -782,17 +881,12 @@ struct sweep {
 
 static long sweep_one(void *map, const struct flow_key *key, struct flow *flow, struct sweep *sweep)
 {
-	__u32 initiator = flow->initiator, responder = flow->responder;
-
+	(void)map;
 	if ((__s64)(sweep->now - flow->seen) <= (__s64)lifetime(flow, key->protocol)) {
 		sweep->left += 1;
 		return 0;
 	}
-	if (!map_delete(map, key)) {
-		refund(map_lookup(&endpoints, &initiator));
-		if (responder != initiator)
-			refund(map_lookup(&endpoints, &responder));
-	}
+	forget(key, flow->initiator, flow->responder);
 	return 0;
 }
 

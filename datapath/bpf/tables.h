@@ -138,7 +138,7 @@ struct sent {
 	/* Also in the packet's hash, so that a later packet in this place is recognized. */
 	__u32 nonce;
 	__u32 link;
-	/* The class of the Service's address. */
+	/* For tests: the class of the Service's address. It is 0 otherwise, because it follows from the key. */
 	__u64 service;
 	struct flow_key key;
 	__u32 from_low;
@@ -308,7 +308,7 @@ struct {
 
 /* Each processor has SENT_OF_CPU places. */
 #define SENT 8192
-#define SENT_OF_CPU 32
+#define SENT_OF_CPU 64
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
