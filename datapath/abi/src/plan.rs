@@ -146,14 +146,16 @@ pub fn plan(
 /// no program judges by the earlier state.
 pub fn cleanup(held: &Held, target: &Target) -> Vec<Write> {
     let half = held.half();
-    let mut used: BTreeSet<u64> = target.set_rows.keys().map(|(set, _, _)| *set).collect();
+    let known: BTreeSet<u64> = target.set_rows.keys().map(|(set, _, _)| *set).collect();
+    // Sets that stay in force although the target does not have them.
+    let mut kept: BTreeSet<u64> = BTreeSet::new();
     for row in held.endpoints.values().filter_map(|endpoint| held.row_of(endpoint)) {
-        used.extend(row.0);
+        kept.extend(row.0.iter().filter(|set| !known.contains(set)));
     }
     let mut writes = Vec::new();
-    let sets = held.set_rows.keys();
-    let sets = sets.filter(|key| !used.contains(&key.0));
-    writes.extend(sets.map(|key| Write::SetRow(*key, None)));
+    let unused = held.set_rows.keys();
+    let unused = unused.filter(|key| !target.set_rows.contains_key(key) && !kept.contains(&key.0));
+    writes.extend(unused.map(|key| Write::SetRow(*key, None)));
     let is_unused = |(_, of): &(&Address, &[u64; 2])| of[half] == BY_PREFIX;
     let classes = held.classes.iter().filter(is_unused);
     writes.extend(classes.map(|(address, _)| Write::Class(*address, None)));

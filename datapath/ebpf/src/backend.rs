@@ -45,8 +45,8 @@ struct Goal {
     pods: BTreeMap<u32, Pod>,
     own: Own,
     node: Vec<IpAddr>,
-    /// The links that existed.
-    links: BTreeSet<u32>,
+    /// The links that existed, with the addresses that the host routed to each.
+    links: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The links whose hooks could not be attached, each with the cause.
     failed: BTreeMap<u32, String>,
 }
@@ -163,8 +163,8 @@ impl EbpfBackend {
         let mut links = if is_same { None } else { Some(Links::observe(&node)?) };
         let (known, own) = match (&links, &earlier) {
             (None, Some(goal)) => (goal.links.clone(), goal.own.clone()),
-            (Some(links), _) => (links.links.keys().copied().collect(), links.own.clone()),
-            (None, None) => <(BTreeSet<u32>, Own)>::default(),
+            (Some(links), _) => (links.routed.clone(), links.own.clone()),
+            (None, None) => Default::default(),
         };
         let mut pods = BTreeMap::new();
         let mut results = Results::new();
@@ -178,6 +178,13 @@ impl EbpfBackend {
                 }
             };
             results.insert(uid.clone(), result);
+        }
+        // A pod that has ended is closed as long as its link exists: its processes may still run.
+        for (link, endpoint) in &self.held.endpoints {
+            if known.contains_key(link) && !pods.contains_key(link) {
+                let datapath_abi::Endpoint { v4, v6, uid, .. } = endpoint.clone();
+                pods.insert(*link, Pod { uid, row: Row::CLOSED, v4, v6 });
+            }
         }
         let plan = plan(&self.held, &target, &pods, &own)?;
         self.programs.write(&mut self.held, plan.writes())?;
@@ -197,7 +204,7 @@ impl EbpfBackend {
                 let is_same = was.map(|pod| &pod.uid) == is.map(|pod| &pod.uid);
                 let is_touched =
                     is.is_some_and(|pod| touched.is_some_and(|of| of.contains(&pod.uid)));
-                let is_good = goal.links.contains(&link) && !goal.failed.contains_key(&link);
+                let is_good = goal.links.contains_key(&link) && !goal.failed.contains_key(&link);
                 (is_same && is_good && !is_touched).then_some(())
             };
             failed = self.attach(links, &pods, |link| is_known(link).is_none())?;
@@ -207,6 +214,14 @@ impl EbpfBackend {
         for (link, why) in &failed {
             if let Some(pod) = pods.get(link) {
                 results.insert(pod.uid.clone(), Err(why.clone()));
+                continue;
+            }
+            // Packets of pods to other nodes leave by it without a verdict.
+            for pod in pods.values().filter(|pod| pod.row.0[1] != 0) {
+                let why = format!("its packets to other nodes are not judged: {why}");
+                if let Some(result) = results.get_mut(&pod.uid).filter(|result| result.is_ok()) {
+                    *result = Err(why);
+                }
             }
         }
         self.goal = Some(Goal { target, pods, own, node, links: known, failed });
@@ -357,7 +372,7 @@ const NAMES: &str = "the backend ebpf does not know the addresses of DNS names; 
 fn links_of(
     uid: &str,
     endpoint: &Endpoint,
-    links: &BTreeSet<u32>,
+    links: &BTreeMap<u32, BTreeSet<IpAddr>>,
     row: Row,
     pods: &mut BTreeMap<u32, Pod>,
 ) -> Result<(), String> {
@@ -366,12 +381,16 @@ fn links_of(
     }
     let mut missing = Ok(());
     for link in &endpoint.links {
-        if !links.contains(&link.ifindex) {
+        let Some(routed) = links.get(&link.ifindex) else {
             missing = Err(format!("its host link {} does not exist", link.name));
             continue;
-        }
+        };
         let addresses = addresses(link, endpoint);
-        let of = |is_v6: bool| addresses.iter().find(|address| address.is_ipv6() == is_v6);
+        // A pod with egress by the other family has a second address, which the host routes to its link.
+        let of = |is_v6: bool| {
+            let mut all = addresses.iter().chain(routed);
+            all.find(|address| address.is_ipv6() == is_v6)
+        };
         let of = |is_v6: bool| of(is_v6).map(|address| Address::from(*address));
         let pod = Pod { uid: uid.to_owned(), row, v4: of(false), v6: of(true) };
         pods.insert(link.ifindex, pod);
@@ -398,7 +417,9 @@ impl Backend for EbpfBackend {
         let mut drift = Vec::new();
         let mut endpoints: BTreeSet<String> = BTreeSet::new();
         let mut incomplete: BTreeSet<String> = BTreeSet::new();
-        for (link, endpoint) in &held.endpoints {
+        let is_closed =
+            |endpoint: &datapath_abi::Endpoint| held.row_of(endpoint) == Some(Row::CLOSED);
+        for (link, endpoint) in held.endpoints.iter().filter(|(_, endpoint)| !is_closed(endpoint)) {
             let hooks = crate::links::POD.as_slice();
             let is_attached = links.is_attached(&self.programs, *link, hooks);
             if is_attached.map_err(|error| unreadable(error.into()))? {

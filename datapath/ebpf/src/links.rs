@@ -14,6 +14,8 @@ use std::{
 pub(crate) struct Links {
     socket: Socket,
     pub(crate) links: BTreeMap<u32, Link>,
+    /// The addresses that the host routes to each link.
+    pub(crate) routed: BTreeMap<u32, BTreeSet<IpAddr>>,
     pub(crate) own: Own,
 }
 
@@ -23,8 +25,13 @@ impl Links {
         let mut socket = Socket::open()?;
         let observed = socket.observe(With::Nothing)?;
         let own = own(&observed, node);
+        let mut routed: BTreeMap<u32, BTreeSet<IpAddr>> =
+            observed.links.keys().map(|link| (link.0, BTreeSet::new())).collect();
+        for (link, address) in observed.pod_addresses() {
+            routed.entry(link.0).or_default().insert(address);
+        }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, own })
+        Ok(Self { socket, links, routed, own })
     }
 
     /// The hooks of each link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link

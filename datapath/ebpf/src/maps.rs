@@ -74,6 +74,9 @@ pub(crate) const LAYOUTS: [Layout; 20] = [
     Layout::new("counters", 4, 8, 14),
 ];
 
+/// The offset of the generation in `struct flow`.
+const GENERATION: usize = 52;
+
 /// The name of the folder of maps with these layouts.
 pub(crate) fn layout_name() -> String {
     let mut hasher = DefaultHasher::new();
@@ -269,7 +272,9 @@ impl Maps {
         let others = HashMap::<_, FlowKey, FlowValue>::try_from(others).map_err(fault)?;
         let mut copied = 0;
         for flow in others.iter() {
-            let (key, flow) = flow.map_err(fault)?;
+            let (key, mut flow) = flow.map_err(fault)?;
+            // No generation of these maps has judged it.
+            flow[GENERATION..GENERATION + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
             self.flows.insert(key, flow, 0).map_err(fault)?;
             copied += 1;
         }

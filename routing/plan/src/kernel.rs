@@ -508,6 +508,11 @@ impl Observed {
         self.rules.iter().find(leads).map(|rule| rule.table)
     }
 
+    /// The addresses that the host routes directly to links, in either layout.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = (IfIndex, IpAddr)> {
+        self.pod_routes().filter_map(|route| Some((route.dev?, route.host_address()?)))
+    }
+
     /// The addresses that the host routes directly to this link, in either layout.
     pub fn routed_to(&self, dev: IfIndex) -> BTreeSet<IpAddr> {
         self.pod_routes()

@@ -266,6 +266,29 @@ fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
     assert!(none.starts_with("cannot load the eBPF programs"), "{none}");
 }
 
+/// Its processes may still run when its object is gone.
+#[tokio::test]
+async fn a_pod_that_has_ended_is_closed_while_its_link_exists() {
+    if object("a_pod_that_has_ended_is_closed_while_its_link_exists").is_none() {
+        return;
+    }
+    let node = Node::new();
+    let mut series = world::Series::new();
+    let mut process = node.start();
+    process.apply(&series.next(vec![world::entry(1), world::entry(2)], &[1, 2])).await;
+    let state = series.next(Vec::new(), &[2]);
+    assert_eq!(process.apply(&state).await, Applied::complete(&state));
+    let closed = format!("{:?}", datapath_abi::Row::CLOSED);
+    let is_closed = |state: &BTreeMap<String, String>| state["endpoint 11"].contains(&closed);
+    let in_force = node.in_force().unwrap();
+    assert!(is_closed(&in_force), "{in_force:?}");
+    assert_eq!(in_force["filter 1 Ingress"], "from_pod");
+    assert_eq!(process.observe().await.unwrap().endpoints, [world::uid(2)].into());
+    node.refuse_endpoint(&world::uid(1), true);
+    process.apply(&world::whole(&series.next(Vec::new(), &[2]))).await;
+    assert!(!node.in_force().unwrap().contains_key("endpoint 11"), "its link is gone");
+}
+
 /// The bandwidth plugin adds such a queue. Without the check the kernel would put both programs on its side.
 #[tokio::test]
 async fn a_link_with_a_queue_for_one_side_is_reported() {

@@ -118,7 +118,8 @@ impl<'a> Node<'a> {
             Origin::Node(_) | Origin::Forwarded => None,
         };
         let vip = packet.service.map(Into::into);
-        let service = vip.and_then(|vip| self.services.get(&vip)).copied().unwrap_or(0);
+        // No class has the number 1, and 0 stands for the Service of the packet's own destination.
+        let service = vip.map_or(0, |vip| self.services.get(&vip).copied().unwrap_or(1));
         let is_pod = from.is_some_and(|link| link != 0);
         match (from, to) {
             (_, Some(link)) if from != to || packet.service.is_some() => {
@@ -220,7 +221,11 @@ fn agrees(
     node.kernel.own.addresses = own.collect();
     node.write(scenario, name);
     let mut drops = 0;
-    for packet in packets {
+    for mut packet in packets {
+        // A pod's packet that reaches a Service's address has asked for that Service.
+        if packet.service.is_none() && node.services.contains_key(&packet.destination.into()) {
+            packet.service = Some(packet.destination);
+        }
         let Some(place) = node.place(&packet, name).filter(|_| is_judged(&packet)) else {
             continue;
         };

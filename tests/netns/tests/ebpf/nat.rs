@@ -176,6 +176,43 @@ fn connections_that_nat_translates_are_judged_where_their_destination_is_final()
     assert!(answered(vip(3)));
 }
 
+/// The kernel forgets a datagram's connection earlier than the programs. Then NAT selects another backend.
+#[test]
+fn another_backend_of_a_known_connection_is_judged() {
+    let Some(object) = object("another_backend_of_a_known_connection_is_judged") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    outside();
+    for port in [5353, 5354] {
+        let server = in_pod("out", move || UdpSocket::bind(("0.0.0.0", port)).unwrap());
+        std::thread::spawn(move || {
+            while let Ok((_, from)) = server.recv_from(&mut [0]) {
+                let _ = server.send_to(&[8], from);
+            }
+        });
+    }
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    write(&mut kernel, &[only_8080(8080)]);
+    attach(&mut kernel);
+    kernel.attach(Hook::ToWire, "wire");
+    let client = in_pod("a", || UdpSocket::bind("0.0.0.0:40000").unwrap());
+    client.set_read_timeout(Some(SILENCE)).unwrap();
+    let is_answered = || {
+        client.send_to(&[7], "172.20.0.2:53").unwrap();
+        client.recv(&mut [0]).is_ok()
+    };
+    for name in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        std::fs::write(format!("/proc/sys/net/netfilter/{name}"), "1").unwrap();
+    }
+    assert!(is_answered());
+    let rule = "insert rule ip proxy pre ip daddr 172.20.0.2 udp dport 53 dnat to 10.9.0.2:5354";
+    assert!(Command::new("nft").args(rule.split_whitespace()).status().unwrap().success());
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(!is_answered(), "port 5354 is not allowed");
+    write(&mut kernel, &[]);
+    assert!(is_answered(), "without policies the second backend answers");
+}
+
 #[test]
 fn packets_to_the_own_node_are_judged_with_and_without_nat() {
     let Some(object) = object("packets_to_the_own_node_are_judged_with_and_without_nat") else {
@@ -210,7 +247,10 @@ fn packets_to_the_own_node_are_judged_with_and_without_nat() {
             "egress": [{"action": "Drop", "to": [{"ipBlock": {"cidr": "192.168.0.1/32"}}]}],
         },
     });
+    let open = connect_to(server).unwrap();
+    assert!(answers(&open));
     write(&mut kernel, &[no_node]);
+    assert!(!answers(&open), "a connection to the node ends too");
     assert!(connect_to(server).is_none());
     assert!(connect_to(vip(6)).is_none(), "the answer of the node is judged");
     assert!(probe(), "the node may connect to the pod, and the pod answers");
