@@ -156,7 +156,13 @@ const LANES: &[Lane] = &[
         about: "real kernel in namespaces of its own: routing, plugin, fabric, doctor, eBPF programs",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Clang],
         root: true,
-        tests: Tests::Of(&["routing-netlink", "datapath-conntrack", "lab-fabric", "tests-netns"]),
+        tests: Tests::Of(&[
+            "routing-netlink",
+            "datapath-conntrack",
+            "datapath-ebpf",
+            "lab-fabric",
+            "tests-netns",
+        ]),
         side_by_side: 2,
         run: |session| {
             let programs = session.binaries()?;
