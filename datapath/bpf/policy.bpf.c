@@ -614,8 +614,18 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
 
-		if (!is_reply && is_sent)
+		/* The class of a Service's address changes with the rules that name the Service. */
+		if (!is_reply && is_sent && flow->service != work->judged.service) {
 			flow->service = work->judged.service;
+			flow->generation = ~(__u32)active_generation;
+		}
+		if (is_reply && flow->service && flow->generation != (__u32)active_generation) {
+			__u64 service = service_of(flow->from_low ? &work->key.high : &work->key.low,
+						   work->judged.half);
+
+			if (service)
+				flow->service = service;
+		}
 		__u32 decision = judge_again(flow, active_generation);
 
 		if (decision != ALLOW) {
@@ -661,8 +671,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if (decision != ALLOW)
 			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
 	}
-	/* Answers to the node's own processes pass `from_pod` only. Without egress policies they always pass. */
-	if (!has_flow || (!ingress && (!work->destination.egress || !is_start(&work->packet))))
+	/* Answers to the node's own processes pass `from_pod` only. A pod may get egress policies while they are open. */
+	if (!has_flow || (!ingress && !is_start(&work->packet)))
 		goto pass;
 	work->new = (struct flow){
 		.seen = now,
@@ -747,7 +757,9 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 		flow = find(key, now);
 		is_reply = flow && flow->responder == skb->ifindex &&
 			   (packet->is_error ? flow->from_low == from_low : flow->from_low != from_low) &&
-			   !(packet->protocol == TCP && !packet->is_error && is_start(packet));
+			   !(packet->protocol == TCP && !packet->is_error && is_start(packet)) &&
+			   /* A request in the other direction is no answer. */
+			   !(packet->protocol == ICMP && !packet->is_error && flow->key == packet->key);
 		/*
 		 * An answer to a process of the node, or an error about its packet. Or the sender's packet had an address
 		 * of the node by masquerading: then the answer is judged where NAT is undone. Or the pod's own connection.

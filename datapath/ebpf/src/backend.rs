@@ -183,7 +183,11 @@ impl EbpfBackend {
         for (link, endpoint) in &self.held.endpoints {
             if known.contains_key(link) && !pods.contains_key(link) {
                 let datapath_abi::Endpoint { v4, v6, uid, .. } = endpoint.clone();
-                pods.insert(*link, Pod { uid, row: Row::CLOSED, v4, v6 });
+                // The links of a pod that was not observed yet are not known.
+                let is_unseen = desired.endpoints.get(&uid).is_some_and(|of| of.links.is_empty());
+                let row = Some(endpoint).filter(|_| is_unseen);
+                let row = row.and_then(|endpoint| self.held.row_of(endpoint));
+                pods.insert(*link, Pod { uid, row: row.unwrap_or(Row::CLOSED), v4, v6 });
             }
         }
         let plan = plan(&self.held, &target, &pods, &own)?;
@@ -289,12 +293,12 @@ impl EbpfBackend {
                 Err(error) => {
                     let why = causes(&error);
                     // A link that was removed meanwhile has no packets.
-                    if !pods.contains_key(&index) && links.still_exists(index)? {
-                        tracing::warn!(
-                            link = link.name,
-                            why,
-                            "cannot attach the program of a link"
-                        );
+                    if !pods.contains_key(&index) {
+                        if !links.still_exists(index)? {
+                            continue;
+                        }
+                        let link = link.name.as_str();
+                        tracing::warn!(link, why, "cannot attach the program of a link");
                     }
                     failed.insert(index, why);
                 }
