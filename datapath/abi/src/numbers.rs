@@ -4,7 +4,7 @@ use crate::bytes::{LargeTable, SmallTable};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of tables and rules by content. A content keeps its number as long as it is in use. A number gets another
-/// content only after two calls of [`Numbers::retain`], because the kernel may still look up the earlier one.
+/// content only after two calls of [`Held::release`](crate::Held::release), because the kernel may still look up the earlier one.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     pub(crate) small: Pool<SmallTable>,
