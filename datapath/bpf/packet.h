@@ -120,21 +120,32 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 	return PARSED;
 }
 
+struct ipv4 {
+	__u8 version;
+	__u8 tos;
+	__u16 length;
+	__u16 id;
+	__u16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 checksum;
+	__u32 source;
+	__u32 destination;
+};
+
+struct ipv6 {
+	__u32 version;
+	__u16 length;
+	__u8 next;
+	__u8 hops;
+	struct address source;
+	struct address destination;
+};
+
 static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, struct packet *packet,
 					  __u32 *quoted)
 {
-	struct {
-		__u8 version;
-		__u8 tos;
-		__u16 length;
-		__u16 id;
-		__u16 fragment;
-		__u8 ttl;
-		__u8 protocol;
-		__u16 checksum;
-		__u32 source;
-		__u32 destination;
-	} ip;
+	struct ipv4 ip;
 	__u32 length;
 
 	if (skb_load(skb, offset, &ip, sizeof(ip)))
@@ -156,14 +167,7 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, s
 static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, struct packet *packet,
 					  __u32 *quoted)
 {
-	struct {
-		__u32 version;
-		__u16 length;
-		__u8 next;
-		__u8 hops;
-		struct address source;
-		struct address destination;
-	} ip;
+	struct ipv6 ip;
 	__u8 next;
 	__u32 at = offset + sizeof(ip);
 

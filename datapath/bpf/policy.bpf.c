@@ -537,7 +537,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	work->judged.source_port = work->packet.source_port;
 	work->judged.key = work->packet.key;
 	if (from) {
-		/* The sender is known, whatever address NAT has given to its work->packet. */
+		/* The sender is known, whatever address NAT has given to its packet. */
 		work->judged.source = is_v4(&work->packet.source) ? from->v4 : from->v6;
 		if (!(work->judged.source.high | work->judged.source.low))
 			work->judged.source = work->packet.source;
@@ -574,7 +574,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (work->packet.is_error) {
 		/*
 		 * An error follows its flow while the policies that are in force allow it. Its receiver sent the quoted
-		 * work->packet. A pod sends errors about its own flows only.
+		 * packet. A pod sends errors about its own flows only.
 		 */
 		int is_initiator = flow && flow->from_low == from_low;
 		__u32 receiver = to ? skb->ifindex : 0;

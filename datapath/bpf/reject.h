@@ -9,28 +9,6 @@
 #define TCP_RST 0x4
 #define TCP_ACK 0x10
 
-struct ipv4 {
-	__u8 version;
-	__u8 tos;
-	__u16 length;
-	__u16 id;
-	__u16 fragment;
-	__u8 ttl;
-	__u8 protocol;
-	__u16 checksum;
-	__u32 source;
-	__u32 destination;
-};
-
-struct ipv6 {
-	__u32 version;
-	__u16 length;
-	__u8 next;
-	__u8 hops;
-	struct address source;
-	struct address destination;
-};
-
 struct tcp {
 	__u16 source;
 	__u16 destination;

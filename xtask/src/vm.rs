@@ -71,13 +71,13 @@ pub(crate) fn run(release: &str, suites: &[Suite<'_>], mut line: impl FnMut(&str
     let initrd = file_system(&dir, &kernel, suites)?;
     say::step(&format!("booting {} under QEMU", kernel.version));
     let (mut codes, mut is_empty) = (BTreeMap::new(), false);
-    boot(&kernel, &initrd, |told| {
-        if let Some((suite, code)) = told.strip_prefix(ENDED).and_then(|told| told.split_once(' '))
+    boot(&kernel, &initrd, |text| {
+        if let Some((suite, code)) = text.strip_prefix(ENDED).and_then(|text| text.split_once(' '))
         {
             codes.insert(suite.to_owned(), code.to_owned());
         }
-        is_empty |= told == "running 0 tests";
-        line(told);
+        is_empty |= text == "running 0 tests";
+        line(text);
     })?;
     for suite in suites {
         let code = codes.get(suite.name).map(String::as_str);
@@ -281,17 +281,17 @@ fn boot(kernel: &Kernel, initrd: &Path, mut line: impl FnMut(&str)) -> Result<()
         .spawn()
         .context("start qemu-system-x86_64")?;
     let output = machine.stdout.take().context("QEMU has no output")?;
-    let (said, told) = mpsc::channel();
+    let (lines, received) = mpsc::channel();
     let reader = thread::spawn(move || {
         for bytes in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             // A closed receiver has given up on the machine.
-            let _ = said.send(String::from_utf8_lossy(&bytes).trim_end().to_owned());
+            let _ = lines.send(String::from_utf8_lossy(&bytes).trim_end().to_owned());
         }
     });
     let deadline = Instant::now() + DEADLINE;
     let late = loop {
-        match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(told) => line(&told),
+        match received.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(text) => line(&text),
             Err(RecvTimeoutError::Disconnected) => break false,
             Err(RecvTimeoutError::Timeout) => break true,
         }

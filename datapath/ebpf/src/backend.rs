@@ -294,7 +294,7 @@ impl EbpfBackend {
                     let why = causes(&error);
                     // A link that was removed meanwhile has no packets.
                     if !pods.contains_key(&index) {
-                        if !links.still_exists(index)? {
+                        if !links.still_exists(&link)? {
                             continue;
                         }
                         let link = link.name.as_str();

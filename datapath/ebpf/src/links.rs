@@ -88,11 +88,7 @@ impl Links {
     /// Our filters for packets to the link that process packets from it.
     fn misplaced(&mut self, link: u32) -> Result<Vec<BpfFilter>, SocketError> {
         let filters = self.filters(link, Side::Ingress)?;
-        let is_of_egress = |filter: &BpfFilter| {
-            let other = BpfFilter { side: Side::Egress, ..filter.clone() };
-            is_ours(&other) && !is_ours(filter)
-        };
-        Ok(filters.into_iter().filter(is_of_egress).collect())
+        Ok(filters.into_iter().filter(is_misplaced).collect())
     }
 
     /// True if the hooks of a link are attached.
@@ -102,11 +98,13 @@ impl Links {
         link: u32,
         hooks: &[Hook],
     ) -> Result<bool, SocketError> {
-        if !self.misplaced(link)?.is_empty() {
+        let ingress = self.filters(link, Side::Ingress)?;
+        if ingress.iter().any(is_misplaced) {
             return Ok(false);
         }
+        let egress = self.filters(link, Side::Egress)?;
         for hook in hooks {
-            let filters = self.filters(link, hook.side())?;
+            let filters = if hook.side() == Side::Ingress { &ingress } else { &egress };
             if !filters.iter().any(|filter| programs.is_current(*hook, filter)) {
                 return Ok(false);
             }
@@ -127,9 +125,9 @@ impl Links {
         unguarded
     }
 
-    /// True if the link exists now.
-    pub(crate) fn still_exists(&mut self, link: u32) -> Result<bool, SocketError> {
-        Ok(self.socket.observe(With::Nothing)?.links.contains_key(&IfIndex(link)))
+    /// True if the link exists now under this name.
+    pub(crate) fn still_exists(&self, link: &Link) -> Result<bool, SocketError> {
+        Ok(self.socket.index_of(&link.name)? == Some(link.index))
     }
 
     /// Removes our filters from a link. Returns their number.
@@ -143,6 +141,12 @@ impl Links {
         }
         Ok(removed)
     }
+}
+
+/// True for a filter of ours for packets to a link, on the side of packets from it.
+fn is_misplaced(filter: &BpfFilter) -> bool {
+    let other = BpfFilter { side: Side::Egress, ..filter.clone() };
+    is_ours(&other) && !is_ours(filter)
 }
 
 fn own(observed: &Observed, node: &[IpAddr]) -> Own {
