@@ -24,7 +24,13 @@ enum parsed {
 	NEIGHBOR,
 	/* A fragment after the first, without ports. */
 	LATER_FRAGMENT,
-	MALFORMED,
+	/* Headers that cannot be parsed. */
+	MALFORMED_V4,
+	MALFORMED_V6,
+	MALFORMED_EXTENSION,
+	TOO_MANY_EXTENSIONS,
+	MALFORMED_PORTS,
+	MALFORMED_ICMP,
 };
 
 struct packet {
@@ -84,20 +90,20 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 	packet->has_flow = 1;
 	if (protocol == TCP || protocol == UDP || protocol == SCTP) {
 		if (skb_load(skb, offset, start, 4))
-			return MALFORMED;
+			return MALFORMED_PORTS;
 		packet->source_port = (__u16)start[0] << 8 | start[1];
 		packet->destination_port = (__u16)start[2] << 8 | start[3];
 		packet->key = (__u32)protocol << 16 | packet->destination_port;
 		/* A quoted packet may end after 8 bytes. */
 		if (protocol == TCP && !packet->is_error && skb_load(skb, offset + 13, &packet->tcp_flags, 1))
-			return MALFORMED;
+			return MALFORMED_PORTS;
 		return PARSED;
 	}
 	if (protocol == (is_v6 ? ICMPV6 : ICMP)) {
 		__u8 echo[2];
 
 		if (skb_load(skb, offset, start, 4))
-			return MALFORMED;
+			return MALFORMED_ICMP;
 		packet->protocol = ICMP;
 		packet->key = (__u32)ICMP << 16 | (__u32)start[0] << 8 | start[1];
 		/* Forwarded packets have a lower hop limit. */
@@ -110,7 +116,7 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 			return PARSED;
 		}
 		if (skb_load(skb, offset + 4, echo, 2))
-			return MALFORMED;
+			return MALFORMED_ICMP;
 		/* The identifier of an echo stands for both ports. */
 		packet->source_port = (__u16)echo[0] << 8 | echo[1];
 		packet->destination_port = packet->source_port;
@@ -149,10 +155,10 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, s
 	__u32 length;
 
 	if (skb_load(skb, offset, &ip, sizeof(ip)))
-		return MALFORMED;
+		return MALFORMED_V4;
 	length = (ip.version & 0xf) * 4;
 	if (ip.version >> 4 != 4 || length < sizeof(ip))
-		return MALFORMED;
+		return MALFORMED_V4;
 	map_v4(&packet->source, ip.source);
 	map_v4(&packet->destination, ip.destination);
 	packet->protocol = ip.protocol;
@@ -172,7 +178,7 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 	__u32 at = offset + sizeof(ip);
 
 	if (skb_load(skb, offset, &ip, sizeof(ip)) || (ip.version & 0xf0) != 0x60)
-		return MALFORMED;
+		return MALFORMED_V6;
 	packet->source = ip.source;
 	packet->destination = ip.destination;
 	packet->hop_limit = ip.hops;
@@ -185,13 +191,13 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 		if (next != 0 && next != 43 && next != 44 && next != 60 && next != 51)
 			break;
 		if (skb_load(skb, at, header, 4))
-			return MALFORMED;
+			return MALFORMED_EXTENSION;
 		if (next == 44) {
 			packet->protocol = header[0];
 			packet->ip_protocol = header[0];
 			packet->is_fragment = 1;
 			if (skb_load(skb, at + 4, &packet->fragment, 4))
-				return MALFORMED;
+				return MALFORMED_EXTENSION;
 			if (((__u16)header[2] << 8 | header[3]) & 0xfff8)
 				return LATER_FRAGMENT;
 			at += 8;
@@ -203,7 +209,7 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 		next = header[0];
 	}
 	if (next == 0 || next == 43 || next == 44 || next == 60 || next == 51)
-		return MALFORMED;
+		return TOO_MANY_EXTENSIONS;
 	packet->protocol = next;
 	return parse_segment(skb, at, 1, packet, quoted);
 }
@@ -247,7 +253,7 @@ checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flo
 	enum parsed parsed;
 
 	if (!packet || !key || !from_low)
-		return MALFORMED;
+		return MALFORMED_V4;
 	if (type == ETH_IPV4)
 		parsed = parse_v4(skb, 0, packet, &quoted);
 	else if (type == ETH_IPV6)

@@ -14,6 +14,7 @@
 #define JUDGED 0x4000u
 /* A link by which no packet enters. */
 #define UNKNOWN 0xffffffffu
+#define SECOND 1000000000ull
 
 static inline_always void count(__u32 reason)
 {
@@ -45,11 +46,11 @@ checked_alone __u32 look_up(__u32 table, __u32 key)
 	if (table & TABLE_LARGE) {
 		struct large_table *large = map_lookup(&large_tables, &number);
 
-		return large ? search(large->intervals, LARGE, key) : DROP;
+		return large ? search(large->intervals, LARGE, key) : FAULT_OF(NO_TABLE);
 	}
 	struct small_table *small = map_lookup(&small_tables, &number);
 
-	return small ? search(small->intervals, SMALL, key) : DROP;
+	return small ? search(small->intervals, SMALL, key) : FAULT_OF(NO_TABLE);
 }
 
 /* The class of an address in one half of the state. */
@@ -86,6 +87,12 @@ struct judged {
 	/* A Service may have been asked for, but it is not known which. */
 	__u8 is_service_unknown;
 	__u8 half;
+	/* For events: the links of both ends, or 0. */
+	__u32 from;
+	__u32 to;
+	/* The verdicts of the sender's and the receiver's policies. */
+	__u32 egress;
+	__u32 ingress;
 };
 
 /* The verdict of a set about the other end. A set without rows drops: its writer failed. */
@@ -98,12 +105,10 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 
 	if (!set)
 		return ALLOW;
-	if (!judged)
-		return DROP;
-	if (judged->is_service_unknown && (set & NAMES_SERVICES)) {
-		count(NO_TICKET);
-		return DROP;
-	}
+	if (set == CLOSED || !judged)
+		return is_egress ? FAULT_OF(EGRESS_CLOSED) : FAULT_OF(INGRESS_CLOSED);
+	if (judged->is_service_unknown && (set & NAMES_SERVICES))
+		return FAULT_OF(NO_TICKET);
 	/* On the stack: kernel 6.1 accepts no key of a map in memory of the caller. */
 	other = is_egress ? judged->destination : judged->source;
 	key.class = class_of(&other, judged->half);
@@ -124,10 +129,8 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 		if (!table)
 			table = map_lookup(&set_rows, &key);
 	}
-	if (!table) {
-		count(NO_ROW);
-		return DROP;
-	}
+	if (!table)
+		return FAULT_OF(NO_ROW);
 	value = look_up(*table, judged->key);
 	if (value & VALUE_BY_SOURCE)
 		value = look_up(value & ~VALUE_BY_SOURCE, judged->source_port);
@@ -155,23 +158,132 @@ static inline_always __u64 generation(void)
 	return value ? *value : 0;
 }
 
-/* Judges a connection in its original direction. Returns the decision. */
+/* Judges a connection in its original direction. Notes both verdicts, and returns the decision. */
 static inline_always __u32 judge(const struct row *initiator, const struct row *responder,
-			       const struct judged *judged, int is_hairpin)
+			       struct judged *judged, int is_hairpin)
 {
-	__u32 value;
+	judged->ingress = ALLOW;
+	judged->egress = verdict(is_hairpin ? initiator->hairpin_egress : initiator->egress, judged, 1);
+	if ((judged->egress & DECISION) != ALLOW)
+		return judged->egress & DECISION;
+	judged->ingress = verdict(is_hairpin ? responder->hairpin_ingress : responder->ingress, judged, 0);
+	return judged->ingress & DECISION;
+}
 
-	value = verdict(is_hairpin ? initiator->hairpin_egress : initiator->egress, judged, 1);
-	if ((value & DECISION) != ALLOW) {
-		count(POLICY_EGRESS);
-		return value & DECISION;
+/* The reason for which a verdict denies. */
+static inline_always __u32 reason_of(__u32 verdict, int is_egress)
+{
+	__u32 first = is_egress ? EGRESS_RULE : INGRESS_RULE;
+
+	if (verdict & FAULT)
+		return CAUSE(verdict);
+	if (CAUSE(verdict) == ISOLATION)
+		return first + EGRESS_ISOLATION - EGRESS_RULE;
+	return (verdict & DECISION) == REJECT ? first + EGRESS_REJECT - EGRESS_RULE : first;
+}
+
+/* The reason for which a first packet is denied. */
+static inline_always __u32 denial(const struct judged *judged)
+{
+	return (judged->egress & DECISION) != ALLOW ? reason_of(judged->egress, 1) : reason_of(judged->ingress, 0);
+}
+
+/* Counts the use of a verdict's rule. `length` is that of a denied packet, or 0 for an allowed connection. */
+static inline_always void count_use(__u32 verdict, __u32 length, __u64 now)
+{
+	__u32 rule = CAUSE(verdict) - FIRST_RULE;
+	struct use *use, new = {};
+
+	if ((verdict & FAULT) || CAUSE(verdict) < FIRST_RULE)
+		return;
+	use = map_lookup(&uses, &rule);
+	if (!use) {
+		map_update(&uses, &rule, &new, BPF_NOEXIST);
+		use = map_lookup(&uses, &rule);
 	}
-	value = verdict(is_hairpin ? responder->hairpin_ingress : responder->ingress, judged, 0);
-	if ((value & DECISION) != ALLOW) {
-		count(POLICY_INGRESS);
-		return value & DECISION;
+	if (!use) {
+		count(NOT_COUNTED);
+		return;
 	}
-	return ALLOW;
+	use->flows += !length;
+	use->packets += !!length;
+	use->bytes += length;
+	use->last = now;
+}
+
+/* True if the pod of a link has an event left in this second. */
+static inline_always int has_event(__u32 link, __u32 limit, __u64 now)
+{
+	struct endpoint *endpoint = map_lookup(&endpoints, &link);
+	__u32 slot = endpoint ? endpoint->slot : ENDPOINTS, second = now / SECOND;
+	struct sent_events *sent = map_lookup(&event_limits, &slot);
+
+	if (!sent)
+		return 0;
+	if (sent->second != second) {
+		sent->second = second;
+		sent->count = 0;
+	}
+	sent->count += 1;
+	return sent->count <= limit;
+}
+
+/* Counts the rules of a packet, and sends an event. The reason is REASONS for an allowed packet. */
+checked_alone int report(struct __sk_buff *skb, const struct judged *judged, __u32 reason)
+{
+	__u32 first = 0, length = skb->len, is_allowed = reason == REASONS;
+	struct wanted *wanted = map_lookup(&wanted_events, &first);
+	__u64 now = ktime_coarse();
+	struct event *event;
+
+	if (!judged || !wanted)
+		return 0;
+	if (is_allowed) {
+		count_use(judged->egress, 0, now);
+		count_use(judged->ingress, 0, now);
+		if (!((judged->egress | judged->ingress) & LOGGED) && !wanted->allowed)
+			return 0;
+	} else {
+		count(reason);
+		count_use((judged->egress & DECISION) != ALLOW ? judged->egress : judged->ingress, length, now);
+	}
+	if (!has_event((judged->egress & DECISION) != ALLOW || !judged->to ? judged->from : judged->to,
+		       wanted->limit, now)) {
+		count(EVENT_LIMIT);
+		return 0;
+	}
+	event = ring_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		count(EVENT_LOST);
+		return 0;
+	}
+	event->time = now;
+	event->source = judged->source;
+	event->destination = judged->destination;
+	event->key = judged->key;
+	event->from = judged->from;
+	event->to = judged->to;
+	event->egress = judged->egress;
+	event->ingress = judged->ingress;
+	event->length = length;
+	event->reason = reason;
+	event->source_port = judged->source_port;
+	event->unused = 0;
+	ring_submit(event, 0);
+	return 0;
+}
+
+/* Drops a packet. */
+static inline_always int drop(struct __sk_buff *skb, const struct judged *judged, __u32 reason)
+{
+	report(skb, judged, reason);
+	return TC_ACT_SHOT;
+}
+
+/* The reason for which a packet cannot be parsed. */
+static inline_always __u32 unparsed(int parsed)
+{
+	return parsed < MALFORMED_V4 ? BAD_IPV4 : BAD_IPV4 + (parsed - MALFORMED_V4);
 }
 
 /* The packet in the other direction. */
@@ -189,8 +301,6 @@ static inline_always void turn(struct judged *judged, const struct packet *packe
 		judged->key = packet->protocol << 16 | port;
 	}
 }
-
-#define SECOND 1000000000ull
 
 /* The time after which a connection without a packet has ended, in nanoseconds. */
 static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
@@ -254,18 +364,21 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 	if (link)
 		to = map_lookup(&endpoints, &link);
 	/* An end that was a pod and is none now. */
-	if ((flow->initiator && !from) || (flow->responder && !to))
+	if ((flow->initiator && !from) || (flow->responder && !to)) {
+		flow->verdict = FAULT_OF(REVOKED_ENDED);
 		return DROP;
+	}
 	row_of(from, original.half, &initiator);
 	row_of(to, original.half, &responder);
 	flow->decision = flow->is_from_node ? ALLOW : judge(&initiator, &responder, &original, from && from == to);
+	flow->verdict = (original.egress & DECISION) != ALLOW ? original.egress | BY_EGRESS : original.ingress;
 	flow->generation = now_active;
 	return flow->decision;
 }
 
 /* Judges a packet without a connection in the order of its ends. Returns the decision. */
 static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
-				     const struct packet *packet, const struct judged *judged,
+				     const struct packet *packet, struct judged *judged,
 				     int is_hairpin)
 {
 	struct judged reverse = *judged;
@@ -275,7 +388,10 @@ static inline_always __u32 judge_first(const struct row *source, const struct ro
 		return decision;
 	/* In the middle of a connection it is not known which end began it. */
 	turn(&reverse, packet);
-	return judge(destination, source, &reverse, is_hairpin);
+	decision = judge(destination, source, &reverse, is_hairpin);
+	judged->egress = reverse.egress;
+	judged->ingress = reverse.ingress;
+	return decision;
 }
 
 /* Copies the packet as its pod sent it. Returns 0 if it is not known any more. */
@@ -330,8 +446,12 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 	struct sent *answer;
 	__u32 place;
 
-	if (decision != REJECT || !make_answer(skb, packet))
+	if (decision != REJECT)
 		return TC_ACT_SHOT;
+	if (!make_answer(skb, packet)) {
+		count(NOT_ANSWERED);
+		return TC_ACT_SHOT;
+	}
 	remember(skb, skb->ifindex, 0, packet, &none, 0);
 	place = skb->tc_index & ~TICKET;
 	answer = map_lookup(&sent, &place);
@@ -340,6 +460,19 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 	answer->is_answer = 1;
 	count(REJECTED);
 	return redirect(skb->ifindex, flags);
+}
+
+/* Refuses a packet of a connection that its policies deny. */
+static inline_always int revoke(struct __sk_buff *skb, const struct packet *packet, struct judged *judged,
+				const struct flow *flow, __u32 decision, __u64 flags)
+{
+	int is_egress = (flow->verdict & BY_EGRESS) != 0;
+	__u32 reason = is_egress ? REVOKED_EGRESS : REVOKED_INGRESS;
+
+	judged->egress = is_egress ? flow->verdict & ~BY_EGRESS : ALLOW;
+	judged->ingress = is_egress ? ALLOW : flow->verdict;
+	report(skb, judged, flow->verdict & FAULT ? CAUSE(flow->verdict) : reason);
+	return refuse(skb, packet, decision, flags);
 }
 
 /* The connection of a key, if it has not ended. */
@@ -424,7 +557,7 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 		refund(from);
 		refund(to);
 		if (!map_lookup(&flows, key)) {
-			count(FLOWS_FULL);
+			count(NOT_OPENED);
 			return;
 		}
 	}
@@ -476,8 +609,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow;
 	__u64 now, active_generation;
 
-	if (!work)
+	if (!work) {
+		count(NO_WORK);
 		return TC_ACT_SHOT;
+	}
 	if (has_ticket) {
 		is_sent = recall(skb, &work->sent_as);
 		/* It is no hash of the packet, and queues are selected by it. */
@@ -492,8 +627,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		from = map_lookup(&endpoints, &ingress);
 	/* The pod has ended meanwhile, or its packet has lost its origin. */
 	if ((is_sent && !from) || (!ingress && has_ticket)) {
-		count(NO_ORIGIN);
-		return TC_ACT_SHOT;
+		work->judged = (struct judged){ .from = ingress, .to = to ? skb->ifindex : 0 };
+		return drop(skb, &work->judged, is_sent ? ORIGIN_ENDED : NO_ORIGIN);
 	}
 	/* It has passed another link already: a VLAN is one of two. */
 	if (!to && skb->tc_index == JUDGED)
@@ -509,6 +644,12 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		ingress = UNKNOWN;
 	active_generation = generation();
 	work->judged.half = active_generation & 1;
+	work->judged.source = work->packet.source;
+	work->judged.destination = work->packet.destination;
+	work->judged.source_port = work->packet.source_port;
+	work->judged.key = work->packet.key;
+	work->judged.from = from ? ingress : 0;
+	work->judged.to = to ? skb->ifindex : 0;
 	row_of(from, work->judged.half, &work->source);
 	row_of(to, work->judged.half, &work->destination);
 	if (!work->source.egress && !work->destination.ingress && parsed != PARSED)
@@ -521,21 +662,15 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 
 		if (!ingress || (passed && (__s64)(now - *passed) < (__s64)(30 * SECOND)))
 			return TC_ACT_UNSPEC;
-		count(FRAGMENT);
-		return TC_ACT_SHOT;
+		return drop(skb, &work->judged, passed ? FRAGMENT_LATE : FRAGMENT_UNKNOWN);
 	}
 	if (parsed != PARSED) {
 		if (!ingress)
 			return TC_ACT_UNSPEC;
-		count(NOT_PARSED);
-		return TC_ACT_SHOT;
+		return drop(skb, &work->judged, unparsed(parsed));
 	}
 	is_hairpin = from && from == to;
 	has_flow = work->packet.has_flow && !work->packet.is_error;
-	work->judged.source = work->packet.source;
-	work->judged.destination = work->packet.destination;
-	work->judged.source_port = work->packet.source_port;
-	work->judged.key = work->packet.key;
 	if (from) {
 		/* The sender is known, whatever address NAT has given to its packet. */
 		work->judged.source = is_v4(&work->packet.source) ? from->v4 : from->v6;
@@ -578,16 +713,13 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		 */
 		int is_initiator = flow && flow->from_low == from_low;
 		__u32 receiver = to ? skb->ifindex : 0;
+		int is_own = flow && (is_initiator ? flow->initiator : flow->responder) == receiver &&
+			     (!from || (is_initiator ? flow->responder : flow->initiator) == ingress);
 
-		if (flow && (is_initiator ? flow->initiator : flow->responder) == receiver &&
-		    (!from || (is_initiator ? flow->responder : flow->initiator) == ingress) &&
-		    judge_again(flow, active_generation) == ALLOW)
+		if (is_own && judge_again(flow, active_generation) == ALLOW)
 			goto pass;
-		if (flow) {
-			count(STRAY_ERROR);
-			return TC_ACT_SHOT;
-		}
-		flow = 0;
+		if (flow)
+			return drop(skb, &work->judged, is_own ? REVOKED_ERROR : STRAY_ERROR);
 	}
 	/* A start after the end of a connection is another connection. */
 	if (flow && work->packet.protocol == TCP && is_start(&work->packet) &&
@@ -628,10 +760,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		}
 		__u32 decision = judge_again(flow, active_generation);
 
-		if (decision != ALLOW) {
-			count(REVOKED);
-			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
-		}
+		if (decision != ALLOW)
+			return revoke(skb, &work->packet, &work->judged, flow, decision, BPF_F_INGRESS);
 		flow->seen = now;
 		flow->answered |= is_reply;
 		flow->tcp_flags |= work->packet.tcp_flags;
@@ -659,8 +789,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			own_address(&work->packet.source, &work->original.destination);
 			value = verdict(work->destination.egress, &work->original, 1);
 			if ((value & DECISION) != ALLOW) {
-				count(POLICY_EGRESS);
-				return TC_ACT_SHOT;
+				work->judged.egress = value;
+				return drop(skb, &work->judged, ANSWER_OF_NODE);
 			}
 			return TC_ACT_UNSPEC;
 		}
@@ -668,8 +798,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		__u32 decision = judge_first(&work->source, &work->destination, &work->packet, &work->judged,
 					     is_hairpin);
 
-		if (decision != ALLOW)
+		if (decision != ALLOW) {
+			report(skb, &work->judged, denial(&work->judged));
 			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
+		}
 	}
 	/* Answers to the node's own processes pass `from_pod` only. A pod may get egress policies while they are open. */
 	if (!has_flow || (!ingress && !is_start(&work->packet)))
@@ -696,11 +828,13 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (flow)
 		forget(&work->key, flow->initiator, flow->responder);
 	if (map_update(&half_open, &work->key, &work->new, BPF_ANY)) {
-		count(FLOWS_FULL);
 		/* Pods without policies need no row. */
 		if (work->source.ingress | work->source.egress | work->destination.ingress | work->destination.egress)
-			return TC_ACT_SHOT;
+			return drop(skb, &work->judged, FLOWS_FULL);
+		count(NOT_OPENED);
 	}
+	if (ingress)
+		report(skb, &work->judged, REASONS);
 pass:
 	if (work->packet.is_fragment) {
 		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
@@ -732,24 +866,22 @@ int to_wire(struct __sk_buff *skb)
 
 /* Judges a packet of a pod to its own node. No later hook sees it. */
 static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoint *from, int parsed,
-				     const struct packet *packet, const struct flow_key *key, int from_low)
+				     const struct packet *packet, const struct flow_key *key, int from_low,
+				     struct judged *judged)
 {
-	struct judged judged = {};
 	struct row source = {};
 	struct flow *flow;
 	__u64 now = ktime_coarse(), active_generation = generation();
-	__u32 value;
 
-	judged.half = active_generation & 1;
-	row_of(from, judged.half, &source);
+	judged->half = active_generation & 1;
+	row_of(from, judged->half, &source);
 	if (!source.egress)
 		return TC_ACT_UNSPEC;
 	if (parsed != PARSED) {
-		/* The stack joins fragments, and the first one is judged. */
+		/* The stack joins fragments, and the first one is judged-> */
 		if (parsed == LATER_FRAGMENT)
 			return TC_ACT_UNSPEC;
-		count(NOT_PARSED);
-		return TC_ACT_SHOT;
+		return drop(skb, judged, unparsed(parsed));
 	}
 	if (packet->has_flow || packet->is_error) {
 		int is_reply;
@@ -766,40 +898,36 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 		 */
 		if (is_reply || (flow && !packet->is_error && flow->initiator == skb->ifindex && !flow->responder &&
 				 flow->from_low == from_low && flow->key == packet->key && !is_start(packet))) {
-			value = judge_again(flow, active_generation);
-			if (value != ALLOW) {
-				count(REVOKED);
-				return refuse(skb, packet, value, 0);
-			}
+			__u32 decision = judge_again(flow, active_generation);
+
+			if (decision != ALLOW)
+				return revoke(skb, packet, judged, flow, decision, 0);
 			flow->seen = now;
 			flow->answered |= is_reply;
 			flow->tcp_flags |= packet->tcp_flags;
 			return TC_ACT_UNSPEC;
 		}
 	}
-	judged.source = packet->source;
-	judged.destination = packet->destination;
-	judged.key = packet->key;
-	judged.source_port = packet->source_port;
-	value = verdict(source.egress, &judged, 1);
-	if ((value & DECISION) != ALLOW) {
-		count(POLICY_EGRESS);
-		return refuse(skb, packet, value & DECISION, 0);
+	judged->egress = verdict(source.egress, judged, 1);
+	if ((judged->egress & DECISION) != ALLOW) {
+		report(skb, judged, denial(judged));
+		return refuse(skb, packet, judged->egress & DECISION, 0);
 	}
 	if (packet->has_flow && !packet->is_error && is_start(packet)) {
 		struct flow new = {
 			.seen = now,
-			.source = judged.source,
-			.destination = judged.destination,
-			.key = judged.key,
+			.source = judged->source,
+			.destination = judged->destination,
+			.key = judged->key,
 			.generation = active_generation,
 			.initiator = skb->ifindex,
-			.source_port = judged.source_port,
+			.source_port = judged->source_port,
 			.from_low = from_low,
 			.tcp_flags = packet->tcp_flags,
 		};
 
 		map_update(&half_open, key, &new, BPF_ANY);
+		report(skb, judged, REASONS);
 	}
 	return TC_ACT_UNSPEC;
 }
@@ -814,9 +942,15 @@ int from_pod(struct __sk_buff *skb)
 	struct flow_key key = {};
 	const struct address *own;
 	int parsed, from_low = 0;
+	__u32 first = 0;
+	struct work *work = map_lookup(&works, &first);
 
 	if (!from)
 		return TC_ACT_UNSPEC;
+	if (!work) {
+		count(NO_WORK);
+		return TC_ACT_SHOT;
+	}
 	if (skb->tc_index & TICKET) {
 		struct sent answer = {};
 
@@ -827,12 +961,18 @@ int from_pod(struct __sk_buff *skb)
 	/* Nothing that the pod wrote there is a ticket. */
 	skb->tc_index = 0;
 	parsed = parse(skb, &packet, &key, &from_low);
+	work->judged = (struct judged){
+		.source = packet.source,
+		.destination = packet.destination,
+		.key = packet.key,
+		.source_port = packet.source_port,
+		.from = link,
+	};
 	if (parsed == OTHER && skb->protocol == from_be16(ETH_ARP) && !skb->vlan_present)
 		return TC_ACT_UNSPEC;
 	if (parsed == OTHER || skb->vlan_present) {
 		/* The kernel removes further tags later, and what is in them would not be judged. */
-		count(NOT_IP);
-		return TC_ACT_SHOT;
+		return drop(skb, &work->judged, skb->vlan_present ? TAGGED : NOT_IP);
 	}
 	own = is_v4(&packet.source) ? &from->v4 : &from->v6;
 	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */
@@ -840,14 +980,14 @@ int from_pod(struct __sk_buff *skb)
 					      (!packet.source.high && !packet.source.low));
 
 	/* A pod without an address of the family has zeros there. */
-	if (!is_local && (!(own->high | own->low) || !is_equal(&packet.source, own))) {
-		count(SPOOFED);
-		return TC_ACT_SHOT;
-	}
+	if (!is_local && !(own->high | own->low))
+		return drop(skb, &work->judged, SPOOFED_FAMILY);
+	if (!is_local && !is_equal(&packet.source, own))
+		return drop(skb, &work->judged, own == &from->v4 ? SPOOFED_V4 : SPOOFED_V6);
 	if (parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
 	if (map_lookup(&own_addresses, &packet.destination)) {
-		int action = at_own_node(skb, from, parsed, &packet, &key, from_low);
+		int action = at_own_node(skb, from, parsed, &packet, &key, from_low, &work->judged);
 
 		if (action != TC_ACT_UNSPEC)
 			return action;

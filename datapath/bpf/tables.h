@@ -85,11 +85,22 @@ struct large_table {
 #define TABLE_LARGE 0x80000000u
 /* Of an interval's value: the rest is the number of a table over the source port. */
 #define VALUE_BY_SOURCE 0x40000000u
-/* Of a verdict: the decision. The other bits are the reason. */
+/* Of a verdict: the decision. */
 #define DECISION 0x3u
 #define ALLOW 0
 #define DROP 1
 #define REJECT 2
+/* Of a verdict: its rule asks for events. */
+#define LOGGED 0x4u
+/* Of a verdict: the cause is 0 for none, ISOLATION, or the number of a rule plus FIRST_RULE. */
+#define CAUSE(verdict) (((verdict) & ~(FAULT | BY_EGRESS)) >> 3)
+#define ISOLATION 1
+#define FIRST_RULE 2
+/* Of a verdict that no table has: the cause is one of `enum reason`. It is never an interval's value. */
+#define FAULT 0x20000000u
+#define FAULT_OF(reason) (FAULT | (reason) << 3 | DROP)
+/* Of the verdict in a connection: the sender's policies decided. */
+#define BY_EGRESS 0x80000000u
 
 /* Connections, by both ends in the order of (address, port). */
 struct flow_key {
@@ -131,6 +142,9 @@ struct flow {
 	__u8 is_from_node;
 	/* It is in `flows`, or its pod has its share of them. */
 	__u8 is_open;
+	/* The verdict that denied it. */
+	__u32 verdict;
+	__u32 unused;
 };
 
 /* A packet as its pod sent it, for the hook where its destination is final. */
@@ -157,35 +171,75 @@ struct fragment_key {
 
 /* Reasons for which a packet is dropped or passes without a verdict, in `counters`. */
 enum reason {
-	POLICY_EGRESS,
-	POLICY_INGRESS,
-	SPOOFED,
-	NOT_PARSED,
-	/* Neither IP nor ARP, or tagged. */
+	/* The policies of the sender: a rule, a rule that rejects, isolation, or no known policies. */
+	EGRESS_RULE,
+	EGRESS_REJECT,
+	EGRESS_ISOLATION,
+	EGRESS_CLOSED,
+	/* The policies of the receiver. */
+	INGRESS_RULE,
+	INGRESS_REJECT,
+	INGRESS_ISOLATION,
+	INGRESS_CLOSED,
+	/* NAT led a packet of a pod to the node, and its policies do not allow that. This is the answer. */
+	ANSWER_OF_NODE,
+	/* Of a connection that policies do not allow any more. */
+	REVOKED_EGRESS,
+	REVOKED_INGRESS,
+	/* Of a connection of a pod that has ended. */
+	REVOKED_ENDED,
+	/* The source is not the pod's address of the family, or the pod has none. */
+	SPOOFED_V4,
+	SPOOFED_V6,
+	SPOOFED_FAMILY,
+	/* Neither IP nor ARP. */
 	NOT_IP,
-	/* From a pod, but its link is not known any more. */
+	TAGGED,
+	/* Headers that cannot be parsed. */
+	BAD_IPV4,
+	BAD_IPV6,
+	BAD_EXTENSION,
+	EXTENSIONS_LIMIT,
+	BAD_PORTS,
+	BAD_ICMP,
+	/* From a pod, but its packet as it was sent is not known any more, or the pod has ended. */
 	NO_ORIGIN,
+	ORIGIN_ENDED,
 	/* It is not known which Service was asked for. */
 	NO_TICKET,
-	FRAGMENT,
+	/* The first fragment of its packet did not pass, or it passed too long ago. */
+	FRAGMENT_UNKNOWN,
+	FRAGMENT_LATE,
+	/* The writer of the maps failed. */
 	NO_ROW,
-	/* Of a connection that policies do not allow any more. */
-	REVOKED,
-	/* An ICMP error about no connection of its receiver. */
+	NO_TABLE,
+	NO_WORK,
+	/* An ICMP error about a connection of other ends, or about a connection that policies do not allow. */
 	STRAY_ERROR,
-	/* Answered; the packet counts for another reason too. */
-	REJECTED,
-	/* It stays among the half-open connections, because the pod has its share of the others. */
-	SHARE,
+	REVOKED_ERROR,
+	/* No connection can be added, and a policy depends on it. */
 	FLOWS_FULL,
+	/* Not drops. Answered, or not: the packet counts for another reason too. */
+	REJECTED,
+	NOT_ANSWERED,
+	/* It stays among the half-open connections, because the pod has its share of the others, or no row is left. */
+	SHARE,
+	NOT_OPENED,
+	/* Events that were not sent: the pod has sent its share of this second, or userspace is behind. */
+	EVENT_LIMIT,
+	EVENT_LOST,
+	/* The counters of a rule that has no row. */
+	NOT_COUNTED,
 	REASONS,
 };
+
+#define ENDPOINTS 2048
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, struct endpoint);
-	MAP_NUMBER(max_entries, 2048);
+	MAP_NUMBER(max_entries, ENDPOINTS);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } endpoints SEC(".maps");
 
@@ -338,3 +392,79 @@ struct {
 	MAP_TYPE(value, __u64);
 	MAP_NUMBER(max_entries, REASONS);
 } counters SEC(".maps");
+
+/* Use of a rule. */
+struct use {
+	/* Connections that it allowed. */
+	__u64 flows;
+	/* Packets that it denied, and their bytes. */
+	__u64 packets;
+	__u64 bytes;
+	/* Of the last of both, in nanoseconds since the boot. */
+	__u64 last;
+};
+
+/* By the number of the rule. A program adds the row, and userspace removes it with the rule. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_HASH);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct use);
+	MAP_NUMBER(max_entries, 131072);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} uses SEC(".maps");
+
+/* A packet that was dropped, or the first one of a connection that was allowed. */
+struct event {
+	/* In nanoseconds since the boot. */
+	__u64 time;
+	/* The packet as it was judged. */
+	struct address source;
+	struct address destination;
+	__u32 key;
+	/* The links of both ends; 0 for an end without an endpoint here. */
+	__u32 from;
+	__u32 to;
+	/* The verdicts of both policies. */
+	__u32 egress;
+	__u32 ingress;
+	/* Of the packet, in bytes. */
+	__u32 length;
+	/* REASONS for an allowed packet. */
+	__u16 reason;
+	__u16 source_port;
+	__u32 unused;
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_RINGBUF);
+	MAP_NUMBER(max_entries, 1 << 20);
+} events SEC(".maps");
+
+/* The events that userspace asks for. */
+struct wanted {
+	/* Each allowed connection. */
+	__u32 allowed;
+	/* The events of each pod in a second. */
+	__u32 limit;
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct wanted);
+	MAP_NUMBER(max_entries, 1);
+} wanted_events SEC(".maps");
+
+/* The events of a pod in this second. Two processors at once can send more. */
+struct sent_events {
+	__u32 second;
+	__u32 count;
+};
+
+/* By slot. The last row is for packets of no known pod. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct sent_events);
+	MAP_NUMBER(max_entries, ENDPOINTS + 1);
+} event_limits SEC(".maps");

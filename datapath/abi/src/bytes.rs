@@ -16,7 +16,7 @@ pub type EndpointValue = [u8; 104];
 /// The key of a connection.
 pub type FlowKey = [u8; 40];
 /// A connection.
-pub type FlowValue = [u8; 72];
+pub type FlowValue = [u8; 80];
 
 /// Number of intervals of a small table.
 pub const SMALL: usize = 32;
@@ -148,7 +148,7 @@ pub struct Flow {
 impl Flow {
     /// `struct flow`, in the state of an open connection.
     pub fn to_bytes(&self) -> FlowValue {
-        let mut bytes = [0; 72];
+        let mut bytes = [0; 80];
         bytes[..8].copy_from_slice(&self.seen.to_ne_bytes());
         bytes[8..16].copy_from_slice(&self.service.to_ne_bytes());
         bytes[16..32].copy_from_slice(&address_key(self.source));
@@ -160,7 +160,7 @@ impl Flow {
         bytes[64..66].copy_from_slice(&self.source_port.to_ne_bytes());
         // from_low, answered, tcp_flags, is_denied, is_from_node, is_open
         let bits = [self.is_from_low, true, false, false, self.is_from_node, true];
-        bytes[66..].copy_from_slice(&bits.map(u8::from));
+        bytes[66..72].copy_from_slice(&bits.map(u8::from));
         bytes
     }
 }
@@ -205,7 +205,7 @@ pub fn halves_of(value: &[u8; 16]) -> [u64; 2] {
 }
 
 /// `N` bytes from this offset.
-fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut part = [0; N];
     for (to, from) in part.iter_mut().zip(bytes.iter().skip(at)) {
         *to = *from;

@@ -29,6 +29,10 @@ pub(crate) enum Fault {
 pub(crate) const IS_LARGE: u32 = 1 << 31;
 /// Bit of a value: the rest is the number of a table over the source port.
 pub(crate) const BY_SOURCE: u32 = 1 << 30;
+/// Bit of a verdict: its rule asks for events.
+pub(crate) const LOGGED: u32 = 1 << 2;
+/// The lowest bit of a verdict's cause.
+pub(crate) const CAUSE: u32 = 3;
 /// Start of an unused interval.
 const UNUSED: u32 = u32::MAX;
 
@@ -82,7 +86,8 @@ impl Intervals {
         }
     }
 
-    /// The decision in the lowest two bits and the reason above: 0 for none, 1 for isolation, 2 and more for a rule.
+    /// The decision in the lowest two bits, then [`LOGGED`], and the cause above: 0 for none, 1 for isolation, 2 and
+    /// more for a rule.
     fn value(
         &mut self,
         verdict: Verdict,
@@ -107,7 +112,8 @@ impl Intervals {
                 None => 0,
             },
         };
-        Ok(decision | reason << 2)
+        let logged = if verdict.is_logged { LOGGED } else { 0 };
+        Ok(decision | logged | reason << CAUSE)
     }
 }
 
@@ -126,8 +132,8 @@ pub(crate) fn references(table: &[u8]) -> (BTreeSet<u32>, BTreeSet<u32>) {
     for value in values(table) {
         if value & BY_SOURCE != 0 {
             tables.insert(value & !BY_SOURCE);
-        } else if value >> 2 >= 2 {
-            rules.insert((value >> 2) - 2);
+        } else if let Some(rule) = (value >> CAUSE).checked_sub(2) {
+            rules.insert(rule);
         }
     }
     (tables, rules)

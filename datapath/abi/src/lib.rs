@@ -9,8 +9,10 @@
 //! of the earlier state or of the target.
 
 mod bytes;
+mod event;
 mod held;
 mod intervals;
+mod lookup;
 mod numbers;
 mod plan;
 mod target;
@@ -23,8 +25,10 @@ pub use bytes::{
     PrefixKey, Row, RowValue, SMALL, SetKey, SmallTable, address, address_key, halves, halves_of,
     prefix_key, set_key, set_of,
 };
+pub use event::{Cause, Event, Use, UseValue, Verdict};
 pub use held::{Held, Write};
 pub use intervals::TooLong;
+pub use lookup::{Question, Steps};
 pub use numbers::{Full, Numbers};
 pub use plan::{Own, Plan, Pod, cleanup, plan};
 pub use target::Target;

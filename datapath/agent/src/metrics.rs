@@ -67,7 +67,17 @@ impl Metrics {
             (&self.reports, &["arrived", "failed"]),
             (&self.generations, &["held", "refused"]),
             (&self.streams, &["true", "false"]),
-            (&self.packets, &["policy_egress", "policy_ingress"]),
+            (
+                &self.packets,
+                &[
+                    "egress_rule",
+                    "egress_isolation",
+                    "ingress_rule",
+                    "ingress_isolation",
+                    "event_lost",
+                    "flows_full",
+                ],
+            ),
         ] {
             for value in values {
                 counters.with_label_values(&[*value]);

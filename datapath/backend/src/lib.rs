@@ -4,7 +4,9 @@
 //! enforces nothing. Every backend passes the contract suite in `tests/datapath`.
 
 use async_trait::async_trait;
-use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
+use datapath_node::{
+    Applied, BackendEvent, Desired, Looked, Observed, Probe, Retire, RuleUse, Trace,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
@@ -43,6 +45,31 @@ pub trait Backend: Send + 'static {
     /// only grow while the backend's state exists.
     fn packets(&mut self) -> BTreeMap<&'static str, u64> {
         BTreeMap::new()
+    }
+
+    /// Sends a [`BackendEvent::Flow`] for each connection that is allowed, or only for those whose rule asks for it.
+    ///
+    /// # Errors
+    /// The backend has no events, or the kernel refuses.
+    async fn listen(&mut self, _allowed: bool) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported { backend: self.name(), operation: "report connections" })
+    }
+
+    /// The rules that were used.
+    ///
+    /// # Errors
+    /// The backend does not count, or the state cannot be read.
+    async fn uses(&mut self) -> Result<Vec<RuleUse>, BackendError> {
+        Err(BackendError::Unsupported { backend: self.name(), operation: "count the use of rules" })
+    }
+
+    /// Looks up the verdicts about a packet of the node's pods in the state in force, with all steps: of the sender's
+    /// policies and of the receiver's, for each end that is a pod of this node.
+    ///
+    /// # Errors
+    /// The backend has no such lookup, or the state cannot be read.
+    async fn look_up(&mut self, _probe: &Probe) -> Result<Vec<Looked>, BackendError> {
+        Err(BackendError::Unsupported { backend: self.name(), operation: "look up a verdict" })
     }
 
     /// Starts to follow the packets of a trace; each one that is seen is a [`BackendEvent::Trace`].

@@ -1,12 +1,21 @@
 //! The backend behind the agent's seam.
 
-use crate::{LoadError, Programs, existing::Existing, links::Links, maps::layout_name};
+use crate::{
+    LoadError, Programs,
+    events::{self, Events, RuleNames},
+    existing::Existing,
+    links::Links,
+    lookup::look_up,
+    maps::layout_name,
+};
 use async_trait::async_trait;
 use config_model::{HostLink, causes};
 use control_wire::model::{Peers, Policy};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_backend::{Backend, BackendError};
-use datapath_node::{Applied, BackendEvent, Desired, Endpoint, Observed, Retire, Trace};
+use datapath_node::{
+    Applied, BackendEvent, Desired, Endpoint, Looked, Observed, Probe, Retire, RuleUse, Trace,
+};
 use datapath_plan::{Address, compile};
 use policy_core::Action;
 use routing_netlink::Monitor;
@@ -37,6 +46,9 @@ pub struct EbpfBackend {
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
     sweep_at: Instant,
+    events: Events,
+    /// The names of the rules of the state that was compiled last.
+    rules: RuleNames,
 }
 
 /// A state that was applied.
@@ -85,7 +97,10 @@ impl EbpfBackend {
     ///
     /// # Errors
     /// If a map cannot be read.
-    pub fn over(programs: Programs, pins: &Path) -> Result<Self, LoadError> {
+    pub fn over(mut programs: Programs, pins: &Path) -> Result<Self, LoadError> {
+        // An earlier process may have had listeners.
+        programs.want_events(false, EVENTS_OF_POD)?;
+        let events = programs.take_events();
         let held = programs.read()?;
         let numbers = held.numbers();
         let now = Instant::now();
@@ -103,6 +118,8 @@ impl EbpfBackend {
             monitor,
             check_at: None,
             sweep_at: now + SWEEP_EVERY,
+            events,
+            rules: RuleNames::new(),
         })
     }
 
@@ -154,6 +171,7 @@ impl EbpfBackend {
         }
         let tables = compile(&desired.state, &[]);
         let target = Target::of(&tables, &mut self.numbers)?;
+        self.rules = tables.rules.iter().map(|name| (name.digest(), name.clone())).collect();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
         let earlier = self.goal.take().filter(|_| desired.changed.is_some());
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
@@ -470,14 +488,18 @@ impl Backend for EbpfBackend {
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
             let check_at = self.check_at.unwrap_or(self.sweep_at).min(self.sweep_at);
-            let is_changed = match &mut self.monitor {
-                Some(monitor) => tokio::select! {
-                    is_good = monitor.changed() => Some(is_good),
-                    () = sleep_until(check_at) => None,
-                },
-                None => {
-                    sleep_until(check_at).await;
-                    None
+            let monitor = &mut self.monitor;
+            let changed = async {
+                match monitor {
+                    Some(monitor) => monitor.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let is_changed = tokio::select! {
+                is_good = changed => Some(is_good),
+                () = sleep_until(check_at) => None,
+                event = self.events.wait() => {
+                    return BackendEvent::Flow(events::flow(&event, &self.held, &self.rules));
                 }
             };
             match is_changed {
@@ -514,6 +536,29 @@ impl Backend for EbpfBackend {
         counters.unwrap_or_default()
     }
 
+    async fn listen(&mut self, allowed: bool) -> Result<(), BackendError> {
+        let wanted = self.programs.want_events(allowed, EVENTS_OF_POD);
+        wanted.map_err(|error| BackendError::Unreadable { cause: causes(&error) })
+    }
+
+    async fn uses(&mut self) -> Result<Vec<RuleUse>, BackendError> {
+        let uses = self.programs.uses();
+        let uses = uses.map_err(|error| BackendError::Unreadable { cause: causes(&error) })?;
+        let named = uses.into_iter().filter_map(|(number, of)| {
+            let name = self.held.rules.get(&number).and_then(|digest| self.rules.get(digest))?;
+            let datapath_abi::Use { flows, packets, bytes, last } = of;
+            let last = events::wall(last);
+            Some(RuleUse { rule: events::id(name), flows, packets, bytes, last })
+        });
+        Ok(named.collect())
+    }
+
+    async fn look_up(&mut self, probe: &Probe) -> Result<Vec<Looked>, BackendError> {
+        let held = self.programs.read();
+        let held = held.map_err(|error| BackendError::Unreadable { cause: causes(&error) })?;
+        Ok(look_up(&held, &self.rules, probe))
+    }
+
     async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
         Err(BackendError::Unsupported { backend: "ebpf", operation: "trace packets" })
     }
@@ -545,4 +590,6 @@ impl EbpfBackend {
 const GRACE: Duration = Duration::from_millis(10);
 /// The time for which events are gathered before filters are checked.
 const CHECK_AFTER: Duration = Duration::from_millis(300);
+/// The events of a pod in a second.
+const EVENTS_OF_POD: u32 = 200;
 const SWEEP_EVERY: Duration = Duration::from_secs(10);

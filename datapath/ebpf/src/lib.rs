@@ -5,11 +5,15 @@
 
 mod backend;
 mod error;
+mod events;
 mod existing;
 mod links;
+mod lookup;
 mod maps;
 mod programs;
+mod reasons;
 
 pub use backend::EbpfBackend;
 pub use error::LoadError;
+pub use events::Events;
 pub use programs::{Effects, Hook, Programs};

@@ -1,13 +1,17 @@
 //! The maps of the programs, with the types of their keys and values.
 
-use crate::LoadError;
+use crate::{LoadError, reasons::COUNT};
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, PerCpuArray, lpm_trie::Key},
+    maps::{
+        Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, PerCpuArray, PerCpuHashMap,
+        RingBuf, lpm_trie::Key,
+    },
 };
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Row, RowValue,
-    SetKey, SmallTable, Write, address, address_key, halves, halves_of, set_key, set_of,
+    SetKey, SmallTable, Use, UseValue, Write, address, address_key, halves, halves_of, set_key,
+    set_of,
 };
 use datapath_plan::Prefix;
 use std::{
@@ -36,6 +40,9 @@ pub(crate) struct Maps {
     flows: HashMap<MapData, FlowKey, FlowValue>,
     half_open: HashMap<MapData, FlowKey, FlowValue>,
     counters: PerCpuArray<MapData, u64>,
+    uses: PerCpuHashMap<MapData, u32, UseValue>,
+    wanted_events: Array<MapData, [u32; 2]>,
+    events: Option<RingBuf<MapData>>,
 }
 
 /// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
@@ -51,7 +58,7 @@ pub(crate) struct Layout {
 pub(crate) const FLOWS: u32 = 131_072;
 
 /// As in `datapath/bpf/tables.h`.
-pub(crate) const LAYOUTS: [Layout; 20] = [
+pub(crate) const LAYOUTS: [Layout; 24] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
@@ -65,13 +72,17 @@ pub(crate) const LAYOUTS: [Layout; 20] = [
     Layout::new("shares", 4, 8, 2048),
     Layout::new("own_addresses", 16, 4, 4096),
     Layout::new("node_address", 4, 16, 2),
-    Layout::new("flows", 40, 72, FLOWS),
-    Layout::new("half_open", 40, 72, 32_768),
+    Layout::new("flows", 40, 80, FLOWS),
+    Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 440, 1),
+    Layout::new("works", 4, 480, 1),
     Layout::new("fragments", 40, 8, 4096),
-    Layout::new("counters", 4, 8, 14),
+    Layout::new("counters", 4, 8, COUNT),
+    Layout::new("uses", 4, 32, 131_072),
+    Layout::new("events", 0, 0, 1 << 20),
+    Layout::new("wanted_events", 4, 8, 1),
+    Layout::new("event_limits", 4, 8, 2049),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -127,6 +138,9 @@ impl Maps {
             flows: typed(ebpf, "flows")?,
             half_open: typed(ebpf, "half_open")?,
             counters: typed(ebpf, "counters")?,
+            uses: typed(ebpf, "uses")?,
+            wanted_events: typed(ebpf, "wanted_events")?,
+            events: Some(typed(ebpf, "events")?),
         })
     }
 
@@ -184,7 +198,11 @@ impl Maps {
     pub(crate) fn write(&mut self, write: &Write) -> Result<(), LoadError> {
         let (name, written) = match write {
             Write::Rule(number, Some(digest)) => ("rules", self.rules.insert(number, digest, 0)),
-            Write::Rule(number, None) => ("rules", gone(self.rules.remove(number))),
+            Write::Rule(number, None) => {
+                let fault = |cause| LoadError::Map { name: "uses", cause };
+                gone(self.uses.remove(number)).map_err(fault)?;
+                ("rules", gone(self.rules.remove(number)))
+            }
             Write::SmallTable(number, table) => {
                 ("small_tables", self.small_tables.set(*number, **table, 0))
             }
@@ -279,6 +297,29 @@ impl Maps {
             copied += 1;
         }
         Ok(Some(copied))
+    }
+
+    /// The use of rules, by their number.
+    pub(crate) fn uses(&self) -> Result<BTreeMap<u32, Use>, LoadError> {
+        let mut uses = BTreeMap::new();
+        for row in self.uses.iter() {
+            let (number, rows) = row.map_err(|cause| LoadError::Map { name: "uses", cause })?;
+            let mut of = Use::default();
+            rows.iter().for_each(|row| of.add(row));
+            uses.insert(number, of);
+        }
+        Ok(uses)
+    }
+
+    /// The ring of events. `None` after the first call.
+    pub(crate) fn take_events(&mut self) -> Option<RingBuf<MapData>> {
+        self.events.take()
+    }
+
+    /// Sets the events that the programs send.
+    pub(crate) fn want_events(&mut self, allowed: bool, limit: u32) -> Result<(), LoadError> {
+        let set = self.wanted_events.set(0, [u32::from(allowed), limit], 0);
+        set.map_err(|cause| LoadError::Map { name: "wanted_events", cause })
     }
 
     /// The counters, by the number of their reason.

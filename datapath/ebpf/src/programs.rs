@@ -1,8 +1,9 @@
 //! The loaded programs.
 
 use crate::{
-    LoadError,
+    Events, LoadError,
     maps::{LAYOUTS, Maps},
+    reasons::REASONS,
 };
 use aya::{
     Ebpf, EbpfLoader,
@@ -13,7 +14,7 @@ use aya::{
         },
     },
 };
-use datapath_abi::{Flow, FlowKey, Held, Write};
+use datapath_abi::{Flow, FlowKey, Held, Use, Write};
 use routing_netlink::{BpfFilter, Side};
 use std::{
     collections::BTreeMap,
@@ -291,6 +292,27 @@ impl Programs {
         Ok(named.collect())
     }
 
+    /// The use of rules, by their number.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn uses(&self) -> Result<BTreeMap<u32, Use>, LoadError> {
+        self.maps.uses()
+    }
+
+    /// The ring of events. It is empty after the first call.
+    pub fn take_events(&mut self) -> Events {
+        Events(self.maps.take_events())
+    }
+
+    /// Sets the events that the programs send: those of allowed connections, and the limit of each pod in a second.
+    ///
+    /// # Errors
+    /// If the map cannot be written.
+    pub fn want_events(&mut self, allowed: bool, limit: u32) -> Result<(), LoadError> {
+        self.maps.want_events(allowed, limit)
+    }
+
     /// For tests: runs a program on a packet without attaching it. `ifindex` is the hook's link and `ingress` the link by
     /// which the packet entered. `service` is the class of the Service's address that its pod asked for, or 0. Returns
     /// the action.
@@ -406,24 +428,6 @@ const PRIORITY: u16 = 50;
 
 /// The program that removes connections that have ended.
 const SWEEP: &str = "sweep_flows";
-
-/// `enum reason` in `tables.h`.
-const REASONS: [&str; 14] = [
-    "policy_egress",
-    "policy_ingress",
-    "spoofed",
-    "not_parsed",
-    "not_ip",
-    "no_origin",
-    "no_ticket",
-    "fragment",
-    "no_row",
-    "revoked",
-    "stray_error",
-    "rejected",
-    "share",
-    "flows_full",
-];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

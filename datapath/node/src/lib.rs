@@ -17,7 +17,10 @@ mod waiting;
 
 pub use desired::{Changed, Desired, Endpoint, Endpoints, LocalPod, ServiceName, Services};
 pub use node::{Effect, Links, Node, Overview, START_LIMIT};
-pub use outcome::{Applied, BackendEvent, Flow, Observed, Retire, Trace, TraceStep, Tuple};
+pub use outcome::{
+    Applied, BackendEvent, Flow, Looked, Observed, Probe, Retire, RuleId, RuleUse, Trace,
+    TraceStep, Tuple,
+};
 pub use realized::{Report, ReportTo};
 pub use replicas::{Next, Replicas};
 pub use waiting::{Answer, PodId, Ticket, WAIT, WAITING_MAX};

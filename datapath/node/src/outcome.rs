@@ -1,9 +1,11 @@
 //! The answers and events of a backend.
 
 use crate::{Desired, ServiceName};
+use policy_core::{Decision, Direction, Segment};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::SystemTime,
 };
 
 /// The state of a backend as it was read, also of an earlier process.
@@ -61,25 +63,84 @@ impl Applied {
 pub enum BackendEvent {
     /// The state in force was changed by another process. The agent starts a full pass.
     Drift(String),
-    /// A connection was judged.
+    /// A packet was dropped, or a connection was allowed and its rule or [`Backend::listen`] asks for it.
+    ///
+    /// [`Backend::listen`]: ../datapath_backend/trait.Backend.html#method.listen
     Flow(Flow),
     /// A packet of a trace was seen.
     Trace(TraceStep),
 }
 
-/// A connection that was judged.
+/// A packet that was dropped, or the first one of a connection that was allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The UID of the pod whose policies decided.
-    pub endpoint: String,
-    /// True if the pod is the destination.
-    pub ingress: bool,
-    /// The addresses and ports.
-    pub tuple: Tuple,
-    /// The verdict.
-    pub allowed: bool,
-    /// The UID of the policy that decided; `None` for the default.
-    pub policy: Option<String>,
+    pub at: SystemTime,
+    /// The UIDs of the pods of this node at both ends.
+    pub source_pod: Option<String>,
+    pub destination_pod: Option<String>,
+    /// The addresses and ports; `None` for a packet that is not IP.
+    pub tuple: Option<Tuple>,
+    /// Type and code of an ICMP message.
+    pub icmp: Option<(u8, u8)>,
+    pub decision: Decision,
+    /// The reason for a drop, as in [`Backend::packets`]; `None` for an allowed packet.
+    ///
+    /// [`Backend::packets`]: ../datapath_backend/trait.Backend.html#method.packets
+    pub reason: Option<&'static str>,
+    /// The rules that decided: the one that denied, or those of the sender and of the receiver that allowed.
+    pub rules: Vec<RuleId>,
+    /// One of these rules asks for a log.
+    pub is_logged: bool,
+    /// The length of the packet in bytes.
+    pub length: u32,
+}
+
+/// A rule of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleId {
+    /// The UID of the policy.
+    pub policy: String,
+    pub direction: Direction,
+    /// The position among the policy's rules of that direction, from 0.
+    pub index: usize,
+}
+
+/// Use of a rule on this node since its last change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleUse {
+    pub rule: RuleId,
+    /// Connections that it allowed.
+    pub flows: u64,
+    /// Packets that it denied.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    pub last: SystemTime,
+}
+
+/// A packet whose verdict is looked up in the state in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    pub source: IpAddr,
+    /// The final destination, behind any translation.
+    pub destination: IpAddr,
+    /// The address that was asked for, before translation.
+    pub service: Option<IpAddr>,
+    pub segment: Segment,
+}
+
+/// The steps of a lookup in the state in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked {
+    /// The UID of the pod whose policies were looked up.
+    pub pod: String,
+    pub direction: Direction,
+    /// The steps in the backend's own terms: a name and a value each.
+    pub steps: Vec<(&'static str, String)>,
+    /// `None` if the state has no verdict: the packet is dropped.
+    pub decision: Option<Decision>,
+    /// The rule that decided.
+    pub rule: Option<RuleId>,
 }
 
 /// The addresses and ports of a packet.

@@ -8,6 +8,8 @@ use policy_core::{Decision, Direction};
 pub struct Verdict {
     pub decision: Decision,
     pub reason: Reason,
+    /// The rule asks for a log of the packets that it decides.
+    pub is_logged: bool,
 }
 
 /// Reason for a decision.
@@ -44,6 +46,8 @@ impl RuleName {
 
 impl Verdict {
     /// The verdict if no rule decides.
-    pub const DEFAULT: Self = Self { decision: Decision::Allow, reason: Reason::Default };
-    pub(crate) const ISOLATION: Self = Self { decision: Decision::Drop, reason: Reason::Isolation };
+    pub const DEFAULT: Self =
+        Self { decision: Decision::Allow, reason: Reason::Default, is_logged: false };
+    pub(crate) const ISOLATION: Self =
+        Self { decision: Decision::Drop, reason: Reason::Isolation, is_logged: false };
 }

@@ -40,6 +40,7 @@ struct SetRule {
     peers: Option<SetPeers>,
     /// `None`: all traffic.
     traffic: Option<Vec<Match>>,
+    is_logged: bool,
 }
 
 /// One peer or Service is enough. All are sorted.
@@ -168,11 +169,20 @@ impl<'a> Compiler<'a> {
         let id = self.names.number(policy, rule);
         let place = &policy.place;
         let (stage, walk) = (place.stage, walk(place.stage, place.family, place.number));
+        let is_logged = rule.log.is_some();
         let decision = match (denies_all, rule.action) {
             (true, Action::Allow) if rule.standing == Standing::Understood => return None,
             (true, _) => {
                 let decision = Some(Decision::Drop);
-                return Some(SetRule { id, stage, walk, decision, peers: None, traffic: None });
+                return Some(SetRule {
+                    id,
+                    stage,
+                    walk,
+                    decision,
+                    peers: None,
+                    traffic: None,
+                    is_logged,
+                });
             }
             (false, Action::Allow) => Some(Decision::Allow),
             (false, Action::Drop) => Some(Decision::Drop),
@@ -181,7 +191,7 @@ impl<'a> Compiler<'a> {
         };
         let peers = self.set_peers(rule, pod);
         let traffic = self.traffic(rule, pod);
-        Some(SetRule { id, stage, walk, decision, peers, traffic })
+        Some(SetRule { id, stage, walk, decision, peers, traffic, is_logged })
     }
 
     /// True if the members of a peer are not known: Allow matches nothing, everything else denies all.
@@ -335,7 +345,7 @@ impl PolicySet {
         (direction == Direction::Ingress, self.is_isolated).hash(&mut hasher);
         for rule in &self.rules {
             names.names.get(rule.id.0 as usize).hash(&mut hasher);
-            (rule.stage, rule.walk, rule.decision).hash(&mut hasher);
+            (rule.stage, rule.walk, rule.decision, rule.is_logged).hash(&mut hasher);
             rule.peers.as_ref().map(|of| of.digest(all)).hash(&mut hasher);
             for one in rule.traffic.as_ref().into_iter().flatten() {
                 match one {
@@ -416,7 +426,8 @@ impl SetRule {
     fn apply(&self, board: &mut Board, class: &[PeerId], all: &AllPeers) {
         let mut apply = |keys: Range<u32>, sources: Option<PortRange>| match self.decision {
             Some(decision) => {
-                let verdict = Verdict { decision, reason: Reason::Rule(self.id) };
+                let reason = Reason::Rule(self.id);
+                let verdict = Verdict { decision, reason, is_logged: self.is_logged };
                 board.decide(&keys, sources, self.walk, verdict);
             }
             None => board.pass(&keys, sources, self.walk),
@@ -451,6 +462,7 @@ mod tests {
             decision: Some(Decision::Allow),
             peers: Some(peers),
             traffic: Some(vec![Match::keys(5..9, None)]),
+            is_logged: false,
         }
     }
 
@@ -482,6 +494,7 @@ mod tests {
             vec![SetRule { walk: 2, ..rule() }],
             vec![SetRule { decision: Some(Decision::Drop), ..rule() }],
             vec![SetRule { decision: None, ..rule() }],
+            vec![SetRule { is_logged: true, ..rule() }],
             vec![SetRule { peers: None, ..rule() }],
             vec![SetRule { traffic: None, ..rule() }],
             vec![SetRule { traffic: Some(Vec::new()), ..rule() }],

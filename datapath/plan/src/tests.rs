@@ -62,7 +62,7 @@ fn scan(steps: &[Step], key: u32, source: u16) -> Verdict {
         match step.rule {
             Some(rule) if matches && passed & step.walk == 0 => {
                 let reason = Reason::Rule(RuleId(rule));
-                return Verdict { decision: Decision::Drop, reason };
+                return Verdict { decision: Decision::Drop, reason, is_logged: false };
             }
             None if matches => passed |= step.walk,
             Some(_) | None => {}
@@ -101,7 +101,7 @@ proptest! {
             match rule {
                 Some(rule) => {
                     let reason = Reason::Rule(RuleId(*rule));
-                    let verdict = Verdict { decision: Decision::Drop, reason };
+                    let verdict = Verdict { decision: Decision::Drop, reason, is_logged: false };
                     board.decide(&keys, *sources, *walk, verdict);
                 }
                 None => board.pass(&keys, *sources, *walk),

@@ -3,13 +3,14 @@
 //! The kernel runs the programs without an attachment. Random worlds supply the policies and the packets.
 
 use crate::{Kernel, object};
-use datapath_abi::Pod;
-use datapath_ebpf::Hook;
+use datapath_abi::{Cause, Event, Pod, Verdict};
+use datapath_ebpf::{Events, Hook};
 use datapath_plan::compile;
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, unshare},
 };
+use policy_core::PolicyKey;
 use policy_objects::Protocol;
 use proptest::{
     collection::vec,
@@ -21,7 +22,7 @@ use tests_policy::{
     cases,
     compiled::CompiledNode,
     live::NODES,
-    naive::{Decision, Naive, Origin, Packet, Segment, State},
+    naive::{By, Decision, Half, Naive, Origin, Packet, RuleId, Segment, State},
     node_client::fresh,
     scenario::{Scenario, Sketch, sketch, world},
 };
@@ -71,6 +72,9 @@ struct Node<'a> {
     pods: BTreeMap<(String, String), u32>,
     /// The pod's link of each address.
     addresses: BTreeMap<IpAddr, u32>,
+    /// The rules by the digests of their names.
+    rules: BTreeMap<u64, RuleId>,
+    events: Events,
 }
 
 /// The place at which the kernel would judge a packet.
@@ -84,9 +88,11 @@ struct Place {
 
 impl<'a> Node<'a> {
     fn new(object: &Path, links: &'a Links) -> Self {
-        let kernel = Kernel::load(object, None);
-        let (services, pods, addresses) = Default::default();
-        Self { kernel, links, services, pods, addresses }
+        let mut kernel = Kernel::load(object, None);
+        kernel.programs.want_events(true, u32::MAX).unwrap();
+        let events = kernel.programs.take_events();
+        let (services, pods, addresses, rules) = Default::default();
+        Self { kernel, links, services, pods, addresses, rules, events }
     }
 
     fn write(&mut self, scenario: &Scenario, node: &str) {
@@ -104,6 +110,12 @@ impl<'a> Node<'a> {
             }
         }
         self.kernel.write(&tables, endpoints);
+        let rules = tables.rules.iter().map(|name| {
+            let PolicyKey { kind, namespace, name: of } =
+                snapshot.policies[&name.policy].key.clone();
+            (name.digest(), RuleId { kind, namespace, name: of, index: name.index })
+        });
+        self.rules = rules.collect();
         self.services = tables.services;
     }
 
@@ -131,6 +143,26 @@ impl<'a> Node<'a> {
                 Some(Place { hook: Hook::TestToWire, link: self.links.wire, ingress, service })
             }
             _ => None,
+        }
+    }
+
+    /// The events since the last call.
+    fn take_events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.events.next()).collect()
+    }
+
+    /// True if the kernel's verdict has the cause of the expected one.
+    fn has_cause(&self, verdict: Verdict, expected: Option<&Half>) -> bool {
+        match (verdict.cause, expected.map(|half| &half.by)) {
+            (Cause::Default, None | Some(By::Default | By::Exemption)) => true,
+            (Cause::Isolation, Some(By::Isolation)) => true,
+            (Cause::Rule(number), Some(By::Rules(rules))) => {
+                let digest = self.kernel.held.rules.get(&number);
+                digest
+                    .and_then(|digest| self.rules.get(digest))
+                    .is_some_and(|id| rules.contains(id))
+            }
+            _ => false,
         }
     }
 
@@ -235,6 +267,7 @@ fn agrees(
         let denial = denials.find(|decision| **decision != Decision::Allow);
         let is_allowed = denial.is_none();
         node.kernel.programs.clear_flows().unwrap();
+        node.take_events();
         let action = node.action(place, &bytes(&packet, SYN));
         let expected = match denial {
             None | Some(Decision::Allow) => PASS,
@@ -243,6 +276,16 @@ fn agrees(
         };
         prop_assert_eq!(action, expected, "{:?} at {:?}: {:?}", packet, place.hook, halves);
         drops += usize::from(!is_allowed);
+        let events = node.take_events();
+        // A connection of a process of the node, and a packet that belongs to none, have no event if they are allowed.
+        prop_assert!(events.len() == 1 || is_allowed && events.is_empty(), "{:?}", events);
+        for event in events {
+            let [out, into] = &halves;
+            let is_out_denied = event.egress.decision != policy_core::Decision::Allow;
+            prop_assert!(node.has_cause(event.egress, out.as_ref()), "{:?}: {:?}", event, halves);
+            let is_into = is_out_denied || node.has_cause(event.ingress, into.as_ref());
+            prop_assert!(is_into, "{:?}: {:?}", event, halves);
+        }
         // A second packet follows its flow, and so does the answer, whatever the policies of its direction are.
         prop_assert_eq!(node.action(place, &bytes(&packet, SYN)), expected, "again {:?}", packet);
         if let (true, Hook::TestToPod, Some(reply)) = (is_allowed, place.hook, reply(&packet))

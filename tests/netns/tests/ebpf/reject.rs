@@ -95,7 +95,7 @@ fn a_rejected_packet_is_answered_in_the_name_of_its_receiver() {
     }
     assert_eq!(send("a", out), ErrorKind::HostUnreachable);
     let counters = kernel.programs.counters().unwrap();
-    assert!(counters["rejected"] > 10 && counters["policy_egress"] > 5, "{counters:?}");
+    assert!(counters["rejected"] > 10 && counters["egress_reject"] > 5, "{counters:?}");
 
     write(&mut kernel, &[]);
     for to in [b, b_v6, out, vip(1), vip(2)] {
