@@ -16,7 +16,7 @@ use datapath_backend::{Backend, BackendError};
 use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Looked, Observed, Probe, Retire, RuleUse, Trace,
 };
-use datapath_plan::{Address, compile};
+use datapath_plan::{Address, Names, compile};
 use policy_core::Action;
 use routing_netlink::Monitor;
 use std::{
@@ -169,7 +169,7 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
-        let tables = compile(&desired.state, &[]);
+        let tables = compile(&desired.state, &Names::none());
         let target = Target::of(&tables, &mut self.numbers)?;
         self.rules = tables.rules.iter().map(|name| (name.digest(), name.clone())).collect();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();

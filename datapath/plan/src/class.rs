@@ -3,15 +3,13 @@
 use crate::{
     cut::{Address, Prefix},
     digest::{Used, digest},
+    names::Names,
     peers::{self, AllPeers, Peer, PeerId},
 };
 use control_wire::NodeSnapshot;
-use policy_core::{NameMatch, index::GroupId};
+use policy_core::index::GroupId;
 use policy_objects::Block;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The class of an address. Class 0 is that of all addresses without a row: no peer of a rule matches them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,11 +33,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    pub(crate) fn of(
-        snapshot: &NodeSnapshot,
-        names: &[(IpAddr, String)],
-        all: &mut AllPeers,
-    ) -> Self {
+    pub(crate) fn of(snapshot: &NodeSnapshot, names: &Names, all: &mut AllPeers) -> Self {
         let numbers = BTreeMap::from([(Vec::new(), ClassId(0))]);
         let mut classes = Self {
             numbers,
@@ -88,7 +82,7 @@ impl Classes {
 /// The peers that match single addresses: members of groups, the node itself, names.
 fn own_peers(
     snapshot: &NodeSnapshot,
-    resolved: &[(IpAddr, String)],
+    resolved: &Names,
     all: &mut AllPeers,
 ) -> BTreeMap<Address, Vec<PeerId>> {
     let mut addresses: BTreeMap<Address, Vec<PeerId>> = BTreeMap::new();
@@ -105,15 +99,12 @@ fn own_peers(
     for address in snapshot.node.as_deref().unwrap_or_default() {
         addresses.entry((*address).into()).or_default().push(AllPeers::OWN_NODE);
     }
-    let policies: Vec<_> = snapshot.policies.values().map(AsRef::as_ref).collect();
-    for name in peers::names(&policies) {
-        let matches = resolved.iter().filter(|(_, resolved)| match &name {
-            NameMatch::Domain(domain) => domain.matches(resolved),
-            NameMatch::Pattern(pattern) => pattern.matches(resolved),
-        });
-        let number = all.number(Peer::Name(name.clone()));
-        for (address, _) in matches {
-            addresses.entry((*address).into()).or_default().push(number);
+    for (uid, policy) in &snapshot.policies {
+        for name in peers::names(policy) {
+            let number = all.number(Peer::Name(uid.clone(), name.clone()));
+            for address in resolved.addresses(uid, name) {
+                addresses.entry(address.into()).or_default().push(number);
+            }
         }
     }
     addresses

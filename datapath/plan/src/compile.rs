@@ -3,6 +3,7 @@
 use crate::{
     class::{ClassId, Classes},
     digest::{Used, digest},
+    names::Names,
     peers::{AllPeers, PeerId},
     set::{Compiler, PolicySet},
     tables::{PodSets, SetId, SetRows, TableId, Tables},
@@ -10,13 +11,10 @@ use crate::{
 };
 use control_wire::NodeSnapshot;
 use policy_core::{Direction, index::GroupId};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles the policies of a node. `names` are the addresses of DNS names that rules name.
-pub fn compile(snapshot: &NodeSnapshot, names: &[(IpAddr, String)]) -> Tables {
+pub fn compile(snapshot: &NodeSnapshot, names: &Names) -> Tables {
     let mut peers = AllPeers::new();
     let classes = Classes::of(snapshot, names, &mut peers);
     let mut compiler = Compiler::new(snapshot, peers);

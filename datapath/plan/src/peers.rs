@@ -22,8 +22,8 @@ pub(crate) enum Peer {
     Member(GroupId, Vec<ContainerPort>),
     /// An address in the block.
     Block(Block),
-    /// An address to which a matching name resolves.
-    Name(NameMatch),
+    /// An address to which a matching name resolves, by an answer that counts for the policy with this UID.
+    Name(String, NameMatch),
 }
 
 /// The number of a [`Peer`].
@@ -82,7 +82,7 @@ impl AllPeers {
     pub(crate) fn ports(&self, number: PeerId) -> &[ContainerPort] {
         match self.peers.get(number as usize) {
             Some(Peer::Member(_, ports)) => ports,
-            Some(Peer::OwnNode | Peer::Block(_) | Peer::Name(_)) | None => &[],
+            Some(Peer::OwnNode | Peer::Block(_) | Peer::Name(..)) | None => &[],
         }
     }
 }
@@ -129,15 +129,14 @@ pub(crate) fn blocks(snapshot: &NodeSnapshot) -> BTreeSet<&Block> {
     of_rules.chain(of_groups).flatten().collect()
 }
 
-/// The names that egress rules name.
-pub(crate) fn names(policies: &[&Policy]) -> BTreeSet<NameMatch> {
-    let rules = policies.iter().flat_map(|policy| &policy.rules);
-    let egress = rules.filter(|rule| rule.direction == Direction::Egress);
+/// The names that the egress rules of a policy name.
+pub(crate) fn names(policy: &Policy) -> BTreeSet<&NameMatch> {
+    let egress = policy.rules.iter().filter(|rule| rule.direction == Direction::Egress);
     let names = egress.filter_map(|rule| match &rule.peers {
         Peers::Of(of) => Some(&of.names),
         Peers::Any => None,
     });
-    names.flatten().cloned().collect()
+    names.flatten().collect()
 }
 
 /// The named ports of a member that rules may ask for. A node has none.

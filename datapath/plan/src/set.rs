@@ -189,7 +189,7 @@ impl<'a> Compiler<'a> {
             (false, Action::Reject) => Some(Decision::Reject),
             (false, Action::Pass) => None,
         };
-        let peers = self.set_peers(rule, pod);
+        let peers = self.set_peers(policy, rule, pod);
         let traffic = self.traffic(rule, pod);
         Some(SetRule { id, stage, walk, decision, peers, traffic, is_logged })
     }
@@ -206,7 +206,7 @@ impl<'a> Compiler<'a> {
         groups.into_iter().any(is_unusable)
     }
 
-    fn set_peers(&mut self, rule: &Rule, pod: &Pod) -> Option<SetPeers> {
+    fn set_peers(&mut self, policy: &Policy, rule: &Rule, pod: &Pod) -> Option<SetPeers> {
         let Peers::Of(of) = &rule.peers else { return None };
         let alike = of.alike.iter().filter(|alike| self.applies(&alike.applied, pod));
         let alike: Vec<GroupId> = alike.map(|alike| alike.address).collect();
@@ -225,7 +225,8 @@ impl<'a> Compiler<'a> {
             peers.push(self.peers.number(Peer::Block(block.clone())));
         }
         for name in of.names.iter().filter(|_| rule.direction == Direction::Egress) {
-            peers.push(self.peers.number(Peer::Name(name.clone())));
+            let peer = Peer::Name(policy.uid.clone(), name.clone());
+            peers.push(self.peers.number(peer));
         }
         peers.sort_unstable();
         peers.dedup();

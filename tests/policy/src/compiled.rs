@@ -5,7 +5,7 @@ use crate::{
     on_node::Ends,
 };
 use control_wire::{NodeSnapshot, model::Pod};
-use datapath_plan::{Reason, Side, Tables, Verdict, compile};
+use datapath_plan::{Names, Reason, Side, Tables, Verdict, compile};
 use policy_core::Direction;
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -19,7 +19,7 @@ pub struct CompiledNode<'a> {
 impl<'a> CompiledNode<'a> {
     /// Compiles a node's snapshot and the DNS results that it observed.
     pub fn new(name: &'a str, snapshot: &'a NodeSnapshot, names: &[(IpAddr, String)]) -> Self {
-        Self { name, snapshot, tables: compile(snapshot, names) }
+        Self { name, snapshot, tables: compile(snapshot, &Names::of_all(snapshot, names)) }
     }
 
     /// Egress of the sender and ingress of the receiver; `None` where the pod is not on this node or the whole packet is

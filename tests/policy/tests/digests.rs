@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use datapath_plan::{Entry, SetId, Tables, Verdict, compile};
+use datapath_plan::{Entry, Names, SetId, Tables, Verdict, compile};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use std::collections::BTreeMap;
 use tests_policy::{cases, live::NODES, node_client::fresh, scenario::world};
@@ -51,7 +51,8 @@ fn a_row_has_the_same_meaning_in_every_world() {
     let run = runner.run(&vec(world(), 2..8), |worlds| {
         let mut known: BTreeMap<(SetId, u64, u64), String> = BTreeMap::new();
         for (scenario, node) in worlds.iter().flat_map(|world| NODES.map(|node| (world, node))) {
-            let tables = compile(&fresh(scenario, node).snapshot, &scenario.names);
+            let snapshot = fresh(scenario, node).snapshot;
+            let tables = compile(&snapshot, &Names::of_all(&snapshot, &scenario.names));
             for (key, row) in rows(&tables) {
                 let earlier = known.entry(key).or_insert_with(|| row.clone());
                 prop_assert_eq!(earlier, &row, "{:?}", key);
@@ -71,8 +72,8 @@ fn a_second_compilation_has_the_same_numbers() {
     let run = runner.run(&world(), |scenario| {
         for node in NODES {
             let snapshot = &fresh(&scenario, node).snapshot;
-            let (one, other) =
-                (compile(snapshot, &scenario.names), compile(snapshot, &scenario.names));
+            let names = Names::of_all(snapshot, &scenario.names);
+            let (one, other) = (compile(snapshot, &names), compile(snapshot, &names));
             prop_assert_eq!(one, other);
         }
         Ok(())

@@ -5,7 +5,7 @@
 use crate::{Kernel, object};
 use datapath_abi::{Cause, Event, Pod, Verdict};
 use datapath_ebpf::{Events, Hook};
-use datapath_plan::compile;
+use datapath_plan::{Names, compile};
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, unshare},
@@ -97,7 +97,7 @@ impl<'a> Node<'a> {
 
     fn write(&mut self, scenario: &Scenario, node: &str) {
         let snapshot = &fresh(scenario, node).snapshot;
-        let tables = compile(snapshot, &scenario.names);
+        let tables = compile(snapshot, &Names::of_all(snapshot, &scenario.names));
         assert!(snapshot.pods.len() <= LINKS, "{} pods", snapshot.pods.len());
         self.pods.clear();
         self.addresses.clear();

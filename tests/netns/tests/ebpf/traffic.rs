@@ -4,7 +4,7 @@ use crate::{Kernel, detach, object};
 use control_wire::NodeSnapshot;
 use datapath_abi::Pod;
 use datapath_ebpf::Hook;
-use datapath_plan::compile;
+use datapath_plan::{Names, compile};
 use nix::{
     mount::{MsFlags, mount},
     net::if_::if_nametoindex,
@@ -184,7 +184,7 @@ pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
 
 /// Puts the policies into force.
 pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
-    let tables = compile(&snapshot(policies), &[]);
+    let tables = compile(&snapshot(policies), &Names::none());
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
         let address: IpAddr = address.parse().unwrap();
