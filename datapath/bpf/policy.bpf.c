@@ -302,20 +302,32 @@ static inline_always void turn(struct judged *judged, const struct packet *packe
 	}
 }
 
+/* One of the timeouts, in nanoseconds. */
+static inline_always __u64 timeout_of(__u32 number)
+{
+	__u32 first = 0;
+	struct settings *of = map_lookup(&settings, &first);
+
+	return of && number < TIMEOUTS ? of->timeouts[number] : 0;
+}
+
 /* The time after which a connection without a packet has ended, in nanoseconds. */
 static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 {
+	__u32 number = flow->answered ? TIMEOUT_UDP_REPLIED : TIMEOUT_UDP;
+
 	if (protocol == TCP) {
-		if (flow->tcp_flags & TCP_RST)
-			return 10 * SECOND;
-		/* The end of one direction or of both. */
+		number = flow->answered ? TIMEOUT_TCP : TIMEOUT_TCP_SYN;
 		if (flow->tcp_flags & TCP_FIN)
-			return 120 * SECOND;
-		return flow->answered ? 21600 * SECOND : 30 * SECOND;
+			number = TIMEOUT_TCP_FIN;
+		if (flow->tcp_flags & TCP_RST)
+			number = TIMEOUT_TCP_RESET;
+	} else if (protocol == SCTP) {
+		number = flow->answered ? TIMEOUT_SCTP : TIMEOUT_SCTP_INIT;
+	} else if (protocol == ICMP || protocol == ICMPV6) {
+		number = TIMEOUT_ICMP;
 	}
-	if (protocol == SCTP)
-		return flow->answered ? 18000 * SECOND : 30 * SECOND;
-	return flow->answered ? 180 * SECOND : 30 * SECOND;
+	return timeout_of(number);
 }
 
 /* True if the packet asks for a connection. Other protocols than TCP have no sign of that. */
@@ -392,6 +404,16 @@ static inline_always __u32 judge_first(const struct row *source, const struct ro
 	judged->egress = reverse.egress;
 	judged->ingress = reverse.ingress;
 	return decision;
+}
+
+/* True if a packet is one of the initiator. Other packets than a TCP start and an echo can be of either end. */
+static inline_always int has_direction(const struct packet *packet)
+{
+	__u32 type = packet->key >> 8 & 0xff;
+
+	if (packet->protocol == ICMP)
+		return type != ECHO_REPLY_V4 && type != ECHO_REPLY_V6;
+	return packet->protocol == TCP && is_start(packet);
 }
 
 /* Copies the packet as its pod sent it. Returns 0 if it is not known any more. */
@@ -494,34 +516,48 @@ static inline_always int is_same_key(const struct flow_key *one, const struct fl
 	       one->low_port == other->low_port && one->high_port == other->high_port;
 }
 
-/* Adds one to a pod's connections, or returns 0 if it has its share of them. */
-static inline_always int charge(const struct endpoint *endpoint)
+static inline_always struct share *share_of(const struct endpoint *endpoint)
 {
-	__u64 *share;
 	__u32 slot;
 
 	if (!endpoint)
-		return 1;
-	slot = endpoint->slot;
-	share = map_lookup(&shares, &slot);
-	/* Two processors that subtract at once can lead below 0. */
-	if (!share || (__s64)*share >= FLOWS_OF_POD)
 		return 0;
-	__sync_fetch_and_add(share, 1);
+	slot = endpoint->slot;
+	return map_lookup(&shares, &slot);
+}
+
+/* Adds one to a pod's connections, or returns 0 if it has its share of them. */
+static inline_always int charge(const struct endpoint *endpoint)
+{
+	__u32 first = 0;
+	struct settings *of;
+	struct share *share;
+
+	if (!endpoint)
+		return 1;
+	of = map_lookup(&settings, &first);
+	share = share_of(endpoint);
+	/* Two processors that subtract at once can lead below 0. */
+	if (!of || !share || (__s64)share->flows >= (__s64)of->flows_of_pod)
+		return 0;
+	__sync_fetch_and_add(&share->flows, 1);
 	return 1;
 }
 
 static inline_always void refund(const struct endpoint *endpoint)
 {
-	__u64 *share;
-	__u32 slot;
+	struct share *share = share_of(endpoint);
 
-	if (!endpoint)
-		return;
-	slot = endpoint->slot;
-	share = map_lookup(&shares, &slot);
-	if (share && *share)
-		__sync_fetch_and_add(share, -1);
+	if (share && share->flows)
+		__sync_fetch_and_add(&share->flows, -1);
+}
+
+/* True if a connection without a row may be older than the enforcement of this pod. */
+static inline_always int is_in_window(const struct endpoint *endpoint, __u64 now)
+{
+	struct share *share = share_of(endpoint);
+
+	return share && share->window_end && (__s64)(share->window_end - now) > 0;
 }
 
 /* Removes an open connection of these links. */
@@ -607,6 +643,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
 	struct flow *flow = 0;
 	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow;
+	int is_older = 0, is_turned = 0;
 	__u64 now, active_generation;
 
 	if (!work) {
@@ -660,7 +697,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 							work->packet.fragment, work->packet.ip_protocol };
 		__u64 *passed = map_lookup(&fragments, &work->fragment);
 
-		if (!ingress || (passed && (__s64)(now - *passed) < (__s64)(30 * SECOND)))
+		if (!ingress || (passed && (__s64)(now - *passed) < (__s64)timeout_of(TIMEOUT_FRAGMENT)))
 			return TC_ACT_UNSPEC;
 		return drop(skb, &work->judged, passed ? FRAGMENT_LATE : FRAGMENT_UNKNOWN);
 	}
@@ -795,12 +832,33 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			return TC_ACT_UNSPEC;
 		}
 	} else {
-		__u32 decision = judge_first(&work->source, &work->destination, &work->packet, &work->judged,
-					     is_hairpin);
+		/* A connection may be older than the enforcement of its pods. Then one allowed direction is enough. */
+		if (has_flow && !has_direction(&work->packet) && (is_in_window(from, now) || is_in_window(to, now))) {
+			int is_forward = judge(&work->source, &work->destination, &work->judged, is_hairpin) == ALLOW;
 
-		if (decision != ALLOW) {
-			report(skb, &work->judged, denial(&work->judged));
-			return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
+			work->original = work->judged;
+			turn(&work->original, &work->packet);
+			work->original.service = service_of(&work->packet.source, work->judged.half);
+			work->original.is_service_unknown = 0;
+			if (work->packet.protocol == ICMP)
+				work->original.key = ICMP << 16 | (work->packet.ip_protocol == ICMPV6 ? ECHO_V6 : ECHO_V4) << 8;
+			is_turned = judge(&work->destination, &work->source, &work->original, is_hairpin) == ALLOW;
+			is_older = is_forward != is_turned && (is_turned || work->packet.protocol == TCP);
+			is_turned &= is_older;
+		}
+		if (is_older) {
+			count(WINDOW);
+			/* Each request would look like an answer. A TCP connection needs a first packet. */
+			if (work->packet.protocol != TCP && is_turned)
+				goto pass;
+		} else {
+			__u32 decision = judge_first(&work->source, &work->destination, &work->packet, &work->judged,
+						     is_hairpin);
+
+			if (decision != ALLOW) {
+				report(skb, &work->judged, denial(&work->judged));
+				return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
+			}
 		}
 	}
 	/* Answers to the node's own processes pass `from_pod` only. A pod may get egress policies while they are open. */
@@ -820,9 +878,25 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		.is_from_node = !ingress,
 	};
 
-	if (is_sent && work->sent_as.has_flow)
+	work->new.from_low = from_low;
+	/* A packet that is an answer has the ends of a first packet of its receiver. */
+	if (is_sent && work->sent_as.has_flow && !(is_turned && to)) {
 		work->key = work->sent_as.key;
-	work->new.from_low = is_sent && work->sent_as.has_flow ? work->sent_as.from_low : from_low;
+		work->new.from_low = work->sent_as.from_low;
+	}
+	if (is_turned) {
+		work->new.from_low = !work->new.from_low;
+		work->new.service = work->original.service;
+		work->new.source = work->original.source;
+		work->new.destination = work->original.destination;
+		work->new.key = work->original.key;
+		work->new.source_port = work->original.source_port;
+		work->new.initiator = to ? skb->ifindex : 0;
+		work->new.responder = from ? ingress : 0;
+		work->new.answered = 1;
+		work->judged.egress = work->original.egress;
+		work->judged.ingress = work->original.ingress;
+	}
 	/* A row of an earlier connection has this key. */
 	flow = map_lookup(&flows, &work->key);
 	if (flow)
@@ -872,6 +946,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	struct row source = {};
 	struct flow *flow;
 	__u64 now = ktime_coarse(), active_generation = generation();
+	int is_older = 0;
 
 	judged->half = active_generation & 1;
 	row_of(from, judged->half, &source);
@@ -910,20 +985,32 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	}
 	judged->egress = verdict(source.egress, judged, 1);
 	if ((judged->egress & DECISION) != ALLOW) {
-		report(skb, judged, denial(judged));
-		return refuse(skb, packet, judged->egress & DECISION, 0);
+		if (!packet->has_flow || packet->is_error || has_direction(packet) || !is_in_window(from, now)) {
+			report(skb, judged, denial(judged));
+			return refuse(skb, packet, judged->egress & DECISION, 0);
+		}
+		/* It may be an answer to a process of the node, which reaches each pod. */
+		count(WINDOW);
+		if (packet->protocol != TCP)
+			return TC_ACT_UNSPEC;
+		is_older = 1;
+		judged->egress = ALLOW;
+		turn(judged, packet);
 	}
-	if (packet->has_flow && !packet->is_error && is_start(packet)) {
+	if (packet->has_flow && !packet->is_error && (is_start(packet) || is_older)) {
 		struct flow new = {
 			.seen = now,
 			.source = judged->source,
 			.destination = judged->destination,
 			.key = judged->key,
 			.generation = active_generation,
-			.initiator = skb->ifindex,
+			.initiator = is_older ? 0 : skb->ifindex,
+			.responder = is_older ? skb->ifindex : 0,
 			.source_port = judged->source_port,
-			.from_low = from_low,
+			.from_low = is_older ? !from_low : from_low,
+			.answered = is_older,
 			.tcp_flags = packet->tcp_flags,
+			.is_from_node = is_older,
 		};
 
 		map_update(&half_open, key, &new, BPF_ANY);

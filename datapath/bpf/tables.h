@@ -161,6 +161,43 @@ struct sent {
 	__u16 is_answer;
 };
 
+/* Settings of userspace, in one row. */
+enum timeout {
+	/* Of a connection without an answer. */
+	TIMEOUT_TCP_SYN,
+	TIMEOUT_TCP,
+	/* After the end of one direction or of both. */
+	TIMEOUT_TCP_FIN,
+	TIMEOUT_TCP_RESET,
+	/* Also of protocols that are not named here. */
+	TIMEOUT_UDP,
+	TIMEOUT_UDP_REPLIED,
+	TIMEOUT_ICMP,
+	TIMEOUT_SCTP_INIT,
+	TIMEOUT_SCTP,
+	/* Of a fragmented packet. */
+	TIMEOUT_FRAGMENT,
+	TIMEOUTS,
+};
+
+struct settings {
+	/* The times after which a connection without a packet has ended, in nanoseconds. */
+	__u64 timeouts[TIMEOUTS];
+	/* A pod has at most this many rows of `flows`. */
+	__u64 flows_of_pod;
+};
+
+/* A pod's part in connections, by slot. */
+struct share {
+	/* Its number of rows in `flows`. */
+	__u64 flows;
+	/*
+	 * Until this time, in nanoseconds since the boot, connections may exist that are older than the pod's enforcement.
+	 * 0 if there are none, or if they have rows.
+	 */
+	__u64 window_end;
+};
+
 /* A fragmented packet that passed. */
 struct fragment_key {
 	struct address source;
@@ -230,6 +267,8 @@ enum reason {
 	EVENT_LOST,
 	/* The counters of a rule that has no row. */
 	NOT_COUNTED,
+	/* Passed, because its connection may be older than the enforcement of its pod. */
+	WINDOW,
 	REASONS,
 };
 
@@ -322,16 +361,12 @@ struct {
 	MAP_NUMBER(max_entries, 256);
 } large_tables SEC(".maps");
 
-#define FLOWS 131072
-/* A pod has at most this many of them. */
-#define FLOWS_OF_POD (FLOWS / 4)
-
-/* Connections that are open. No packet removes one. */
+/* Connections that are open. No packet removes one. Userspace sets the number of rows. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct flow_key);
 	MAP_TYPE(value, struct flow);
-	MAP_NUMBER(max_entries, FLOWS);
+	MAP_NUMBER(max_entries, 131072);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } flows SEC(".maps");
 
@@ -343,13 +378,20 @@ struct {
 	MAP_NUMBER(max_entries, 32768);
 } half_open SEC(".maps");
 
-/* Number of rows in `flows` by slot. */
+/* By slot. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
-	MAP_TYPE(value, __u64);
+	MAP_TYPE(value, struct share);
 	MAP_NUMBER(max_entries, 2048);
 } shares SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct settings);
+	MAP_NUMBER(max_entries, 1);
+} settings SEC(".maps");
 
 /* The digests of the rules' names by number, for userspace. */
 struct {

@@ -179,6 +179,14 @@ default is `standard`; the daemons have no such default. */}}
 {{- if include "ferrule.ebpf" . }}
 - name: FERRULE_AGENT_BPF_PINS
   value: /host/sys/fs/bpf/ferrule/maps
+{{- if not (kindIs "invalid" .Values.nodeAgent.conntrackCacheTableSize) }}
+- name: FERRULE_AGENT_CONNECTIONS
+  value: {{ include "ferrule.text" .Values.nodeAgent.conntrackCacheTableSize | quote }}
+{{- end }}
+{{- if not (kindIs "invalid" .Values.nodeAgent.conntrackCacheCleanupPeriod) }}
+- name: FERRULE_AGENT_CONNECTION_SWEEP
+  value: {{ include "ferrule.text" .Values.nodeAgent.conntrackCacheCleanupPeriod | quote }}
+{{- end }}
 {{- end }}
 - name: FERRULE_AGENT_METRICS
   value: {{ include "ferrule.bind" .Values.nodeAgent.metricsBindAddr | quote }}

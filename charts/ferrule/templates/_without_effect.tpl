@@ -12,12 +12,6 @@ nodeAgent.healthProbeBindAddr has no effect: The kubelet probes the agent over i
 {{- if ne (toJson .Values.nodeAgent.enableIpv6) `false` }}
 nodeAgent.enableIpv6 has no effect: The agent supports both families.
 {{- end }}
-{{- if ne (toJson .Values.nodeAgent.conntrackCacheCleanupPeriod) `300` }}
-nodeAgent.conntrackCacheCleanupPeriod has no effect: Only the eBPF agent of AWS has this cache.
-{{- end }}
-{{- if ne (toJson .Values.nodeAgent.conntrackCacheTableSize) `524288` }}
-nodeAgent.conntrackCacheTableSize has no effect: Only the eBPF agent of AWS has this cache.
-{{- end }}
 {{- if ne (toJson .Values.eniConfig.region) `null` }}
 eniConfig.region has no effect: The names in `eniConfig.subnets` are complete; the chart adds no region.
 {{- end }}

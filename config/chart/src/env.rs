@@ -18,6 +18,8 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
         | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts this path",
         "FERRULE_POLICY" => "enableNetworkPolicy sets it",
         "FERRULE_AGENT_BACKEND" => "policy.backend sets it",
+        "FERRULE_AGENT_CONNECTIONS" => "nodeAgent.conntrackCacheTableSize sets it",
+        "FERRULE_AGENT_CONNECTION_SWEEP" => "nodeAgent.conntrackCacheCleanupPeriod sets it",
         "FERRULE_AGENT_BPF_OBJECT" => "the image has this file",
         "FERRULE_AGENT_METRICS" => "nodeAgent.metricsBindAddr sets it",
         "FERRULE_AGENT_LOG_FILE" => "nodeAgent.networkPolicyAgentLogFileLocation sets it",

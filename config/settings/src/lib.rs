@@ -22,6 +22,6 @@ pub use refusal::Refusal;
 pub use resolve::Warning;
 pub use table::{Effect, Kind, OnBad, Origin, Setting, table};
 pub use values::{
-    Agent, Bind, CallBudget, CustomNetworking, Family, Kubernetes, LogLevel, LogTo, NatBackend,
-    PodEniMode, PolicyBackend, RandomizeSnat, Settings, Warm,
+    Agent, Bind, CallBudget, Connections, CustomNetworking, Family, Kubernetes, LogLevel, LogTo,
+    NatBackend, PodEniMode, PolicyBackend, RandomizeSnat, Settings, Timeouts, Warm,
 };

@@ -1,6 +1,7 @@
 //! The table of settings.
 
 mod agent;
+mod connections;
 mod enis;
 mod network;
 mod own;
@@ -21,6 +22,7 @@ pub fn table() -> impl Iterator<Item = &'static Setting> {
         process::SETTINGS,
         own::SETTINGS,
         agent::SETTINGS,
+        connections::SETTINGS,
     ]
     .into_iter()
     .flatten()

@@ -261,6 +261,8 @@ pub struct Agent {
     pub bpf_object: PathBuf,
     /// Folder of the pinned eBPF maps, on a bpffs.
     pub bpf_pins: PathBuf,
+    /// Connections in the backend `ebpf`.
+    pub connections: Connections,
     /// Folder of the received policy.
     pub state_dir: PathBuf,
     /// Listen address of metrics and health.
@@ -278,6 +280,41 @@ pub struct Agent {
     pub token: PathBuf,
 }
 
+/// The connection tracking of the backend `ebpf`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// The limit of open connections of the node.
+    pub limit: u32,
+    /// The part of the limit that one pod may have, in percent.
+    pub share: u32,
+    /// The time between two removals of ended connections.
+    pub sweep: Span,
+    pub timeouts: Timeouts,
+    /// The time in which connections may be older than the enforcement of their pods, where the kernel tracks none.
+    pub untracked_window: Span,
+}
+
+/// The times after which a connection without a packet has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Before the responder's answer.
+    pub tcp_syn: Span,
+    pub tcp: Span,
+    /// After the end of one direction or of both.
+    pub tcp_fin: Span,
+    pub tcp_reset: Span,
+    /// Also of protocols without a time of their own.
+    pub udp: Span,
+    /// After the responder's answer.
+    pub udp_replied: Span,
+    pub icmp: Span,
+    /// Before the responder's answer.
+    pub sctp_init: Span,
+    pub sctp: Span,
+    /// Between the first fragment of a packet and each other.
+    pub fragment: Span,
+}
+
 impl Agent {
     fn blank() -> Self {
         Self {
@@ -285,6 +322,7 @@ impl Agent {
             backend: PolicyBackend::None,
             bpf_object: PathBuf::new(),
             bpf_pins: PathBuf::new(),
+            connections: Connections::default(),
             state_dir: PathBuf::new(),
             metrics: None,
             log_to: LogTo::Stderr,

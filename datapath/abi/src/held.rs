@@ -46,7 +46,7 @@ pub enum Write {
     Prefix(Prefix, Option<[u64; 2]>),
     Service(Address, Option<[u64; 2]>),
     Row(u32, Row),
-    /// Sets the number of the slot's connections to 0.
+    /// Sets the slot's share to zeros.
     Share(u32),
     /// True adds the address, false removes it.
     OwnAddress(Address, bool),

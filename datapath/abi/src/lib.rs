@@ -15,6 +15,7 @@ mod intervals;
 mod lookup;
 mod numbers;
 mod plan;
+mod settings;
 mod target;
 
 #[cfg(test)]
@@ -31,4 +32,5 @@ pub use intervals::TooLong;
 pub use lookup::{Question, Steps};
 pub use numbers::{Full, Numbers};
 pub use plan::{Own, Plan, Pod, cleanup, plan};
+pub use settings::{Settings, SettingsValue, Share, ShareValue};
 pub use target::Target;

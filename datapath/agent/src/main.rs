@@ -1,7 +1,7 @@
 //! The `ferrule-agent` binary: settings and log, then [`datapath_agent::run`].
 
 use anyhow::{Context as _, Result};
-use config_settings::{LogLevel, LogTo, PolicyBackend, Settings, Warning};
+use config_settings::{Agent, LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
     Kubernetes, Options,
     command::{Command, Flags, HELP},
@@ -105,9 +105,9 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         match backend {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
             PolicyBackend::Ebpf => {
-                let (object, pins) = (&options.agent.bpf_object, &options.agent.bpf_pins);
-                let backend =
-                    EbpfBackend::open(object, pins).context("cannot start the backend ebpf")?;
+                let Agent { bpf_object, bpf_pins, connections, .. } = &options.agent;
+                let backend = EbpfBackend::open(bpf_object, bpf_pins, *connections)
+                    .context("cannot start the backend ebpf")?;
                 run(options, backend, stop).await
             }
         }

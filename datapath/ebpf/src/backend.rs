@@ -3,18 +3,20 @@
 use crate::{
     LoadError, Programs,
     events::{self, Events, RuleNames},
-    existing::Existing,
+    existing::{Existing, monotonic},
     links::Links,
     lookup::look_up,
-    maps::layout_name,
+    maps::{layout_name, layouts},
 };
 use async_trait::async_trait;
-use config_model::{HostLink, causes};
+use config_model::{HostLink, Span, causes};
+use config_settings::Connections;
 use control_wire::model::{Peers, Policy};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_backend::{Backend, BackendError};
 use datapath_node::{
-    Applied, BackendEvent, Desired, Endpoint, Looked, Observed, Probe, Retire, RuleUse, Trace,
+    Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Retire, RuleUse,
+    Trace,
 };
 use datapath_plan::{Address, Names, compile};
 use policy_core::Action;
@@ -42,6 +44,7 @@ pub struct EbpfBackend {
     is_untracked_logged: bool,
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
+    connections: Connections,
     monitor: Option<Monitor>,
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
@@ -68,10 +71,10 @@ impl EbpfBackend {
     ///
     /// # Errors
     /// If the kernel refuses the programs, or the folder or the maps cannot be used.
-    pub fn open(object: &Path, pins: &Path) -> Result<Self, LoadError> {
-        let folder = pins.join(layout_name());
+    pub fn open(object: &Path, pins: &Path, connections: Connections) -> Result<Self, LoadError> {
+        let folder = pins.join(layout_name(&layouts(connections.limit)));
         let is_new = !folder.exists();
-        let mut programs = Programs::load(object, Some(&folder))?;
+        let mut programs = Programs::load(object, Some(&folder), &connections)?;
         let others = others(pins, &folder);
         for other in others.iter().filter(|_| is_new) {
             match programs.copy_flows(other) {
@@ -87,7 +90,7 @@ impl EbpfBackend {
                 }
             }
         }
-        let mut backend = Self::over(programs, &folder)?;
+        let mut backend = Self::over(programs, &folder, connections)?;
         backend.others = others;
         backend.others.extend(backend.programs.others());
         Ok(backend)
@@ -97,7 +100,11 @@ impl EbpfBackend {
     ///
     /// # Errors
     /// If a map cannot be read.
-    pub fn over(mut programs: Programs, pins: &Path) -> Result<Self, LoadError> {
+    pub fn over(
+        mut programs: Programs,
+        pins: &Path,
+        connections: Connections,
+    ) -> Result<Self, LoadError> {
         // An earlier process may have had listeners.
         programs.want_events(false, EVENTS_OF_POD)?;
         let events = programs.take_events();
@@ -115,9 +122,10 @@ impl EbpfBackend {
             goal: None,
             is_untracked_logged: false,
             flipped: now,
+            connections,
             monitor,
             check_at: None,
-            sweep_at: now + SWEEP_EVERY,
+            sweep_at: now + time(connections.sweep),
             events,
             rules: RuleNames::new(),
         })
@@ -217,7 +225,10 @@ impl EbpfBackend {
         if let Some(links) = &mut links {
             if desired.changed.is_none() {
                 let unguarded = links.unguarded(pods.keys().copied());
-                self.add_existing(Existing::of(unguarded, &pods, &own, &target))?;
+                let limit = self.connections.limit as usize / 4;
+                let existing = Existing::of(unguarded.clone(), &pods, &own, &target, limit);
+                let started = started(&desired.endpoints);
+                self.add_existing(existing, &(&unguarded - &started))?;
             }
             // A link is attached again if it is new, if its use has changed, or if it failed.
             let is_known = |link: u32| {
@@ -281,12 +292,28 @@ impl EbpfBackend {
     }
 
     /// Adds the connections that pods have before programs guard them. The pods of a process that starts can have some;
-    /// a pod that starts has none.
-    fn add_existing(&mut self, existing: Existing<'_>) -> Result<(), LoadError> {
-        let is_tracked = existing.add(&mut self.programs, &self.held)?;
-        if !is_tracked && !std::mem::replace(&mut self.is_untracked_logged, true) {
-            tracing::info!(
-                "the kernel tracks no connections: those that pods have now are cut unless policies allow both directions"
+    /// a pod that starts has none. Where the kernel tracks no connections, the links `older` get a window instead.
+    fn add_existing(
+        &mut self,
+        existing: Existing<'_>,
+        older: &BTreeSet<u32>,
+    ) -> Result<(), LoadError> {
+        if existing.add(&mut self.programs, &self.held)? {
+            return Ok(());
+        }
+        let window = self.connections.untracked_window;
+        let slots = older.iter().filter_map(|link| self.held.endpoints.get(link)).map(|of| of.slot);
+        let slots: Vec<u32> = slots.filter(|_| window.0 > 0).collect();
+        let end = monotonic().saturating_add(window.0.saturating_mul(1_000_000));
+        for slot in &slots {
+            self.programs.open_window(*slot, end)?;
+        }
+        if !std::mem::replace(&mut self.is_untracked_logged, true) {
+            tracing::warn!(
+                pods = slots.len(),
+                seconds = window.0 / 1000,
+                "the kernel tracks no connections: a packet of a connection that these pods may have passes for this \
+                 time if policies allow one of its directions; other connections are cut"
             );
         }
         Ok(())
@@ -358,11 +385,21 @@ impl EbpfBackend {
     }
 }
 
+/// The links of pods that the plugin reported. Such a pod starts under the agent, so it has no earlier connection.
+fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
+    let started = endpoints.values().filter(|endpoint| !endpoint.pod.container.is_empty());
+    started.flat_map(|endpoint| &endpoint.links).map(|link| link.ifindex).collect()
+}
+
 /// The folders of other releases' maps.
 fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
     folders.filter(|folder| folder.is_dir() && folder != own).collect()
+}
+
+fn time(span: Span) -> Duration {
+    Duration::from_millis(span.0)
 }
 
 fn subscribe() -> Option<Monitor> {
@@ -520,7 +557,7 @@ impl Backend for EbpfBackend {
                 None => {}
             }
             if Instant::now() >= self.sweep_at {
-                self.sweep_at = Instant::now() + SWEEP_EVERY;
+                self.sweep_at = Instant::now() + time(self.connections.sweep);
                 if let Err(error) = self.programs.sweep() {
                     tracing::warn!(why = causes(&error), "cannot remove ended connections");
                 }
@@ -592,4 +629,3 @@ const GRACE: Duration = Duration::from_millis(10);
 const CHECK_AFTER: Duration = Duration::from_millis(300);
 /// The events of a pod in a second.
 const EVENTS_OF_POD: u32 = 200;
-const SWEEP_EVERY: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 //! The programs judge a TCP packet without a row in `flows` in both directions, because the packet does not name the
 //! initiator of its connection. The kernel's connection tracking has the initiator.
 
-use crate::{LoadError, Programs, maps::FLOWS};
+use crate::{LoadError, Programs};
 use config_model::causes;
 use datapath_abi::{Ends, Flow, FlowKey, Held, Own, Pod, Target};
 use datapath_conntrack::{Connection, TcpState, Tuple, dump_if};
@@ -35,19 +35,21 @@ struct Found {
 }
 
 impl<'a> Existing<'a> {
-    /// `pods` are the links of all pods, and `unguarded` those among them that have no programs.
+    /// `pods` are the links of all pods, and `unguarded` those among them that have no programs. At most `limit` rows are
+    /// added.
     pub(crate) fn of(
         unguarded: BTreeSet<u32>,
         pods: &BTreeMap<u32, Pod>,
         own: &'a Own,
         target: &'a Target,
+        limit: usize,
     ) -> Self {
         let addresses = |(link, pod): (&u32, &Pod)| {
             let link = *link;
             [pod.v4, pod.v6].into_iter().flatten().map(move |address| (address, link))
         };
         let links = pods.iter().flat_map(addresses).collect();
-        Self { unguarded, links, own, target, limit: MOST }
+        Self { unguarded, links, own, target, limit }
     }
 
     /// Reads the connections and adds their rows. Returns false if the kernel tracks no connections. A connection that
@@ -230,16 +232,13 @@ fn other_than(generation: u64) -> u32 {
 }
 
 /// Nanoseconds of the kernel's monotonic clock, which the programs use.
-fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let part = |number| u64::try_from(number).unwrap_or(0);
     part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
 }
 
 const CONSEQUENCE: &str = "those that pods have now are cut unless policies allow both directions";
-
-/// The most rows that are added.
-const MOST: usize = FLOWS as usize / 4;
 
 // linux/in.h
 const ICMP: u8 = 1;

@@ -12,6 +12,7 @@ mod lookup;
 mod maps;
 mod programs;
 mod reasons;
+mod settings;
 
 pub use backend::EbpfBackend;
 pub use error::LoadError;

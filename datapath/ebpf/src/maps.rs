@@ -10,8 +10,8 @@ use aya::{
 };
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Row, RowValue,
-    SetKey, SmallTable, Use, UseValue, Write, address, address_key, halves, halves_of, set_key,
-    set_of,
+    SetKey, Settings, SettingsValue, Share, ShareValue, SmallTable, Use, UseValue, Write, address,
+    address_key, halves, halves_of, set_key, set_of,
 };
 use datapath_plan::Prefix;
 use std::{
@@ -34,7 +34,8 @@ pub(crate) struct Maps {
     small_tables: Array<MapData, SmallTable>,
     large_tables: Array<MapData, LargeTable>,
     rules: HashMap<MapData, u32, u64>,
-    shares: Array<MapData, u64>,
+    shares: Array<MapData, ShareValue>,
+    settings: Array<MapData, SettingsValue>,
     own_addresses: HashMap<MapData, AddressKey, u32>,
     node_address: Array<MapData, AddressKey>,
     flows: HashMap<MapData, FlowKey, FlowValue>,
@@ -46,19 +47,16 @@ pub(crate) struct Maps {
 }
 
 /// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
-#[derive(Hash)]
+#[derive(Clone, Copy, Hash)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
     key: u32,
     value: u32,
-    rows: u32,
+    pub(crate) rows: u32,
 }
 
-/// The most connections that are open.
-pub(crate) const FLOWS: u32 = 131_072;
-
-/// As in `datapath/bpf/tables.h`.
-pub(crate) const LAYOUTS: [Layout; 24] = [
+/// As in `datapath/bpf/tables.h`. A setting changes the rows of `flows`.
+const LAYOUTS: [Layout; 25] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
@@ -69,10 +67,11 @@ pub(crate) const LAYOUTS: [Layout; 24] = [
     Layout::new("small_tables", 4, 256, 8192),
     Layout::new("large_tables", 4, 8192, 256),
     Layout::new("rules", 4, 8, 131_072),
-    Layout::new("shares", 4, 8, 2048),
+    Layout::new("shares", 4, 16, 2048),
+    Layout::new("settings", 4, 88, 1),
     Layout::new("own_addresses", 16, 4, 4096),
     Layout::new("node_address", 4, 16, 2),
-    Layout::new("flows", 40, 80, FLOWS),
+    Layout::new("flows", 40, 80, 131_072),
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
@@ -88,10 +87,18 @@ pub(crate) const LAYOUTS: [Layout; 24] = [
 /// The offset of the generation in `struct flow`.
 const GENERATION: usize = 52;
 
+/// The layouts of all maps, with this number of rows in `flows`.
+pub(crate) fn layouts(flows: u32) -> [Layout; LAYOUTS.len()] {
+    LAYOUTS.map(|layout| match layout.name {
+        "flows" => Layout { rows: flows, ..layout },
+        _ => layout,
+    })
+}
+
 /// The name of the folder of maps with these layouts.
-pub(crate) fn layout_name() -> String {
+pub(crate) fn layout_name(layouts: &[Layout]) -> String {
     let mut hasher = DefaultHasher::new();
-    LAYOUTS.hash(&mut hasher);
+    layouts.hash(&mut hasher);
     format!("maps-{:016x}", hasher.finish())
 }
 
@@ -133,6 +140,7 @@ impl Maps {
             large_tables: typed(ebpf, "large_tables")?,
             rules: typed(ebpf, "rules")?,
             shares: typed(ebpf, "shares")?,
+            settings: typed(ebpf, "settings")?,
             own_addresses: typed(ebpf, "own_addresses")?,
             node_address: typed(ebpf, "node_address")?,
             flows: typed(ebpf, "flows")?,
@@ -228,7 +236,7 @@ impl Maps {
                 ("prefixes", gone(self.prefixes.remove(&trie_key(*prefix))))
             }
             Write::Row(number, row) => ("rows", self.rows.set(*number, row.to_bytes(), 0)),
-            Write::Share(slot) => ("shares", self.shares.set(*slot, 0, 0)),
+            Write::Share(slot) => ("shares", self.shares.set(*slot, [0; 16], 0)),
             Write::OwnAddress(at, true) => {
                 ("own_addresses", self.own_addresses.insert(address_key(*at), 1, 0))
             }
@@ -261,8 +269,31 @@ impl Maps {
     /// Adds to the number of a slot's connections. A change by a program at the same time can be lost.
     pub(crate) fn charge(&mut self, slot: u32, flows: u64) -> Result<(), LoadError> {
         let fault = |cause| LoadError::Map { name: "shares", cause };
-        let share = self.shares.get(&slot, 0).map_err(fault)?;
-        self.shares.set(slot, share.saturating_add(flows), 0).map_err(fault)
+        let share = Share::from_bytes(&self.shares.get(&slot, 0).map_err(fault)?);
+        let share = Share { flows: share.flows.saturating_add(flows), ..share };
+        self.shares.set(slot, share.to_bytes(), 0).map_err(fault)
+    }
+
+    /// Sets the end of the window of a slot that has had none. A change of its connections by a program at the same time
+    /// can be lost.
+    pub(crate) fn open_window(&mut self, slot: u32, window_end: u64) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: "shares", cause };
+        let share = Share::from_bytes(&self.shares.get(&slot, 0).map_err(fault)?);
+        if share.window_end != 0 {
+            return Ok(());
+        }
+        self.shares.set(slot, Share { window_end, ..share }.to_bytes(), 0).map_err(fault)
+    }
+
+    /// Writes the settings if the map has others. Returns true if it wrote them.
+    pub(crate) fn set(&mut self, settings: &Settings) -> Result<bool, LoadError> {
+        let fault = |cause| LoadError::Map { name: "settings", cause };
+        let bytes = settings.to_bytes();
+        if self.settings.get(&0, 0).map_err(fault)? == bytes {
+            return Ok(false);
+        }
+        self.settings.set(0, bytes, 0).map_err(fault)?;
+        Ok(true)
     }
 
     /// Removes all connections.
@@ -280,12 +311,13 @@ impl Maps {
     /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is
     /// another one.
     pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
-        let layout = LAYOUTS.iter().find(|layout| layout.name == "flows");
         let pin = pins.join("flows");
-        if layout.is_none_or(|layout| layout.check(&pin).is_err()) {
+        let fault = |cause| LoadError::Map { name: "flows", cause };
+        let found = MapInfo::from_pin(&pin).map_err(fault)?;
+        let sizes = (found.key_size() as usize, found.value_size() as usize);
+        if sizes != (size_of::<FlowKey>(), size_of::<FlowValue>()) {
             return Ok(None);
         }
-        let fault = |cause| LoadError::Map { name: "flows", cause };
         let others = Map::from_map_data(MapData::from_pin(&pin).map_err(fault)?).map_err(fault)?;
         let others = HashMap::<_, FlowKey, FlowValue>::try_from(others).map_err(fault)?;
         let mut copied = 0;

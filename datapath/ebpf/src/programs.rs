@@ -2,8 +2,9 @@
 
 use crate::{
     Events, LoadError,
-    maps::{LAYOUTS, Maps},
+    maps::{Maps, layouts},
     reasons::REASONS,
+    settings::settings,
 };
 use aya::{
     Ebpf, EbpfLoader,
@@ -14,6 +15,7 @@ use aya::{
         },
     },
 };
+use config_settings::Connections;
 use datapath_abi::{Flow, FlowKey, Held, Use, Write};
 use routing_netlink::{BpfFilter, Side};
 use std::{
@@ -87,12 +89,20 @@ impl Effects {
 
 impl Programs {
     /// Loads the object file. Maps are pinned in the folder, which is on a bpffs; maps that an earlier process pinned
-    /// there are used as they are. Without a folder the maps are new.
+    /// there are used as they are. Without a folder the maps are new. `connections` is written to the map `settings`.
     ///
     /// # Errors
     /// If the kernel refuses a program or a map, or a pinned map has another layout.
-    pub fn load(object: &Path, pins: Option<&Path>) -> Result<Self, LoadError> {
+    pub fn load(
+        object: &Path,
+        pins: Option<&Path>,
+        connections: &Connections,
+    ) -> Result<Self, LoadError> {
+        let layouts = layouts(connections.limit);
         let mut loader = EbpfLoader::new();
+        for layout in &layouts {
+            loader.map_max_entries(layout.name, layout.rows);
+        }
         let unreadable = |cause| LoadError::File { file: object.to_owned(), cause };
         let bytes = std::fs::read(object).map_err(unreadable)?;
         if let Some(folder) = pins {
@@ -103,19 +113,19 @@ impl Programs {
                 return Err(fault(std::io::Error::other("it is not on a bpffs")));
             }
         }
-        for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
+        for (layout, pins) in pins.iter().flat_map(|pins| layouts.iter().map(move |of| (of, pins)))
         {
             loader.map_pin_path(layout.name, pins.join(layout.name));
         }
         // Programs that are pinned use the maps that were pinned with them.
         let is_whole =
-            pins.is_none_or(|pins| LAYOUTS.iter().all(|layout| pins.join(layout.name).exists()));
+            pins.is_none_or(|pins| layouts.iter().all(|layout| pins.join(layout.name).exists()));
         if let (Some(pins), false) = (pins, is_whole) {
             let _ = std::fs::remove_dir_all(pins.join(program_folder(&bytes)));
         }
         let mut ebpf = loader.load(&bytes)?;
         // Before the programs: the verifier's refusal of another layout would hide the cause.
-        for (layout, pins) in pins.iter().flat_map(|pins| LAYOUTS.iter().map(move |of| (of, pins)))
+        for (layout, pins) in pins.iter().flat_map(|pins| layouts.iter().map(move |of| (of, pins)))
         {
             layout.check(&pins.join(layout.name))?;
         }
@@ -139,7 +149,8 @@ impl Programs {
                 program.pin(pin).map_err(|cause| LoadError::Pin { name, cause })?;
             }
         }
-        let maps = Maps::take(&mut ebpf)?;
+        let mut maps = Maps::take(&mut ebpf)?;
+        maps.set(&settings(connections))?;
         let mut programs = Self {
             ebpf,
             folder: pins,
@@ -278,6 +289,12 @@ impl Programs {
     pub(crate) fn charge(&mut self, slot: u32, flows: u64) -> Result<(), LoadError> {
         self.effect()?;
         self.maps.charge(slot, flows)
+    }
+
+    /// Sets the end of the window of a slot that has had none.
+    pub(crate) fn open_window(&mut self, slot: u32, window_end: u64) -> Result<(), LoadError> {
+        self.effect()?;
+        self.maps.open_window(slot, window_end)
     }
 
     /// The counters by the name of their reason.

@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 41;
+pub(crate) const COUNT: u32 = 42;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -46,4 +46,5 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "event_limit",
     "event_lost",
     "not_counted",
+    "window",
 ];

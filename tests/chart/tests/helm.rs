@@ -247,6 +247,20 @@ fn an_agent_has_capabilities_and_the_bpffs_with_the_backend_ebpf_only() {
     assert_eq!(closed["resources"]["requests"], json!({ "cpu": "25m", "memory": "128Mi" }));
 }
 
+#[test]
+fn the_connections_of_the_agent_are_those_of_the_values() {
+    let of = |values: &Value| {
+        let rendered = chart().render(values).unwrap();
+        let names = ["FERRULE_AGENT_CONNECTIONS", "FERRULE_AGENT_CONNECTION_SWEEP"];
+        names.map(|name| variable(&rendered, name))
+    };
+    let mut values = enforced();
+    assert_eq!(of(&values), [None, None], "the defaults of the settings");
+    values["nodeAgent"] =
+        json!({ "conntrackCacheTableSize": 1_048_576, "conntrackCacheCleanupPeriod": "300" });
+    assert_eq!(of(&values), ["1048576", "300"].map(|value| Some(value.to_owned())));
+}
+
 /// amazon-vpc-cni's own default of `nodeAgent.securityContext` adds NET_ADMIN.
 #[test]
 fn values_of_the_agent_keep_the_capabilities_of_the_backend_ebpf() {

@@ -352,18 +352,16 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "nodeAgent.conntrackCacheCleanupPeriod",
-        shape: Shape::Int(1),
-        default: "300",
-        meaning: "Only the eBPF agent of AWS has this cache.",
-        effect: Effect::Idle,
+        shape: Shape::MaybeInt,
+        meaning: "Seconds between two removals of ended connections, with `policy.backend=ebpf`. Unset, the \
+                  default of `FERRULE_AGENT_CONNECTION_SWEEP` applies.",
         ..AMAZON
     },
     Value {
         path: "nodeAgent.conntrackCacheTableSize",
-        shape: Shape::Int(1),
-        default: "524288",
-        meaning: "Only the eBPF agent of AWS has this cache.",
-        effect: Effect::Idle,
+        shape: Shape::MaybeInt,
+        meaning: "Limit of the node's open connections, with `policy.backend=ebpf`. Unset, the default of \
+                  `FERRULE_AGENT_CONNECTIONS` applies.",
         ..AMAZON
     },
     Value {

@@ -55,7 +55,7 @@ fn pods() -> BTreeMap<u32, Pod> {
 fn row(unguarded: &[u32], connection: &Connection) -> Option<(FlowKey, Flow)> {
     let (own, target) = (own(), target());
     let unguarded = unguarded.iter().copied().collect();
-    Existing::of(unguarded, &pods(), &own, &target).row(connection, NOW)
+    Existing::of(unguarded, &pods(), &own, &target, 100).row(connection, NOW)
 }
 
 fn key(source: &str, destination: &str) -> FlowKey {
@@ -177,7 +177,7 @@ fn other_protocols_have_the_ports_that_the_programs_read() {
 #[test]
 fn the_number_of_rows_has_a_bound() {
     let (own, target) = (own(), target());
-    let existing = Existing { limit: 2, ..Existing::of([A].into(), &pods(), &own, &target) };
+    let existing = Existing::of([A].into(), &pods(), &own, &target, 2);
     let mut found = Found::default();
     let mut take = |port: u16| {
         let a = format!("10.0.0.1:{port}");

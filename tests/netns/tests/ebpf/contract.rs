@@ -1,6 +1,6 @@
 //! The contract of backends, for the eBPF backend in the kernel.
 
-use crate::object;
+use crate::{connections, object};
 use async_trait::async_trait;
 use config_model::HostLink;
 use datapath_backend::{Backend, BackendError};
@@ -61,7 +61,8 @@ impl Pins {
     fn take(&self) -> Programs {
         let free = self.free.lock().unwrap().pop();
         free.unwrap_or_else(|| {
-            Programs::load(&object("contract").unwrap(), Some(&self.folder)).unwrap()
+            Programs::load(&object("contract").unwrap(), Some(&self.folder), &connections())
+                .unwrap()
         })
     }
 
@@ -100,7 +101,8 @@ impl Drop for Node {
         }
         self.enter();
         // The next node starts with empty maps.
-        let mut backend = EbpfBackend::over(self.pins.take(), &self.pins.folder).unwrap();
+        let mut backend =
+            EbpfBackend::over(self.pins.take(), &self.pins.folder, connections()).unwrap();
         backend.clear().unwrap();
         self.pins.give(backend.into_programs());
         FREE.with_borrow_mut(|free| free.push(Arc::clone(&self.pins)));
@@ -170,7 +172,7 @@ impl Subject for Node {
         self.effects.stop_after(None);
         let mut programs = self.pins.take();
         programs.count_in(Arc::clone(&self.effects));
-        let backend = EbpfBackend::over(programs, &self.pins.folder).unwrap();
+        let backend = EbpfBackend::over(programs, &self.pins.folder, connections()).unwrap();
         let (netns, pins) = (Arc::clone(&self.netns), Arc::clone(&self.pins));
         Process { netns, pins, backend: Some(backend) }
     }
@@ -249,10 +251,11 @@ fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
     let test = "a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named";
     let Some(object) = object(test) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let open = |object: &std::path::Path| match EbpfBackend::open(object, folder.path()) {
-        Ok(_) => panic!("it opens"),
-        Err(error) => error.to_string(),
-    };
+    let open =
+        |object: &std::path::Path| match EbpfBackend::open(object, folder.path(), connections()) {
+            Ok(_) => panic!("it opens"),
+            Err(error) => error.to_string(),
+        };
     let missing = open(&folder.path().join("none.o"));
     assert!(
         missing.contains("none.o") && missing.contains("FERRULE_AGENT_BPF_OBJECT"),
@@ -262,7 +265,7 @@ fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
     assert!(no_bpffs.contains("mount a bpffs"), "{no_bpffs}");
     let wrong = folder.path().join("wrong.o");
     std::fs::write(&wrong, "no program").unwrap();
-    let none = Programs::load(&wrong, None).map(drop).unwrap_err().to_string();
+    let none = Programs::load(&wrong, None, &connections()).map(drop).unwrap_err().to_string();
     assert!(none.starts_with("cannot load the eBPF programs"), "{none}");
 }
 

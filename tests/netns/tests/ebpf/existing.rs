@@ -1,20 +1,24 @@
 //! Connections that are older than the enforcement of their pods.
 
 use crate::{
-    nat::{listen, only_8080, only_a, outside, vip},
+    connections,
+    nat::{listen, not_to_node, only_8080, only_a, outside, policy, vip},
     object,
     traffic::{PODS, SILENCE, connect_to, in_pod, node, snapshot, stream},
 };
-use config_model::{HostEnd, HostLink};
+use config_model::{HostEnd, HostLink, Span};
+use config_settings::Connections;
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Programs};
 use datapath_node::{Desired, Endpoint, Endpoints, LocalPod, PodId};
 use nix::net::if_::if_nametoindex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// The client's end and the server's end of a connection.
@@ -53,8 +57,8 @@ fn passes(mut from: &TcpStream, mut to: &TcpStream) -> bool {
     }
 }
 
-/// The pods with their links.
-fn endpoints() -> Endpoints {
+/// The pods with their links. The container is that of a pod that the plugin has reported, or empty.
+fn endpoints(container: &str) -> Endpoints {
     let one = |(pod, address): (&str, &str)| {
         let id = PodId { uid: pod.to_owned(), namespace: "x".to_owned(), name: pod.to_owned() };
         let addresses = [address.parse().unwrap()].into();
@@ -70,7 +74,7 @@ fn endpoints() -> Endpoints {
             host_end: HostEnd::Routed,
         };
         let addresses = link.addresses.clone();
-        let pod = LocalPod { pod: id, container: String::new(), addresses };
+        let pod = LocalPod { pod: id, container: container.to_owned(), addresses };
         (pod.pod.uid.clone(), Arc::new(Endpoint { pod, links: vec![link] }))
     };
     PODS.into_iter().map(one).collect()
@@ -78,10 +82,14 @@ fn endpoints() -> Endpoints {
 
 /// Puts the policies into force in a full pass, as a process that has just started.
 fn enforce(backend: &mut EbpfBackend, revision: u64, policies: &[Value]) {
+    enforce_for(backend, revision, policies, endpoints(""));
+}
+
+fn enforce_for(backend: &mut EbpfBackend, revision: u64, policies: &[Value], endpoints: Endpoints) {
     let desired = Desired {
         revision,
         state: Arc::new(snapshot(policies)),
-        endpoints: Arc::new(endpoints()),
+        endpoints: Arc::new(endpoints),
         services: Arc::default(),
         changed: None,
     };
@@ -134,8 +142,8 @@ fn connections_that_are_older_than_their_enforcement_are_judged_in_their_directi
     // Only a may connect to b and to the outside, and only to their ports 8080.
     let policies = [only_8080(8080), only_a()];
     let pins = bpffs.path().join("maps");
-    let programs = Programs::load(&object, Some(&pins)).unwrap();
-    let mut backend = EbpfBackend::over(programs, &pins).unwrap();
+    let programs = Programs::load(&object, Some(&pins), &connections()).unwrap();
+    let mut backend = EbpfBackend::over(programs, &pins, connections()).unwrap();
     enforce(&mut backend, 1, &policies);
     for connection in &stay {
         assert!(connection.answers(), "{}: the server's bytes do not arrive", connection.name);
@@ -148,10 +156,134 @@ fn connections_that_are_older_than_their_enforcement_are_judged_in_their_directi
     assert!(stream(in_pod("b", move || TcpStream::connect_timeout(&at_a, SILENCE))).is_none());
 
     // They are connections like others: a change of policies ends them, and the next process leaves them as they are.
-    let mut backend = EbpfBackend::over(backend.into_programs(), &pins).unwrap();
+    let mut backend = EbpfBackend::over(backend.into_programs(), &pins, connections()).unwrap();
     enforce(&mut backend, 1, &policies);
     assert!(stay.iter().all(|connection| connection.answers() && connection.asks()));
     enforce(&mut backend, 2, &[only_8080(8081), only_a()]);
     let [direct, service, ..] = &stay;
     assert!([direct, service].iter().all(|connection| !connection.answers()));
+}
+
+/// Pod a may send to ports 8080 and 5353 of b only.
+fn only_to_b() -> Value {
+    policy(
+        "a",
+        json!({
+            "podSelector": {"matchLabels": {"app": "a"}}, "policyTypes": ["Ingress", "Egress"],
+            "egress": [{
+                "to": [{"podSelector": {"matchLabels": {"app": "b"}}}],
+                "ports": [{"port": 8080}, {"port": 5353, "protocol": "UDP"}],
+            }],
+        }),
+    )
+}
+
+/// The connections of two pods before their enforcement, on a node whose kernel tracks none.
+struct Untracked {
+    /// Policies allow its direction.
+    allowed: Connection,
+    /// Policies allow its direction, and it is idle.
+    idle: Connection,
+    from_node: Connection,
+    denied: [Connection; 2],
+    /// Of b, connected to `receiver`.
+    answering: UdpSocket,
+    /// As `answering`, from a port to which a may not send.
+    asking: UdpSocket,
+    receiver: UdpSocket,
+}
+
+fn untracked() -> Untracked {
+    let [b, b_other] =
+        [8080, 8081].map(|port| in_pod("b", move || listen(&format!("0.0.0.0:{port}"))));
+    let a = in_pod("a", || listen("0.0.0.0:8080"));
+    let at_a = SocketAddr::from(([10, 0, 0, 1], 8080));
+    let at_b = |port: u16| SocketAddr::from(([10, 0, 0, 2], port));
+    let from_a = |at| connect_to(at).unwrap();
+    let from_b = in_pod("b", move || stream(TcpStream::connect_timeout(&at_a, SILENCE)));
+    let denied = Connection::open("b to a", from_b.unwrap(), &a);
+    let from_node = stream(TcpStream::connect_timeout(&at_a, SILENCE)).unwrap();
+    let receiver = in_pod("a", || UdpSocket::bind("0.0.0.0:4000").unwrap());
+    receiver.set_read_timeout(Some(SILENCE)).unwrap();
+    let [answering, asking] = [5353, 6000].map(|port: u16| {
+        let socket = in_pod("b", move || UdpSocket::bind(("0.0.0.0", port)).unwrap());
+        socket.connect(("10.0.0.1", 4000)).unwrap();
+        socket
+    });
+    Untracked {
+        allowed: Connection::open("a to b", from_a(at_b(8080)), &b),
+        idle: Connection::open("a to b, idle", from_a(at_b(8080)), &b),
+        from_node: Connection::open("the node to a", from_node, &a),
+        denied: [denied, Connection::open("a to another port of b", from_a(at_b(8081)), &b_other)],
+        answering,
+        asking,
+        receiver,
+    }
+}
+
+impl Untracked {
+    /// True if a datagram arrives.
+    fn arrives(&self, from: &UdpSocket) -> bool {
+        from.send(&[7]).unwrap();
+        self.receiver.recv(&mut [0]).is_ok()
+    }
+}
+
+/// A window is long enough for a few packets.
+const WINDOW: Span = Span::seconds(6);
+
+#[test]
+fn where_the_kernel_tracks_no_connections_those_of_older_pods_continue() {
+    let name = "where_the_kernel_tracks_no_connections_those_of_older_pods_continue";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    let untracked = untracked();
+    let pins = bpffs.path().join("maps");
+    let connections = Connections { untracked_window: WINDOW, ..connections() };
+    let programs = Programs::load(&object, Some(&pins), &connections).unwrap();
+    let mut backend = EbpfBackend::over(programs, &pins, connections).unwrap();
+    let policies = [only_to_b(), only_a(), not_to_node()];
+    enforce(&mut backend, 1, &policies);
+    let end = Instant::now() + Duration::from_millis(WINDOW.0);
+
+    // The server's packet comes first, and is an answer.
+    assert!(untracked.allowed.answers() && untracked.allowed.asks());
+    assert!(untracked.from_node.asks() && untracked.from_node.answers());
+    assert!(untracked.arrives(&untracked.answering), "a may send to its port");
+    assert!(!untracked.arrives(&untracked.asking), "a may not send to its port");
+    for connection in &untracked.denied {
+        assert!(!connection.answers() && !connection.asks(), "{}", connection.name);
+    }
+    let at_a = SocketAddr::from(([10, 0, 0, 1], 8080));
+    let begun = in_pod("b", move || TcpStream::connect_timeout(&at_a, SILENCE));
+    assert!(stream(begun).is_none(), "a first packet has its direction");
+    let counted = backend.packets()["window"];
+    assert!(counted >= 3, "{counted}");
+    assert!(Instant::now() < end, "the packets were sent too late to show anything");
+
+    // The next process does not open it again.
+    let mut backend = EbpfBackend::over(backend.into_programs(), &pins, connections).unwrap();
+    enforce(&mut backend, 1, &policies);
+    thread::sleep(end.saturating_duration_since(Instant::now()));
+    assert!(untracked.allowed.answers() && untracked.allowed.asks());
+    assert!(untracked.from_node.asks() && untracked.from_node.answers());
+    assert!(!untracked.idle.answers(), "it had no packet in the window");
+    assert!(!untracked.arrives(&untracked.answering));
+}
+
+#[test]
+fn a_pod_that_the_plugin_has_reported_has_no_window() {
+    let name = "a_pod_that_the_plugin_has_reported_has_no_window";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    let untracked = untracked();
+    let pins = bpffs.path().join("maps");
+    let programs = Programs::load(&object, Some(&pins), &connections()).unwrap();
+    let mut backend = EbpfBackend::over(programs, &pins, connections()).unwrap();
+    enforce_for(&mut backend, 1, &[only_to_b(), only_a(), not_to_node()], endpoints("container"));
+    assert!(!untracked.allowed.answers() && !untracked.from_node.answers());
+    assert!(!untracked.arrives(&untracked.answering));
+    assert_eq!(backend.packets()["window"], 0);
 }

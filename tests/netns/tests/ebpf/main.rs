@@ -14,6 +14,7 @@ mod sctp;
 mod traffic;
 mod verifier;
 
+use config_settings::{Connections, Settings};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
 use datapath_ebpf::{Hook, Programs};
 use datapath_plan::Tables;
@@ -32,6 +33,11 @@ fn object(test: &str) -> Option<PathBuf> {
     path
 }
 
+/// The defaults of the agent's settings.
+fn connections() -> Connections {
+    Settings::defaults().agent.connections
+}
+
 /// The programs with a mirror of their maps.
 pub(crate) struct Kernel {
     pub(crate) programs: Programs,
@@ -42,7 +48,7 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) fn load(object: &Path, pins: Option<&Path>) -> Self {
-        let programs = Programs::load(object, pins).unwrap();
+        let programs = Programs::load(object, pins, &connections()).unwrap();
         let held = programs.read().unwrap();
         Self { programs, numbers: held.numbers(), held, own: Own::default() }
     }

@@ -36,7 +36,7 @@ table ip proxy {
     }
 }";
 
-fn policy(name: &str, spec: Value) -> Value {
+pub(crate) fn policy(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": name, "namespace": "x", "uid": name}, "spec": spec,
@@ -63,6 +63,19 @@ pub(crate) fn only_8080(port: u16) -> Value {
 pub(crate) fn only_a() -> Value {
     let a = json!([{"podSelector": {"matchLabels": {"app": "a"}}}]);
     policy("b", json!({"podSelector": {"matchLabels": {"app": "b"}}, "ingress": [{"from": a}]}))
+}
+
+/// Pod a may not connect to the node. Unlike NetworkPolicies, policies of the cluster apply to the own node.
+pub(crate) fn not_to_node() -> Value {
+    json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "p", "uid": "node"},
+        "spec": {
+            "priority": 1,
+            "appliedTo": [{"podSelector": {"matchLabels": {"app": "a"}}}],
+            "egress": [{"action": "Drop", "to": [{"ipBlock": {"cidr": "192.168.0.1/32"}}]}],
+        },
+    })
 }
 
 pub(crate) fn vip(last: u8) -> SocketAddr {
@@ -237,19 +250,9 @@ fn packets_to_the_own_node_are_judged_with_and_without_nat() {
     };
     assert!(connect_to(server).is_some() && connect_to(vip(6)).is_some() && probe());
 
-    // Unlike NetworkPolicies, policies of the cluster apply to the own node.
-    let no_node = json!({
-        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
-        "metadata": {"name": "p", "uid": "p"},
-        "spec": {
-            "priority": 1,
-            "appliedTo": [{"podSelector": {"matchLabels": {"app": "a"}}}],
-            "egress": [{"action": "Drop", "to": [{"ipBlock": {"cidr": "192.168.0.1/32"}}]}],
-        },
-    });
     let open = connect_to(server).unwrap();
     assert!(answers(&open));
-    write(&mut kernel, &[no_node]);
+    write(&mut kernel, &[not_to_node()]);
     assert!(!answers(&open), "a connection to the node ends too");
     assert!(connect_to(server).is_none());
     assert!(connect_to(vip(6)).is_none(), "the answer of the node is judged");
