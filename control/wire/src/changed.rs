@@ -1,7 +1,8 @@
 //! The set of changes between two states of a node.
 
 use crate::{KnownId, ObjectId, ObjectKind};
-use std::collections::BTreeMap;
+use policy_core::index::{GroupId, MemberKey};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The difference of one object between two states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub enum Difference {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     pub(crate) objects: BTreeMap<ObjectId, Difference>,
+    /// Of a changed address group, the members that were received, if nothing else of it was. A changed group without
+    /// an entry may differ as a whole.
+    pub members: BTreeMap<GroupId, BTreeSet<MemberKey>>,
     /// Changes of kinds that this version does not know, which were skipped.
     pub ignored: usize,
 }
@@ -67,6 +71,9 @@ impl Changed {
     pub fn merge(&mut self, later: Self) {
         use Difference::{Added, Changed, Removed};
         self.ignored += later.ignored;
+        merge_members(&mut self.members, later.members, &later.objects, |id| {
+            self.objects.contains_key(id)
+        });
         for (id, difference) in later.objects {
             let merged = match (self.objects.get(&id), difference) {
                 (None, difference) => difference,
@@ -75,6 +82,23 @@ impl Changed {
                 (Some(Added | Changed | Removed), Removed) => Removed,
             };
             self.objects.insert(id, merged);
+        }
+    }
+}
+
+/// Appends the members of later changes. A group that one of the changes has as a whole has no entry.
+fn merge_members(
+    members: &mut BTreeMap<GroupId, BTreeSet<MemberKey>>,
+    mut later: BTreeMap<GroupId, BTreeSet<MemberKey>>,
+    objects: &BTreeMap<ObjectId, Difference>,
+    is_known: impl Fn(&ObjectId) -> bool,
+) {
+    for id in objects.keys() {
+        let Some(KnownId::Address(group)) = id.known() else { continue };
+        let is_whole = is_known(id) && !members.contains_key(&group);
+        match later.remove(&group) {
+            Some(of) if !is_whole => members.entry(group).or_default().extend(of),
+            Some(_) | None => drop(members.remove(&group)),
         }
     }
 }

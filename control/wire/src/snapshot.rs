@@ -6,7 +6,7 @@ use crate::{
     model::{AddressGroup, AppliedGroup, Pod, Policy},
     proto::{self, change},
 };
-use policy_core::index::GroupId;
+use policy_core::index::{GroupId, MemberKey};
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::take,
@@ -100,13 +100,22 @@ impl NodeSnapshot {
         let parts = take(&mut self.parts);
         let mut next = self.shared_objects();
         let (mut touched, mut ignored) = (BTreeSet::new(), 0);
+        let mut members: BTreeMap<GroupId, BTreeSet<MemberKey>> = BTreeMap::new();
         for change in parts.iter().flat_map(|part| &part.changes) {
-            match next.change(change).map_err(|cause| cause.of(generation))? {
-                Some(id) => drop(touched.insert(id)),
-                None => ignored += 1,
+            let Some(id) = next.change(change).map_err(|cause| cause.of(generation))? else {
+                ignored += 1;
+                continue;
+            };
+            if let Some(KnownId::Address(group)) = id.known() {
+                let is_whole = touched.contains(&id) && !members.contains_key(&group);
+                match members_of(change) {
+                    Some(of) if !is_whole => members.entry(group).or_default().extend(of),
+                    Some(_) | None => drop(members.remove(&group)),
+                }
             }
+            touched.insert(id);
         }
-        let mut changed = Changed { ignored, ..Changed::default() };
+        let mut changed = Changed { ignored, members, ..Changed::default() };
         for id in touched {
             let difference = match (self.holds(&id), next.holds(&id)) {
                 (false, true) => Difference::Added,
@@ -296,6 +305,13 @@ impl NodeSnapshot {
         self.addresses.insert(id, shared);
         Ok(ObjectId::address(id))
     }
+}
+
+/// The members that a change of a group is about; `None` if it is about the whole group.
+fn members_of(change: &proto::Change) -> Option<impl Iterator<Item = MemberKey>> {
+    let Some(change::Of::AddressChange(sent)) = &change.of else { return None };
+    let added = sent.added.iter().filter_map(|member| member.key.as_ref());
+    sent.holds.is_none().then(|| added.chain(&sent.removed).map(decode::key))
 }
 
 enum Cause {

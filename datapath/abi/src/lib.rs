@@ -15,7 +15,9 @@ mod intervals;
 mod lookup;
 mod numbers;
 mod plan;
+mod scope;
 mod settings;
+mod settle;
 mod target;
 
 #[cfg(test)]
@@ -32,5 +34,6 @@ pub use intervals::TooLong;
 pub use lookup::{Question, Steps};
 pub use numbers::{Full, Numbers};
 pub use plan::{Own, Plan, Pod, cleanup, plan};
+pub use scope::Scope;
 pub use settings::{Settings, SettingsValue, Share, ShareValue};
 pub use target::Target;

@@ -5,6 +5,7 @@ use crate::{
     bytes::{Endpoint, UID},
     held::{BY_PREFIX, Held, Write},
     numbers::{Full, RULES},
+    scope::Scope,
     target::Target,
 };
 use datapath_plan::{Address, Prefix};
@@ -51,7 +52,8 @@ impl Plan {
     }
 }
 
-/// Plans the way to a target. `pods` are the pods' host links by ifindex.
+/// Plans the way to a target. `pods` are the pods' host links by ifindex. Outside of `scope` the maps are as the target
+/// is. Without a scope all rows are compared.
 ///
 /// # Errors
 /// If a map would have too many rows.
@@ -60,35 +62,35 @@ pub fn plan(
     target: &Target,
     pods: &BTreeMap<u32, Pod>,
     own: &Own,
+    scope: Option<&Scope>,
 ) -> Result<Plan, Full> {
     let half = held.half();
-    let (was, is) = (Pieces::of(&held.prefixes), Pieces::of(&target.prefixes));
+    let is_prefix = scope.is_none_or(|scope| scope.prefixes);
+    let (was, is) =
+        (Pieces::of(&held.prefixes, is_prefix), Pieces::of(&target.prefixes, is_prefix));
     let slots = slots(held, pods)?;
     let is_row = |link: &u32, row: Row| {
         held.endpoints.get(link).is_none_or(|endpoint| held.row_of(endpoint) == Some(row))
     };
     let flips = pods.iter().any(|(link, pod)| !is_row(link, pod.row))
-        || differs(&held.classes, &target.classes, half, BY_PREFIX)
-        || differs(&held.services, &target.services, half, 0)
-        || is.pieces.iter().any(|(prefix, class)| was.class(*prefix, |of| of[half]) != *class)
-        || was.pieces.iter().any(|(prefix, of)| of[half] != is.class(*prefix, |of| *of));
+        || differs(&held.classes, &target.classes, half, BY_PREFIX, scope.map(|of| &of.classes))
+        || differs(&held.services, &target.services, half, 0, scope.map(|of| &of.services))
+        || is.iter().any(|(prefix, class)| was.class(*prefix, |of| of[half]) != *class)
+        || was.iter().any(|(prefix, of)| of[half] != is.class(*prefix, |of| *of));
     let mut plan = Plan::default();
     let before = &mut plan.before;
-    before.extend(
-        missing(&held.rules, &target.rules).map(|(number, of)| Write::Rule(*number, Some(*of))),
-    );
-    before.extend(
-        missing(&held.small_tables, &target.small_tables)
-            .map(|(number, table)| Write::SmallTable(*number, Box::new(*table))),
-    );
-    before.extend(
-        missing(&held.large_tables, &target.large_tables)
-            .map(|(number, table)| Write::LargeTable(*number, Box::new(*table))),
-    );
-    before.extend(
-        missing(&held.set_rows, &target.set_rows)
-            .map(|(key, table)| Write::SetRow(*key, Some(*table))),
-    );
+    let set_rows: Vec<_> =
+        missing(&held.set_rows, &target.set_rows, scope.map(|of| &of.set_rows)).collect();
+    // Rules and tables are new only for new rows.
+    if scope.is_none() || !set_rows.is_empty() {
+        let rules = missing(&held.rules, &target.rules, None);
+        before.extend(rules.map(|(number, of)| Write::Rule(*number, Some(*of))));
+        let small = missing(&held.small_tables, &target.small_tables, None);
+        before.extend(small.map(|(number, of)| Write::SmallTable(*number, Box::new(*of))));
+        let large = missing(&held.large_tables, &target.large_tables, None);
+        before.extend(large.map(|(number, of)| Write::LargeTable(*number, Box::new(*of))));
+    }
+    before.extend(set_rows.into_iter().map(|(key, table)| Write::SetRow(*key, Some(*table))));
     let added = own.addresses.difference(&held.own_addresses);
     before.extend(added.map(|address| Write::OwnAddress(*address, true)));
     let removed = held.own_addresses.difference(&own.addresses);
@@ -98,16 +100,19 @@ pub fn plan(
     }
     let next = if flips { 1 - half } else { half };
     if flips {
-        let classes = other_half(&held.classes, &target.classes, half, BY_PREFIX);
+        let of = scope.map(|of| &of.classes);
+        let classes = other_half(&held.classes, &target.classes, half, BY_PREFIX, of);
         before.extend(classes.map(|(address, of)| Write::Class(address, Some(of))));
-        let services = other_half(&held.services, &target.services, half, 0);
+        let of = scope.map(|of| &of.services);
+        let services = other_half(&held.services, &target.services, half, 0, of);
         before.extend(services.map(|(address, of)| Write::Service(address, Some(of))));
-        let prefixes: BTreeSet<&Prefix> = was.pieces.keys().chain(is.pieces.keys()).collect();
+        let prefixes: BTreeSet<&Prefix> =
+            was.iter().map(|(at, _)| at).chain(is.iter().map(|(at, _)| at)).collect();
         for prefix in prefixes {
             // A prefix that one of the states does not have gets the class of the longest one that covers it there.
             let now = was.class(*prefix, |of| of[half]);
             let value = halves(half, now, is.class(*prefix, |of| *of));
-            if was.pieces.get(prefix) != Some(&value) {
+            if was.get(prefix) != Some(&value) {
                 before.push(Write::Prefix(*prefix, Some(value)));
             }
         }
@@ -143,31 +148,33 @@ pub fn plan(
 }
 
 /// The removal of rows to which nothing in force refers. The caller waits after a plan until
-/// no program judges by the earlier state.
-pub fn cleanup(held: &Held, target: &Target) -> Vec<Write> {
+/// no program judges by the earlier state. Outside of `scope` no row is to be removed.
+pub fn cleanup(held: &Held, target: &Target, scope: Option<&Scope>) -> Vec<Write> {
     let half = held.half();
-    let known: BTreeSet<u64> = target.set_rows.keys().map(|(set, _, _)| *set).collect();
     // Sets that stay in force although the target does not have them.
     let mut kept: BTreeSet<u64> = BTreeSet::new();
     for row in held.endpoints.values().filter_map(|endpoint| held.row_of(endpoint)) {
-        kept.extend(row.0.iter().filter(|set| !known.contains(set)));
+        kept.extend(row.0.iter().filter(|set| !target.set_rows.contains_key(&(**set, 0, 0))));
     }
     let mut writes = Vec::new();
-    let unused = held.set_rows.keys();
-    let unused = unused.filter(|key| !target.set_rows.contains_key(key) && !kept.contains(&key.0));
-    writes.extend(unused.map(|key| Write::SetRow(*key, None)));
-    let is_unused = |(_, of): &(&Address, &[u64; 2])| of[half] == BY_PREFIX;
-    let classes = held.classes.iter().filter(is_unused);
+    let unused = among(&held.set_rows, scope.map(|of| &of.set_rows));
+    let unused =
+        unused.filter(|(key, _)| !target.set_rows.contains_key(key) && !kept.contains(&key.0));
+    writes.extend(unused.map(|(key, _)| Write::SetRow(*key, None)));
+    let classes = among(&held.classes, scope.map(|of| &of.classes));
+    let classes = classes.filter(|(_, of)| of[half] == BY_PREFIX);
     writes.extend(classes.map(|(address, _)| Write::Class(*address, None)));
-    let services = held.services.iter().filter(|(_, of)| of[half] == 0);
+    let services = among(&held.services, scope.map(|of| &of.services));
+    let services = services.filter(|(_, of)| of[half] == 0);
     writes.extend(services.map(|(address, _)| Write::Service(*address, None)));
-    let pieces = Pieces::of(&held.prefixes);
-    let prefixes = held.prefixes.iter().filter(|(prefix, of)| {
+    let pieces = Pieces::of(&held.prefixes, scope.is_none_or(|scope| scope.prefixes));
+    let prefixes = pieces.iter().filter(|(prefix, of)| {
         !target.prefixes.contains_key(prefix) && of[half] == pieces.around(**prefix, |of| of[half])
     });
     writes.extend(prefixes.map(|(prefix, _)| Write::Prefix(*prefix, None)));
-    let rules = held.rules.keys().filter(|number| !target.rules.contains_key(number));
-    writes.extend(rules.map(|number| Write::Rule(*number, None)));
+    let rules = among(&held.rules, scope.map(|of| &of.rules));
+    let rules = rules.filter(|(number, _)| !target.rules.contains_key(number));
+    writes.extend(rules.map(|(number, _)| Write::Rule(*number, None)));
     writes
 }
 
@@ -184,12 +191,24 @@ fn slots(held: &Held, pods: &BTreeMap<u32, Pod>) -> Result<BTreeMap<u32, u32>, F
     Ok(slots)
 }
 
+/// The rows of a map with these keys; `None`: all rows.
+fn among<'a, K: Ord, V>(
+    map: &'a BTreeMap<K, V>,
+    keys: Option<&'a BTreeSet<K>>,
+) -> Box<dyn Iterator<Item = (&'a K, &'a V)> + 'a> {
+    match keys {
+        Some(keys) => Box::new(keys.iter().filter_map(|key| map.get_key_value(key))),
+        None => Box::new(map.iter()),
+    }
+}
+
 /// The rows of the target that are missing or different.
 fn missing<'a, K: Ord, V: PartialEq>(
     held: &'a BTreeMap<K, V>,
     target: &'a BTreeMap<K, V>,
+    keys: Option<&'a BTreeSet<K>>,
 ) -> impl Iterator<Item = (&'a K, &'a V)> {
-    target.iter().filter(|(key, value)| held.get(key) != Some(value))
+    among(target, keys).filter(|(key, value)| held.get(key) != Some(value))
 }
 
 /// True if the half in force is not the target. A key without a row has the value `absent`.
@@ -198,10 +217,11 @@ fn differs<K: Ord>(
     target: &BTreeMap<K, u64>,
     half: usize,
     absent: u64,
+    keys: Option<&BTreeSet<K>>,
 ) -> bool {
     let is = |key: &K| held.get(key).map_or(absent, |of| of[half]);
-    target.iter().any(|(key, class)| is(key) != *class)
-        || held.iter().any(|(key, of)| of[half] != target.get(key).copied().unwrap_or(absent))
+    among(target, keys).any(|(key, class)| is(key) != *class)
+        || among(held, keys).any(|(key, of)| of[half] != target.get(key).copied().unwrap_or(absent))
 }
 
 /// The values whose other half is to become the target.
@@ -210,13 +230,18 @@ fn other_half<K: Ord + Copy>(
     target: &BTreeMap<K, u64>,
     half: usize,
     absent: u64,
+    keys: Option<&BTreeSet<K>>,
 ) -> impl Iterator<Item = (K, [u64; 2])> {
-    let keys: BTreeSet<K> = held.keys().chain(target.keys()).copied().collect();
+    let keys: BTreeSet<K> = match keys {
+        Some(keys) => keys.clone(),
+        None => held.keys().chain(target.keys()).copied().collect(),
+    };
     keys.into_iter().filter_map(move |key| {
         let now = held.get(&key).map_or(absent, |of| of[half]);
         let next = target.get(&key).copied().unwrap_or(absent);
         let value = halves(half, now, next);
-        (held.get(&key) != Some(&value)).then_some((key, value))
+        let is_absent = value == [absent; 2] && !held.contains_key(&key);
+        (!is_absent && held.get(&key) != Some(&value)).then_some((key, value))
     })
 }
 
@@ -226,18 +251,29 @@ fn halves(half: usize, now: u64, next: u64) -> [u64; 2] {
 
 /// Prefixes with the lengths that occur.
 struct Pieces<'a, V> {
-    pieces: &'a BTreeMap<Prefix, V>,
+    /// `None` if they do not count.
+    pieces: Option<&'a BTreeMap<Prefix, V>>,
     lengths: BTreeSet<u8>,
 }
 
 impl<'a, V> Pieces<'a, V> {
-    fn of(pieces: &'a BTreeMap<Prefix, V>) -> Self {
-        Self { pieces, lengths: pieces.keys().map(|prefix| prefix.length).collect() }
+    fn of(pieces: &'a BTreeMap<Prefix, V>, do_count: bool) -> Self {
+        let pieces = do_count.then_some(pieces);
+        let prefixes = pieces.into_iter().flat_map(BTreeMap::keys);
+        Self { pieces, lengths: prefixes.map(|prefix| prefix.length).collect() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&'a Prefix, &'a V)> + use<'a, V> {
+        self.pieces.into_iter().flatten()
+    }
+
+    fn get(&self, prefix: &Prefix) -> Option<&'a V> {
+        self.pieces?.get(prefix)
     }
 
     /// The class of a prefix, or else that of the longest one that covers it.
     fn class(&self, prefix: Prefix, class: impl Fn(&V) -> u64) -> u64 {
-        match self.pieces.get(&prefix) {
+        match self.get(&prefix) {
             Some(of) => class(of),
             None => self.around(prefix, class),
         }
@@ -247,7 +283,7 @@ impl<'a, V> Pieces<'a, V> {
     fn around(&self, prefix: Prefix, class: impl Fn(&V) -> u64) -> u64 {
         let shorter = self.lengths.range(..prefix.length).rev();
         let mut outer = shorter.map(|length| Prefix::around(prefix.first, *length));
-        outer.find_map(|outer| self.pieces.get(&outer)).map_or(0, class)
+        outer.find_map(|outer| self.get(&outer)).map_or(0, class)
     }
 }
 

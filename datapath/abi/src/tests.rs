@@ -115,7 +115,7 @@ proptest! {
         let own = Own::default();
         for (state, cut) in states {
             let target = state.target(&mut numbers);
-            let plan = plan(&held, &target, &state.pods(), &own).expect("it fits");
+            let plan = plan(&held, &target, &state.pods(), &own, None).expect("it fits");
             let mut after = held.clone();
             plan.writes().for_each(|write| after.apply(write));
             let (before, later) = (answers(&held), answers(&after));
@@ -153,15 +153,15 @@ proptest! {
                 (*link, (0..ADDRESSES).map(|address| verdict(*set, class(address))).collect())
             }).collect();
             prop_assert_eq!(&later, &expected);
-            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own), Ok(Plan::default()));
-            let removed = cleanup(&held, &target);
+            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own, None), Ok(Plan::default()));
+            let removed = cleanup(&held, &target, None);
             carry_out(&mut held, removed.iter(), |held| {
                 prop_assert_eq!(answers(held), expected.clone());
                 Ok(())
             })?;
-            prop_assert_eq!(cleanup(&held, &target), []);
+            prop_assert_eq!(cleanup(&held, &target, None), []);
             held.release(&mut numbers);
-            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own), Ok(Plan::default()));
+            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own, None), Ok(Plan::default()));
             prop_assert!(held.set_rows.keys().eq(target.set_rows.keys()), "rows of earlier states");
         }
     }
@@ -171,10 +171,10 @@ proptest! {
 fn a_map_that_would_be_full_is_not_written() {
     let mut target = Target::default();
     target.classes.extend((0..131_073).map(|at| (Address(at), 7)));
-    let full = plan(&Held::default(), &target, &BTreeMap::new(), &Own::default());
+    let full = plan(&Held::default(), &target, &BTreeMap::new(), &Own::default(), None);
     let full = full.expect_err("one row too many").to_string();
     assert!(full.contains("map classes: it has 131072 rows"), "{full}");
     let pods = (0..2049).map(|link| (link, Pod::default())).collect();
-    let full = plan(&Held::default(), &Target::default(), &pods, &Own::default());
+    let full = plan(&Held::default(), &Target::default(), &pods, &Own::default(), None);
     assert_eq!(full.expect_err("one link too many").map, "endpoints");
 }

@@ -12,13 +12,13 @@ use async_trait::async_trait;
 use config_model::{HostLink, Span, causes};
 use config_settings::Connections;
 use control_wire::model::{Peers, Policy};
-use datapath_abi::{Held, Numbers, Own, Pod, Row, Target, cleanup, plan};
+use datapath_abi::{Held, Numbers, Own, Pod, Row, Scope, Target, cleanup, plan};
 use datapath_backend::{Backend, BackendError};
 use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Retire, RuleUse,
     Trace,
 };
-use datapath_plan::{Address, Names, compile};
+use datapath_plan::{Address, Compilation, Names};
 use policy_core::Action;
 use routing_netlink::Monitor;
 use std::{
@@ -40,6 +40,10 @@ pub struct EbpfBackend {
     revision: u64,
     /// The state that was applied last.
     goal: Option<Goal>,
+    /// The rows that may differ from the goal, or whose halves may differ; `None`: all.
+    scope: Option<Scope>,
+    /// True if rows are to be removed to which nothing in force refers.
+    is_unclean: bool,
     /// True once it is logged that the kernel tracks no connections.
     is_untracked_logged: bool,
     /// The last flip. Programs that started before it may use the earlier half.
@@ -56,6 +60,7 @@ pub struct EbpfBackend {
 
 /// A state that was applied.
 struct Goal {
+    compilation: Compilation,
     target: Target,
     pods: BTreeMap<u32, Pod>,
     own: Own,
@@ -120,6 +125,8 @@ impl EbpfBackend {
             numbers,
             revision: 0,
             goal: None,
+            scope: None,
+            is_unclean: false,
             is_untracked_logged: false,
             flipped: now,
             connections,
@@ -148,40 +155,88 @@ impl EbpfBackend {
         }
         let pods = self.held.endpoints.len();
         let nothing = (Target::default(), BTreeMap::new(), Own::default());
-        let empty = plan(&self.held, &nothing.0, &nothing.1, &nothing.2)?;
+        let empty = plan(&self.held, &nothing.0, &nothing.1, &nothing.2, None)?;
         self.programs.write(&mut self.held, empty.writes())?;
-        let unused = cleanup(&self.held, &nothing.0);
+        let unused = cleanup(&self.held, &nothing.0, None);
         self.programs.write(&mut self.held, &unused)?;
         self.programs.clear_flows()?;
-        self.goal = None;
+        (self.goal, self.scope) = (None, None);
         tracing::warn!(filters, pods, "enforcement is removed: the pods of this node are open");
         Ok(())
     }
 
-    /// Removes rows to which nothing in force refers, once no program judges by the earlier state.
-    async fn clean(&mut self) -> Result<(), LoadError> {
-        sleep_until(self.flipped + GRACE).await;
-        if let Some(goal) = &self.goal {
-            let unused = cleanup(&self.held, &goal.target);
-            self.programs.write(&mut self.held, &unused)?;
+    /// Removes rows to which nothing in force refers. No program judges by the earlier state any longer.
+    fn clean(&mut self) -> Result<(), LoadError> {
+        if !std::mem::take(&mut self.is_unclean) {
+            return Ok(());
         }
-        self.held.release(&mut self.numbers);
+        let Some(goal) = &mut self.goal else {
+            self.held.release(&mut self.numbers);
+            return Ok(());
+        };
+        let has_set_rows = self.scope.as_ref().is_none_or(Scope::has_set_rows);
+        if has_set_rows {
+            let rules = goal.target.prune();
+            if let Some(scope) = &mut self.scope {
+                scope.extend_rules(rules);
+            }
+        }
+        let unused = cleanup(&self.held, &goal.target, self.scope.as_ref());
+        self.programs.write(&mut self.held, &unused)?;
+        if has_set_rows {
+            self.held.release(&mut self.numbers);
+        }
+        match &mut self.scope {
+            Some(scope) => scope.settle(&self.held, &goal.target),
+            None => self.scope = Some(Scope::of(&self.held, &goal.target)),
+        }
         Ok(())
     }
 
+    /// Compiles a state: all of it, or the difference to the earlier one.
+    fn compile(
+        &mut self,
+        desired: &Desired,
+        earlier: Option<&mut Goal>,
+    ) -> Result<(Compilation, Target), LoadError> {
+        let changed = desired.changed.as_ref().filter(|of| of.since == self.revision);
+        if let (Some(goal), Some(changed)) = (earlier, changed) {
+            let mut compilation = std::mem::take(&mut goal.compilation);
+            let mut target = std::mem::take(&mut goal.target);
+            let known = compilation.tables().rules.len();
+            let names = Names::none();
+            if let Some(delta) = compilation.update(&desired.state, &names, &changed.objects) {
+                let new = compilation.tables().rules.iter().skip(known);
+                self.rules.extend(new.map(|name| (name.digest(), name.clone())));
+                let later = target.update(compilation.tables(), &delta, &mut self.numbers)?;
+                if let Some(scope) = &mut self.scope {
+                    scope.extend(later);
+                }
+                return Ok((compilation, target));
+            }
+        }
+        self.scope = None;
+        let compilation = Compilation::new(&desired.state, &Names::none());
+        let rules = compilation.tables().rules.iter();
+        self.rules = rules.map(|name| (name.digest(), name.clone())).collect();
+        let target = Target::of(compilation.tables(), &mut self.numbers)?;
+        Ok((compilation, target))
+    }
+
     async fn put_into_force(&mut self, desired: &Desired) -> Result<Results, LoadError> {
-        self.clean().await?;
+        if self.is_unclean {
+            sleep_until(self.flipped + GRACE).await;
+            self.clean()?;
+        }
         if desired.changed.is_none() {
             // Numbers that were released just now count as free below.
             sleep(GRACE).await;
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
-        let tables = compile(&desired.state, &Names::none());
-        let target = Target::of(&tables, &mut self.numbers)?;
-        self.rules = tables.rules.iter().map(|name| (name.digest(), name.clone())).collect();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
-        let earlier = self.goal.take().filter(|_| desired.changed.is_some());
+        let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
+        let (compilation, target) = self.compile(desired, earlier.as_mut())?;
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
         let is_same = touched.is_some_and(BTreeSet::is_empty)
             && earlier.as_ref().is_some_and(|goal| goal.node == node);
@@ -216,7 +271,11 @@ impl EbpfBackend {
                 pods.insert(*link, Pod { uid, row: row.unwrap_or(Row::CLOSED), v4, v6 });
             }
         }
-        let plan = plan(&self.held, &target, &pods, &own)?;
+        let plan = plan(&self.held, &target, &pods, &own, self.scope.as_ref())?;
+        if let Some(scope) = &mut self.scope {
+            scope.extend_writes(plan.writes());
+        }
+        self.is_unclean = self.scope.as_ref().is_none_or(|scope| *scope != Scope::default());
         self.programs.write(&mut self.held, plan.writes())?;
         if plan.flip.is_some() {
             self.flipped = Instant::now();
@@ -257,7 +316,7 @@ impl EbpfBackend {
                 }
             }
         }
-        self.goal = Some(Goal { target, pods, own, node, links: known, failed });
+        self.goal = Some(Goal { compilation, target, pods, own, node, links: known, failed });
         for folder in std::mem::take(&mut self.others) {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
                 tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
@@ -491,7 +550,7 @@ impl Backend for EbpfBackend {
             }
         }
         if let Some(goal) = &self.goal {
-            match plan(&held, &goal.target, &goal.pods, &goal.own) {
+            match plan(&held, &goal.target, &goal.pods, &goal.own, None) {
                 Ok(plan) if plan.is_empty() => {}
                 Ok(plan) => {
                     let count = plan.writes().count();
@@ -525,6 +584,8 @@ impl Backend for EbpfBackend {
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
             let check_at = self.check_at.unwrap_or(self.sweep_at).min(self.sweep_at);
+            let clean_at = self.is_unclean.then_some(self.flipped + GRACE);
+            let wake_at = clean_at.map_or(check_at, |at| at.min(check_at));
             let monitor = &mut self.monitor;
             let changed = async {
                 match monitor {
@@ -534,7 +595,7 @@ impl Backend for EbpfBackend {
             };
             let is_changed = tokio::select! {
                 is_good = changed => Some(is_good),
-                () = sleep_until(check_at) => None,
+                () = sleep_until(wake_at) => None,
                 event = self.events.wait() => {
                     return BackendEvent::Flow(events::flow(&event, &self.held, &self.rules));
                 }
@@ -547,7 +608,14 @@ impl Backend for EbpfBackend {
                     self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
                     continue;
                 }
-                None if self.check_at.take().is_some() => match self.check() {
+                None if clean_at.is_some_and(|at| at <= Instant::now()) => {
+                    if let Err(error) = self.clean() {
+                        return BackendEvent::Drift(causes(&error));
+                    }
+                }
+                None if self.check_at.take_if(|at| *at <= Instant::now()).is_some() => match self
+                    .check()
+                {
                     Ok(None) => {}
                     Ok(Some(drift)) => return BackendEvent::Drift(drift),
                     Err(error) => {

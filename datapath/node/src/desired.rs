@@ -66,7 +66,7 @@ pub struct Changed {
     /// The revision of the earlier state.
     pub since: u64,
     /// Objects of the snapshot that were added, changed or removed.
-    pub objects: BTreeSet<ObjectId>,
+    pub objects: control_wire::Changed,
     /// UIDs of endpoints that were added, changed or removed.
     pub endpoints: BTreeSet<String>,
 }

@@ -2,112 +2,209 @@
 
 use crate::{
     cut::{Address, Prefix},
+    delta::Delta,
     digest::{Used, digest},
-    names::Names,
-    peers::{self, AllPeers, Peer, PeerId},
+    peers::{AllPeers, Peer, PeerId},
+    tables::{ClassId, Tables},
 };
-use control_wire::NodeSnapshot;
-use policy_core::index::GroupId;
 use policy_objects::Block;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The class of an address. Class 0 is that of all addresses without a row: no peer of a rule matches them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClassId(pub u64);
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+    sync::Arc,
+};
 
 /// The classes of all addresses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Classes {
-    numbers: BTreeMap<Vec<PeerId>, ClassId>,
+    numbers: BTreeMap<Arc<[PeerId]>, ClassId>,
     used: Used,
-    /// The peers that match the addresses of each class, sorted.
-    pub(crate) peers: BTreeMap<ClassId, Vec<PeerId>>,
+    classes: BTreeMap<ClassId, Class>,
     /// The classes whose addresses each peer matches.
-    pub(crate) of_peer: BTreeMap<PeerId, Vec<ClassId>>,
-    /// Addresses whose class is not that of their longest prefix.
-    pub(crate) addresses: BTreeMap<Address, ClassId>,
-    /// The longest prefix that contains an address decides.
-    pub(crate) prefixes: BTreeMap<Prefix, ClassId>,
-    /// The Services' addresses: the groups of Services that have each.
-    pub(crate) services: BTreeMap<Address, Vec<GroupId>>,
+    of_peer: BTreeMap<PeerId, BTreeSet<ClassId>>,
+    /// The peers that match single addresses: members of groups, the node itself, names. Sorted; a peer that matches an
+    /// address by several members is listed once for each.
+    own: BTreeMap<Address, Vec<PeerId>>,
+    /// The blocks that contain the addresses of each prefix.
+    pieces: BTreeMap<Prefix, Vec<PeerId>>,
+    lengths: BTreeSet<u8>,
+    /// Addresses whose class may have changed.
+    open: BTreeSet<Address>,
+    /// Classes that are new since the last [`Self::settle`].
+    new: BTreeSet<ClassId>,
+    /// Classes that may have lost their last row.
+    idle: BTreeSet<ClassId>,
+}
+
+#[derive(Debug)]
+struct Class {
+    /// The peers that match its addresses, sorted.
+    peers: Arc<[PeerId]>,
+    /// The number of its rows.
+    rows: usize,
+}
+
+/// The classes that a change has added and removed, each with its peers.
+#[derive(Debug, Default)]
+pub(crate) struct ClassChanges {
+    pub(crate) added: Vec<(ClassId, Arc<[PeerId]>)>,
+    pub(crate) removed: Vec<(ClassId, Arc<[PeerId]>)>,
 }
 
 impl Classes {
-    pub(crate) fn of(snapshot: &NodeSnapshot, names: &Names, all: &mut AllPeers) -> Self {
-        let numbers = BTreeMap::from([(Vec::new(), ClassId(0))]);
-        let mut classes = Self {
-            numbers,
-            used: Used::default(),
-            peers: BTreeMap::from([(ClassId(0), Vec::new())]),
-            of_peer: BTreeMap::new(),
-            addresses: BTreeMap::new(),
-            prefixes: BTreeMap::new(),
-            services: services(snapshot),
-        };
-        let pieces = cut(&peers::blocks(snapshot), all);
-        let mut addresses = own_peers(snapshot, names, all);
-        for (prefix, peers) in &pieces {
-            let class = classes.number(peers.clone(), all);
-            classes.prefixes.insert(*prefix, class);
-        }
-        let lengths: BTreeSet<u8> = pieces.keys().map(|prefix| prefix.length).collect();
-        for (address, peers) in &mut addresses {
-            let within =
-                longest(&pieces, &lengths, *address).map_or(&[] as &[PeerId], Vec::as_slice);
-            peers.extend(within);
-            peers.sort_unstable();
-            peers.dedup();
-            if peers.as_slice() != within {
-                let class = classes.number(std::mem::take(peers), all);
-                classes.addresses.insert(*address, class);
-            }
-        }
-        classes
+    /// Adds a peer that matches an address.
+    pub(crate) fn add(&mut self, address: Address, peer: PeerId) {
+        let own = self.own.entry(address).or_default();
+        own.insert(own.partition_point(|of| *of < peer), peer);
+        self.open.insert(address);
     }
 
-    fn number(&mut self, peers: Vec<PeerId>, all: &AllPeers) -> ClassId {
-        *self.numbers.entry(peers).or_insert_with_key(|peers| {
-            let mut digests: Vec<u64> = peers.iter().map(|peer| all.digest(*peer)).collect();
-            digests.sort_unstable();
-            let class = ClassId(self.used.number(digest(&digests), None));
-            self.peers.insert(class, peers.clone());
-            for peer in peers {
-                self.of_peer.entry(*peer).or_default().push(class);
-            }
-            class
-        })
+    /// Removes a peer that matches an address.
+    pub(crate) fn remove(&mut self, address: Address, peer: PeerId) {
+        let Some(own) = self.own.get_mut(&address) else { return };
+        if let Ok(at) = own.binary_search(&peer) {
+            own.remove(at);
+        }
+        if own.is_empty() {
+            self.own.remove(&address);
+        }
+        self.open.insert(address);
     }
-}
 
-/// The peers that match single addresses: members of groups, the node itself, names.
-fn own_peers(
-    snapshot: &NodeSnapshot,
-    resolved: &Names,
-    all: &mut AllPeers,
-) -> BTreeMap<Address, Vec<PeerId>> {
-    let mut addresses: BTreeMap<Address, Vec<PeerId>> = BTreeMap::new();
-    let wanted = peers::port_names(snapshot);
-    for (id, group) in &snapshot.addresses {
-        for (key, member) in &group.members {
-            let ports = peers::ports_of(key, member, &wanted);
-            let number = all.number(Peer::Member(*id, ports));
-            for address in &member.addresses {
-                addresses.entry((*address).into()).or_default().push(number);
+    /// Replaces the ranges that rules and groups name.
+    pub(crate) fn set_blocks<'a>(
+        &mut self,
+        blocks: impl Iterator<Item = &'a Block>,
+        all: &mut AllPeers,
+        tables: &mut Tables,
+        delta: &mut Delta,
+    ) {
+        let pieces = cut(&blocks.collect(), all);
+        let earlier = std::mem::replace(&mut self.pieces, pieces.clone());
+        self.lengths = pieces.keys().map(|prefix| prefix.length).collect();
+        let all_prefixes: BTreeSet<&Prefix> = earlier.keys().chain(pieces.keys()).collect();
+        for prefix in all_prefixes {
+            let is = pieces.get(prefix);
+            if earlier.get(prefix) == is {
+                continue;
+            }
+            let class = is.map(|peers| self.number(peers, all));
+            self.add_row(class);
+            self.remove_row(tables.prefixes.get(prefix).copied());
+            match class {
+                Some(class) => drop(tables.prefixes.insert(*prefix, class)),
+                None => drop(tables.prefixes.remove(prefix)),
+            }
+            delta.prefixes.insert(*prefix);
+            let within = self.own.range(prefix.first..=prefix.last());
+            self.open.extend(within.map(|(address, _)| *address));
+        }
+    }
+
+    /// Gives each address whose peers have changed its class.
+    pub(crate) fn settle(
+        &mut self,
+        all: &AllPeers,
+        tables: &mut Tables,
+        delta: &mut Delta,
+    ) -> ClassChanges {
+        for address in take(&mut self.open) {
+            let was = tables.addresses.get(&address).copied();
+            let is = self.peers_of(address).map(|peers| self.number(&peers, all));
+            if was == is {
+                continue;
+            }
+            self.add_row(is);
+            self.remove_row(was);
+            match is {
+                Some(class) => drop(tables.addresses.insert(address, class)),
+                None => drop(tables.addresses.remove(&address)),
+            }
+            delta.addresses.insert(address);
+        }
+        let mut changes = ClassChanges::default();
+        for number in take(&mut self.idle) {
+            if self.classes.get(&number).is_none_or(|class| class.rows > 0) {
+                continue;
+            }
+            let Some(class) = self.classes.remove(&number) else { continue };
+            self.numbers.remove(&class.peers);
+            self.used.release(number.0);
+            for peer in class.peers.iter() {
+                if let Some(classes) = self.of_peer.get_mut(peer) {
+                    classes.remove(&number);
+                    if classes.is_empty() {
+                        self.of_peer.remove(peer);
+                    }
+                }
+            }
+            if !self.new.remove(&number) {
+                changes.removed.push((number, class.peers));
+            }
+        }
+        for number in take(&mut self.new) {
+            changes.added.extend(self.peers(number).map(|peers| (number, peers)));
+        }
+        changes
+    }
+
+    /// The peers that match the addresses of a class.
+    pub(crate) fn peers(&self, class: ClassId) -> Option<Arc<[PeerId]>> {
+        self.classes.get(&class).map(|class| Arc::clone(&class.peers))
+    }
+
+    /// The classes whose addresses at least one of these peers matches.
+    pub(crate) fn of_peers(&self, peers: &[PeerId]) -> BTreeSet<ClassId> {
+        peers.iter().filter_map(|peer| self.of_peer.get(peer)).flatten().copied().collect()
+    }
+
+    /// The peers of an address, if they are not those of its longest prefix.
+    fn peers_of(&self, address: Address) -> Option<Vec<PeerId>> {
+        let mut peers = self.own.get(&address)?.clone();
+        let within = longest(&self.pieces, &self.lengths, address);
+        let within = within.map_or(&[] as &[PeerId], Vec::as_slice);
+        peers.extend(within);
+        peers.sort_unstable();
+        peers.dedup();
+        (peers.as_slice() != within).then_some(peers)
+    }
+
+    fn number(&mut self, peers: &[PeerId], all: &AllPeers) -> ClassId {
+        if peers.is_empty() {
+            return ClassId(0);
+        }
+        if let Some(class) = self.numbers.get(peers) {
+            return *class;
+        }
+        let mut digests: Vec<u64> = peers.iter().map(|peer| all.digest(*peer)).collect();
+        digests.sort_unstable();
+        let class = ClassId(self.used.number(digest(&digests), None));
+        let peers: Arc<[PeerId]> = peers.into();
+        for peer in peers.iter() {
+            self.of_peer.entry(*peer).or_default().insert(class);
+        }
+        self.numbers.insert(Arc::clone(&peers), class);
+        self.classes.insert(class, Class { peers, rows: 0 });
+        self.new.insert(class);
+        self.idle.insert(class);
+        class
+    }
+
+    fn add_row(&mut self, class: Option<ClassId>) {
+        if let Some(class) = class.and_then(|class| self.classes.get_mut(&class)) {
+            class.rows += 1;
+        }
+    }
+
+    fn remove_row(&mut self, class: Option<ClassId>) {
+        let Some(number) = class else { return };
+        if let Some(class) = self.classes.get_mut(&number) {
+            class.rows = class.rows.saturating_sub(1);
+            if class.rows == 0 {
+                self.idle.insert(number);
             }
         }
     }
-    for address in snapshot.node.as_deref().unwrap_or_default() {
-        addresses.entry((*address).into()).or_default().push(AllPeers::OWN_NODE);
-    }
-    for (uid, policy) in &snapshot.policies {
-        for name in peers::names(policy) {
-            let number = all.number(Peer::Name(uid.clone(), name.clone()));
-            for address in resolved.addresses(uid, name) {
-                addresses.entry(address.into()).or_default().push(number);
-            }
-        }
-    }
-    addresses
 }
 
 /// Cuts ranges into disjoint pieces: each prefix stands for its addresses that are in no longer prefix. Returns the
@@ -159,17 +256,6 @@ pub(crate) fn longest<'a, V>(
     address: Address,
 ) -> Option<&'a V> {
     lengths.iter().rev().find_map(|length| pieces.get(&Prefix::around(address, *length)))
-}
-
-/// The groups of Services by the Services' addresses.
-fn services(snapshot: &NodeSnapshot) -> BTreeMap<Address, Vec<GroupId>> {
-    let mut services: BTreeMap<Address, Vec<GroupId>> = BTreeMap::new();
-    for (id, group) in &snapshot.addresses {
-        for vip in &group.holds.vips {
-            services.entry((*vip).into()).or_default().push(*id);
-        }
-    }
-    services
 }
 
 /// The class of an address: that of its own row, or of the longest prefix.

@@ -43,6 +43,11 @@ impl Prefix {
         Self { first: Address(0xffff << 32), length: MAPPED }
     }
 
+    /// The last address.
+    pub(crate) fn last(&self) -> Address {
+        Address(self.first.0 | u128::MAX.checked_shr(u32::from(self.length)).unwrap_or(0))
+    }
+
     /// True if each address of the other prefix is in this one.
     pub fn covers(&self, other: &Self) -> bool {
         self.length <= other.length && self.contains(other.first)

@@ -32,6 +32,11 @@ impl Used {
             digest = self::digest(&digest);
         }
     }
+
+    /// Makes a number available again.
+    pub(crate) fn release(&mut self, number: u64) {
+        self.0.remove(&number);
+    }
 }
 
 #[cfg(test)]

@@ -45,6 +45,6 @@ impl Tables {
         let rows = self.sets.get(&set)?;
         let table = rows.table(class, service.copied().unwrap_or(0));
         let (key, source) = TrafficKey::of(side.segment);
-        Some(self.tables.get(table.0 as usize)?.verdict(key, source))
+        Some(self.tables.get(&table)?.verdict(key, source))
     }
 }

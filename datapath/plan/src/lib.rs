@@ -9,6 +9,8 @@
 //! - A set and a class lead to an interval table ([`IntervalTable`]). Its key is the protocol and the destination port,
 //!   or the ICMP type and code ([`TrafficKey`]). Its value is a [`Verdict`], or a second table over the source port.
 //!
+//! A [`Compilation`] follows the snapshots of a node: a change costs what it affects ([`Delta`]).
+//!
 //! The numbers of classes and sets are digests of their contents. So a row of a set never changes its meaning.
 //!
 //! No priority, selector, tier or exception remains. Rows that equal the default of their set are left out.
@@ -17,23 +19,27 @@
 mod class;
 mod compile;
 mod cut;
+mod delta;
 mod digest;
 mod judge;
 mod names;
 mod peers;
+mod rows;
 mod rules;
 mod set;
+mod sets;
+mod subject;
 mod tables;
 mod traffic;
 
 #[cfg(test)]
 mod tests;
 
-pub use class::ClassId;
-pub use compile::compile;
+pub use compile::{Compilation, compile};
 pub use cut::{Address, Prefix};
+pub use delta::Delta;
 pub use judge::{Half, Side};
 pub use names::{Names, matches};
 pub use rules::{Reason, RuleId, RuleName, Verdict};
-pub use tables::{PodSets, SetId, SetRows, TableId, Tables};
+pub use tables::{ClassId, PodSets, SetId, SetRows, TableId, Tables};
 pub use traffic::{Entry, IntervalTable, TrafficKey};

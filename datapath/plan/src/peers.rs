@@ -1,16 +1,16 @@
 //! The properties of addresses that rules ask for.
 
 use crate::digest::digest;
-use control_wire::{
-    NodeSnapshot,
-    model::{Member, Peers, Policy, Rule},
-};
+use control_wire::model::{Member, Peers, Policy, Rule};
 use policy_core::{
     Direction, NameMatch, Traffic, Transport,
     index::{GroupId, MemberKey},
 };
 use policy_objects::{Block, ContainerPort, TargetPort};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// A property of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +30,7 @@ pub(crate) enum Peer {
 pub(crate) type PeerId = u32;
 
 /// The peers of all rules of a node, numbered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AllPeers {
     numbers: BTreeMap<Peer, PeerId>,
     peers: Vec<Peer>,
@@ -38,11 +38,22 @@ pub(crate) struct AllPeers {
     members: BTreeMap<GroupId, Vec<PeerId>>,
 }
 
+impl Default for AllPeers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl AllPeers {
     pub(crate) const OWN_NODE: PeerId = 0;
 
     pub(crate) fn new() -> Self {
-        let mut all = Self::default();
+        let mut all = Self {
+            numbers: BTreeMap::new(),
+            peers: Vec::new(),
+            digests: Vec::new(),
+            members: BTreeMap::new(),
+        };
         all.number(Peer::OwnNode);
         all
     }
@@ -61,6 +72,11 @@ impl AllPeers {
         self.numbers.insert(peer.clone(), number);
         self.peers.push(peer);
         number
+    }
+
+    /// The number of peers, also of those that no rule asks for any longer.
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
     }
 
     /// The numbers of the members of a group, one for each list of named ports.
@@ -87,11 +103,10 @@ impl AllPeers {
     }
 }
 
-/// The port names that the egress rules of these policies use.
-pub(crate) fn port_names(snapshot: &NodeSnapshot) -> BTreeSet<&str> {
-    let rules = snapshot.policies.values().flat_map(|policy| &policy.rules);
-    let egress = rules.filter(|rule| rule.direction == Direction::Egress);
-    egress.flat_map(port_names_of).collect()
+/// The port names that the egress rules of a policy use.
+pub(crate) fn port_names(policy: &Policy) -> impl Iterator<Item = &str> {
+    let egress = policy.rules.iter().filter(|rule| rule.direction == Direction::Egress);
+    egress.flat_map(port_names_of)
 }
 
 fn port_names_of(rule: &Rule) -> impl Iterator<Item = &str> {
@@ -118,15 +133,22 @@ pub(crate) fn groups_of(rule: &Rule) -> impl Iterator<Item = GroupId> {
     direct.chain(alike).chain(rule.names)
 }
 
-/// The ranges that rules and their groups name.
-pub(crate) fn blocks(snapshot: &NodeSnapshot) -> BTreeSet<&Block> {
-    let policies = snapshot.policies.values().flat_map(|policy| &policy.rules);
-    let of_rules = policies.filter_map(|rule| match &rule.peers {
+/// All groups that the peers of the rule name.
+pub(crate) fn peer_groups(rule: &Rule) -> impl Iterator<Item = GroupId> {
+    let services = match &rule.peers {
+        Peers::Any => [].as_slice(),
+        Peers::Of(of) => &of.services,
+    };
+    groups_of(rule).chain(services.iter().copied())
+}
+
+/// The ranges that the rules of a policy name.
+pub(crate) fn blocks(policy: &Policy) -> impl Iterator<Item = &Block> {
+    let of_rules = policy.rules.iter().filter_map(|rule| match &rule.peers {
         Peers::Of(of) => Some(&of.blocks),
         Peers::Any => None,
     });
-    let of_groups = snapshot.addresses.values().map(|group| &group.holds.blocks);
-    of_rules.chain(of_groups).flatten().collect()
+    of_rules.flatten()
 }
 
 /// The names that the egress rules of a policy name.
@@ -143,9 +165,57 @@ pub(crate) fn names(policy: &Policy) -> BTreeSet<&NameMatch> {
 pub(crate) fn ports_of(
     key: &MemberKey,
     member: &Member,
-    wanted: &BTreeSet<&str>,
+    is_wanted: impl Fn(&str) -> bool,
 ) -> Vec<ContainerPort> {
     let is_wanted =
-        |port: &&ContainerPort| !key.namespace.is_empty() && wanted.contains(port.name.as_str());
+        |port: &&ContainerPort| !key.namespace.is_empty() && is_wanted(port.name.as_str());
     member.ports.iter().filter(is_wanted).cloned().collect()
+}
+
+/// Values with the number of their users.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted<T>(BTreeMap<T, usize>);
+
+impl<T> Default for Counted<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord + Clone> Counted<T> {
+    /// Adds a user. Returns true if it is the first one.
+    pub(crate) fn add(&mut self, value: &T) -> bool {
+        match self.0.get_mut(value) {
+            Some(users) => {
+                *users += 1;
+                false
+            }
+            None => self.0.insert(value.clone(), 1).is_none(),
+        }
+    }
+
+    /// Removes a user. Returns true if it was the last one.
+    pub(crate) fn remove(&mut self, value: &T) -> bool {
+        match self.0.get_mut(value) {
+            Some(users) if *users > 1 => {
+                *users -= 1;
+                false
+            }
+            Some(_) => self.0.remove(value).is_some(),
+            None => false,
+        }
+    }
+
+    /// True if the value has users.
+    pub(crate) fn contains<Q: Ord + ?Sized>(&self, value: &Q) -> bool
+    where
+        T: Borrow<Q>,
+    {
+        self.0.contains_key(value)
+    }
+
+    /// The values, sorted.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.keys()
+    }
 }

@@ -4,11 +4,12 @@ use crate::{
     digest::digest,
     peers::{AllPeers, Peer, PeerId, groups_of},
     rules::{Reason, RuleId, RuleName, Verdict},
+    subject::Subject,
     traffic::{Board, IntervalTable, TrafficKey},
 };
 use control_wire::{
     NodeSnapshot,
-    model::{Peers, Pod, Policy, Rule},
+    model::{Peers, Policy, Rule},
 };
 use policy_core::{
     Action, Decision, Direction, Family, Stage, Standing, Traffic, Transport, index::GroupId,
@@ -88,79 +89,68 @@ impl RuleNames {
     }
 }
 
-/// The inputs of a set's compilation.
-pub(crate) struct Compiler<'a> {
-    pub(crate) snapshot: &'a NodeSnapshot,
-    pub(crate) peers: AllPeers,
-    pub(crate) names: RuleNames,
-    /// All rules of each direction, in the order in which they are tried.
-    ordered: [Vec<(&'a Policy, &'a Rule)>; 2],
+/// Rules in the order in which they are tried.
+pub(crate) type Ordered<'a> = Vec<(&'a Policy, &'a Rule)>;
+
+/// The rules of a direction. The policies are in the order of their UIDs.
+pub(crate) fn ordered<'a>(
+    policies: &[&'a Policy],
+    direction: Direction,
+    subject: &Subject,
+) -> Ordered<'a> {
+    let mut rules: Ordered<'a> = policies
+        .iter()
+        .flat_map(|policy| policy.rules.iter().map(move |rule| (*policy, rule)))
+        .filter(|(_, rule)| rule.direction == direction && subject.is_in(&rule.applied))
+        .collect();
+    // The sort keeps the order of a policy's rules.
+    rules.sort_by(|(left, of_left), (right, of_right)| {
+        // Of Antrea policies with equal tiers and priorities, the position of a rule decides first.
+        let key = |policy: &'a Policy, rule: &Rule| {
+            let is_antrea = policy.place.family == Family::Antrea;
+            let position = if is_antrea { rule.index } else { 0 };
+            let of = &policy.key;
+            (policy.place, position, of.namespace.as_str(), of.kind, of.name.as_str())
+        };
+        key(left, of_left).cmp(&key(right, of_right))
+    });
+    rules
 }
 
-impl<'a> Compiler<'a> {
-    pub(crate) fn new(snapshot: &'a NodeSnapshot, peers: AllPeers) -> Self {
-        let ordered = [Direction::Ingress, Direction::Egress].map(|direction| {
-            let policies = snapshot.policies.values().map(AsRef::as_ref);
-            let mut rules: Vec<(&Policy, &Rule)> = policies
-                .flat_map(|policy: &Policy| policy.rules.iter().map(move |rule| (policy, rule)))
-                .filter(|(_, rule)| rule.direction == direction)
-                .collect();
-            // The sort keeps the order of a policy's rules.
-            rules.sort_by_key(|(policy, rule)| {
-                // Of Antrea policies with equal tiers and priorities, the position of a rule decides first.
-                let is_antrea = policy.place.family == Family::Antrea;
-                let position = if is_antrea { rule.index } else { 0 };
-                (policy.place, position, &policy.key.namespace, policy.key.kind, &policy.key.name)
-            });
-            rules
-        });
-        Self { snapshot, peers, names: RuleNames::default(), ordered }
-    }
+/// The inputs of a set's compilation.
+pub(crate) struct Resolver<'a> {
+    pub(crate) snapshot: &'a NodeSnapshot,
+    pub(crate) peers: &'a mut AllPeers,
+    pub(crate) names: &'a mut RuleNames,
+}
 
-    /// The set of a pod. The set for hairpins has no NetworkPolicies, and of Antrea's rules only those that may be
-    /// about Services.
-    pub(crate) fn set(&mut self, pod: &Pod, direction: Direction, is_hairpin: bool) -> PolicySet {
-        let ordered = match direction {
-            Direction::Ingress => std::mem::take(&mut self.ordered[0]),
-            Direction::Egress => std::mem::take(&mut self.ordered[1]),
-        };
-        let mut set = PolicySet::default();
-        for (policy, rule) in &ordered {
+impl Resolver<'_> {
+    /// The set of a subject with these rules. The set for hairpins has no NetworkPolicies, and of Antrea's rules only
+    /// those that may be about Services.
+    pub(crate) fn set(
+        &mut self,
+        subject: &Subject,
+        ordered: &Ordered<'_>,
+        is_isolated: bool,
+        is_hairpin: bool,
+    ) -> PolicySet {
+        let mut set = PolicySet { rules: Vec::new(), is_isolated: is_isolated && !is_hairpin };
+        for (policy, rule) in ordered {
             let exempt = is_hairpin
                 && match policy.place.family {
                     Family::Cluster => false,
                     Family::Antrea => !may_name_services(rule),
                     Family::NetworkPolicy => true,
                 };
-            if !exempt && self.applies(&rule.applied, pod) {
-                set.rules.extend(self.rule(policy, rule, pod));
+            if !exempt {
+                set.rules.extend(self.rule(policy, rule, subject));
             }
         }
-        match direction {
-            Direction::Ingress => self.ordered[0] = ordered,
-            Direction::Egress => self.ordered[1] = ordered,
-        }
-        set.is_isolated = !is_hairpin && self.is_isolated(pod, direction);
         set
     }
 
-    fn is_isolated(&self, pod: &Pod, direction: Direction) -> bool {
-        let isolations = self.snapshot.policies.values().filter_map(|of| of.isolation.as_ref());
-        isolations
-            .filter(|isolation| match direction {
-                Direction::Ingress => isolation.ingress,
-                Direction::Egress => isolation.egress,
-            })
-            .any(|isolation| self.applies(&isolation.applied, pod))
-    }
-
-    fn applies(&self, applied: &[GroupId], pod: &Pod) -> bool {
-        let groups = applied.iter().filter_map(|id| self.snapshot.applied.get(id));
-        groups.into_iter().any(|group| group.contains(&pod.uid))
-    }
-
     /// Resolves a rule for a pod. `None`: it matches nothing.
-    fn rule(&mut self, policy: &Policy, rule: &Rule, pod: &Pod) -> Option<SetRule> {
+    fn rule(&mut self, policy: &Policy, rule: &Rule, subject: &Subject) -> Option<SetRule> {
         let denies_all = match &rule.standing {
             Standing::Understood => self.is_unusable(rule),
             Standing::MatchesNothing { .. } => return None,
@@ -189,8 +179,8 @@ impl<'a> Compiler<'a> {
             (false, Action::Reject) => Some(Decision::Reject),
             (false, Action::Pass) => None,
         };
-        let peers = self.set_peers(policy, rule, pod);
-        let traffic = self.traffic(rule, pod);
+        let peers = self.set_peers(policy, rule, subject);
+        let traffic = self.traffic(rule, subject);
         Some(SetRule { id, stage, walk, decision, peers, traffic, is_logged })
     }
 
@@ -206,9 +196,9 @@ impl<'a> Compiler<'a> {
         groups.into_iter().any(is_unusable)
     }
 
-    fn set_peers(&mut self, policy: &Policy, rule: &Rule, pod: &Pod) -> Option<SetPeers> {
+    fn set_peers(&mut self, policy: &Policy, rule: &Rule, subject: &Subject) -> Option<SetPeers> {
         let Peers::Of(of) = &rule.peers else { return None };
-        let alike = of.alike.iter().filter(|alike| self.applies(&alike.applied, pod));
+        let alike = of.alike.iter().filter(|alike| subject.is_in(&alike.applied));
         let alike: Vec<GroupId> = alike.map(|alike| alike.address).collect();
         let mut peers = Vec::new();
         let mut groups: Vec<GroupId> = of.groups.iter().chain(&alike).copied().collect();
@@ -236,7 +226,7 @@ impl<'a> Compiler<'a> {
         Some(SetPeers { groups, peers, services })
     }
 
-    fn traffic(&self, rule: &Rule, pod: &Pod) -> Option<Vec<Match>> {
+    fn traffic(&self, rule: &Rule, subject: &Subject) -> Option<Vec<Match>> {
         let Traffic::Of(transports) = &rule.traffic else { return None };
         let mut matches = Vec::new();
         for transport in transports {
@@ -252,11 +242,19 @@ impl<'a> Compiler<'a> {
                                 .push(Match::keys(TrafficKey::ports(*protocol, *range), *source));
                         }
                         Some(TargetPort::Named(name)) => {
-                            matches.extend(self.named(rule, pod, name, Some(*protocol), *source));
+                            matches.extend(self.named(
+                                rule,
+                                subject,
+                                name,
+                                Some(*protocol),
+                                *source,
+                            ));
                         }
                     }
                 }
-                Transport::Named(name) => matches.extend(self.named(rule, pod, name, None, None)),
+                Transport::Named(name) => {
+                    matches.extend(self.named(rule, subject, name, None, None))
+                }
                 Transport::Icmp { kind, code } => {
                     let ranges = TrafficKey::icmp(*kind, *code).into_iter();
                     matches.extend(ranges.map(|range| Match::keys(range, None)));
@@ -270,13 +268,15 @@ impl<'a> Compiler<'a> {
     fn named(
         &self,
         rule: &Rule,
-        pod: &Pod,
+        subject: &Subject,
         name: &str,
         protocol: Option<Protocol>,
         sources: Option<PortRange>,
     ) -> Option<Match> {
         match rule.direction {
-            Direction::Ingress => Some(Match::keys(port_of(&pod.ports, name, protocol)?, sources)),
+            Direction::Ingress => {
+                Some(Match::keys(port_of(&subject.ports, name, protocol)?, sources))
+            }
             Direction::Egress => {
                 let mut groups: Vec<GroupId> = groups_of(rule).collect();
                 groups.sort_unstable();
@@ -335,6 +335,11 @@ fn walk(stage: Stage, family: Family, number: u8) -> u32 {
 }
 
 impl PolicySet {
+    /// True if the set decides about no packet, whatever the classes of addresses are.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && !self.is_isolated
+    }
+
     /// True if some rule has Services as peers.
     pub(crate) fn names_services(&self) -> bool {
         self.rules.iter().filter_map(|rule| rule.peers.as_ref()).any(|of| !of.services.is_empty())

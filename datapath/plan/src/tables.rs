@@ -1,12 +1,15 @@
 //! The tables of a node.
 
 use crate::{
-    class::ClassId,
     cut::{Address, Prefix},
     rules::RuleName,
     traffic::IntervalTable,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// The class of an address. Class 0 is that of all addresses without a row: no peer of a rule matches them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u64);
 
 /// A policy set. Set 0 allows everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,8 +37,8 @@ pub struct Tables {
     pub services: BTreeMap<Address, u64>,
     /// Rows of the sets. Set 0 has none.
     pub sets: BTreeMap<SetId, SetRows>,
-    /// Interval tables, by [`TableId`].
-    pub tables: Vec<IntervalTable>,
+    /// Interval tables.
+    pub tables: BTreeMap<TableId, Arc<IntervalTable>>,
     /// Names of the rules, by number.
     pub rules: Vec<RuleName>,
     /// The sets of each pod, by UID.

@@ -128,7 +128,8 @@ impl Target {
     /// Effects in an order in which no pod refers to a missing row.
     fn plan(&self, kernel: &Kernel, desired: &Desired) -> Vec<Call> {
         let changed = desired.changed.as_ref();
-        let row_in = |id: &ObjectId| changed.is_none_or(|changed| changed.objects.contains(id));
+        let row_in =
+            |id: &ObjectId| changed.is_none_or(|changed| changed.objects.get(id).is_some());
         let pod_in = |uid: &String| changed.is_none_or(|changed| changed.endpoints.contains(uid));
         let write =
             self.rows.iter().filter(|(id, row)| row_in(id) && kernel.rows.get(*id) != Some(*row));

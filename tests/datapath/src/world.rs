@@ -112,7 +112,7 @@ impl Series {
         self.generation += 1;
         let taken = self.state.receive(part(self.generation, changes)).expect("the changes fit");
         let Progress::Applied(changed) = taken else { panic!("a generation of one part") };
-        let objects = changed.iter().map(|(id, _)| id.clone()).collect();
+        let objects = changed;
         let now = endpoints(pods);
         let uids: BTreeSet<&String> = self.endpoints.keys().chain(now.keys()).collect();
         let differs = |uid: &&String| self.endpoints.get(*uid) != now.get(*uid);

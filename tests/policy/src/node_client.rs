@@ -2,7 +2,7 @@
 
 use crate::scenario::Scenario;
 use control_hub::{ClientState, Handshake, Hub, Stream};
-use control_wire::{NodeSnapshot, ObjectId, Progress, parts, proto};
+use control_wire::{Changed, NodeSnapshot, ObjectId, Progress, parts, proto};
 use policy_core::{compile, index::Event as IndexEvent};
 use policy_objects::{Object, page::PolicyView};
 use proptest::{prelude::*, test_runner::TestCaseError};
@@ -18,6 +18,8 @@ pub struct NodeClient {
     pub stream: Option<Stream>,
     /// Parts that the replica sent and the node has not received.
     pub sent: Vec<proto::Part>,
+    /// The changes that were received.
+    pub changed: Changed,
 }
 
 /// Feeds an object to a replica.
@@ -97,7 +99,8 @@ impl NodeClient {
                     .snapshot
                     .receive(part)
                     .map_err(|fault| TestCaseError::fail(fault.to_string()))?;
-                if let Progress::Applied(_) = taken {
+                if let Progress::Applied(changed) = taken {
+                    self.changed.merge(changed);
                     hub.acknowledge(&stream, self.snapshot.generation);
                 }
             }

@@ -19,7 +19,7 @@ fn rows(tables: &Tables) -> BTreeMap<(SetId, u64, u64), String> {
         format!("{:?} by {rule}", verdict.decision)
     };
     let text = |table: datapath_plan::TableId| {
-        let entries = tables.tables[table.0 as usize].entries().iter();
+        let entries = tables.tables[&table].entries().iter();
         let entry = entries.map(|(start, entry)| match entry {
             Entry::Verdict(verdict) => format!("{start:?}: {}", named(verdict)),
             Entry::BySource(ports) => {

@@ -43,7 +43,9 @@ fn own() -> Own {
 }
 
 fn target() -> Target {
-    Target { services: [(address("172.20.0.1"), 77)].into(), ..Target::default() }
+    let mut target = Target::default();
+    target.services.insert(address("172.20.0.1"), 77);
+    target
 }
 
 fn pods() -> BTreeMap<u32, Pod> {

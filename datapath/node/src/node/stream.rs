@@ -80,7 +80,7 @@ impl Node {
                 }
                 // A generation without changes is in force if the earlier one is.
                 if !touched.is_empty() || !had_snapshot {
-                    self.changed.objects.extend(touched);
+                    self.changed.objects.merge(changed);
                     self.changed(now);
                 }
             }

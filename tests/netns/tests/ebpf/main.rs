@@ -59,9 +59,9 @@ impl Kernel {
         let row =
             |uid: &str| target.rows.get(uid).map_or(Row::CLOSED, |row| *row.as_ref().unwrap());
         let pods = pods.into_iter().map(|(link, pod)| (link, Pod { row: row(&pod.uid), ..pod }));
-        let plan = plan(&self.held, &target, &pods.collect(), &self.own).unwrap();
+        let plan = plan(&self.held, &target, &pods.collect(), &self.own, None).unwrap();
         self.programs.write(&mut self.held, plan.writes()).unwrap();
-        let unused = cleanup(&self.held, &target);
+        let unused = cleanup(&self.held, &target, None);
         self.programs.write(&mut self.held, &unused).unwrap();
         self.held.release(&mut self.numbers);
         assert_eq!(self.programs.read().unwrap().set_rows, self.held.set_rows);
