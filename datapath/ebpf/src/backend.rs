@@ -2,6 +2,7 @@
 
 use crate::{
     LoadError, Programs,
+    compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
     links::Links,
@@ -53,6 +54,11 @@ pub struct EbpfBackend {
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
     sweep_at: Instant,
+    /// The next comparison of pins and rows.
+    compare_at: Instant,
+    comparison: Comparison,
+    /// The last fault of a comparison, which is logged once.
+    compare_fault: Option<String>,
     events: Events,
     /// The names of the rules of the state that was compiled last.
     rules: RuleNames,
@@ -133,6 +139,9 @@ impl EbpfBackend {
             monitor,
             check_at: None,
             sweep_at: now + time(connections.sweep),
+            compare_at: now + COMPARE_EVERY,
+            comparison: Comparison::default(),
+            compare_fault: None,
             events,
             rules: RuleNames::new(),
         })
@@ -583,7 +592,8 @@ impl Backend for EbpfBackend {
                 // A change before the subscription has no event.
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
-            let check_at = self.check_at.unwrap_or(self.sweep_at).min(self.sweep_at);
+            let others = self.sweep_at.min(self.compare_at);
+            let check_at = self.check_at.map_or(others, |at| at.min(others));
             let clean_at = self.is_unclean.then_some(self.flipped + GRACE);
             let wake_at = clean_at.map_or(check_at, |at| at.min(check_at));
             let monitor = &mut self.monitor;
@@ -623,6 +633,12 @@ impl Backend for EbpfBackend {
                     }
                 },
                 None => {}
+            }
+            if Instant::now() >= self.compare_at {
+                self.compare_at = Instant::now() + COMPARE_EVERY;
+                if let Some(drift) = self.compare() {
+                    return BackendEvent::Drift(drift);
+                }
             }
             if Instant::now() >= self.sweep_at {
                 self.sweep_at = Instant::now() + time(self.connections.sweep);
@@ -679,6 +695,32 @@ impl Backend for EbpfBackend {
 }
 
 impl EbpfBackend {
+    /// Recreates pins, and compares rows. Returns the first difference of rows.
+    fn compare(&mut self) -> Option<String> {
+        let repaired = self.programs.repair().inspect(|pins| {
+            if !pins.is_empty() {
+                tracing::warn!(
+                    ?pins,
+                    "pins or settings were changed by another process, and are recreated"
+                );
+            }
+        });
+        let differs = match (repaired, &self.goal) {
+            (Ok(_), Some(_)) => self.programs.compare(&mut self.comparison, &self.held),
+            (Ok(_), None) => Ok(None),
+            (Err(error), _) => Err(error),
+        };
+        let fault = differs.as_ref().err().map(|error| causes(error));
+        if let Some(why) = &fault
+            && fault != self.compare_fault
+        {
+            tracing::error!(why, "cannot compare pins and rows with the state in force");
+        }
+        self.compare_fault = fault;
+        let map = differs.ok().flatten()?;
+        Some(format!("a row of the map {map} was changed by another process"))
+    }
+
     /// Removes filters, rows and pins.
     fn remove(&mut self) -> Result<(), LoadError> {
         self.clear()?;
@@ -695,5 +737,7 @@ impl EbpfBackend {
 const GRACE: Duration = Duration::from_millis(10);
 /// The time for which events are gathered before filters are checked.
 const CHECK_AFTER: Duration = Duration::from_millis(300);
+/// Two of them are within the time of a repair, which is 2 s.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
 /// The events of a pod in a second.
 const EVENTS_OF_POD: u32 = 200;

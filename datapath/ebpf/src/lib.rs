@@ -4,12 +4,14 @@
 //! [`Programs`] loads the programs, which are compiled from `datapath/bpf`, and owns their maps.
 
 mod backend;
+mod compare;
 mod error;
 mod events;
 mod existing;
 mod links;
 mod lookup;
 mod maps;
+mod pins;
 mod programs;
 mod reasons;
 mod settings;

@@ -1,6 +1,6 @@
 //! The maps of the programs, with the types of their keys and values.
 
-use crate::{LoadError, reasons::COUNT};
+use crate::{LoadError, compare::Written, reasons::COUNT};
 use aya::{
     Ebpf,
     maps::{
@@ -200,6 +200,51 @@ impl Maps {
         let large = |number| self.large_tables.get(&number, 0).map_err(at("large_tables"));
         held.read_tables(small, large)?;
         Ok(held)
+    }
+
+    /// The name of the map if its row is another one than this.
+    pub(crate) fn differs(&self, written: Written<'_>) -> Result<Option<&'static str>, LoadError> {
+        fn is<V: PartialEq>(found: Result<V, MapError>, wanted: &V) -> Result<bool, MapError> {
+            match found {
+                Ok(found) => Ok(found == *wanted),
+                Err(MapError::KeyNotFound) => Ok(false),
+                Err(cause) => Err(cause),
+            }
+        }
+        let (name, is_same) = match written {
+            Written::Generation(of) => ("active", is(self.active.get(&0, 0), &of)),
+            Written::Endpoint(link, of) => {
+                ("endpoints", is(self.endpoints.get(&link, 0), &of.to_bytes()))
+            }
+            Written::Row(number, of) => ("rows", is(self.rows.get(&number, 0), &of.to_bytes())),
+            Written::OwnAddress(at) => {
+                ("own_addresses", is(self.own_addresses.get(&address_key(at), 0), &1))
+            }
+            Written::Node(family, at) => {
+                ("node_address", is(self.node_address.get(&family, 0), &address_key(at)))
+            }
+            Written::Service(at, of) => {
+                ("services", is(self.services.get(&address_key(at), 0), &halves(of)))
+            }
+            Written::Class(at, of) => {
+                ("classes", is(self.classes.get(&address_key(at), 0), &halves(of)))
+            }
+            Written::Prefix(prefix, of) => {
+                ("prefixes", is(self.prefixes.get(&trie_key(prefix), 0), &halves(of)))
+            }
+            Written::SetRow(key, table) => {
+                ("set_rows", is(self.set_rows.get(&set_key(key), 0), &table))
+            }
+            Written::SmallTable(number, of) => {
+                ("small_tables", is(self.small_tables.get(&number, 0), of))
+            }
+            Written::LargeTable(number, of) => {
+                ("large_tables", is(self.large_tables.get(&number, 0), of))
+            }
+            Written::Rule(number, of) => ("rules", is(self.rules.get(&number, 0), &of)),
+        };
+        let is_same = is_same.map_err(|cause| LoadError::Map { name, cause })?;
+        Ok((!is_same).then_some(name))
     }
 
     /// Writes one row.

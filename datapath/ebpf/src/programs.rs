@@ -2,7 +2,9 @@
 
 use crate::{
     Events, LoadError,
+    compare::Comparison,
     maps::{Maps, layouts},
+    pins::{PinnedMaps, repair_program},
     reasons::REASONS,
     settings::settings,
 };
@@ -16,7 +18,7 @@ use aya::{
     },
 };
 use config_settings::Connections;
-use datapath_abi::{Flow, FlowKey, Held, Use, Write};
+use datapath_abi::{Flow, FlowKey, Held, Settings, Use, Write};
 use routing_netlink::{BpfFilter, Side};
 use std::{
     collections::BTreeMap,
@@ -49,6 +51,9 @@ pub struct Programs {
     maps: Maps,
     /// The folder of their pins.
     folder: Option<PathBuf>,
+    /// The pinned maps, and the settings that they have.
+    pinned_maps: Option<PinnedMaps>,
+    settings: Settings,
     /// Programs of an earlier process with the same object and maps.
     pinned: BTreeMap<&'static str, SchedClassifier>,
     /// The kernel's ids of the programs.
@@ -129,6 +134,7 @@ impl Programs {
         {
             layout.check(&pins.join(layout.name))?;
         }
+        let maps_folder = pins;
         let pins = pins.map(|folder| folder.join(program_folder(&bytes)));
         let mut pinned = BTreeMap::new();
         for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
@@ -150,10 +156,14 @@ impl Programs {
             }
         }
         let mut maps = Maps::take(&mut ebpf)?;
-        maps.set(&settings(connections))?;
+        let settings = settings(connections);
+        maps.set(&settings)?;
+        let pinned_maps = maps_folder.map(|folder| PinnedMaps::open(folder, &layouts));
         let mut programs = Self {
             ebpf,
             folder: pins,
+            pinned_maps: pinned_maps.transpose()?,
+            settings,
             pinned,
             maps,
             ids: BTreeMap::new(),
@@ -166,6 +176,37 @@ impl Programs {
             programs.ids.insert(hook, id);
         }
         Ok(programs)
+    }
+
+    /// Recreates the pins that are missing or lead to other maps or programs, and writes settings that differ. Returns the
+    /// names of both.
+    pub(crate) fn repair(&mut self) -> Result<Vec<&'static str>, LoadError> {
+        let Some(folder) = self.folder.clone() else { return Ok(Vec::new()) };
+        let mut repaired = match (&self.pinned_maps, folder.parent()) {
+            (Some(maps), Some(of_maps)) => maps.repair(of_maps)?,
+            _ => Vec::new(),
+        };
+        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
+            let program = self.program(name)?;
+            let id = program.info().map_err(|cause| LoadError::Program { name, cause })?.id();
+            if repair_program(&folder, name, id, |pin| program.pin(pin))? {
+                repaired.push(name);
+            }
+        }
+        let settings = self.settings;
+        if self.maps.set(&settings)? {
+            repaired.push("settings");
+        }
+        Ok(repaired)
+    }
+
+    /// Compares the next rows with those that were written. Returns the map of the first one that differs.
+    pub(crate) fn compare(
+        &self,
+        comparison: &mut Comparison,
+        held: &Held,
+    ) -> Result<Option<&'static str>, LoadError> {
+        comparison.step(held, &self.maps)
     }
 
     /// The folders of programs of other object files, in the folder of the maps.

@@ -10,6 +10,7 @@ mod judge;
 mod malformed;
 mod nat;
 mod reject;
+mod repair;
 mod sctp;
 mod traffic;
 mod verifier;
