@@ -43,6 +43,8 @@ struct Lane {
 enum Tests {
     /// None, and the lane runs only if it is named.
     ByNameOnly,
+    /// These, and the lane runs only if it is named.
+    NamedOnly(&'static [&'static str]),
     Of(&'static [&'static str]),
     /// The pure crates, and these.
     PureAnd(&'static [&'static str]),
@@ -245,6 +247,23 @@ const LANES: &[Lane] = &[
                 filter: "pods_services_and_names_answer_with_nftables",
             }],
         },
+        side_by_side: 1,
+        run: whole,
+    },
+    Lane {
+        name: "conformance",
+        about: "upstream's tests of network policy on a whole cluster: Kubernetes and network-policy-api",
+        needs: &[
+            Need::Linker,
+            Need::Iproute,
+            Need::Nft,
+            Need::Iptables,
+            Need::Runtime,
+            Need::Go,
+            Need::Clang,
+        ],
+        root: true,
+        tests: Tests::NamedOnly(&["tests-conformance"]),
         side_by_side: 1,
         run: whole,
     },
@@ -458,6 +477,7 @@ impl Lane {
     fn crates(&self, is_smoke: bool) -> BTreeSet<&'static str> {
         match &self.tests {
             Tests::ByNameOnly => BTreeSet::new(),
+            Tests::NamedOnly(crates) => crates.iter().copied().collect(),
             Tests::Of(crates) => crates.iter().copied().collect(),
             Tests::PureAnd(crates) => layers::pure_crates().chain(crates.iter().copied()).collect(),
             Tests::Long { smoke, .. } if is_smoke => smoke.iter().map(|part| part.krate).collect(),
@@ -496,7 +516,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let root = if lane.root { " (root)" } else { "" };
             let long = match lane.tests {
                 Tests::Long { .. } => " (in full by name only)",
-                Tests::ByNameOnly => " (by name only)",
+                Tests::ByNameOnly | Tests::NamedOnly(_) => " (by name only)",
                 Tests::Of(_) | Tests::PureAnd(_) => "",
             };
             say::result(&format!("{:9} {}{root}{long}", lane.name, lane.about));
@@ -511,7 +531,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let is_named = !args.lanes.is_empty();
     let is_wanted = |lane: &&Lane| match is_named {
         true => args.lanes.iter().any(|name| name == lane.name),
-        false => !matches!(lane.tests, Tests::ByNameOnly),
+        false => !matches!(lane.tests, Tests::ByNameOnly | Tests::NamedOnly(_)),
     };
     let (mut tally, mut times) = (Tally::default(), Vec::new());
     let mut lanes = Vec::new();

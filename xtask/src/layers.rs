@@ -81,6 +81,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-netns", Layer::Workshop),
     ("tests-cluster", Layer::Workshop),
     ("tests-chart", Layer::Workshop),
+    ("tests-conformance", Layer::Workshop),
     ("tests-cri", Layer::Workshop),
     ("tests-lab", Layer::Workshop),
     ("tests-bench", Layer::Workshop),

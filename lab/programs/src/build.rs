@@ -32,13 +32,22 @@ fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Re
     let (version, link_flags) = (recipe.version, recipe.link_flags());
     match recipe.source {
         Source::Module { files, tags } => {
-            for (name, text) in files {
-                let path = sources.join(name);
-                fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-            }
+            write(files, sources)?;
             let mut go = build_in(sources, other, &link_flags);
             go.arg(format!("-tags={tags}")).arg("-o").arg(out).arg(".");
             run(&mut go)?;
+        }
+        Source::Packages { files, tags, commands, tests } => {
+            write(files, sources)?;
+            empty(out)?;
+            for (package, name) in commands {
+                let mut go = build_in(sources, other, &link_flags);
+                run(go.arg(format!("-tags={tags}")).arg("-o").arg(out.join(name)).arg(package))?;
+            }
+            for (package, name) in tests {
+                let mut go = test_in(sources, other, &link_flags);
+                run(go.arg(format!("-tags={tags}")).arg("-o").arg(out.join(name)).arg(package))?;
+            }
         }
         Source::Install { module, commands } => {
             let mut go = go(other);
@@ -59,15 +68,16 @@ fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Re
                 return Ok(out.join(recipe.name));
             }
         }
-        Source::Main { module, commands, files } => {
+        Source::Main { module, commands, tests, files } => {
             copy(&downloaded(&format!("{module}@{version}"))?, sources)?;
-            if out.exists() {
-                fs::remove_dir_all(out).with_context(|| format!("remove {}", out.display()))?;
-            }
-            fs::create_dir_all(out).with_context(|| format!("make {}", out.display()))?;
+            empty(out)?;
             for (command, name) in commands {
                 let mut go = build_in(sources, other, &link_flags);
                 run(go.arg("-o").arg(out.join(name)).arg(format!("./{command}")))?;
+            }
+            for (folder, name) in tests {
+                let mut go = test_in(sources, other, &link_flags);
+                run(go.arg("-o").arg(out.join(name)).arg(format!("./{folder}")))?;
             }
             for file in files {
                 let (from, name) = (sources.join(file), Path::new(file).file_name());
@@ -81,10 +91,36 @@ fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Re
 
 /// `go build` of a module whose files are here.
 fn build_in(sources: &Path, other: Option<&str>, link_flags: &str) -> Command {
+    command_in(sources, other, &["build"], link_flags)
+}
+
+/// `go test` that builds a program of tests and does not run it. Its checks by `go vet` would take ten minutes.
+fn test_in(sources: &Path, other: Option<&str>, link_flags: &str) -> Command {
+    command_in(sources, other, &["test", "-c", "-vet=off"], link_flags)
+}
+
+fn command_in(sources: &Path, other: Option<&str>, command: &[&str], link_flags: &str) -> Command {
     let mut go = go(other);
-    go.args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", link_flags]);
-    go.current_dir(sources);
+    go.args(command).args(["-mod=readonly", "-trimpath", "-buildvcs=false"]);
+    go.args(["-ldflags", link_flags]).current_dir(sources);
     go
+}
+
+/// Writes the files of one of our modules.
+fn write(files: &[(&str, &str)], sources: &Path) -> Result<()> {
+    for (name, text) in files {
+        let path = sources.join(name);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes an empty folder.
+fn empty(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))
 }
 
 fn go(other: Option<&str>) -> Command {

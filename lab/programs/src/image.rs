@@ -47,41 +47,71 @@ fn pack_named(
     others: &[&str],
     entrypoint: &[&str],
 ) -> Result<PathBuf> {
-    let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
-    let folder = folder.join(short);
     let file = program.file_name().context("the program has no name")?;
-    fs::create_dir_all(folder.join("root")).context("make a folder for an image")?;
-    fs::copy(program, folder.join("root").join(file))
-        .with_context(|| format!("copy {}", program.display()))?;
     let file = file.to_str().context("a program whose name is not UTF-8")?;
-    for other in others {
-        symlink(file, folder.join("root").join(other))
-            .with_context(|| format!("give {file} the name {other}"))?;
+    let links: Vec<_> = others.iter().map(|other| (*other, file)).collect();
+    Contents { files: &[(file, program)], links: &links, entrypoint, arguments: &[] }
+        .pack(folder, &[name])
+}
+
+/// The contents of an image.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents<'a> {
+    /// Each file's path in the image without the first slash, and its source.
+    pub files: &'a [(&'a str, &'a Path)],
+    /// Each symbolic link's path in the image without the first slash, and its target.
+    pub links: &'a [(&'a str, &'a str)],
+    pub entrypoint: &'a [&'a str],
+    /// The default arguments of the entrypoint.
+    pub arguments: &'a [&'a str],
+}
+
+impl Contents<'_> {
+    /// Packs an image with these names, in a folder of its own below this one; the archive's path.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the image not be written.
+    pub fn pack(&self, folder: &Path, names: &[&str]) -> Result<PathBuf> {
+        let name = names.first().context("the image has no name")?;
+        let short = name.rsplit('/').next().unwrap_or(name).replace(':', "-");
+        let folder = folder.join(short);
+        let root = folder.join("root");
+        fs::create_dir_all(&root).context("make a folder for an image")?;
+        let place = |path: &str| {
+            let path = root.join(path);
+            let parent = path.parent().unwrap_or(&root);
+            fs::create_dir_all(parent).with_context(|| format!("make {}", parent.display()))?;
+            anyhow::Ok(path)
+        };
+        for (path, source) in self.files {
+            fs::copy(source, place(path)?).with_context(|| format!("copy {}", source.display()))?;
+        }
+        for (path, target) in self.links {
+            symlink(target, place(path)?)
+                .with_context(|| format!("give {target} the name {path}"))?;
+        }
+        let steady = ["--owner=0", "--group=0", "--mtime=@0", "--sort=name"];
+        run(&folder, "tar", &[&steady[..], &["-C", "root", "-cf", "layer.tar", "."]].concat())?;
+        let digest = run(&folder, "sha256sum", &["layer.tar"])?;
+        let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
+        let config = json!({
+            "architecture": architecture::here(), "os": "linux",
+            "config": {"Entrypoint": self.entrypoint, "Cmd": self.arguments, "Env": ["PATH=/"]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+        });
+        let manifest = json!([{
+            "Config": "config.json", "RepoTags": names, "Layers": ["layer.tar"],
+        }]);
+        for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
+            fs::write(folder.join(name), content.to_string())
+                .with_context(|| format!("write the image's {name}"))?;
+        }
+        run(&folder, "tar", &["-cf", "image.tar", "manifest.json", "config.json", "layer.tar"])?;
+        fs::remove_dir_all(&root).with_context(|| format!("remove {}", root.display()))?;
+        let layer = folder.join("layer.tar");
+        fs::remove_file(&layer).with_context(|| format!("remove {}", layer.display()))?;
+        Ok(folder.join("image.tar"))
     }
-    let steady = ["--owner=0", "--group=0", "--mtime=@0", "-C", "root", "-cf", "layer.tar", file];
-    run(&folder, "tar", &[&steady[..], others].concat())?;
-    let digest = run(&folder, "sha256sum", &["layer.tar"])?;
-    let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
-    let config = json!({
-        "architecture": architecture::here(), "os": "linux",
-        "config": {"Entrypoint": entrypoint, "Env": ["PATH=/"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
-    });
-    let manifest = json!([{
-        "Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"],
-    }]);
-    for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
-        fs::write(folder.join(name), content.to_string())
-            .with_context(|| format!("write the image's {name}"))?;
-    }
-    run(&folder, "tar", &["-cf", "image.tar", "manifest.json", "config.json", "layer.tar"])?;
-    for inside in ["root", "layer.tar"] {
-        let path = folder.join(inside);
-        let removed =
-            if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| format!("remove {}", path.display()))?;
-    }
-    Ok(folder.join("image.tar"))
 }
 
 fn run(folder: &Path, program: &str, args: &[&str]) -> Result<String> {

@@ -1,7 +1,7 @@
 //! Third-party programs that run with ours.
 //!
 //! [`Program`] builds them from their Go modules on the first use and keeps them outside the clone. [`image`] packs
-//! images of one program each without a registry. Our own modules are in `sources/`.
+//! images of these programs without a registry. Our own modules are in `sources/`.
 
 mod architecture;
 mod build;

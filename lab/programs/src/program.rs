@@ -99,6 +99,23 @@ impl Program {
         recipe::VPC_CNI.ready()
     }
 
+    /// Kubernetes' end-to-end tests, and the programs of the image agnhost: the folder of `e2e.test`, `agnhost` and
+    /// `agnhost.kubernetes`.
+    ///
+    /// # Errors
+    /// As [`Program::ready`].
+    pub fn conformance() -> Result<Self> {
+        recipe::CONFORMANCE.ready()
+    }
+
+    /// The conformance tests of network-policy-api: the folder of `policy-api.test`.
+    ///
+    /// # Errors
+    /// As [`Program::ready`].
+    pub fn policy_api() -> Result<Self> {
+        recipe::POLICY_API.ready()
+    }
+
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -19,6 +19,15 @@ pub(crate) struct Recipe {
 pub(crate) enum Source {
     /// A module of ours that names all its dependencies.
     Module { files: &'static [(&'static str, &'static str)], tags: &'static str },
+    /// Programs and tests of modules of others. A module of ours names all their dependencies.
+    Packages {
+        files: &'static [(&'static str, &'static str)],
+        tags: &'static str,
+        /// Each command's package, and the name of its program.
+        commands: &'static [(&'static str, &'static str)],
+        /// Each package of tests, and the name of its program.
+        tests: &'static [(&'static str, &'static str)],
+    },
     /// Commands of a module of others, which stands by itself.
     Install { module: &'static str, commands: &'static [&'static str] },
     /// A module of others that replaces modules, which `go install` refuses: it is built where it is the main one.
@@ -26,6 +35,8 @@ pub(crate) enum Source {
         module: &'static str,
         /// Each command's folder, and the name that its program gets.
         commands: &'static [(&'static str, &'static str)],
+        /// Each folder of tests, and the name of its program.
+        tests: &'static [(&'static str, &'static str)],
         /// Files beside the programs.
         files: &'static [&'static str],
     },
@@ -148,6 +159,7 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
             ("cmd/routed-eni-cni-plugin", "aws-cni"),
             ("cmd/egress-cni-plugin", "egress-cni"),
         ],
+        tests: &[],
         files: &["misc/10-aws.conflist", "misc/eni-max-pods.txt"],
     },
     stamp: Stamp::Variables(&[
@@ -156,12 +168,43 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
     ]),
 };
 
+pub(crate) const CONFORMANCE: Recipe = Recipe {
+    name: "conformance",
+    what: "Kubernetes' end-to-end tests and agnhost",
+    version: KUBERNETES_VERSION,
+    takes: "ten minutes or more",
+    source: Source::Packages {
+        files: module!("conformance", "go.mod", "go.sum", "main.go", "packages.go"),
+        tags: "grpcnotrace",
+        commands: &[
+            (".", "agnhost"),
+            ("k8s.io/kubernetes/test/images/agnhost", "agnhost.kubernetes"),
+        ],
+        tests: &[("k8s.io/kubernetes/test/e2e", "e2e.test")],
+    },
+    stamp: Stamp::Kubernetes,
+};
+
+pub(crate) const POLICY_API: Recipe = Recipe {
+    name: "policy-api",
+    what: "the conformance tests of network-policy-api",
+    version: "v0.2.0",
+    takes: "some minutes",
+    source: Source::Main {
+        module: "sigs.k8s.io/network-policy-api",
+        commands: &[],
+        tests: &[("conformance", "policy-api.test")],
+        files: &[],
+    },
+    stamp: Stamp::None,
+};
+
 impl Recipe {
     /// Digest that distinguishes states of the sources.
     pub(crate) fn key(&self) -> String {
         let mut hash = Sha1::new();
         let (before, pairs) = match self.source {
-            Source::Module { files, .. } => (String::new(), files),
+            Source::Module { files, .. } | Source::Packages { files, .. } => (String::new(), files),
             Source::Main { commands, .. } => (format!("{}-", self.version), commands),
             Source::Install { .. } => return self.version.to_owned(),
         };
@@ -211,7 +254,7 @@ mod tests {
     /// Text of the first file of a module of ours; empty for other sources.
     fn modules(recipe: &Recipe) -> &'static str {
         match recipe.source {
-            Source::Module { files, .. } => files[0].1,
+            Source::Module { files, .. } | Source::Packages { files, .. } => files[0].1,
             Source::Install { .. } | Source::Main { .. } => "",
         }
     }
@@ -221,6 +264,8 @@ mod tests {
         assert!(
             modules(&KUBERNETES).contains(&format!("k8s.io/kubernetes {KUBERNETES_VERSION}\n"))
         );
+        let of_tests = format!("k8s.io/kubernetes {KUBERNETES_VERSION}\n");
+        assert!(modules(&CONFORMANCE).contains(&of_tests));
         let of_kubectl = KUBERNETES_VERSION.replace("v1.", "v0.");
         assert!(modules(&KUBECTL).contains(&format!("k8s.io/kubectl {of_kubectl}\n")));
         let of_coredns = format!("github.com/coredns/coredns {}\n", COREDNS.version);

@@ -117,16 +117,35 @@ fn is_allowed(from: &str, to: &str, web_is_closed: bool) -> bool {
     leaves && enters
 }
 
-struct Site<'a> {
+/// The agent of a node with the backend `ebpf`, and its way to the controller.
+pub(crate) struct Site<'a> {
     lab: &'a Lab,
     node: &'static str,
-    agent: Option<Agent>,
-    site: AgentSite,
+    pub(crate) agent: Option<Agent>,
+    pub(crate) site: AgentSite,
     gate: Gate,
 }
 
-impl Site<'_> {
-    fn start(&mut self, object: &Path) -> Result<()> {
+impl<'a> Site<'a> {
+    /// Starts the agent of this node, which follows the replica.
+    pub(crate) fn new(
+        world: &World,
+        lab: &'a Lab,
+        bin: &Path,
+        object: &Path,
+        node: &'static str,
+        replica: SocketAddr,
+    ) -> Result<Self> {
+        let gate = Gate::open(lab, node, Ipv4Addr::LOCALHOST)?;
+        gate.lead_to(Some(replica));
+        let site = AgentSite::new(world, bin, node)?;
+        let mut site = Self { lab, node, agent: None, site, gate };
+        site.start(object)?;
+        Ok(site)
+    }
+
+    /// Starts the agent again.
+    pub(crate) fn start(&mut self, object: &Path) -> Result<()> {
         let words = ["--replica", &self.gate.at.to_string()];
         self.agent = Some(self.site.start_with(self.lab, Backend::Ebpf { object }, &words)?);
         Ok(())
@@ -199,12 +218,7 @@ fn policies_are_enforced_between_pods_of_two_nodes() -> Result<()> {
     let replica = controllers.start()?;
     let mut sites = Vec::new();
     for node in NODES {
-        let gate = Gate::open(&lab, node, Ipv4Addr::LOCALHOST)?;
-        gate.lead_to(Some(replica.at));
-        let site = AgentSite::new(&world, &bin, node)?;
-        let mut site = Site { lab: &lab, node, agent: None, site, gate };
-        site.start(&object)?;
-        sites.push(site);
+        sites.push(Site::new(&world, &lab, &bin, &object, node, replica.at)?);
     }
     let mut pods = Vec::new();
     for node in NODES {

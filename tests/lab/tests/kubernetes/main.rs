@@ -2,13 +2,16 @@
 
 mod bad_input;
 mod branches;
+mod burst;
 mod coming;
+mod connections;
 mod cordon;
 mod custom;
 mod enforced;
 mod first_packet;
 mod in_pod;
 mod leftovers;
+mod matrix;
 mod membership;
 mod policed;
 mod proxy;

@@ -2,7 +2,9 @@
 
 pub(crate) mod gate;
 pub(crate) mod model;
+pub(crate) mod pods;
 pub(crate) mod sandbox;
+pub(crate) mod traffic;
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};

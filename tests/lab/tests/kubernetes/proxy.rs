@@ -61,7 +61,7 @@ const CASES: [Case; 4] = [
 ];
 
 /// A process that a drop kills.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -184,9 +184,13 @@ fn service(
     Ok((SocketAddr::new(address, 80), u16::try_from(port)?))
 }
 
-/// Starts kube-proxy on this node, with the case's variant of iptables first in PATH.
-fn kube_proxy(world: &World, lab: &Lab, folder: &Path, case: &Case) -> Result<Running> {
-    let Case { node, mode, tools, .. } = case;
+/// Starts kube-proxy on this node in this mode, with this variant of iptables first in PATH. Its log is in the folder.
+pub(crate) fn kube_proxy(
+    world: &World,
+    lab: &Lab,
+    folder: &Path,
+    (node, mode, tools): (&str, &str, &str),
+) -> Result<Running> {
     let bin = folder.join(tools);
     if !bin.exists() {
         std::fs::create_dir(&bin)?;
@@ -250,7 +254,7 @@ fn services_reach_their_endpoints_with_every_netfilter_backend() -> Result<()> {
         let asked = format!("FERRULE_NAT_BACKEND={asked}");
         add(node, &["--env", &asked])?;
         lab.run(&["pod", "add", node, "--count", PODS])?;
-        let _proxy = kube_proxy(&world, &lab, folder.path(), case)?;
+        let _proxy = kube_proxy(&world, &lab, folder.path(), (node, case.mode, case.tools))?;
         let with_log = |err| {
             let log = std::fs::read_to_string(folder.path().join(format!("{node}.log")));
             let log = log.unwrap_or_default();

@@ -10,6 +10,20 @@ use policy_objects::Object;
 use std::{collections::BTreeSet, path::Path};
 use tokio::runtime::Runtime;
 
+/// Reads all objects of the cluster as the world in which `ferrule policy verdict` judges.
+pub(crate) fn world(runtime: &Runtime, kubeconfig: &Path) -> Result<policy_core::World> {
+    runtime.block_on(async {
+        let cluster = Cluster::connect(Some(kubeconfig), None).await?;
+        let mut objects = Vec::new();
+        for resource in cluster.served().await? {
+            for item in cluster.list(&resource, |_| ()).await?.items {
+                objects.push(item.read.context("cannot read an object")?.object);
+            }
+        }
+        Ok(policy_core::World::new(objects))
+    })
+}
+
 /// A hub with all objects of the cluster.
 pub(crate) struct Model(Hub);
 

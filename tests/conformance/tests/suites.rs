@@ -1,0 +1,197 @@
+//! Both suites on a cluster of the lab with Ferrule's chart, its image, and the backend `ebpf`.
+
+#![expect(clippy::print_stdout, reason = "progress of tests that take minutes")]
+
+use anyhow::{Context as _, Result, ensure};
+use lab_programs::{Program, image};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+use tempfile::TempDir;
+use tests_conformance::{Kernel, Outcome, Suite, differences, ginkgo, gotest, skips};
+use tests_whole::{Installed, LaneInputs};
+
+/// Only one cluster runs at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// The tests of network policy.
+const NETPOL: &str = "[sig-network] Netpol";
+/// The number of tests in the suite of network-policy-api.
+const POLICY_API_TESTS: usize = 24;
+/// The image in the manifests of network-policy-api.
+const AGNHOST_OF_POLICY_API: &str = "registry.k8s.io/e2e-test-images/agnhost:2.45";
+
+fn kernel() -> Kernel {
+    Kernel { has_sctp: Path::new("/proc/net/sctp").exists() }
+}
+
+/// Starts a cluster of two nodes whose agents enforce policies, with the image agnhost.
+fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Installed> {
+    let cluster = Installed::bare(inputs, name, 2)?;
+    let folder = tempfile::tempdir().context("cannot create a folder")?;
+    let agnhost = programs.path().join("agnhost");
+    let kubernetes = programs.path().join("agnhost.kubernetes");
+    let archive = image::Contents {
+        files: &[("agnhost", &agnhost), ("agnhost.kubernetes", &kubernetes)],
+        links: &[("bin/bash", "/agnhost"), ("bin/sh", "/agnhost")],
+        entrypoint: &["/agnhost"],
+        arguments: &["pause"],
+    }
+    .pack(folder.path(), &[AGNHOST_OF_POLICY_API, &agnhost_of_kubernetes(programs)?])?;
+    let archive = archive.to_str().context("the image's path is not UTF-8")?;
+    cluster.lab().run(&["cluster", "load-image", archive])?;
+    cluster.install(&["enableNetworkPolicy=true", "policy.backend=ebpf"])?;
+    println!("the cluster {name} is ready");
+    Ok(cluster)
+}
+
+/// Returns the name of the image agnhost in Kubernetes' tests.
+fn agnhost_of_kubernetes(programs: &Program) -> Result<String> {
+    let output = Command::new(programs.path().join("e2e.test"))
+        .arg("--list-images")
+        .output()
+        .context("cannot start e2e.test")?;
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let found = listed.lines().find(|line| line.contains("/agnhost:"));
+    found.map(str::to_owned).with_context(|| format!("e2e.test lists no agnhost: {listed}"))
+}
+
+/// Runs a suite's program and passes each line of its output to `read`. The whole output goes to the file `log`.
+fn run(command: &mut Command, log: &Path, mut read: impl FnMut(&str)) -> Result<()> {
+    let file = fs::File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+    let (output, input) = std::io::pipe().context("cannot create a pipe")?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stderr(input.try_clone().context("cannot share a pipe")?)
+        .stdout(input)
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    // The pipe ends with the process, so no other process may have its writing end.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut file = std::io::BufWriter::new(file);
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read the suite's output")?;
+        let line = String::from_utf8_lossy(&line);
+        writeln!(file, "{line}").context("cannot write the log")?;
+        read(&line);
+    }
+    child.wait().context("cannot wait for the suite")?;
+    Ok(())
+}
+
+/// Fails if the results differ from the list of skipped tests.
+fn judge(
+    cluster: &Installed,
+    suite: Suite,
+    results: &BTreeMap<String, Outcome>,
+    log: &Path,
+) -> Result<()> {
+    let differences = differences(results, &skips(suite, kernel())?);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let log = fs::read_to_string(log).unwrap_or_default();
+    let failed = log.lines().filter(|line| {
+        ["FAILED", "Expected", "Error", "level=error"].iter().any(|word| line.contains(word))
+    });
+    for line in failed.take(MOST_LINES) {
+        println!("{line}");
+    }
+    println!("{}", cluster.kubectl(&["get", "pods", "-A", "-o", "wide"])?);
+    let agents = ["-n", "kube-system", "logs", "daemonset/ferrule", "-c", "agent", "--tail=40"];
+    println!("{}", cluster.kubectl(&agents)?);
+    anyhow::bail!("{} differences:\n{}", differences.len(), differences.join("\n"))
+}
+
+#[test]
+fn network_policies_of_kubernetes() -> Result<()> {
+    let Some(inputs) = LaneInputs::or_skip("network_policies_of_kubernetes") else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let programs = Program::conformance()?;
+    let cluster = cluster(inputs, "conf-k8s", &programs)?;
+    let folder = TempDir::new().context("cannot create a folder")?;
+    let (report, log) = (folder.path().join("report.json"), folder.path().join("log"));
+    let mut command = Command::new(programs.path().join("e2e.test"));
+    command.arg("--kubeconfig").arg(cluster.cluster().kubeconfig());
+    command.args(["--provider=skeleton", "--dump-logs-on-failure=false"]);
+    command.args(["--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=3h"]);
+    command.arg(format!("--ginkgo.focus=^{}", escaped(NETPOL)));
+    for (skip, why) in skips(Suite::Kubernetes, kernel())? {
+        println!("not run: {skip}: {why}");
+        command.arg(format!("--ginkgo.skip=^{}$", escaped(&skip)));
+    }
+    command.arg("--ginkgo.json-report").arg(&report).current_dir(folder.path());
+    let (mut progress, began, mut count) = (ginkgo::Progress::default(), Instant::now(), 0);
+    run(&mut command, &log, |line| {
+        if let Some(ended) = progress.read(line) {
+            count += 1;
+            println!("{count} ({} s): {ended}", began.elapsed().as_secs());
+        }
+    })?;
+    let report = fs::read_to_string(&report).with_context(|| {
+        format!("the suite wrote no report:\n{}", fs::read_to_string(&log).unwrap_or_default())
+    })?;
+    let results = ginkgo::results(&report, NETPOL)?;
+    ensure!(results.len() >= LEAST_KUBERNETES_TESTS, "only {} tests: {results:?}", results.len());
+    judge(&cluster, Suite::Kubernetes, &results, &log)
+}
+
+#[test]
+fn cluster_network_policies_of_network_policy_api() -> Result<()> {
+    let test = "cluster_network_policies_of_network_policy_api";
+    let Some(inputs) = LaneInputs::or_skip(test) else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (programs, suite) = (Program::conformance()?, Program::policy_api()?);
+    let cluster = cluster(inputs, "conf-api", &programs)?;
+    let folder = TempDir::new().context("cannot create a folder")?;
+    let log = folder.path().join("log");
+    let mut command = Command::new(suite.path().join("policy-api.test"));
+    command.args(["-test.v", "-test.run", "^TestConformance$", "-all-features"]);
+    let skipped = skips(Suite::PolicyApi, kernel())?;
+    if !skipped.is_empty() {
+        println!("not run: {skipped:?}");
+        let names: Vec<_> = skipped.keys().map(String::as_str).collect();
+        command.args(["-test.skip", &format!("^TestConformance$/^({})$", names.join("|"))]);
+    }
+    command.env("KUBECONFIG", cluster.cluster().kubeconfig()).current_dir(folder.path());
+    let (mut results, began) = (BTreeMap::new(), Instant::now());
+    run(&mut command, &log, |line| {
+        if let Some((name, outcome)) = gotest::ended(line, "TestConformance") {
+            println!(
+                "{} ({} s): {name}: {outcome:?}",
+                results.len() + 1,
+                began.elapsed().as_secs()
+            );
+            results.insert(name, outcome);
+        }
+    })?;
+    // The program does not print the tests of `-test.skip`.
+    for skip in skipped.into_keys() {
+        results.entry(skip).or_insert(Outcome::Skipped);
+    }
+    ensure!(
+        results.len() == POLICY_API_TESTS,
+        "{} of {POLICY_API_TESTS} tests:\n{}",
+        results.len(),
+        fs::read_to_string(&log).unwrap_or_default()
+    );
+    judge(&cluster, Suite::PolicyApi, &results, &log)
+}
+
+/// Returns a regular expression that matches this text.
+fn escaped(text: &str) -> String {
+    let special = |letter: char| "\\.+*?()|[]{}^$".contains(letter);
+    let letters =
+        text.chars().flat_map(|letter| special(letter).then_some('\\').into_iter().chain([letter]));
+    letters.collect()
+}
+
+/// More tests of network policy are in Kubernetes' suite.
+const LEAST_KUBERNETES_TESTS: usize = 45;
+const MOST_LINES: usize = 200;
