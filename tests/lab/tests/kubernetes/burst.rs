@@ -158,9 +158,9 @@ struct Run {
 }
 
 /// Starts all pods at once while they send, with a task beside them until all have sent.
-fn run<'a>(
+fn run(
     world: &World,
-    lab: &'a Lab,
+    lab: &Lab,
     servers: [&Running; 2],
     started: &[Started],
     mut beside: impl FnMut(&AtomicBool) -> Result<()> + Send,

@@ -242,8 +242,10 @@ impl Scene<'_> {
                     case(&format!("directly, {name}"), ask((to.address, SERVED).into()), direct);
                     for (node, &address) in &self.nodes {
                         let by_port = if *node == from.node {
-                            // The own node translates both ends.
-                            self.allows(origin(), address, end, None)
+                            // The own node translates both ends. Its programs know the sender by the link. Another
+                            // node knows the source address only.
+                            let source = if to.node == from.node { from.address } else { address };
+                            self.allows(origin(), source, end, None)
                         } else {
                             let asked = (address, Some((protocol, node_port)));
                             self.allows(origin(), from.address, asked, None)
