@@ -8,6 +8,7 @@ mod convert;
 mod documents;
 mod json;
 mod live;
+mod node;
 mod objects;
 mod print;
 mod realized;
@@ -22,6 +23,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, anyhow};
 use args::{DiffArgs, Input, VerdictArgs};
+use node::InKernel;
 use objects::Objects;
 use policy_core::{
     Decision, World, lint,
@@ -40,6 +42,8 @@ use std::{
 
 /// The exit code if traffic is denied, something changes, or there are findings.
 const NO: u8 = 1;
+/// The exit code if the maps of the node differ from the model.
+const DIFFERS: u8 = 3;
 /// The exit code if an input was not understood.
 const NOT_UNDERSTOOD: u8 = 2;
 
@@ -55,6 +59,8 @@ pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
         PolicyVerb::Lint { input } => findings(input),
         PolicyVerb::Convert { file, output } => convert::run(file, *output),
         PolicyVerb::Diff(args) => diff(args),
+        PolicyVerb::Flows(args) => node::flows(args),
+        PolicyVerb::Uses { agent, output } => node::uses(agent, *output),
         PolicyVerb::Status { cluster, output } => status::run(cluster, *output),
     }
 }
@@ -81,11 +87,17 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
     }
     let pods: Vec<&Pod> = verdict.halves().filter_map(|half| world.pod(&half.pod)).collect();
     let realized = in_force(&args.input, &world, &objects, &pods)?;
-    if args.input.output == Output::Json {
-        write_json(&json!({
+    let kernel = args.kernel.then(|| InKernel::of(&args.agent, &packet, &verdict)).transpose()?;
+    match (args.input.output, &kernel) {
+        (Output::Json, _) => write_json(&json!({
             "packet": packet, "verdict": verdict, "files": print::places(&objects, &verdict),
-            "realized": realized,
-        }))?;
+            "realized": realized, "kernel": kernel.as_ref().map(InKernel::json),
+        }))?,
+        (Output::Text, Some(kernel)) => write_text(&kernel.text())?,
+        (Output::Text, None) => {}
+    }
+    if kernel.is_some_and(|kernel| !kernel.agrees()) {
+        return Ok(DIFFERS);
     }
     Ok(code(&[&objects], verdict.decision != Decision::Allow))
 }

@@ -59,6 +59,8 @@ struct packet {
 };
 
 #define ETH_ARP 0x0806
+#define ETH_VLAN 0x8100
+#define ETH_OUTER_VLAN 0x88a8
 #define ECHO_V4 8
 #define ECHO_REPLY_V4 0
 #define ECHO_V6 128

@@ -1059,7 +1059,10 @@ int from_pod(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (parsed == OTHER || skb->vlan_present) {
 		/* The kernel removes further tags later, and what is in them would not be judged. */
-		return drop(skb, &work->judged, skb->vlan_present ? TAGGED : NOT_IP);
+		int is_tagged = skb->vlan_present || skb->protocol == from_be16(ETH_VLAN) ||
+				skb->protocol == from_be16(ETH_OUTER_VLAN);
+
+		return drop(skb, &work->judged, is_tagged ? TAGGED : NOT_IP);
 	}
 	own = is_v4(&packet.source) ? &from->v4 : &from->v6;
 	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */

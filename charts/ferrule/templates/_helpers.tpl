@@ -194,6 +194,8 @@ default is `standard`; the daemons have no such default. */}}
   value: {{ .Values.nodeAgent.networkPolicyAgentLogFileLocation | quote }}
 - name: FERRULE_AGENT_LOGLEVEL
   value: {{ .Values.nodeAgent.logLevel | quote }}
+- name: FERRULE_AGENT_POLICY_EVENT_LOGS
+  value: {{ .Values.nodeAgent.enablePolicyEventLogs | quote }}
 - name: FERRULE_CONTROLLER_SERVICE
   value: {{ printf "%s/%s" .Release.Namespace (include "ferrule.controllerName" .) | quote }}
 {{- end }}

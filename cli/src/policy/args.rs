@@ -2,6 +2,7 @@
 
 use crate::{output::Output, target::KubeTarget};
 use clap::{Args, Subcommand};
+use config_model::registry;
 use policy_objects::Protocol;
 use std::path::PathBuf;
 
@@ -51,6 +52,19 @@ pub(crate) enum PolicyVerb {
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+    /// Show the packets that the policies of this node's pods drop, and the connections that they allow
+    #[command(after_help = FLOWS)]
+    Flows(FlowsArgs),
+    /// Show how often each rule was used on this node
+    #[command(after_help = USES)]
+    Uses {
+        /// The agent of this node
+        #[command(flatten)]
+        agent: AgentArgs,
+        /// The output format
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
     /// Show the pairs of pods whose traffic changes if objects are applied
     #[command(after_help = DIFF)]
     Diff(DiffArgs),
@@ -64,6 +78,30 @@ pub(crate) enum PolicyVerb {
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+}
+
+/// The agent of this node.
+#[derive(Args, Debug)]
+pub(crate) struct AgentArgs {
+    /// The agent's socket
+    #[arg(long, value_name = "SOCKET", env = "FERRULE_AGENT_SOCKET", default_value = registry::AGENT_SOCKET)]
+    pub(crate) agent: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FlowsArgs {
+    /// Also show each connection that is allowed
+    #[arg(long, requires = "follow")]
+    pub(crate) allowed: bool,
+    /// Wait for more after the recent drops
+    #[arg(short = 'w', long)]
+    pub(crate) follow: bool,
+    /// The agent of this node
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+    /// The output format; json is one object a line
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
 }
 
 #[derive(Args, Debug)]
@@ -102,6 +140,12 @@ pub(crate) struct VerdictArgs {
     /// A DNS name of the address in --to; repeat for several names
     #[arg(long = "name", value_name = "DNS NAME")]
     pub(crate) names: Vec<String>,
+    /// Also look the packet up in the maps of this node, and compare
+    #[arg(long)]
+    pub(crate) kernel: bool,
+    /// The agent of this node
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
     /// Also show rules that are about other pods
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -157,7 +201,30 @@ Examples:
   ferrule policy verdict --from shop/web --to 203.0.113.5:443 --name www.example.com
   kubectl get pods,ns,netpol -A -o yaml | ferrule policy verdict -f - --from a/b --to c/d:80
 
-Exit code: 0 allowed; 1 denied; 2 the question or a file was not understood.";
+  kubectl exec -n kube-system ds/ferrule -c agent -- ferrule policy verdict --from shop/web --to pay/api:8080 --kernel
+
+Exit code: 0 allowed; 1 denied; 2 the question or a file was not understood; 3 with --kernel, the maps differ.";
+
+const FLOWS: &str = "\
+Examples:
+  ferrule policy flows                      the last drops on this node
+  ferrule policy flows --follow             and further ones
+  ferrule policy flows --follow --allowed   and connections that are allowed
+  kubectl exec -n kube-system ferrule-abcde -c agent -- ferrule policy flows -o json
+
+Each pod has at most 200 a second; ferrule_agent_packets_total{reason=\"event_limit\"} counts the others.
+
+Exit code: 0; 2 the agent does not answer, or it has a backend without flows.";
+
+const USES: &str = "\
+Examples:
+  ferrule policy uses
+  kubectl exec -n kube-system ferrule-abcde -c agent -- ferrule policy uses -o json
+
+FLOWS are connections that the rule allowed. DROPPED and BYTES are of packets that it denied.
+A rule that is changed starts at 0.
+
+Exit code: 0; 2 the agent does not answer, or it has a backend without counters.";
 
 const OF: &str = "\
 Examples:

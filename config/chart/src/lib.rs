@@ -71,9 +71,7 @@ mod tests {
         let addon: Json = serde_json::from_str(&addon::text()).unwrap();
         let values = &addon["definitions"]["Ferrule"]["properties"];
         let agent = &values["nodeAgent"]["properties"];
-        for name in ["enableCloudWatchLogs", "enablePolicyEventLogs"] {
-            assert_eq!(agent[name]["enum"], serde_json::json!(["false"]), "{name}");
-        }
+        assert_eq!(agent["enableCloudWatchLogs"]["enum"], serde_json::json!(["false"]));
         assert_eq!(agent["healthProbeBindAddr"]["type"], "string");
         assert_eq!(values["enableNetworkPolicy"]["type"], "string", "as vpc-cni has it");
     }

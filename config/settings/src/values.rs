@@ -263,6 +263,8 @@ pub struct Agent {
     pub bpf_pins: PathBuf,
     /// Connections in the backend `ebpf`.
     pub connections: Connections,
+    /// Logs each verdict.
+    pub policy_event_logs: bool,
     /// Folder of the received policy.
     pub state_dir: PathBuf,
     /// Listen address of metrics and health.
@@ -323,6 +325,7 @@ impl Agent {
             bpf_object: PathBuf::new(),
             bpf_pins: PathBuf::new(),
             connections: Connections::default(),
+            policy_event_logs: false,
             state_dir: PathBuf::new(),
             metrics: None,
             log_to: LogTo::Stderr,

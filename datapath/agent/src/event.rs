@@ -2,7 +2,10 @@
 
 use config_model::{EnforcingMode, HostLink, Time};
 use control_wire::proto::{Bookmark, Hello, Part};
-use datapath_node::{Answer, Applied, BackendEvent, Links, LocalPod, Observed, Overview, PodId};
+use datapath_node::{
+    Answer, Applied, BackendEvent, Links, LocalPod, Looked, Observed, Overview, PodId, RuleUse,
+};
+use datapath_rpc::wire;
 use std::{collections::BTreeMap, net::SocketAddr};
 use tokio::sync::oneshot;
 
@@ -42,6 +45,10 @@ pub(crate) enum Event {
     },
     /// A pod's sandbox has ended; `container` is empty if it is not known.
     Forget { pod: PodId, container: String, reply: oneshot::Sender<()> },
+    /// Adds the names of policies to the use of rules.
+    NameUses { uses: Vec<RuleUse>, reply: oneshot::Sender<wire::UsesReply> },
+    /// Adds the names of pods and policies to lookups.
+    NameLookups { looked: Vec<Looked>, reply: oneshot::Sender<wire::LookUpReply> },
     /// Returns the agent's state.
     Overview { reply: oneshot::Sender<(Overview, Option<String>)> },
     /// The store requires the whole snapshot.

@@ -8,6 +8,7 @@ pub mod command;
 mod credentials;
 mod endpoints;
 mod event;
+mod flows;
 mod follow;
 mod http;
 mod links;

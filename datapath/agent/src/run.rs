@@ -6,6 +6,7 @@ use crate::{
     credentials::Credentials,
     endpoints::Watch,
     event::{EVENTS, Event},
+    flows::{self, FlowLog, Query},
     follow::{Follower, StreamState},
     http::{self, Pages, unready},
     links,
@@ -74,6 +75,8 @@ pub async fn run(
     let (stream_state, stream_states) = watch::channel(StreamState::default());
     // One state and one observation at a time.
     let (work, todo) = mpsc::channel(2);
+    let (queries, asked) = mpsc::channel(QUERIES);
+    let flows = Arc::new(FlowLog::new(agent.policy_event_logs));
     let health = Health::starting().await;
     let (backend_name, enforces) = (backend.name(), backend.enforces());
     tracing::info!(node = name, backend = backend_name, socket = %agent.socket.display(), "serving");
@@ -84,7 +87,8 @@ pub async fn run(
     }
 
     let mut tasks = JoinSet::new();
-    let driving = tokio::spawn(drive(backend, todo, events.clone(), Arc::clone(&metrics)));
+    let calls = Calls { todo, asked, listeners: flows.listeners() };
+    let driving = tokio::spawn(drive(backend, calls, events.clone(), Arc::clone(&metrics)));
     let follower = Follower {
         ready: ready.clone(),
         credentials,
@@ -106,6 +110,8 @@ pub async fn run(
         metrics: Arc::clone(&metrics),
         backend: backend_name,
         clock,
+        flows: Arc::clone(&flows),
+        queries,
     });
     tasks.spawn(answer(incoming, socket, health.clone()));
     let owner = Owner {
@@ -116,6 +122,7 @@ pub async fn run(
         metrics,
         clients,
         events,
+        flows,
         stream_state,
         work,
         enforces,
@@ -204,15 +211,42 @@ enum Work {
     Observe,
 }
 
+/// The calls for the backend.
+struct Calls {
+    todo: mpsc::Receiver<Work>,
+    asked: mpsc::Receiver<Query>,
+    /// The number of listeners for each allowed connection.
+    listeners: watch::Receiver<usize>,
+}
+
 /// Drives the backend: calls, and between them its events. The state in force stays when the agent exits.
 async fn drive(
     mut backend: impl Backend,
-    mut todo: mpsc::Receiver<Work>,
+    calls: Calls,
     events: mpsc::Sender<Event>,
     metrics: Arc<Metrics>,
 ) {
+    let Calls { mut todo, mut asked, mut listeners } = calls;
+    listeners.mark_changed();
+    let mut listens = false;
     loop {
         let event = tokio::select! {
+            Some(query) = asked.recv() => {
+                answer_query(&mut backend, query).await;
+                continue;
+            }
+            Ok(()) = listeners.changed() => {
+                let is_wanted = *listeners.borrow_and_update() > 0;
+                if is_wanted != listens {
+                    match backend.listen(is_wanted).await {
+                        Ok(()) => listens = is_wanted,
+                        Err(error) => {
+                            tracing::warn!(why = causes(&error), "cannot report each connection");
+                        }
+                    }
+                }
+                continue;
+            }
             work = todo.recv() => match work {
                 Some(Work::Apply(desired)) => {
                     let outcome = backend.apply(&desired).await;
@@ -241,6 +275,18 @@ async fn drive(
     }
 }
 
+/// Answers a question about the backend's state. A client that has gone needs no answer.
+async fn answer_query(backend: &mut impl Backend, query: Query) {
+    match query {
+        Query::Uses(reply) => {
+            let _ = reply.send(backend.uses().await.map_err(|error| causes(&error)));
+        }
+        Query::LookUp(probe, reply) => {
+            let _ = reply.send(backend.look_up(&probe).await.map_err(|error| causes(&error)));
+        }
+    }
+}
+
 /// The task that owns the node.
 struct Owner {
     node: Node,
@@ -250,6 +296,7 @@ struct Owner {
     metrics: Arc<Metrics>,
     clients: ReplicaClients,
     events: mpsc::Sender<Event>,
+    flows: Arc<FlowLog>,
     stream_state: watch::Sender<StreamState>,
     work: mpsc::Sender<Work>,
     /// True if the backend enforces anything.
@@ -328,7 +375,11 @@ impl Owner {
                 self.log_drift();
             }
             Event::Backend(event) => {
-                log_event(&event);
+                match &event {
+                    BackendEvent::Flow(flow) => self.flows.publish(&self.node, flow),
+                    BackendEvent::Trace(step) => tracing::info!(?step, "traced packet observed"),
+                    BackendEvent::Drift(_) => {}
+                }
                 self.node.backend_event(&event, now);
                 self.log_drift();
             }
@@ -340,6 +391,12 @@ impl Owner {
             Event::Forget { pod, container, reply } => {
                 self.node.forget(&pod, &container, now);
                 let _ = reply.send(());
+            }
+            Event::NameUses { uses, reply } => {
+                let _ = reply.send(flows::uses(&self.node, uses));
+            }
+            Event::NameLookups { looked, reply } => {
+                let _ = reply.send(flows::lookups(&self.node, looked));
             }
             Event::Overview { reply } => {
                 let _ = reply.send((self.node.overview(), self.disk.clone()));
@@ -425,13 +482,7 @@ struct Drift {
     times: u64,
 }
 
-fn log_event(event: &BackendEvent) {
-    match event {
-        BackendEvent::Drift(_) => {}
-        BackendEvent::Flow(flow) => tracing::debug!(?flow, "connection judged"),
-        BackendEvent::Trace(step) => tracing::info!(?step, "traced packet observed"),
-    }
-}
-
+/// The number of questions that wait.
+const QUERIES: usize = 8;
 /// The longest wait for the backend when the agent ends.
 const RETIRE: Duration = Duration::from_secs(2);

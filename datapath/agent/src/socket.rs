@@ -1,8 +1,13 @@
 //! The calls on the agent's socket, passed to the task that owns the core.
 
-use crate::{clock::Clock, event::Event, metrics::Metrics};
+use crate::{
+    clock::Clock,
+    event::Event,
+    flows::{FlowLog, Query, probe},
+    metrics::Metrics,
+};
 use datapath_node::{Answer, LocalPod, Overview, PodId};
-use datapath_rpc::{Admission, Admitted, Agent, AgentPod, wire};
+use datapath_rpc::{Admission, Admitted, Agent, AgentPod, Flows, wire};
 use std::{sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -16,6 +21,8 @@ pub(crate) struct Socket {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) backend: &'static str,
     pub(crate) clock: Clock,
+    pub(crate) flows: Arc<FlowLog>,
+    pub(crate) queries: mpsc::Sender<Query>,
 }
 
 impl Socket {
@@ -24,6 +31,17 @@ impl Socket {
         let ended = || Status::unavailable("the agent exits");
         self.events.send(event(reply)).await.map_err(|_| ended())?;
         answer.await.map_err(|_| ended())
+    }
+
+    /// Asks the backend.
+    async fn query<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<Result<T, String>>) -> Query,
+    ) -> Result<T, Status> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || Status::unavailable("the agent exits");
+        self.queries.send(query(reply)).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?.map_err(Status::failed_precondition)
     }
 }
 
@@ -62,6 +80,21 @@ impl Agent for Socket {
     async fn status(&self) -> Result<wire::StatusReply, Status> {
         let (overview, disk) = self.ask(|reply| Event::Overview { reply }).await?;
         Ok(status(overview, disk, self.backend))
+    }
+
+    fn flows(&self, request: wire::FlowsRequest) -> Result<Flows, Status> {
+        self.flows.subscribe(&request)
+    }
+
+    async fn uses(&self) -> Result<wire::UsesReply, Status> {
+        let uses = self.query(Query::Uses).await?;
+        self.ask(|reply| Event::NameUses { uses, reply }).await
+    }
+
+    async fn look_up(&self, request: wire::LookUpRequest) -> Result<wire::LookUpReply, Status> {
+        let probe = probe(&request)?;
+        let looked = self.query(|reply| Query::LookUp(probe, reply)).await?;
+        self.ask(|reply| Event::NameLookups { looked, reply }).await
     }
 }
 

@@ -197,6 +197,16 @@ impl Node {
         mem::take(&mut self.effects)
     }
 
+    /// A pod of this node by its UID.
+    pub fn pod(&self, uid: &str) -> Option<&PodId> {
+        self.endpoints.get(uid).map(|endpoint| &endpoint.pod.pod)
+    }
+
+    /// A policy of the snapshot by its UID.
+    pub fn policy(&self, uid: &str) -> Option<&control_wire::model::Policy> {
+        self.held.policies.get(uid).map(AsRef::as_ref)
+    }
+
     /// The snapshot and the pods, for the disk.
     pub fn image(&self) -> (Arc<NodeSnapshot>, Arc<BTreeMap<String, LocalPod>>) {
         (Arc::clone(&self.held), Arc::clone(&self.local))

@@ -17,14 +17,14 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 use wire::agent_client::AgentClient;
 
 #[cfg(feature = "server")]
 mod served;
 
 #[cfg(feature = "server")]
-pub use served::{Admission, Agent, serve};
+pub use served::{Admission, Agent, Flows, serve};
 
 /// The versions of the protocol that this build speaks: its own and the one before.
 pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
@@ -159,6 +159,46 @@ impl AgentAt {
         let mut agent = self.dial(deadline).await?;
         let asked = wire::StatusRequest { versions: versions() };
         self.answer(deadline, agent.status(within(deadline, asked))).await
+    }
+
+    /// Packets that were dropped and connections that were allowed. With `follow` the stream ends with the agent.
+    ///
+    /// # Errors
+    /// The agent has not answered by `deadline`.
+    pub async fn flows(
+        &self,
+        allowed: bool,
+        follow: bool,
+        deadline: Instant,
+    ) -> Result<Streaming<wire::Flow>, AgentError> {
+        let mut agent = self.dial(deadline).await?;
+        let asked = wire::FlowsRequest { versions: versions(), allowed, follow };
+        // The stream has no deadline of its own.
+        self.answer(deadline, agent.flows(asked)).await
+    }
+
+    /// The use of each rule on the node.
+    ///
+    /// # Errors
+    /// The agent has not answered by `deadline`.
+    pub async fn uses(&self, deadline: Instant) -> Result<wire::UsesReply, AgentError> {
+        let mut agent = self.dial(deadline).await?;
+        let asked = wire::UsesRequest { versions: versions() };
+        self.answer(deadline, agent.uses(within(deadline, asked))).await
+    }
+
+    /// The verdict about a packet in the state in force. The request needs no versions.
+    ///
+    /// # Errors
+    /// The agent has not answered by `deadline`.
+    pub async fn look_up(
+        &self,
+        packet: wire::LookUpRequest,
+        deadline: Instant,
+    ) -> Result<wire::LookUpReply, AgentError> {
+        let mut agent = self.dial(deadline).await?;
+        let asked = wire::LookUpRequest { versions: versions(), ..packet };
+        self.answer(deadline, agent.look_up(within(deadline, asked))).await
     }
 
     /// Waits up to [`DIAL`] for an agent that is being restarted.

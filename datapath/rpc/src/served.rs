@@ -2,11 +2,18 @@
 
 use crate::{Admitted, AgentPod, SPOKEN, links, wire};
 use config_model::{EnforcingMode, HostLink, PodName};
+use futures::{Stream, StreamExt as _};
 use runtime_socket::{
     MAX_MESSAGE_BYTES, Versions,
     server::{self, Health, Incoming, MAX_REQUESTS, ServeError},
 };
-use std::{collections::BTreeSet, future::Future, net::IpAddr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    future::{Future, ready},
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 use wire::agent_server::{self, AgentServer};
@@ -34,7 +41,28 @@ pub trait Agent: Send + Sync + 'static {
 
     /// The agent's state; [`serve`] fills in the version.
     fn status(&self) -> impl Future<Output = Result<wire::StatusReply, Status>> + Send;
+
+    /// Packets and connections; [`serve`] fills in the version.
+    fn flows(&self, _request: wire::FlowsRequest) -> Result<Flows, Status> {
+        Err(Status::unimplemented("this agent reports no flows"))
+    }
+
+    /// The use of rules; [`serve`] fills in the version.
+    fn uses(&self) -> impl Future<Output = Result<wire::UsesReply, Status>> + Send {
+        ready(Err(Status::unimplemented("this agent counts no use of rules")))
+    }
+
+    /// The verdict about a packet; [`serve`] fills in the version.
+    fn look_up(
+        &self,
+        _request: wire::LookUpRequest,
+    ) -> impl Future<Output = Result<wire::LookUpReply, Status>> + Send {
+        ready(Err(Status::unimplemented("this agent looks up no verdicts")))
+    }
 }
+
+/// A stream of flows.
+pub type Flows = Pin<Box<dyn Stream<Item = wire::Flow> + Send>>;
 
 /// Answers on the socket until `stop` completes and every connection is closed.
 ///
@@ -113,6 +141,37 @@ impl<A: Agent> agent_server::Agent for Endpoint<A> {
         let version = version(request.into_inner().versions)?;
         let reply = self.agent.status().await?;
         Ok(Response::new(wire::StatusReply { version, ..reply }))
+    }
+
+    type FlowsStream = Pin<Box<dyn Stream<Item = Result<wire::Flow, Status>> + Send>>;
+
+    async fn flows(
+        &self,
+        request: Request<wire::FlowsRequest>,
+    ) -> Result<Response<Self::FlowsStream>, Status> {
+        let request = request.into_inner();
+        let version = version(request.versions)?;
+        let flows = self.agent.flows(request)?;
+        Ok(Response::new(Box::pin(flows.map(move |flow| Ok(wire::Flow { version, ..flow })))))
+    }
+
+    async fn uses(
+        &self,
+        request: Request<wire::UsesRequest>,
+    ) -> Result<Response<wire::UsesReply>, Status> {
+        let version = version(request.into_inner().versions)?;
+        let reply = self.agent.uses().await?;
+        Ok(Response::new(wire::UsesReply { version, ..reply }))
+    }
+
+    async fn look_up(
+        &self,
+        request: Request<wire::LookUpRequest>,
+    ) -> Result<Response<wire::LookUpReply>, Status> {
+        let request = request.into_inner();
+        let version = version(request.versions)?;
+        let reply = self.agent.look_up(request).await?;
+        Ok(Response::new(wire::LookUpReply { version, ..reply }))
     }
 }
 

@@ -2,8 +2,6 @@
 
 use super::{AMAZON, Effect, Shape, Value};
 
-const NO_VERDICTS: &str = "no backend of this version logs verdicts";
-
 /// In the order of `values.yaml`.
 pub(super) const VALUES: &[Value] = &[
     Value {
@@ -338,8 +336,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "nodeAgent.enablePolicyEventLogs",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "Logs each verdict.",
-        effect: Effect::Refused(NO_VERDICTS),
+        meaning: "Logs each packet that policies drop and each connection that they allow, at most 200 a second \
+                  for each pod. The agent's log has them, and `ferrule policy flows` shows them without this value.",
         ..AMAZON
     },
     Value {

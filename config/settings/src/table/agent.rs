@@ -64,6 +64,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_AGENT_POLICY_EVENT_LOGS",
+        kind: Kind::Bool,
+        default: "false",
+        meaning: "Logs each packet that policies drop and each connection that they allow, at most \
+                  200 a second for each pod. Without it only the connections of rules that ask \
+                  for a log are logged.",
+        set: |d, v| parse::boolean(v).map(|logs| d.settings.agent.policy_event_logs = logs),
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_AGENT_STATE_DIR",
         kind: Kind::Path,
         default: registry::AGENT_STATE_DIR,
