@@ -63,8 +63,7 @@ pub trait Backend: Send + 'static {
         Err(BackendError::Unsupported { backend: self.name(), operation: "count the use of rules" })
     }
 
-    /// Looks up the verdicts about a packet of the node's pods in the state in force, with all steps: of the sender's
-    /// policies and of the receiver's, for each end that is a pod of this node.
+    /// Looks up a packet in the state in force, with all steps: one result for each end that is a pod of this node.
     ///
     /// # Errors
     /// The backend has no such lookup, or the state cannot be read.

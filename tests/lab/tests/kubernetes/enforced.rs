@@ -1,6 +1,7 @@
 //! Policies in force on two nodes: the production controller, agents, daemons and plugins, with the backend `ebpf`.
 
 use crate::{
+    flows::Tool,
     policed::{
         Agent, AgentSite, Backend, Controllers,
         gate::Gate,
@@ -232,6 +233,17 @@ fn policies_are_enforced_between_pods_of_two_nodes() -> Result<()> {
     for pod in &pods[..APPS.len()] {
         let at = (pod.address, SERVED).into();
         ensure!(connect(&node, at)?.is_some(), "a process of the node cannot reach {}", pod.name);
+    }
+
+    // The agent names the packets, the rules and the steps of a lookup.
+    let agent = sites[0].agent.as_ref().context("no agent")?;
+    let tool = Tool { bin: &bin, world: &world, agent };
+    tool.ensure_dropped("web-node1", "db-node1", "egress_isolation")?;
+    tool.ensure_dropped("db-node1", "web-node1", "ingress_isolation")?;
+    tool.ensure_used("web-in")?;
+    for (from, to, allowed) in [("free", "web", true), ("web", "db", false), ("db", "web", false)] {
+        let (from, to) = (format!("{from}-node1"), format!("{to}-node1:{SERVED}"));
+        tool.ensure_agree(&from, &to, allowed)?;
     }
 
     // A restart changes nothing: neither connections nor filters.

@@ -9,6 +9,7 @@ mod cordon;
 mod custom;
 mod enforced;
 mod first_packet;
+mod flows;
 mod in_pod;
 mod leftovers;
 mod matrix;

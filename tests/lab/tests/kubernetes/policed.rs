@@ -193,11 +193,15 @@ impl AgentSite {
         Ok(agent)
     }
 
+    /// The agent's socket, which is in the node's own /run.
+    pub(crate) fn socket(agent: &Agent) -> PathBuf {
+        let root = Path::new("/proc").join(agent.child.id().to_string()).join("root");
+        root.join(config_model::registry::AGENT_SOCKET.trim_start_matches('/'))
+    }
+
     /// Returns the agent's status.
     pub(crate) fn status(&self, agent: &Agent) -> Result<StatusReply> {
-        // The socket is in the node's own /run.
-        let root = Path::new("/proc").join(agent.child.id().to_string()).join("root");
-        let socket = root.join(config_model::registry::AGENT_SOCKET.trim_start_matches('/'));
+        let socket = Self::socket(agent);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let asked = AgentAt { socket, mode: EnforcingMode::Strict };
         let status = runtime.block_on(asked.status(Instant::now() + PATIENCE));
