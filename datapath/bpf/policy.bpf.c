@@ -6,6 +6,7 @@
  * (`ingress_ifindex`), never an address: 0 is a process of the node itself. Egress is judged where the destination is
  * final, so `from_pod` only notes which Service was asked for.
  */
+#include "planted.h"
 #include "reject.h"
 
 /* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
@@ -15,6 +16,8 @@
 /* A link by which no packet enters. */
 #define UNKNOWN 0xffffffffu
 #define SECOND 1000000000ull
+/* The bits of generations that are compared. */
+#define COMPARED (PLANTED_GENERATION ? 1u << 31 : ~0u)
 
 static inline_always void count(__u32 reason)
 {
@@ -111,7 +114,7 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 		return FAULT_OF(NO_TICKET);
 	/* On the stack: kernel 6.1 accepts no key of a map in memory of the caller. */
 	other = is_egress ? judged->destination : judged->source;
-	key.class = class_of(&other, judged->half);
+	key.class = class_of(&other, judged->half) + PLANTED_KEY;
 	if (judged->service && (set & NAMES_SERVICES)) {
 		key.service = judged->service;
 		table = map_lookup(&set_rows, &key);
@@ -361,7 +364,7 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 
 	if (!flow)
 		return DROP;
-	if (flow->generation == (__u32)now_active)
+	if (!((flow->generation ^ (__u32)now_active) & COMPARED))
 		return flow->decision;
 	original.source = flow->source;
 	original.destination = flow->destination;
@@ -427,6 +430,8 @@ checked_alone int recall(struct __sk_buff *skb, struct sent *to)
 	*to = *from;
 	asm volatile("" ::: "memory");
 	/* A later packet may have taken the place meanwhile. */
+	if (PLANTED_TICKET)
+		return 1;
 	return to->nonce == skb->hash && *(volatile __u32 *)&from->nonce == to->nonce;
 }
 
@@ -719,6 +724,9 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 				work->judged.service = service_of(work->sent_as.from_low ? &work->sent_as.key.high
 											 : &work->sent_as.key.low,
 								  work->judged.half);
+			if (PLANTED_ADDRESS)
+				work->judged.destination =
+					work->sent_as.from_low ? work->sent_as.key.high : work->sent_as.key.low;
 			if (has_flow && work->sent_as.has_flow)
 				work->judged.source_port =
 					work->sent_as.from_low ? work->sent_as.key.low_port : work->sent_as.key.high_port;
@@ -1087,7 +1095,10 @@ int from_pod(struct __sk_buff *skb)
 	return TC_ACT_UNSPEC;
 }
 
-/* For tests: `to_pod` and `to_wire` after `from_pod`, for a packet that NAT leaves as it is. */
+/*
+ * For tests: `to_pod` and `to_wire` after `from_pod`. In `cb` are the class of the Service's address, the link of a later
+ * packet that has taken the place, and the IPv4 address that was asked for, before NAT. 0 stands for none.
+ */
 static inline_always void as_sent(struct __sk_buff *skb)
 {
 	struct packet packet = {};
@@ -1095,8 +1106,20 @@ static inline_always void as_sent(struct __sk_buff *skb)
 	int from_low = 0;
 	__u64 service = (__u64)skb->cb[1] << 32 | skb->cb[0];
 
-	if (parse(skb, &packet, &key, &from_low) == PARSED)
-		remember(skb, skb->ingress_ifindex, service, &packet, &key, from_low);
+	__u32 later = skb->cb[2], asked = skb->cb[3], place;
+	struct sent *taken;
+
+	if (parse(skb, &packet, &key, &from_low) != PARSED)
+		return;
+	if (asked)
+		map_v4(from_low ? &key.high : &key.low, asked);
+	remember(skb, skb->ingress_ifindex, service, &packet, &key, from_low);
+	place = skb->tc_index & ~TICKET;
+	taken = map_lookup(&sent, &place);
+	if (taken && later) {
+		taken->link = later;
+		taken->nonce += 1 << 4;
+	}
 }
 
 SEC("classifier")

@@ -3,7 +3,7 @@
 use crate::{cargo, generate};
 use anyhow::{Context as _, Result, ensure};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -13,6 +13,9 @@ const COMPILERS: [&str; 2] = ["clang-19", "clang"];
 const OLDEST: u32 = 19;
 const FLAGS: [&str; 8] =
     ["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-function"];
+
+/// The faults of `datapath/bpf/planted.h`: each has an object next to that of the programs, for tests.
+pub(crate) const FAULTS: [&str; 4] = ["KEY", "TICKET", "ADDRESS", "GENERATION"];
 
 /// The compiler; `None` if this machine has none, or an older one.
 pub(crate) fn compiler() -> Option<&'static str> {
@@ -32,12 +35,23 @@ pub(crate) fn object() -> Result<PathBuf> {
     let compiler = compiler().context("cannot compile the eBPF programs: install clang-19")?;
     let folder = cargo::target_dir().join("bpf");
     std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    for fault in FAULTS {
+        let object = folder.join(format!("planted-{fault}.bpf.o"));
+        compile(compiler, &object, Some(fault))?;
+    }
     let object = folder.join("policy.bpf.o");
+    compile(compiler, &object, None)?;
+    Ok(object)
+}
+
+/// Compiles the programs, with a planted fault if one is given.
+fn compile(compiler: &str, object: &Path, fault: Option<&str>) -> Result<()> {
     let headers = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let mut command = Command::new(compiler);
-    command.args(FLAGS).arg("-I").arg(headers).arg("-c").arg("policy.bpf.c").arg("-o").arg(&object);
+    command.args(FLAGS).arg("-I").arg(headers).arg("-c").arg("policy.bpf.c").arg("-o").arg(object);
+    command.args(fault.map(|fault| format!("-DPLANTED_{fault}=1")));
     command.current_dir(generate::root().join("datapath/bpf")).stdin(Stdio::null());
     let status = command.status().with_context(|| format!("start {compiler}"))?;
     ensure!(status.success(), "{compiler} refuses datapath/bpf/policy.bpf.c");
-    Ok(object)
+    Ok(())
 }

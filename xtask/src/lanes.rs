@@ -312,7 +312,7 @@ fn machines(session: &mut Session) -> Result<()> {
         Suite {
             name: "ebpf",
             executable: ebpf.executable(),
-            arguments: "--include-ignored",
+            arguments: "--include-ignored --skip each_planted_fault",
             files: [("FERRULE_BPF", object.as_path())].into(),
         },
         Suite {

@@ -5,7 +5,13 @@ use crate::{
     intervals::look_up, numbers::Numbers, plan,
 };
 use datapath_plan::{Address, Prefix};
-use proptest::{collection::btree_map, collection::vec, option, prelude::*};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    strategy::ValueTree as _,
+    test_runner::{RngAlgorithm, TestRng, TestRunner},
+};
 use std::collections::BTreeMap;
 
 const LINKS: u32 = 3;
@@ -103,47 +109,59 @@ fn carry_out<'a>(
     Ok(())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::default())]
+/// The states of a sequence, each with the number of writes after which the process ends.
+type States = Vec<(State, Option<usize>)>;
 
-    #[test]
-    fn each_packet_gets_the_answer_of_the_earlier_state_or_of_the_later_one(
-        states in vec((state(), option::weighted(0.3, 0_usize..40)), 1..8),
-    ) {
-        let mut held = Held::default();
-        let mut numbers = held.numbers();
-        let own = Own::default();
-        for (state, cut) in states {
-            let target = state.target(&mut numbers);
-            let plan = plan(&held, &target, &state.pods(), &own, None).expect("it fits");
-            let mut after = held.clone();
-            plan.writes().for_each(|write| after.apply(write));
-            let (before, later) = (answers(&held), answers(&after));
-            let uncut = cut.unwrap_or(usize::MAX);
-            carry_out(&mut held, plan.writes().take(uncut), |held| {
-                let now = answers(held);
-                // A pod that leaves keeps its answers or is closed, and a pod that comes has its answers at once.
-                let closed = vec![9; ADDRESSES as usize];
-                let is_old = |(link, of): (&u32, &Vec<u32>)| {
-                    of == before.get(link).or(later.get(link)).unwrap_or(&closed)
-                };
-                let is_new = |(link, of): (&u32, &Vec<u32>)| {
-                    Some(of) == later.get(link)
-                        || !later.contains_key(link) && (*of == closed || Some(of) == before.get(link))
-                };
-                // One flip changes the answers of all pods at once.
-                prop_assert!(
-                    now.iter().all(is_old) || now.iter().all(is_new),
-                    "{:?} between {:?} and {:?}", now, before, later
-                );
-                Ok(())
-            })?;
-            if plan.writes().count() > uncut {
-                // The process has ended. The next one reads the maps.
-                numbers = held.numbers();
-                continue;
-            }
-            let expected: BTreeMap<u32, Vec<u32>> = state.pods.iter().map(|(link, set)| {
+fn states() -> impl Strategy<Value = States> {
+    vec((state(), option::weighted(0.3, 0_usize..40)), 1..8)
+}
+
+/// Carries out a sequence of states and checks the answers after each write.
+fn check_sequence(
+    states: States,
+    order: impl Fn(&Plan) -> Vec<&Write>,
+) -> Result<(), TestCaseError> {
+    let mut held = Held::default();
+    let mut numbers = held.numbers();
+    let own = Own::default();
+    for (state, cut) in states {
+        let target = state.target(&mut numbers);
+        let plan = plan(&held, &target, &state.pods(), &own, None).expect("it fits");
+        let mut after = held.clone();
+        plan.writes().for_each(|write| after.apply(write));
+        let writes = order(&plan);
+        let (before, later) = (answers(&held), answers(&after));
+        let uncut = cut.unwrap_or(usize::MAX);
+        carry_out(&mut held, writes.iter().copied().take(uncut), |held| {
+            let now = answers(held);
+            // A pod that leaves keeps its answers or is closed, and a pod that comes has its answers at once.
+            let closed = vec![9; ADDRESSES as usize];
+            let is_old = |(link, of): (&u32, &Vec<u32>)| {
+                of == before.get(link).or(later.get(link)).unwrap_or(&closed)
+            };
+            let is_new = |(link, of): (&u32, &Vec<u32>)| {
+                Some(of) == later.get(link)
+                    || !later.contains_key(link) && (*of == closed || Some(of) == before.get(link))
+            };
+            // One flip changes the answers of all pods at once.
+            prop_assert!(
+                now.iter().all(is_old) || now.iter().all(is_new),
+                "{:?} between {:?} and {:?}",
+                now,
+                before,
+                later
+            );
+            Ok(())
+        })?;
+        if writes.len() > uncut {
+            // The process has ended. The next one reads the maps.
+            numbers = held.numbers();
+            continue;
+        }
+        let expected: BTreeMap<u32, Vec<u32>> = state
+            .pods
+            .iter()
+            .map(|(link, set)| {
                 let class = |address: u128| {
                     let in_prefix = (0..=128_u8).rev().find_map(|length| {
                         target.prefixes.get(&Prefix::around(Address(address), length))
@@ -151,20 +169,54 @@ proptest! {
                     state.classes.get(&address).or(in_prefix).copied().unwrap_or(0)
                 };
                 (*link, (0..ADDRESSES).map(|address| verdict(*set, class(address))).collect())
-            }).collect();
-            prop_assert_eq!(&later, &expected);
-            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own, None), Ok(Plan::default()));
-            let removed = cleanup(&held, &target, None);
-            carry_out(&mut held, removed.iter(), |held| {
-                prop_assert_eq!(answers(held), expected.clone());
-                Ok(())
-            })?;
-            prop_assert_eq!(cleanup(&held, &target, None), []);
-            held.release(&mut numbers);
-            prop_assert_eq!(super::plan(&held, &target, &state.pods(), &own, None), Ok(Plan::default()));
-            prop_assert!(held.set_rows.keys().eq(target.set_rows.keys()), "rows of earlier states");
-        }
+            })
+            .collect();
+        prop_assert_eq!(&later, &expected);
+        prop_assert_eq!(
+            super::plan(&held, &target, &state.pods(), &own, None),
+            Ok(Plan::default())
+        );
+        let removed = cleanup(&held, &target, None);
+        carry_out(&mut held, removed.iter(), |held| {
+            prop_assert_eq!(answers(held), expected.clone());
+            Ok(())
+        })?;
+        prop_assert_eq!(cleanup(&held, &target, None), []);
+        held.release(&mut numbers);
+        prop_assert_eq!(
+            super::plan(&held, &target, &state.pods(), &own, None),
+            Ok(Plan::default())
+        );
+        prop_assert!(held.set_rows.keys().eq(target.set_rows.keys()), "rows of earlier states");
     }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::default())]
+
+    #[test]
+    fn each_packet_gets_the_answer_of_the_earlier_state_or_of_the_later_one(states in states()) {
+        check_sequence(states, |plan| plan.writes().collect())?;
+    }
+}
+
+/// A plan with the flip before the rows that it puts into force is detected.
+#[test]
+#[expect(clippy::print_stdout, reason = "the seed is a figure")]
+fn a_flip_before_the_other_writes_is_detected() {
+    fn flip_first(plan: &Plan) -> Vec<&Write> {
+        plan.flip.iter().chain(&plan.before).chain(&plan.after).collect()
+    }
+    let seed = (0..1000_u64).find(|seed| {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
+        let states = states().new_tree(&mut runner).expect("a sequence").current();
+        check_sequence(states, flip_first).is_err()
+    });
+    println!("planted fault FLIP: detected by seed {}", seed.expect("within 1,000 seeds"));
 }
 
 #[test]

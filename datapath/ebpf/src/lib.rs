@@ -19,4 +19,4 @@ mod settings;
 pub use backend::EbpfBackend;
 pub use error::LoadError;
 pub use events::Events;
-pub use programs::{Effects, Hook, Programs};
+pub use programs::{Effects, Hook, Programs, SentAs};

@@ -23,6 +23,7 @@ use routing_netlink::{BpfFilter, Side};
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -43,6 +44,17 @@ pub enum Hook {
     TestToPod,
     /// [`Self::ToWire`] for a test.
     TestToWire,
+}
+
+/// For tests: a packet as a pod sent it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentAs {
+    /// The class of the Service's address that was asked for; 0 for none.
+    pub service: u64,
+    /// The link of a later packet, which has taken the place of this one; 0 for none.
+    pub later: u32,
+    /// The address that was asked for; `None` if it is the destination.
+    pub asked: Option<Ipv4Addr>,
 }
 
 /// The loaded programs with their maps. A drop removes maps and programs that are neither attached nor pinned.
@@ -385,12 +397,31 @@ impl Programs {
         ingress: u32,
         service: u64,
     ) -> Result<i32, LoadError> {
+        self.test_as(hook, packet, ifindex, ingress, &SentAs { service, ..SentAs::default() })
+    }
+
+    /// [`Self::test`] for a packet that a pod sent in another way.
+    ///
+    /// # Errors
+    /// If the kernel cannot run the program.
+    pub fn test_as(
+        &mut self,
+        hook: Hook,
+        packet: &[u8],
+        ifindex: u32,
+        ingress: u32,
+        sent_as: &SentAs,
+    ) -> Result<i32, LoadError> {
         let fault = |cause| LoadError::Program { name: hook.name(), cause };
-        // Of `struct __sk_buff`: ingress_ifindex, ifindex and two words of cb.
+        let SentAs { service, later, asked } = sent_as;
+        // Of `struct __sk_buff`: ingress_ifindex, ifindex and four words of cb.
         let mut context = [0_u8; 192];
         context[36..40].copy_from_slice(&ingress.to_ne_bytes());
         context[40..44].copy_from_slice(&ifindex.to_ne_bytes());
         context[48..56].copy_from_slice(&service.to_ne_bytes());
+        context[56..60].copy_from_slice(&later.to_ne_bytes());
+        let asked = asked.map_or([0; 4], |address| address.octets());
+        context[60..64].copy_from_slice(&asked);
         let options = TestRunOptions {
             data_in: Some(packet),
             ctx_in: Some(&context),

@@ -28,27 +28,27 @@ use tests_policy::{
 };
 
 /// The actions of `linux/pkt_cls.h`.
-const PASS: i32 = -1;
-const SHOT: i32 = 2;
+pub(crate) const PASS: i32 = -1;
+pub(crate) const SHOT: i32 = 2;
 /// The answer to a rejected packet is sent.
-const REDIRECT: i32 = 7;
+pub(crate) const REDIRECT: i32 = 7;
 
 /// TCP flags.
-const SYN: u8 = 2;
+pub(crate) const SYN: u8 = 2;
 const ACK: u8 = 16;
 
 /// Host links of pods.
 const LINKS: usize = 10;
 
 /// A namespace with the host links of pods and a link to other nodes.
-struct Links {
-    pods: Vec<u32>,
+pub(crate) struct Links {
+    pub(crate) pods: Vec<u32>,
     wire: u32,
 }
 
 impl Links {
     /// Moves the calling thread into a new namespace.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let link = |name: &str| {
             let args = ["link", "add", name, "type", "veth", "peer", "name"];
@@ -63,13 +63,13 @@ impl Links {
 }
 
 /// The programs with the tables of one node.
-struct Node<'a> {
-    kernel: Kernel,
-    links: &'a Links,
+pub(crate) struct Node<'a> {
+    pub(crate) kernel: Kernel,
+    pub(crate) links: &'a Links,
     /// The classes of the Services' addresses.
-    services: BTreeMap<datapath_plan::Address, u64>,
+    pub(crate) services: BTreeMap<datapath_plan::Address, u64>,
     /// The host link of each pod, by namespace and name.
-    pods: BTreeMap<(String, String), u32>,
+    pub(crate) pods: BTreeMap<(String, String), u32>,
     /// The pod's link of each address.
     addresses: BTreeMap<IpAddr, u32>,
     /// The rules by the digests of their names.
@@ -79,15 +79,15 @@ struct Node<'a> {
 
 /// The place at which the kernel would judge a packet.
 #[derive(Clone, Copy)]
-struct Place {
-    hook: Hook,
-    link: u32,
-    ingress: u32,
-    service: u64,
+pub(crate) struct Place {
+    pub(crate) hook: Hook,
+    pub(crate) link: u32,
+    pub(crate) ingress: u32,
+    pub(crate) service: u64,
 }
 
 impl<'a> Node<'a> {
-    fn new(object: &Path, links: &'a Links) -> Self {
+    pub(crate) fn new(object: &Path, links: &'a Links) -> Self {
         let mut kernel = Kernel::load(object, None);
         kernel.programs.want_events(true, u32::MAX).unwrap();
         let events = kernel.programs.take_events();
@@ -95,7 +95,7 @@ impl<'a> Node<'a> {
         Self { kernel, links, services, pods, addresses, rules, events }
     }
 
-    fn write(&mut self, scenario: &Scenario, node: &str) {
+    pub(crate) fn write(&mut self, scenario: &Scenario, node: &str) {
         let snapshot = &fresh(scenario, node).snapshot;
         let tables = compile(snapshot, &Names::of_all(snapshot, &scenario.names));
         assert!(snapshot.pods.len() <= LINKS, "{} pods", snapshot.pods.len());
@@ -120,7 +120,7 @@ impl<'a> Node<'a> {
     }
 
     /// The place of a packet; `None` if no hook of this node sees it.
-    fn place(&self, packet: &Packet, name: &str) -> Option<Place> {
+    pub(crate) fn place(&self, packet: &Packet, name: &str) -> Option<Place> {
         let to = self.addresses.get(&packet.destination).copied();
         let from = match &packet.origin {
             Origin::Pod(namespace, name) => {
@@ -173,7 +173,7 @@ impl<'a> Node<'a> {
 }
 
 /// The packet with an Ethernet header and these TCP flags. Checksums are 0: the programs do not read them.
-fn bytes(packet: &Packet, flags: u8) -> Vec<u8> {
+pub(crate) fn bytes(packet: &Packet, flags: u8) -> Vec<u8> {
     let is_v6 = packet.source.is_ipv6();
     let (protocol, payload) = match packet.segment {
         Segment::Ports(protocol, source, destination) => {
@@ -231,7 +231,7 @@ fn reply(packet: &Packet) -> Option<Packet> {
 }
 
 /// True if policies judge the packet at this place: a first packet that is no ICMP error or neighbor discovery.
-fn is_judged(packet: &Packet) -> bool {
+pub(crate) fn is_judged(packet: &Packet) -> bool {
     let is_new = matches!(packet.state, State::New | State::Established);
     let is_error = matches!(packet.segment, Segment::Icmp(3, _));
     is_new && !is_error && !packet.destination.is_loopback()

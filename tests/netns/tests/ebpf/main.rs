@@ -10,6 +10,7 @@ mod hostile;
 mod judge;
 mod malformed;
 mod nat;
+mod planted;
 mod reject;
 mod repair;
 mod sctp;
