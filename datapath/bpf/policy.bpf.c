@@ -7,7 +7,7 @@
  * final, so `from_pod` only notes which Service was asked for.
  */
 #include "planted.h"
-#include "reject.h"
+#include "names.h"
 
 /* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
 #define TICKET 0x8000u
@@ -647,7 +647,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	struct endpoint *from = 0;
 	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
 	struct flow *flow = 0;
-	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow;
+	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow, is_dns = 0;
 	int is_older = 0, is_turned = 0;
 	__u64 now, active_generation;
 
@@ -816,6 +816,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			flow->is_open = 1;
 			establish(&work->key, flow, from, to);
 		}
+		is_dns = to && is_reply && work->packet.source_port == DNS;
 		goto pass;
 	}
 	if (!ingress) {
@@ -926,6 +927,8 @@ pass:
 	}
 	if (from && !to)
 		skb->tc_index = JUDGED;
+	if (is_dns && hold_answer(skb, &work->packet))
+		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;
 }
 
@@ -936,6 +939,8 @@ int to_pod(struct __sk_buff *skb)
 	__u32 link = skb->ifindex;
 	struct endpoint *to = map_lookup(&endpoints, &link);
 
+	if (to && is_released(skb))
+		return TC_ACT_UNSPEC;
 	return to ? at_destination(skb, to) : TC_ACT_UNSPEC;
 }
 
@@ -1033,8 +1038,7 @@ int from_pod(struct __sk_buff *skb)
 {
 	__u32 link = skb->ifindex;
 	struct endpoint *from = map_lookup(&endpoints, &link);
-	struct packet packet = {};
-	struct flow_key key = {};
+	struct packet *packet;
 	const struct address *own;
 	int parsed, from_low = 0;
 	__u32 first = 0;
@@ -1047,20 +1051,23 @@ int from_pod(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	if (skb->tc_index & TICKET) {
-		struct sent answer = {};
+		struct sent *answer = &work->sent_as;
 
 		/* In the pod's name, `refuse` answers a packet to it. */
-		if (recall(skb, &answer) && answer.is_answer && answer.link == link)
+		if (recall(skb, answer) && answer->is_answer && answer->link == link)
 			return TC_ACT_UNSPEC;
 	}
 	/* Nothing that the pod wrote there is a ticket. */
 	skb->tc_index = 0;
-	parsed = parse(skb, &packet, &key, &from_low);
+	/* Not on the stack: that of kernel 6.1 is too small. */
+	__builtin_memset(&work->blank, 0, sizeof(work->blank));
+	packet = &work->packet;
+	parsed = parse(skb, packet, &work->key, &from_low);
 	work->judged = (struct judged){
-		.source = packet.source,
-		.destination = packet.destination,
-		.key = packet.key,
-		.source_port = packet.source_port,
+		.source = packet->source,
+		.destination = packet->destination,
+		.key = packet->key,
+		.source_port = packet->source_port,
 		.from = link,
 	};
 	if (parsed == OTHER && skb->protocol == from_be16(ETH_ARP) && !skb->vlan_present)
@@ -1072,26 +1079,28 @@ int from_pod(struct __sk_buff *skb)
 
 		return drop(skb, &work->judged, is_tagged ? TAGGED : NOT_IP);
 	}
-	own = is_v4(&packet.source) ? &from->v4 : &from->v6;
+	own = is_v4(&packet->source) ? &from->v4 : &from->v6;
 	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */
-	int is_local = parsed == NEIGHBOR && ((packet.source.high & 0xc0ff) == 0x80fe ||
-					      (!packet.source.high && !packet.source.low));
+	int is_local = parsed == NEIGHBOR && ((packet->source.high & 0xc0ff) == 0x80fe ||
+					      (!packet->source.high && !packet->source.low));
 
 	/* A pod without an address of the family has zeros there. */
 	if (!is_local && !(own->high | own->low))
 		return drop(skb, &work->judged, SPOOFED_FAMILY);
-	if (!is_local && !is_equal(&packet.source, own))
+	if (!is_local && !is_equal(&packet->source, own))
 		return drop(skb, &work->judged, own == &from->v4 ? SPOOFED_V4 : SPOOFED_V6);
 	if (parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
-	if (map_lookup(&own_addresses, &packet.destination)) {
-		int action = at_own_node(skb, from, parsed, &packet, &key, from_low, &work->judged);
+	if (map_lookup(&own_addresses, &packet->destination)) {
+		int action = at_own_node(skb, from, parsed, packet, &work->key, from_low, &work->judged);
 
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
+	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)
+		note_query(skb, packet);
 	/* NAT may lead also a packet to the node's own address elsewhere. */
-	remember(skb, link, 0, &packet, &key, from_low);
+	remember(skb, link, 0, packet, &work->key, from_low);
 	return TC_ACT_UNSPEC;
 }
 
@@ -1148,6 +1157,11 @@ static long sweep_one(void *map, const struct flow_key *key, struct flow *flow, 
 {
 	(void)map;
 	if ((__s64)(sweep->now - flow->seen) <= (__s64)lifetime(flow, key->protocol)) {
+		__u64 *used = map_lookup(&names_used, &flow->destination);
+
+		/* No end has closed it. */
+		if (used && !(flow->tcp_flags & (TCP_FIN | TCP_RST)))
+			*used = sweep->now;
 		sweep->left += 1;
 		return 0;
 	}

@@ -99,6 +99,8 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
 const PURE_MAY_USE: &[&str] = &[
     "bytes",
     "crc32fast",
+    // Parses DNS messages. The clock of its dependency `jiff` is not used.
+    "domain",
     "foldhash",
     "hashbrown",
     "ipnet",

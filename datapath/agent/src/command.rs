@@ -86,7 +86,7 @@ Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]... [--kubeco
   --backend none   enforce nothing: policies are received, persisted and reported only
                    (FERRULE_AGENT_BACKEND)
   --backend ebpf   enforce policies by eBPF programs at each pod's host veth; needs kernel 6.1, a bpffs,
-                   and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
+                   and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; CAP_NET_RAW for DNS names
   --replica AT     dial this replica; may be given more than once. Without it the ready addresses of
                    FERRULE_CONTROLLER_SERVICE's EndpointSlices are dialed
   --kubeconfig F   how the API server is reached; without it by the pod's service account

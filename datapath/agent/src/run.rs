@@ -378,7 +378,7 @@ impl Owner {
                 match &event {
                     BackendEvent::Flow(flow) => self.flows.publish(&self.node, flow),
                     BackendEvent::Trace(step) => tracing::info!(?step, "traced packet observed"),
-                    BackendEvent::Drift(_) => {}
+                    BackendEvent::Drift(_) | BackendEvent::Names => {}
                 }
                 self.node.backend_event(&event, now);
                 self.log_drift();

@@ -8,19 +8,19 @@ use crate::{
     links::Links,
     lookup::look_up,
     maps::{layout_name, layouts},
+    names::{Resolver, nanoseconds},
 };
 use async_trait::async_trait;
 use config_model::{HostLink, Span, causes};
 use config_settings::Connections;
-use control_wire::model::{Peers, Policy};
 use datapath_abi::{Held, Numbers, Own, Pod, Row, Scope, Target, cleanup, plan};
 use datapath_backend::{Backend, BackendError};
+use datapath_names::Wanted;
 use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Retire, RuleUse,
     Trace,
 };
 use datapath_plan::{Address, Compilation, Names};
-use policy_core::Action;
 use routing_netlink::Monitor;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,6 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub struct EbpfBackend {
     programs: Programs,
     pins: PathBuf,
+    names: Resolver,
     /// Pins of other releases. They are removed once the programs of this one are attached.
     others: Vec<PathBuf>,
     held: Held,
@@ -123,8 +124,10 @@ impl EbpfBackend {
         let numbers = held.numbers();
         let now = Instant::now();
         let monitor = subscribe();
+        let names = Resolver::new(programs.names())?;
         Ok(Self {
             programs,
+            names,
             pins: pins.to_owned(),
             others: Vec::new(),
             held,
@@ -169,6 +172,7 @@ impl EbpfBackend {
         let unused = cleanup(&self.held, &nothing.0, None);
         self.programs.write(&mut self.held, &unused)?;
         self.programs.clear_flows()?;
+        self.names.clear()?;
         (self.goal, self.scope) = (None, None);
         tracing::warn!(filters, pods, "enforcement is removed: the pods of this node are open");
         Ok(())
@@ -206,6 +210,7 @@ impl EbpfBackend {
     fn compile(
         &mut self,
         desired: &Desired,
+        names: &Names,
         earlier: Option<&mut Goal>,
     ) -> Result<(Compilation, Target), LoadError> {
         let changed = desired.changed.as_ref().filter(|of| of.since == self.revision);
@@ -213,8 +218,7 @@ impl EbpfBackend {
             let mut compilation = std::mem::take(&mut goal.compilation);
             let mut target = std::mem::take(&mut goal.target);
             let known = compilation.tables().rules.len();
-            let names = Names::none();
-            if let Some(delta) = compilation.update(&desired.state, &names, &changed.objects) {
+            if let Some(delta) = compilation.update(&desired.state, names, &changed.objects) {
                 let new = compilation.tables().rules.iter().skip(known);
                 self.rules.extend(new.map(|name| (name.digest(), name.clone())));
                 let later = target.update(compilation.tables(), &delta, &mut self.numbers)?;
@@ -225,7 +229,7 @@ impl EbpfBackend {
             }
         }
         self.scope = None;
-        let compilation = Compilation::new(&desired.state, &Names::none());
+        let compilation = Compilation::new(&desired.state, names);
         let rules = compilation.tables().rules.iter();
         self.rules = rules.map(|name| (name.digest(), name.clone())).collect();
         let target = Target::of(compilation.tables(), &mut self.numbers)?;
@@ -243,9 +247,13 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
+        let wanted = Wanted::of(&desired.state);
+        let pods = links_with_names(desired, &wanted);
+        self.names.prepare(wanted, pods)?;
+        let (version, names) = self.names.resolved();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
         let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
-        let (compilation, target) = self.compile(desired, earlier.as_mut())?;
+        let (compilation, target) = self.compile(desired, &names, earlier.as_mut())?;
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
         let is_same = touched.is_some_and(BTreeSet::is_empty)
             && earlier.as_ref().is_some_and(|goal| goal.node == node);
@@ -326,6 +334,7 @@ impl EbpfBackend {
             }
         }
         self.goal = Some(Goal { compilation, target, pods, own, node, links: known, failed });
+        self.names.finish(version)?;
         for folder in std::mem::take(&mut self.others) {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
                 tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
@@ -481,19 +490,20 @@ fn subscribe() -> Option<Monitor> {
 /// One result for each endpoint, by UID.
 type Results = BTreeMap<String, Result<(), String>>;
 
-/// The policies that need DNS answers to deny a packet. A name that a rule allows matches nothing, which is safe.
-fn unenforced(desired: &Desired) -> BTreeMap<String, String> {
-    let denies_names = |policy: &Policy| {
-        policy.rules.iter().any(|rule| match &rule.peers {
-            Peers::Of(of) => !of.names.is_empty() && rule.action != Action::Allow,
-            Peers::Any => false,
-        })
-    };
-    let policies = desired.state.policies.iter().filter(|(_, policy)| denies_names(policy));
-    policies.map(|(uid, _)| (uid.clone(), NAMES.to_owned())).collect()
+/// The UIDs of the pods whose rules have names, by link.
+fn links_with_names(desired: &Desired, wanted: &Wanted) -> BTreeMap<u32, String> {
+    let with_names = wanted.pods();
+    let mut links = BTreeMap::new();
+    for endpoint in desired.endpoints.values() {
+        let pod = &endpoint.pod.pod;
+        let entry = desired.state.entry(&pod.uid, &pod.namespace, &pod.name);
+        let Some(entry) = entry.filter(|entry| with_names.contains(entry.uid.as_str())) else {
+            continue;
+        };
+        links.extend(endpoint.links.iter().map(|link| (link.ifindex, entry.uid.clone())));
+    }
+    links
 }
-
-const NAMES: &str = "the backend ebpf does not know the addresses of DNS names; use address ranges";
 
 /// Adds the links of an endpoint to the pods.
 fn links_of(
@@ -567,6 +577,7 @@ impl Backend for EbpfBackend {
                 }
                 Err(full) => drift.push(full.to_string()),
             }
+            drift.extend(self.names.drift().map_err(unreadable)?);
         }
         Ok(Observed { endpoints: &endpoints - &incomplete, drift })
     }
@@ -578,7 +589,7 @@ impl Backend for EbpfBackend {
         match self.put_into_force(desired).await {
             Ok(endpoints) => {
                 self.revision = desired.revision;
-                let policies = unenforced(desired);
+                let policies = self.names.failing();
                 Applied { endpoints, policies, ..Applied::complete(desired) }
             }
             Err(error) => Applied::failed(causes(&error)),
@@ -605,6 +616,7 @@ impl Backend for EbpfBackend {
             };
             let is_changed = tokio::select! {
                 is_good = changed => Some(is_good),
+                () = self.names.changed() => return BackendEvent::Names,
                 () = sleep_until(wake_at) => None,
                 event = self.events.wait() => {
                     return BackendEvent::Flow(events::flow(&event, &self.held, &self.rules));
@@ -642,7 +654,9 @@ impl Backend for EbpfBackend {
             }
             if Instant::now() >= self.sweep_at {
                 self.sweep_at = Instant::now() + time(self.connections.sweep);
-                if let Err(error) = self.programs.sweep() {
+                let started = nanoseconds();
+                let swept = self.programs.sweep().and_then(|_| self.names.expire(started));
+                if let Err(error) = swept {
                     tracing::warn!(why = causes(&error), "cannot remove ended connections");
                 }
             }
@@ -650,7 +664,10 @@ impl Backend for EbpfBackend {
     }
 
     fn packets(&mut self) -> BTreeMap<&'static str, u64> {
-        let counters = self.programs.counters();
+        let counters = self.programs.counters().and_then(|mut counters| {
+            counters.extend(self.names.counters()?);
+            Ok(counters)
+        });
         let counters = counters.inspect_err(|error| {
             tracing::warn!(why = causes(error), "cannot read the counters of packets");
         });

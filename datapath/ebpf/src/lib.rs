@@ -11,6 +11,7 @@ mod existing;
 mod links;
 mod lookup;
 mod maps;
+mod names;
 mod pins;
 mod programs;
 mod reasons;

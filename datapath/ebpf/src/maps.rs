@@ -55,8 +55,8 @@ pub(crate) struct Layout {
     pub(crate) rows: u32,
 }
 
-/// As in `datapath/bpf/tables.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 25] = [
+/// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
+const LAYOUTS: [Layout; 33] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
@@ -82,6 +82,14 @@ const LAYOUTS: [Layout; 25] = [
     Layout::new("events", 0, 0, 1 << 20),
     Layout::new("wanted_events", 4, 8, 1),
     Layout::new("event_limits", 4, 8, 2049),
+    Layout::new("names_pods", 4, 16, 2048),
+    Layout::new("dns_queries", 24, 16, 4096),
+    Layout::new("dns_hold", 4, 16, 1),
+    Layout::new("dns_answers", 0, 0, 1_048_576),
+    Layout::new("dns_frames", 4, 16_408, 1),
+    Layout::new("names", 336, 8, 16_384),
+    Layout::new("names_used", 16, 8, 16_384),
+    Layout::new("names_counters", 4, 8, 6),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -416,7 +424,7 @@ fn trie_key(prefix: Prefix) -> Key<AddressKey> {
 }
 
 /// A row that does not exist is removed.
-fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
+pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
     match removed {
         Err(MapError::KeyNotFound) => Ok(()),
         Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(2) => Ok(()),

@@ -4,6 +4,7 @@ use crate::{
     Events, LoadError,
     compare::Comparison,
     maps::{Maps, layouts},
+    names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
     settings::settings,
@@ -26,7 +27,7 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -61,6 +62,7 @@ pub struct SentAs {
 pub struct Programs {
     ebpf: Ebpf,
     maps: Maps,
+    names: Arc<Mutex<NamesMaps>>,
     /// The folder of their pins.
     folder: Option<PathBuf>,
     /// The pinned maps, and the settings that they have.
@@ -171,6 +173,7 @@ impl Programs {
         let settings = settings(connections);
         maps.set(&settings)?;
         let pinned_maps = maps_folder.map(|folder| PinnedMaps::open(folder, &layouts));
+        let names = Arc::new(Mutex::new(NamesMaps::take(&mut ebpf)?));
         let mut programs = Self {
             ebpf,
             folder: pins,
@@ -178,6 +181,7 @@ impl Programs {
             settings,
             pinned,
             maps,
+            names,
             ids: BTreeMap::new(),
             effects: Arc::default(),
         };
@@ -324,6 +328,11 @@ impl Programs {
         let run = self.program(SWEEP)?.test_run(options);
         let run = run.map_err(|cause| LoadError::Program { name: SWEEP, cause })?;
         Ok(run.return_value)
+    }
+
+    /// The maps of names.
+    pub(crate) fn names(&self) -> Arc<Mutex<NamesMaps>> {
+        Arc::clone(&self.names)
     }
 
     /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is

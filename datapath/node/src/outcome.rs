@@ -63,6 +63,8 @@ impl Applied {
 pub enum BackendEvent {
     /// The state in force was changed by another process. The agent starts a full pass.
     Drift(String),
+    /// The addresses of DNS names have changed. The agent applies the same state again.
+    Names,
     /// A packet was dropped, or a connection was allowed and its rule or [`Backend::listen`] asks for it.
     ///
     /// [`Backend::listen`]: ../datapath_backend/trait.Backend.html#method.listen

@@ -174,7 +174,7 @@ fn values_of_amazon_vpc_cni_keep_their_meaning() {
 #[test]
 fn every_capability_and_every_folder_of_the_host_has_its_reason() {
     let chart = chart();
-    for (values, expected) in [(whole(), (2, 9)), (enforced(), (5, 10))] {
+    for (values, expected) in [(whole(), (2, 9)), (enforced(), (6, 10))] {
         let rendered = chart.render(&values).unwrap();
         let lines: Vec<&str> = rendered.text.lines().collect();
         let (mut capabilities, mut folders) = (0, 0);
@@ -226,7 +226,7 @@ fn an_agent_has_capabilities_and_the_bpffs_with_the_backend_ebpf_only() {
         json!({
             "privileged": false, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
             "runAsUser": 0,
-            "capabilities": { "drop": ["ALL"], "add": ["BPF", "NET_ADMIN", "PERFMON"] },
+            "capabilities": { "drop": ["ALL"], "add": ["BPF", "NET_ADMIN", "NET_RAW", "PERFMON"] },
         })
     );
     assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &Value::Null));
@@ -273,7 +273,7 @@ fn values_of_the_agent_keep_the_capabilities_of_the_backend_ebpf() {
     });
     let (_, agent) = agent(&chart().render(&values).unwrap());
     let context = &agent["securityContext"];
-    let added = json!(["BPF", "NET_ADMIN", "PERFMON", "SYS_PTRACE"]);
+    let added = json!(["BPF", "NET_ADMIN", "NET_RAW", "PERFMON", "SYS_PTRACE"]);
     assert_eq!(context["capabilities"], json!({ "drop": ["ALL"], "add": added }));
     assert_eq!(context["seLinuxOptions"]["level"], "s0");
     let memory = |kind: &str| agent["resources"][kind]["memory"].clone();

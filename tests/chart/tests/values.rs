@@ -125,7 +125,7 @@ fn container_faults(kind: &str, container: &Value) -> Vec<String> {
     let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
     let wanted = match name.as_str() {
         Some("ipamd") => json!(["NET_ADMIN", "NET_RAW"]),
-        Some("agent") if is_ebpf(container) => json!(["BPF", "NET_ADMIN", "PERFMON"]),
+        Some("agent") if is_ebpf(container) => json!(["BPF", "NET_ADMIN", "NET_RAW", "PERFMON"]),
         _ => json!([]),
     };
     hold(json!(added) == wanted, "other capabilities");

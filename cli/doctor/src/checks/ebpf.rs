@@ -36,6 +36,15 @@ pub(super) fn backend(seen: &Ebpf) -> Observed<Vec<Finding>> {
             .filter(|(_, bits)| has & bits == 0)
             .map(|(name, _)| *name)
             .collect();
+        if has & NET_RAW == 0 {
+            findings.push(Check::EbpfBackend.found(
+                Severity::Warning,
+                "ferrule-agent",
+                "the running ferrule-agent lacks CAP_NET_RAW".to_owned(),
+                "DNS names in policies then match no address",
+                "add NET_RAW to the container's capabilities, as the chart does".to_owned(),
+            ));
+        }
         if missing.is_empty() {
             continue;
         }
@@ -61,6 +70,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 const OLDEST: (u32, u32) = (6, 1);
 
+/// For DNS names alone.
+const NET_RAW: u64 = 1 << 13;
 const SYS_ADMIN: u64 = 1 << 21;
 /// Each with the capabilities of which the kernel accepts any.
 const CAPABILITIES: [(&str, u64); 3] = [

@@ -363,13 +363,16 @@ fn the_backend_ebpf_needs_a_kernel_a_bpffs_and_capabilities() {
     let found = only(|node| ebpf(node).has_bpffs = Ok(false));
     assert_eq!(found.object, "/sys/fs/bpf/ferrule/maps");
     assert!(found.fix.starts_with("mount -t bpf bpf /sys/fs/bpf"), "{}", found.fix);
-    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_1000, 1 << 12]));
+    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_3000, 3 << 12]));
     assert_eq!(found.object, "ferrule-agent");
     assert!(found.wrong.ends_with("lacks CAP_BPF and CAP_PERFMON"), "{}", found.wrong);
-    let found = only(|node| ebpf(node).agents = Ok(vec![0]));
+    let found = only(|node| ebpf(node).agents = Ok(vec![1 << 13]));
     assert!(found.fix.contains("policy.backend=ebpf"), "{}", found.fix);
+    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_1000]));
+    assert_eq!(found.severity, Severity::Warning);
+    assert!(found.wrong.ends_with("lacks CAP_NET_RAW"), "{}", found.wrong);
     // CAP_SYS_ADMIN includes two of them, and a node whose agent does not run yet has no finding.
-    for agents in [vec![1 << 21 | 1 << 12], Vec::new()] {
+    for agents in [vec![1 << 21 | 3 << 12], Vec::new()] {
         assert!(!found_with(|node| ebpf(node).agents = Ok(agents)));
     }
     assert!(!found_with(|node| ebpf(node).release = Ok("10.0.0".to_owned())));

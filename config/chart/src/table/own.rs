@@ -44,7 +44,7 @@ pub(super) const VALUES: &[Value] = &[
         meaning: "Backend of the agents; required with `enableNetworkPolicy`. `none` receives and reports policies, \
                   and does not enforce them. `ebpf` enforces them by eBPF programs at each pod's host veth. It needs \
                   kernel 6.1 and a bpffs at `/sys/fs/bpf`. The container `agent` then has the capabilities BPF, \
-                  NET_ADMIN and PERFMON.",
+                  NET_ADMIN, NET_RAW and PERFMON.",
         ..OURS
     },
     Value {

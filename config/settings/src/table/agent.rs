@@ -38,7 +38,7 @@ pub(super) const SETTINGS: &[Setting] = &[
                   receives policies, reports that they are not in force, and admits every pod \
                   that it knows. `ebpf` enforces policies by eBPF programs at each pod's host \
                   veth. It needs kernel 6.1, a bpffs, and the capabilities CAP_BPF, \
-                  CAP_NET_ADMIN and CAP_PERFMON.",
+                  CAP_NET_ADMIN and CAP_PERFMON; CAP_NET_RAW for DNS names.",
         set: |d, v| {
             let backends = [("none", PolicyBackend::None), ("ebpf", PolicyBackend::Ebpf)];
             parse::choice(v, &backends, "none or ebpf")

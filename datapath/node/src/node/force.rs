@@ -110,7 +110,15 @@ impl Node {
     pub fn backend_event(&mut self, event: &BackendEvent, now: Time) {
         match event {
             BackendEvent::Drift(why) => self.drifted(why.clone(), now),
-            BackendEvent::Flow(_) | BackendEvent::Trace(_) => {}
+            // While the backend fails, the retry has the addresses as well.
+            BackendEvent::Names if self.given > 0 && self.fault.is_none() => {
+                if self.applying.is_some() {
+                    self.again = true;
+                } else {
+                    self.hand_over();
+                }
+            }
+            BackendEvent::Names | BackendEvent::Flow(_) | BackendEvent::Trace(_) => {}
         }
     }
 
@@ -153,7 +161,7 @@ impl Node {
 
     pub(super) fn hand_over(&mut self) {
         if self.applying.is_some() {
-            self.again = self.full;
+            self.again |= self.full;
             return;
         }
         self.again = false;

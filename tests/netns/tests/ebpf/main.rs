@@ -9,6 +9,7 @@ mod existing;
 mod hostile;
 mod judge;
 mod malformed;
+mod names;
 mod nat;
 mod planted;
 mod reject;
