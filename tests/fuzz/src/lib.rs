@@ -23,7 +23,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 15] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "netconf", run: targets::netconf::run },
     Target { name: "environment", run: targets::environment::run },
     Target { name: "prev-result", run: targets::prev_result::run },
@@ -31,6 +31,8 @@ pub const TARGETS: [Target; 15] = [
     Target { name: "netlink-reply", run: targets::netlink::reply },
     Target { name: "netlink-objects", run: targets::netlink::objects },
     Target { name: "conntrack-reply", run: targets::conntrack::reply },
+    Target { name: "dns-message", run: targets::dns::message },
+    Target { name: "dns-frame", run: targets::dns::frame },
     Target { name: "iptables-save", run: targets::listings::iptables_save },
     Target { name: "nft-list", run: targets::listings::nft_list },
     Target { name: "policy-object", run: targets::policy::object },

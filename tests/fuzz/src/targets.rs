@@ -2,6 +2,7 @@
 
 pub mod checkpoint;
 pub mod conntrack;
+pub mod dns;
 pub mod environment;
 pub mod listings;
 pub mod netconf;

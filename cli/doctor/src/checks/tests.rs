@@ -68,7 +68,7 @@ fn good() -> Observation {
             release: Ok("6.1.0-18-amd64".to_owned()),
             pins: "/sys/fs/bpf/ferrule/maps".to_owned(),
             has_bpffs: Ok(true),
-            agents: Ok(vec![0xc0_0000_1000]),
+            agents: Ok(vec![0xc0_0000_3000]),
         }),
     }
 }
