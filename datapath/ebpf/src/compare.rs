@@ -1,25 +1,7 @@
 //! The comparison of the maps with the contents that were written, a part at a time.
 
-use crate::{LoadError, maps::Maps};
-use datapath_abi::{Endpoint, Held, LargeTable, Row, SmallTable};
-use datapath_plan::{Address, Prefix};
-
-/// A row that was written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Written<'a> {
-    Generation(u64),
-    Endpoint(u32, &'a Endpoint),
-    Row(u32, Row),
-    OwnAddress(Address),
-    Node(u32, Address),
-    Service(Address, [u64; 2]),
-    Class(Address, [u64; 2]),
-    Prefix(Prefix, [u64; 2]),
-    SetRow((u64, u64, u64), u32),
-    SmallTable(u32, &'a SmallTable),
-    LargeTable(u32, &'a LargeTable),
-    Rule(u32, u64),
-}
+use crate::{LoadError, maps::Maps, written::all};
+use datapath_abi::Held;
 
 /// The place up to which the maps were compared.
 #[derive(Debug, Default)]
@@ -44,22 +26,6 @@ impl Comparison {
         self.next = if compared < STEP { 0 } else { self.next + compared };
         Ok(None)
     }
-}
-
-fn all(held: &Held) -> impl Iterator<Item = Written<'_>> {
-    let node = (0..).zip(&held.node).map(|(family, at)| Written::Node(family, *at));
-    std::iter::once(Written::Generation(held.generation))
-        .chain(held.endpoints.iter().map(|(link, of)| Written::Endpoint(*link, of)))
-        .chain(held.rows.iter().map(|(number, row)| Written::Row(*number, *row)))
-        .chain(held.own_addresses.iter().map(|at| Written::OwnAddress(*at)))
-        .chain(node)
-        .chain(held.services.iter().map(|(at, of)| Written::Service(*at, *of)))
-        .chain(held.classes.iter().map(|(at, of)| Written::Class(*at, *of)))
-        .chain(held.prefixes.iter().map(|(at, of)| Written::Prefix(*at, *of)))
-        .chain(held.set_rows.iter().map(|(key, table)| Written::SetRow(*key, *table)))
-        .chain(held.small_tables.iter().map(|(number, of)| Written::SmallTable(*number, of)))
-        .chain(held.large_tables.iter().map(|(number, of)| Written::LargeTable(*number, of)))
-        .chain(held.rules.iter().map(|(number, of)| Written::Rule(*number, *of)))
 }
 
 /// The rows of a step. A step is the work of a second, so that it needs about 1 % of a processor.

@@ -16,6 +16,7 @@ mod pins;
 mod programs;
 mod reasons;
 mod settings;
+mod written;
 
 pub use backend::EbpfBackend;
 pub use error::LoadError;

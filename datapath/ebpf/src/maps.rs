@@ -1,6 +1,6 @@
 //! The maps of the programs, with the types of their keys and values.
 
-use crate::{LoadError, compare::Written, reasons::COUNT};
+use crate::{LoadError, reasons::COUNT, written::Written};
 use aya::{
     Ebpf,
     maps::{

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{core::v1::Pod, networking::v1::NetworkPolicy};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use std::{
@@ -190,6 +190,16 @@ fn start(world: &World, lab: &Lab, node: &str, app: &'static str) -> Result<Runn
     Ok(Running { name, app, address: address.context("no address")?, netns })
 }
 
+/// Writes the status of a running pod as the kubelet does.
+fn report(world: &World, pod: &Running) -> Result<()> {
+    let address = pod.address.to_string();
+    let status = json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]});
+    let patch = Patch::Merge(json!({"status": status}));
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
+    world.runtime.block_on(pods.patch_status(&pod.name, &PatchParams::default(), &patch))?;
+    Ok(())
+}
+
 /// Fails if a connection between two pods has another result than the policies.
 fn ensure_all(pods: &[Running], web_is_closed: bool) -> Result<()> {
     for from in pods {
@@ -235,7 +245,10 @@ fn policies_are_enforced_between_pods_of_two_nodes() -> Result<()> {
         ensure!(connect(&node, at)?.is_some(), "a process of the node cannot reach {}", pod.name);
     }
 
-    // The agent names the packets, the rules and the steps of a lookup.
+    // The agent names the packets, the rules and the steps of a lookup. The kubelet's status is there by then.
+    for pod in &pods {
+        report(&world, pod)?;
+    }
     let agent = sites[0].agent.as_ref().context("no agent")?;
     let tool = Tool { bin: &bin, world: &world, agent };
     tool.ensure_dropped("web-node1", "db-node1", "egress_isolation")?;

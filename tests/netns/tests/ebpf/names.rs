@@ -299,6 +299,11 @@ fn answers_over_ipv6_are_read() {
             ip(&format!("-n {pod} {command}"));
         }
     }
+    // A link without a usable address of its own cannot ask for the pod's link address.
+    eventually("duplicate address detection", Duration::from_secs(30), || {
+        let of = ["-6", "-o", "addr", "show", "tentative"];
+        Command::new("ip").args(of).output().unwrap().stdout.is_empty()
+    });
     let mut agent = Agent::start(&object, bpffs.path(), &[policy_v6(&["*.corp.test"])]);
     let server = SocketAddr::from((v6_of("b"), 53));
     let neighbor = Server::start("b", server);
