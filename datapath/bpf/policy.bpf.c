@@ -736,6 +736,9 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 
 	if (has_flow && is_sent && work->sent_as.has_flow) {
 		flow = find(&work->sent_as.key, now);
+		/* Where masquerading led an answer to an address of the node, `from_pod` has judged it as a request. */
+		if (flow && from && to && flow->initiator == ingress && flow->responder != skb->ifindex)
+			flow = 0;
 		if (flow)
 			from_low = work->sent_as.from_low;
 	}

@@ -28,6 +28,7 @@ table ip proxy {
         ip daddr 172.20.0.6 tcp dport 80 dnat to 192.168.0.1:7070
         ip daddr 172.20.0.2 udp dport 53 dnat to 10.9.0.2:5353
         ip daddr 10.9.0.1 tcp dport 30080 meta mark set 0x4000 dnat to 10.0.0.2:8080
+        ip daddr 192.168.0.1 udp dport 30053 meta mark set 0x4000 dnat to 10.0.0.2:5353
     }
     chain post {
         type nat hook postrouting priority srcnat;
@@ -101,6 +102,16 @@ pub(crate) fn outside() {
     assert!(nft.wait().unwrap().success());
 }
 
+/// Answers each datagram to a port of a pod, until the process ends.
+fn answer_datagrams(pod: &str, port: u16) {
+    let server = in_pod(pod, move || UdpSocket::bind(("0.0.0.0", port)).unwrap());
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = server.recv_from(&mut [0]) {
+            let _ = server.send_to(&[8], from);
+        }
+    });
+}
+
 /// A datagram from a to the virtual address, and whether its answer arrives.
 fn datagram_is_answered() -> bool {
     in_pod("a", || {
@@ -123,12 +134,7 @@ fn connections_that_nat_translates_are_judged_where_their_destination_is_final()
     answer(in_pod("out", || listen("0.0.0.0:8080")));
     answer(in_pod("out", || listen("0.0.0.0:9090")));
     answer(listen("192.168.0.1:7070"));
-    let dns = in_pod("out", || UdpSocket::bind("0.0.0.0:5353").unwrap());
-    std::thread::spawn(move || {
-        while let Ok((_, from)) = dns.recv_from(&mut [0]) {
-            let _ = dns.send_to(&[8], from);
-        }
-    });
+    answer_datagrams("out", 5353);
     let mut kernel = Kernel::load(&object, Some(bpffs.path()));
     let own = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into());
     kernel.own.addresses.extend(own);
@@ -197,12 +203,7 @@ fn another_backend_of_a_known_connection_is_judged() {
     node(bpffs.path());
     outside();
     for port in [5353, 5354] {
-        let server = in_pod("out", move || UdpSocket::bind(("0.0.0.0", port)).unwrap());
-        std::thread::spawn(move || {
-            while let Ok((_, from)) = server.recv_from(&mut [0]) {
-                let _ = server.send_to(&[8], from);
-            }
-        });
+        answer_datagrams("out", port);
     }
     let mut kernel = Kernel::load(&object, Some(bpffs.path()));
     write(&mut kernel, &[only_8080(8080)]);
@@ -259,4 +260,48 @@ fn packets_to_the_own_node_are_judged_with_and_without_nat() {
     assert!(probe(), "the node may connect to the pod, and the pod answers");
     write(&mut kernel, &[]);
     assert!(connect_to(server).is_some() && connect_to(vip(6)).is_some());
+}
+
+/// The node translates both ends. It sends the answer of pod b to itself, and then to pod a.
+#[test]
+fn datagrams_between_two_pods_by_a_port_of_their_node_are_answered() {
+    let name = "datagrams_between_two_pods_by_a_port_of_their_node_are_answered";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    outside();
+    answer_datagrams("b", 5353);
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    let own = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into());
+    kernel.own.addresses.extend(own);
+    kernel.own.node[0] = own[0];
+    write(&mut kernel, &[]);
+    attach(&mut kernel);
+    kernel.attach(Hook::ToWire, "wire");
+    let client = in_pod("a", || UdpSocket::bind("0.0.0.0:0").unwrap());
+    client.set_read_timeout(Some(SILENCE)).unwrap();
+    let is_answered = || {
+        client.send_to(&[7], "192.168.0.1:30053").unwrap();
+        client.recv(&mut [0]).is_ok()
+    };
+    assert!(is_answered());
+    let isolated = |app: &str, port: u16| {
+        let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);
+        let egress = json!([{"to": b, "ports": [{"port": port, "protocol": "UDP"}]}]);
+        let subject = json!({"matchLabels": {"app": app}});
+        let types = ["Ingress", "Egress"];
+        let mut spec = json!({"podSelector": subject, "policyTypes": types, "egress": egress});
+        if app == "b" {
+            spec["ingress"] = json!([{}]);
+        }
+        policy(app, spec)
+    };
+    write(&mut kernel, &[isolated("a", 5353), isolated("b", 5353)]);
+    for _ in 0..3 {
+        assert!(is_answered(), "policies allow it");
+    }
+    write(&mut kernel, &[isolated("a", 5354), isolated("b", 5353)]);
+    assert!(!is_answered(), "the port is not allowed");
+    write(&mut kernel, &[isolated("a", 5353), isolated("b", 5353)]);
+    assert!(is_answered() && is_answered());
 }
