@@ -13,14 +13,6 @@ pub(crate) fn text() -> String {
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!("Values of the chart ferrule");
     root["properties"]["global"] = json!({ "type": "object", "description": "Values of a parent chart, which Helm passes to every subchart." });
-    // With `enableNetworkPolicy` the backend has no default: with `none`, users must know that policies are not enforced.
-    root["if"] = json!({
-        "properties": { "enableNetworkPolicy": { "enum": [true, "true"] } },
-        "required": ["enableNetworkPolicy"],
-    });
-    root["then"] = json!({ "properties": { "policy": {
-        "properties": { "backend": { "enum": ["none", "ebpf"] } },
-    }}});
     pretty(&root)
 }
 

@@ -57,13 +57,12 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "cniConfig": { "enabled": true } }), &["/cniConfig/enabled", "CHAINED_PLUGINS"]),
         (json!({ "originalMatchLabels": true }), &["/originalMatchLabels", "ferrule migrate"]),
         (
-            json!({ "nodeAgent": { "enablePolicyEventLogs": "true" } }),
-            &["/nodeAgent/enablePolicyEventLogs", "because"],
+            json!({ "nodeAgent": { "enableCloudWatchLogs": "true" } }),
+            &["/nodeAgent/enableCloudWatchLogs", "because"],
         ),
         (json!({ "livenessProbe": { "exec": {} } }), &["/livenessProbe", "exec"]),
-        (json!({ "enableNetworkPolicy": true }), &["/policy/backend", "none", "ebpf"]),
         (json!({ "policy": { "backend": "magic" } }), &["/policy/backend", "ebpf"]),
-        (json!({ "enableNetworkPolicy": "true" }), &["/policy/backend", "none"]),
+        (json!({ "policy": { "backend": "" } }), &["/policy/backend", "none"]),
         (json!({ "nodeAgent": { "metricsBindAddr": "/a.sock" } }), &["/nodeAgent/metricsBindAddr"]),
         (json!({ "extraEnv": [{ "name": "ENABLE_POD_ENI", "value": "true" }] }), &["/extraEnv/0"]),
         (

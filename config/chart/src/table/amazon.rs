@@ -258,8 +258,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "enableNetworkPolicy",
         shape: Shape::BoolText,
         default: "false",
-        meaning: "Runs `ferrule-controller`, and `ferrule-agent` on each node. Set `policy.backend` as well. The \
-                  mode is `standard`, as with amazon-vpc-cni, unless `env.NETWORK_POLICY_ENFORCING_MODE` names \
+        meaning: "Runs `ferrule-controller`, and `ferrule-agent` on each node, which enforces policies by \
+                  `policy.backend`. The mode is `standard`, as with amazon-vpc-cni, unless `env.NETWORK_POLICY_ENFORCING_MODE` names \
                   another.",
         ..AMAZON
     },

@@ -39,12 +39,12 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "policy.backend",
-        shape: Shape::Choice(&["", "none", "ebpf"]),
-        default: r#""""#,
-        meaning: "Backend of the agents; required with `enableNetworkPolicy`. `none` receives and reports policies, \
-                  and does not enforce them. `ebpf` enforces them by eBPF programs at each pod's host veth. It needs \
-                  kernel 6.1 and a bpffs at `/sys/fs/bpf`. The container `agent` then has the capabilities BPF, \
-                  NET_ADMIN, NET_RAW and PERFMON.",
+        shape: Shape::Choice(&["ebpf", "none"]),
+        default: r#""ebpf""#,
+        meaning: "Backend of the agents, with `enableNetworkPolicy`. `ebpf` enforces policies by eBPF programs at each \
+                  pod's host veth. It needs kernel 6.1 and a bpffs at `/sys/fs/bpf`. The container `agent` then has \
+                  the capabilities BPF, NET_ADMIN, NET_RAW and PERFMON. `none` receives and reports policies, and \
+                  does not enforce them.",
         ..OURS
     },
     Value {
