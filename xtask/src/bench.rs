@@ -4,7 +4,7 @@ mod save;
 
 use crate::{
     binaries::{self, Binaries, Profile},
-    cargo,
+    bpf, cargo,
     deps::{self, Need},
     generate,
     interrupt::Guard,
@@ -28,6 +28,8 @@ enum Name {
     Route,
     /// The pool against amazon-vpc-cni's algorithm, on the same pod traces, in simulated time
     Pool,
+    /// Enforcement by eBPF: cost of a verdict, time and processor time of changes, memory
+    Enforce,
     /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
     Policy,
     /// 1,000 and 5,000 agents with real streams: event to the last, bytes, memory, resync, churn
@@ -58,7 +60,7 @@ pub(crate) struct Args {
     /// pool: seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// pool, policy, stream: the small traces, or sizes, of the tests
+    /// pool, policy, stream, enforce: the small traces, or sizes, of the tests
     #[arg(long)]
     small: bool,
     /// Store the figures in docs/benchmarks, write docs/benchmarks.md, and print the change of each figure
@@ -88,6 +90,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Name::Pool => {
             say::step("simulating; the thousand nodes take minutes");
             measure(args, "bench-pool", &["--seed", &args.seed.to_string()])?
+        }
+        Name::Enforce => {
+            deps::need_root("bench enforce")?;
+            deps::install(&[Need::Iproute, Need::Clang])?;
+            let object = bpf::bench_object()?.display().to_string();
+            measure(args, "bench-enforce", &["--object", &object])?
         }
         Name::Policy => measure(args, "bench-policy", &[])?,
         Name::Stream => measure(args, "bench-stream", &[])?,

@@ -4,6 +4,7 @@
 //! - `bench-route` (`src/bin/route`) measures the cost of pod rules for a packet.
 //! - `bench-pool` (`src/bin/pool.rs`) compares the pool with amazon-vpc-cni's algorithm in
 //!   simulated time. Start in [`pool`].
+//! - `bench-enforce` (`src/bin/enforce`) measures the backend `ebpf`: verdicts, changes, memory.
 //! - `bench-policy` (`src/bin/policy.rs`) measures the time from pages of lists to all groups
 //!   and spans. Start in [`policy`].
 

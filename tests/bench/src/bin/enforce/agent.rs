@@ -1,0 +1,97 @@
+//! An agent's core with the backend in the kernel.
+
+use crate::world::{World, link, local};
+use anyhow::{Context as _, Result, ensure};
+use config_model::{EnforcingMode, Time};
+use config_settings::Settings;
+use control_wire::proto::{Change, Part};
+use datapath_backend::Backend as _;
+use datapath_ebpf::{EbpfBackend, Hook, Programs};
+use datapath_node::{Effect, Node};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
+
+/// An agent that follows a replica.
+pub(crate) struct Agent {
+    node: Node,
+    backend: EbpfBackend,
+    generation: u64,
+    started: Instant,
+    pub(crate) maps: PathBuf,
+}
+
+impl Agent {
+    /// Loads the programs and puts a world into force.
+    pub(crate) async fn start(object: &Path, pins: &Path, world: &World) -> Result<Self> {
+        let connections = Settings::defaults().agent.connections;
+        let maps = pins.join("maps");
+        let mut programs = Programs::load(object, Some(&maps), &connections)?;
+        // The backend takes the ring of events, which these programs refer to.
+        for name in ["first_packet", "only_pick", Hook::TestToWire.name()] {
+            programs.time(name, &[0; 64], [0, 0], [0; 16], 1)?;
+        }
+        let backend = EbpfBackend::over(programs, &maps, connections)?;
+        let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
+        node.began(([10, 9, 9, 1], 1).into(), &[1; 16], false);
+        let mut agent = Self { node, backend, generation: 0, started: Instant::now(), maps };
+        for pod in 0..world.pods {
+            let now = agent.now();
+            agent.node.admit(local(pod), vec![link(pod)], EnforcingMode::Standard, now);
+            agent.node.take_effects();
+        }
+        agent.receive(world.objects()).await?;
+        Ok(agent)
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Receives a generation. Returns the time until it is in force.
+    pub(crate) async fn receive(&mut self, changes: Vec<Change>) -> Result<Duration> {
+        self.generation += 1;
+        let part = Part { generation: self.generation, changes, last: true };
+        let received = Instant::now();
+        let mut took = None;
+        self.node.part(part, self.now());
+        loop {
+            let effects = self.node.take_effects();
+            if effects.is_empty() {
+                return took.context("the generation was not applied");
+            }
+            for effect in effects {
+                let Effect::Apply(desired) = effect else { continue };
+                let outcome = self.backend.apply(&desired).await;
+                took.get_or_insert(received.elapsed());
+                let revision = desired.revision;
+                drop(desired);
+                let failed = outcome.endpoints.iter().find_map(|(_, of)| of.as_ref().err());
+                ensure!(outcome.in_force.is_ok(), "not in force: {:?}", outcome.in_force);
+                ensure!(failed.is_none(), "a pod is not in force: {failed:?}");
+                let now = self.now();
+                self.node.applied(revision, outcome, now);
+            }
+        }
+    }
+
+    /// Waits as the agent does between two changes.
+    pub(crate) async fn rest(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while let Ok(event) =
+            timeout(end.saturating_duration_since(Instant::now()), self.backend.event()).await
+        {
+            let now = self.now();
+            self.node.backend_event(&event, now);
+        }
+        let now = self.now();
+        self.node.tick(now);
+    }
+
+    pub(crate) fn into_programs(self) -> Programs {
+        self.backend.into_programs()
+    }
+}

@@ -1,0 +1,191 @@
+//! Policy enforcement by eBPF: cost of a verdict, time and processor time of changes, memory.
+//!
+//! Needs root. It makes namespaces of its own with the host links of pods and a bpffs, and leaves nothing behind.
+
+mod agent;
+mod packet;
+mod verdicts;
+mod world;
+
+use agent::Agent;
+use anyhow::{Context as _, Result, ensure};
+use clap::{Parser, ValueEnum};
+use datapath_ebpf::memory_of_maps;
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+    sys::resource::{UsageWho, getrusage},
+};
+use std::{
+    fmt::Write as _,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+use tests_bench::figures::{self, Bench, Figure, Samples};
+use world::World;
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Parser)]
+struct Args {
+    /// The object file of the programs
+    #[arg(long)]
+    object: PathBuf,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+    /// A tenth of the rounds
+    #[arg(long)]
+    small: bool,
+    /// Prints the resident memory after some changes
+    #[arg(long, hide = true)]
+    memory: bool,
+}
+
+/// Peers, and the target in nanoseconds.
+const VERDICTS: [(u32, f64); 4] = [(100, 130.0), (1000, 130.0), (10_000, 140.0), (60_000, 220.0)];
+/// The node of most figures.
+const NODE: World = World { peers: 10_000, groups: 200, pods: 250, policies: 1000, is_open: false };
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let pins = tempfile::tempdir().context("create a folder for the bpffs")?;
+    isolate(pins.path())?;
+    if args.memory {
+        return memory(&args, pins.path()).await;
+    }
+    let rounds = if args.small { 20 } else { 200 };
+    let mut bench = Bench::new("enforce");
+    for (peers, target) in VERDICTS {
+        let pins = pins.path().join(peers.to_string());
+        let of = verdicts::measure(&args.object, &pins, peers, rounds).await?;
+        bench.push(Figure::bounded(&format!("verdict_{peers}_peers"), of.verdict, "ns", target));
+        bench.push(Figure::reported(&format!("first_packet_{peers}_peers"), of.first, "ns"));
+    }
+    let many = World { peers: 100_000, ..NODE };
+    let mut agent = Agent::start(&args.object, &pins.path().join("many"), &many).await?;
+    let times = addresses(&mut agent, &many, rounds).await?;
+    bench.push(Figure::bounded("address_of_100000_in_force_p99", times.p99(), "ms", 2.0));
+    bench.push(Figure::reported("address_of_100000_in_force_p50", times.p50(), "ms"));
+    drop(agent);
+    let mut agent = Agent::start(&args.object, &pins.path().join("node"), &NODE).await?;
+    let times = policies(&mut agent, rounds).await?;
+    bench.push(Figure::bounded("policy_of_1000_in_force_p99", times.p99(), "ms", 20.0));
+    bench.push(Figure::reported("policy_of_1000_in_force_p50", times.p50(), "ms"));
+    let share = share_of_core(&mut agent, rounds * 5).await?;
+    bench.push(Figure::bounded("core_100_addresses_a_second", share, "%", 3.0));
+    let maps = agent.maps.clone();
+    let flows = packet::connections(agent.into_programs(), NODE.pods)?;
+    let bytes = memory_of_maps(&maps)?;
+    bench.push(Figure::reported("connections", f64::from(flows), ""));
+    bench.push(Figure::bounded("kernel_memory", bytes as f64 / 1e6, "MB", 32.0));
+    bench.push(Figure::bounded("agent_memory", resident_of_child(&args)?, "MiB", 60.0));
+    match args.output {
+        Format::Json => figures::print(&bench),
+        Format::Table => figures::print_table(&bench),
+    }
+}
+
+/// Moves the process into namespaces of its own, with the pods' links and a bpffs.
+fn isolate(pins: &Path) -> Result<()> {
+    let none = None::<&str>;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).context("need root")?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+        .context("make / private")?;
+    mount(Some("bpf"), pins, Some("bpf"), MsFlags::empty(), none).context("mount a bpffs")?;
+    // New links would send packets of their own.
+    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").context("disable IPv6")?;
+    let mut batch = format!(
+        "link add index {WIRE} name wire type veth peer name beyond\nlink set beyond up\nlink set wire up\n"
+    );
+    for pod in 0..NODE.pods {
+        let link = world::link(pod);
+        let (name, index, address) = (link.name, link.ifindex, world::pod_address(pod));
+        writeln!(batch, "link add index {index} name {name} type veth peer name pod{pod}")?;
+        writeln!(
+            batch,
+            "link set pod{pod} up\nlink set {name} up\nroute add {address} dev {name}"
+        )?;
+    }
+    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+    ip.stdin.take().context("no pipe")?.write_all(batch.as_bytes())?;
+    ensure!(ip.wait()?.success(), "cannot add the links of pods");
+    Ok(())
+}
+
+async fn addresses(agent: &mut Agent, world: &World, rounds: u32) -> Result<Samples> {
+    let mut samples = Samples::default();
+    for round in 0..rounds {
+        agent.rest(PAUSE).await;
+        let peer = round / 2 * 97 % world.peers;
+        samples.push(agent.receive(vec![world.address(peer, round % 2 == 0)]).await?);
+    }
+    Ok(samples)
+}
+
+async fn policies(agent: &mut Agent, rounds: u32) -> Result<Samples> {
+    let mut samples = Samples::default();
+    for round in 0..rounds {
+        agent.rest(PAUSE).await;
+        let port = if round % 2 == 0 { 81 } else { 80 };
+        samples.push(agent.receive(vec![NODE.last_policy(port)]).await?);
+    }
+    Ok(samples)
+}
+
+/// The share of a core for 100 changes of addresses in a second, in percent.
+async fn share_of_core(agent: &mut Agent, rounds: u32) -> Result<f64> {
+    let begun = (Instant::now(), processor_time()?);
+    for round in 0..rounds {
+        let due = begun.0 + Duration::from_millis(10) * round;
+        agent.rest(due.saturating_duration_since(Instant::now())).await;
+        let change = NODE.address(round / 2 * 97 % NODE.peers, round % 2 == 0);
+        agent.receive(vec![change]).await?;
+    }
+    let ran = (processor_time()? - begun.1).as_secs_f64();
+    Ok(ran / begun.0.elapsed().as_secs_f64() * 100.0)
+}
+
+/// The processor time of this process.
+fn processor_time() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("read the use of the processor")?;
+    let time = |of: nix::sys::time::TimeVal| {
+        Duration::from_secs(of.tv_sec().unsigned_abs())
+            + Duration::from_micros(of.tv_usec().unsigned_abs())
+    };
+    Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
+/// Prints the resident memory of an agent's core with its backend, in MiB.
+async fn memory(args: &Args, pins: &Path) -> Result<()> {
+    let mut agent = Agent::start(&args.object, &pins.join("memory"), &NODE).await?;
+    addresses(&mut agent, &NODE, 20).await?;
+    policies(&mut agent, 20).await?;
+    let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().context("read VmRSS")?;
+    writeln!(std::io::stdout(), "{}", kib / 1024.0).context("print the memory")
+}
+
+/// Of a process of its own: this one has measured other worlds.
+fn resident_of_child(args: &Args) -> Result<f64> {
+    let mut command = Command::new(std::env::current_exe().context("find the own program")?);
+    command.arg("--memory").arg("--object").arg(&args.object).stderr(Stdio::inherit());
+    let output = command.output().context("start the own program")?;
+    ensure!(output.status.success(), "the process that measures memory failed");
+    String::from_utf8_lossy(&output.stdout).trim().parse().context("read the memory")
+}
+
+/// The link by which packets of other nodes enter.
+const WIRE: u32 = 900;
+/// linux/pkt_cls.h: TC_ACT_UNSPEC
+const PASS: i32 = -1;
+/// Longer than the time after which unused rows are removed.
+const PAUSE: Duration = Duration::from_millis(25);

@@ -1,0 +1,67 @@
+//! The cost of verdicts about first packets, by repeated test runs.
+//!
+//! Each run of the program picks another peer and another source port. The cost of the pick alone is subtracted.
+
+use crate::{PASS, WIRE, agent::Agent, packet, world, world::World};
+use anyhow::{Context as _, Result, ensure};
+use datapath_ebpf::Programs;
+use std::path::Path;
+
+/// Nanoseconds of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    /// Without the row of a connection: of GRE, whose packets belong to no connection.
+    pub(crate) verdict: f64,
+    /// With the row of a connection: of TCP.
+    pub(crate) first: f64,
+}
+
+/// A loaded program that has a policy for a pod.
+trait Judge {
+    /// The action of the last of many packets, and the mean time of a packet in nanoseconds.
+    fn run(&mut self, program: &'static str, packet: &[u8], peers: u32) -> Result<(i32, f64)>;
+}
+
+impl Judge for Programs {
+    fn run(&mut self, program: &'static str, packet: &[u8], peers: u32) -> Result<(i32, f64)> {
+        let mut cb = [0; 16];
+        cb[..4].copy_from_slice(&world::address(0, false).to_bits().to_ne_bytes());
+        cb[4..8].copy_from_slice(&peers.to_ne_bytes());
+        let ran = self.time(program, packet, [world::link(0).ifindex, WIRE], cb, REPEAT)?;
+        Ok((ran.0, ran.1.as_secs_f64() * 1e9))
+    }
+}
+
+/// Loads a node with this number of peers, all of which a policy of 200 groups allows.
+pub(crate) async fn measure(object: &Path, pins: &Path, peers: u32, rounds: u32) -> Result<Costs> {
+    std::fs::create_dir(pins).context("create a folder of pins")?;
+    let world = World { peers, groups: peers.min(200), pods: 10, policies: 200, is_open: true };
+    let mut programs = Agent::start(object, pins, &world).await?.into_programs();
+    let before = programs.counters()?;
+    let costs = costs(&mut programs, peers, rounds)?;
+    ensure!(programs.counters()? == before, "packets were dropped: {:?}", programs.counters()?);
+    Ok(costs)
+}
+
+fn costs(judge: &mut impl Judge, peers: u32, rounds: u32) -> Result<Costs> {
+    let (peer, pod) = (world::address(0, false), world::pod_address(0));
+    let (gre, syn) = (packet::without_ports(peer, pod), packet::start(peer, pod, 80));
+    let (mut verdicts, mut firsts) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        for (times, packet) in [(&mut verdicts, &gre), (&mut firsts, &syn)] {
+            let (_, picked) = judge.run("only_pick", packet, peers)?;
+            let (action, judged) = judge.run("first_packet", packet, peers)?;
+            ensure!(action == PASS, "a packet of an allowed peer has action {action}");
+            times.push(judged - picked);
+        }
+    }
+    Ok(Costs { verdict: median(verdicts)?, first: median(firsts)? })
+}
+
+fn median(mut of: Vec<f64>) -> Result<f64> {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().context("no round")
+}
+
+/// The packets of a round.
+const REPEAT: u32 = 20_000;

@@ -1,0 +1,181 @@
+//! The objects of a node.
+
+use config_model::{HostEnd, HostLink};
+use control_wire::{
+    encode,
+    model::{AddressGroup, Isolation, Member, PeerSet, Peers, Pod, Policy, Position, Rule},
+    proto::{self, Change, change},
+};
+use datapath_node::{LocalPod, PodId};
+use policy_core::{
+    Action, Direction, Family, PolicyKey, Priority, Stage, Standing, Traffic, Transport,
+    index::{GroupId, MemberKey},
+};
+use policy_objects::{Kind, PortRange, Protocol, TargetPort};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// The size of a node's world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct World {
+    /// Pods of other nodes, in equal groups.
+    pub(crate) peers: u32,
+    pub(crate) groups: u32,
+    /// Pods of this node.
+    pub(crate) pods: u32,
+    /// Each is about a fiftieth of the pods; the last one is about all of them.
+    pub(crate) policies: u32,
+    /// The first policy about the first pod allows all groups.
+    pub(crate) is_open: bool,
+}
+
+/// Applied-to groups.
+const PARTS: u32 = 50;
+
+impl World {
+    pub(crate) fn objects(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for group in 0..self.groups {
+            let peers = (0..self.peers).filter(|peer| peer % self.groups == group);
+            let members = peers.map(|peer| (key(peer), member(peer, false)));
+            let of = AddressGroup { members: members.collect(), ..AddressGroup::default() };
+            changes.push(encode::address_group(id(1, group), &of));
+        }
+        for part in 0..PARTS {
+            let pods = (0..self.pods).filter(|pod| pod % PARTS == part);
+            changes.push(encode::applied_group(id(2, part), &pods.map(uid).collect()));
+        }
+        changes.push(encode::applied_group(id(2, PARTS), &(0..self.pods).map(uid).collect()));
+        for pod in 0..self.pods {
+            let LocalPod { pod: PodId { uid, namespace, name }, addresses, .. } = local(pod);
+            let addresses = addresses.into_iter().collect();
+            changes.push((&Pod { uid, namespace, name, addresses, ..Pod::default() }).into());
+        }
+        for policy in 0..self.policies {
+            changes.push((&self.policy(policy, 80)).into());
+        }
+        changes
+    }
+
+    /// The policy that is about all pods, with this port.
+    pub(crate) fn last_policy(&self, port: u16) -> Change {
+        (&self.policy(self.policies - 1, port)).into()
+    }
+
+    fn policy(&self, number: u32, port: u16) -> Policy {
+        let is_last = number + 1 == self.policies;
+        let applied = vec![id(2, if is_last { PARTS } else { number % PARTS })];
+        let place = Position {
+            stage: Stage::NetworkPolicies,
+            number: 0,
+            family: Family::NetworkPolicy,
+            priority: Priority::new(0.0),
+        };
+        let groups = match self.is_open && number == 0 {
+            true => (0..self.groups).map(|of| id(1, of)).collect(),
+            false => [number, number / 7].map(|of| id(1, of % self.groups)).to_vec(),
+        };
+        // The policies about one part have all traffic of one of its groups.
+        let traffic = match number < PARTS {
+            true => Traffic::Any,
+            false => Traffic::Of(vec![Transport::Ports {
+                protocol: Protocol::Tcp,
+                port: Some(TargetPort::Numbers(PortRange { first: port, last: port })),
+                source: None,
+            }]),
+        };
+        let rule = Rule {
+            direction: Direction::Ingress,
+            index: 0,
+            name: None,
+            action: Action::Allow,
+            applied: applied.clone(),
+            doubt: None,
+            peers: Peers::Of(PeerSet { groups, ..PeerSet::default() }),
+            traffic,
+            log: None,
+            standing: Standing::Understood,
+            names: None,
+            requires: Vec::new(),
+        };
+        Policy {
+            uid: format!("policy-{number}"),
+            key: PolicyKey {
+                kind: Kind::NetworkPolicy,
+                namespace: "shop".to_owned(),
+                name: format!("p-{number}"),
+            },
+            generation: i64::from(port),
+            place,
+            isolation: Some(Isolation { applied, doubt: None, ingress: true, egress: false }),
+            rules: vec![rule],
+        }
+    }
+
+    /// Gives a peer another address, or its own one again.
+    pub(crate) fn address(&self, peer: u32, is_other: bool) -> Change {
+        let of = proto::AddressChange {
+            id: id(1, peer % self.groups).0.to_vec(),
+            added: vec![encode::member(&key(peer), &member(peer, is_other))],
+            removed: Vec::new(),
+            holds: None,
+        };
+        Change { of: Some(change::Of::AddressChange(of)) }
+    }
+}
+
+/// The address of a peer.
+pub(crate) fn address(peer: u32, is_other: bool) -> Ipv4Addr {
+    let base = if is_other { 0x0b00_0000 } else { 0x0a00_0000 };
+    Ipv4Addr::from_bits(base + peer + 1)
+}
+
+fn member(peer: u32, is_other: bool) -> Member {
+    Member { addresses: vec![IpAddr::V4(address(peer, is_other))], ports: Vec::new() }
+}
+
+fn key(peer: u32) -> MemberKey {
+    MemberKey {
+        namespace: "shop".to_owned(),
+        name: format!("peer-{peer}"),
+        uid: format!("peer-{peer}"),
+    }
+}
+
+fn id(kind: u8, number: u32) -> GroupId {
+    let mut bytes = [kind; 16];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    GroupId(bytes)
+}
+
+fn uid(pod: u32) -> String {
+    format!("00000000-0000-0000-0000-{pod:012}")
+}
+
+/// The address of a pod of the node.
+pub(crate) fn pod_address(pod: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0ac8_0000 + pod + 1)
+}
+
+/// A pod of the node.
+pub(crate) fn local(pod: u32) -> LocalPod {
+    let id = PodId { uid: uid(pod), namespace: "shop".to_owned(), name: format!("web-{pod}") };
+    LocalPod { pod: id, container: format!("c-{pod}"), addresses: [pod_address(pod).into()].into() }
+}
+
+/// The host link of a pod.
+pub(crate) fn link(pod: u32) -> HostLink {
+    HostLink {
+        name: format!("eni{pod}"),
+        ifindex: FIRST_LINK + pod,
+        mac: None,
+        addresses: local(pod).addresses,
+        number: 0,
+        table: None,
+        mark: None,
+        eni: None,
+        host_end: HostEnd::Routed,
+    }
+}
+
+/// The number of the first pod's link.
+const FIRST_LINK: u32 = 1000;
