@@ -37,13 +37,16 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     let folder = tempfile::tempdir().context("cannot create a folder")?;
     let agnhost = programs.path().join("agnhost");
     let kubernetes = programs.path().join("agnhost.kubernetes");
+    let listed = agnhosts_of_kubernetes(programs)?;
+    let mut names: Vec<&str> = listed.iter().map(String::as_str).collect();
+    names.push(AGNHOST_OF_POLICY_API);
     let archive = image::Contents {
         files: &[("agnhost", &agnhost), ("agnhost.kubernetes", &kubernetes)],
         links: &[("bin/bash", "/agnhost"), ("bin/sh", "/agnhost")],
         entrypoint: &["/agnhost"],
         arguments: &["pause"],
     }
-    .pack(folder.path(), &[AGNHOST_OF_POLICY_API, &agnhost_of_kubernetes(programs)?])?;
+    .pack(folder.path(), &names)?;
     let archive = archive.to_str().context("the image's path is not UTF-8")?;
     cluster.lab().run(&["cluster", "load-image", archive])?;
     cluster.install(&["enableNetworkPolicy=true", "policy.backend=ebpf"])?;
@@ -51,15 +54,17 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     Ok(cluster)
 }
 
-/// Returns the name of the image agnhost in Kubernetes' tests.
-fn agnhost_of_kubernetes(programs: &Program) -> Result<String> {
+/// Returns the names of the image agnhost in Kubernetes' tests.
+fn agnhosts_of_kubernetes(programs: &Program) -> Result<Vec<String>> {
     let output = Command::new(programs.path().join("e2e.test"))
         .arg("--list-images")
         .output()
         .context("cannot start e2e.test")?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let found = listed.lines().find(|line| line.contains("/agnhost:"));
-    found.map(str::to_owned).with_context(|| format!("e2e.test lists no agnhost: {listed}"))
+    let names = listed.lines().filter(|line| line.contains("/agnhost:"));
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "e2e.test lists no agnhost: {listed}");
+    Ok(names)
 }
 
 /// Runs a suite's program and passes each line of its output to `read`. The whole output goes to the file `log`.
