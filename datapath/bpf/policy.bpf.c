@@ -580,6 +580,8 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 				    const struct endpoint *from, const struct endpoint *to)
 {
 	struct flow copy = *flow;
+	__u32 first = 0;
+	struct settings *of = map_lookup(&settings, &first);
 
 	/* A hairpin has one pod. */
 	if (from == to)
@@ -602,7 +604,9 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 			return;
 		}
 	}
-	map_delete(&half_open, key);
+	/* Programs with the larger map find it there. */
+	if (!of || !of->keeps_half_open)
+		map_delete(&half_open, key);
 }
 
 /* Variables of `at_destination`, for which the stack is too small. Softirqs are off, so one packet at a time uses them. */

@@ -185,6 +185,8 @@ struct settings {
 	__u64 timeouts[TIMEOUTS];
 	/* A pod has at most this many rows of `flows`. */
 	__u64 flows_of_pod;
+	/* Rows of `half_open` stay, because `flows` is being replaced by a larger map. */
+	__u64 keeps_half_open;
 };
 
 /* A pod's part in connections, by slot. */

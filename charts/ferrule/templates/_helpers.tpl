@@ -88,7 +88,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and (include "ferrule.policy" .) (eq .Values.policy.backend "ebpf") -}}true{{- end -}}
 {{- end -}}
 
-{{/* The agent's resources. The kernel counts eBPF maps as memory of the container, up to 96Mi: the default request of 32Mi
+{{/* The agent's resources. The kernel counts eBPF maps as memory of the container: the default request of 32Mi
 is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
 {{- define "ferrule.agentResources" -}}
 {{- $resources := deepCopy .Values.nodeAgent.resources -}}

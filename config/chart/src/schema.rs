@@ -182,9 +182,11 @@ fn of_setting(setting: &Setting) -> Json {
 /// Returns the schema of a number, also as text. The schema bounds numbers only; the daemon checks the range of a text.
 pub(crate) fn integer(range: &str, may_be_empty: bool) -> Json {
     let mut schema = json!({ "type": ["integer", "string"] });
-    let mut numbers = range
+    // A single digit elsewhere in a text is a part of a name.
+    let bounds = range.split_once("from ").map_or(range, |(_, bounds)| bounds);
+    let mut numbers = bounds
         .split(|c: char| !c.is_ascii_digit())
-        .filter(|digits| digits.len() > 1 || range.starts_with(digits))
+        .filter(|digits| digits.len() > 1 || bounds.starts_with(digits))
         .filter_map(|digits| digits.parse::<u64>().ok());
     if let Some(least) = numbers.next() {
         schema["minimum"] = json!(least);
@@ -237,6 +239,7 @@ mod tests {
         assert_eq!(range("10 or more"), (Some(10), None));
         assert_eq!(range("576 to 9001"), (Some(576), Some(9001)));
         assert_eq!(range("1 to 1000"), (Some(1), Some(1000)));
+        assert_eq!(range("an integer from 1 to 2592000"), (Some(1), Some(2_592_000)));
         assert_eq!(range("any"), (None, None));
         let mark = "1 to 4294967295, with 0x, 0o or 0b if wanted";
         assert_eq!(range(mark), (Some(1), Some(4_294_967_295)));

@@ -282,7 +282,7 @@ pub struct Agent {
     pub token: PathBuf,
 }
 
-/// The connection tracking of the backend `ebpf`.
+/// The connection tracking of the backend `ebpf`, and the memory of its maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Connections {
     /// The limit of open connections of the node.
@@ -294,6 +294,8 @@ pub struct Connections {
     pub timeouts: Timeouts,
     /// The time in which connections may be older than the enforcement of their pods, where the kernel tracks none.
     pub untracked_window: Span,
+    /// The limit of the memory of all maps, in bytes.
+    pub map_memory: u64,
 }
 
 /// The times after which a connection without a packet has ended.

@@ -4,7 +4,8 @@ use crate::{
     Row,
     bytes::{Endpoint, LargeTable, SmallTable},
     intervals::{IS_LARGE, references},
-    numbers::{LARGE_TABLES, Numbers, SMALL_TABLES},
+    limits::Limits,
+    numbers::Numbers,
 };
 use datapath_plan::{Address, Prefix};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ pub struct Held {
     pub own_addresses: BTreeSet<Address>,
     /// The addresses that stand for the node, of IPv4 and IPv6; 0 if it has none.
     pub node: [Address; 2],
+    pub limits: Limits,
 }
 
 /// A change of one row. `None` removes it.
@@ -106,7 +108,7 @@ impl Held {
 
     /// The numbers of the contents.
     pub fn numbers(&self) -> Numbers {
-        let mut numbers = Numbers::new();
+        let mut numbers = Numbers::new(&self.limits);
         for (number, table) in &self.small_tables {
             numbers.small.observe(*table, *number);
         }
@@ -166,14 +168,15 @@ impl Held {
         small: impl Fn(u32) -> Result<SmallTable, E>,
         large: impl Fn(u32) -> Result<LargeTable, E>,
     ) -> Result<(), E> {
+        let limits = self.limits;
         let mut numbers: BTreeSet<u32> = self.set_rows.values().copied().collect();
         // A table over source ports refers to no other.
         for _ in 0..2 {
             let mut next = BTreeSet::new();
             // A row that was changed by another process may refer to a number that does not exist.
             let exists = |number: &u32| match number & IS_LARGE {
-                0 => *number < SMALL_TABLES,
-                _ => number & !IS_LARGE < LARGE_TABLES,
+                0 => *number < limits.small_tables,
+                _ => number & !IS_LARGE < limits.large_tables,
             };
             for number in numbers.into_iter().filter(exists) {
                 let (by_source, _) = match number & IS_LARGE {

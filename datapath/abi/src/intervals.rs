@@ -2,7 +2,8 @@
 
 use crate::{
     bytes::{LARGE, LargeTable, SMALL, SmallTable},
-    numbers::{Full, Numbers},
+    limits::Full,
+    numbers::Numbers,
 };
 use datapath_plan::{Entry, IntervalTable, Reason, RuleName, Verdict};
 use policy_core::Decision;

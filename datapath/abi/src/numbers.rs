@@ -1,6 +1,9 @@
 //! Numbers of tables and rules in the maps.
 
-use crate::bytes::{LargeTable, SmallTable};
+use crate::{
+    bytes::{LargeTable, SmallTable},
+    limits::{Full, Limits},
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of tables and rules by content. A content keeps its number as long as it is in use. A number gets another
@@ -10,14 +13,6 @@ pub struct Numbers {
     pub(crate) small: Pool<SmallTable>,
     pub(crate) large: Pool<LargeTable>,
     pub(crate) rules: Pool<u64>,
-}
-
-/// No number is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot add a row to the map {map}: it has {limit} rows; use fewer policies on this node")]
-pub struct Full {
-    pub map: &'static str,
-    pub limit: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -55,7 +50,10 @@ impl<C: Ord + Clone> Pool<C> {
                 self.next += 1;
                 self.next - 1
             }
-            None => return Err(Full { map: self.map, limit: self.limit }),
+            None => {
+                let (map, limit) = (self.map, self.limit);
+                return Err(Full { map, limit, needed: limit.saturating_add(1) });
+            }
         };
         self.numbers.insert(content.clone(), number);
         Ok(number)
@@ -83,11 +81,11 @@ impl<C: Ord + Clone> Pool<C> {
 }
 
 impl Numbers {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            small: Pool::new("small_tables", SMALL_TABLES),
-            large: Pool::new("large_tables", LARGE_TABLES),
-            rules: Pool::new("rules", RULES),
+            small: Pool::new("small_tables", limits.small_tables),
+            large: Pool::new("large_tables", limits.large_tables),
+            rules: Pool::new("rules", limits.rules),
         }
     }
 
@@ -103,8 +101,3 @@ impl Numbers {
         self.rules.retain(rules);
     }
 }
-
-/// Limits of the maps, as in `datapath/bpf/tables.h`.
-pub(crate) const SMALL_TABLES: u32 = 8192;
-pub(crate) const LARGE_TABLES: u32 = 256;
-pub(crate) const RULES: u32 = 131_072;

@@ -4,7 +4,7 @@ use crate::{
     Row,
     bytes::{Endpoint, UID},
     held::{BY_PREFIX, Held, Write},
-    numbers::{Full, RULES},
+    limits::{Full, check},
     scope::Scope,
     target::Target,
 };
@@ -186,7 +186,14 @@ fn slots(held: &Held, pods: &BTreeMap<u32, Pod>) -> Result<BTreeMap<u32, u32>, F
     for link in pods.keys() {
         let own = held.endpoints.get(link).map(|endpoint| endpoint.slot);
         let slot = own.or_else(|| free.next());
-        slots.insert(*link, slot.ok_or(Full { map: "endpoints", limit: SLOTS })?);
+        slots.insert(
+            *link,
+            slot.ok_or(Full {
+                map: "endpoints",
+                limit: SLOTS,
+                needed: u32::try_from(pods.len()).unwrap_or(u32::MAX),
+            })?,
+        );
     }
     Ok(slots)
 }
@@ -287,15 +294,15 @@ impl<'a, V> Pieces<'a, V> {
     }
 }
 
-/// Checks that each map has room for the rows that are added to those that stay for now.
-fn fits(held: &Held, plan: &Plan) -> Result<(), Full> {
+/// The rows of each map after a plan, with those that stay for now.
+pub fn sizes(held: &Held, plan: &Plan) -> [(&'static str, usize); 6] {
     let mut sizes = [
-        ("rules", held.rules.len(), RULES),
-        ("set_rows", held.set_rows.len(), 262_144),
-        ("classes", held.classes.len(), 131_072),
-        ("prefixes", held.prefixes.len(), 65_536),
-        ("services", held.services.len(), 16_384),
-        ("own_addresses", held.own_addresses.len(), 4096),
+        ("rules", held.rules.len()),
+        ("set_rows", held.set_rows.len()),
+        ("classes", held.classes.len()),
+        ("prefixes", held.prefixes.len()),
+        ("services", held.services.len()),
+        ("own_addresses", held.own_addresses.len()),
     ];
     for write in plan.writes() {
         let (place, is_new) = match write {
@@ -316,8 +323,16 @@ fn fits(held: &Held, plan: &Plan) -> Result<(), Full> {
         };
         sizes[place].1 += usize::from(is_new);
     }
-    let full = sizes.iter().find(|(_, rows, limit)| *rows > *limit as usize);
-    full.map_or(Ok(()), |(map, _, limit)| Err(Full { map, limit: *limit }))
+    sizes
+}
+
+/// Checks that each map has room for the rows that are added to those that stay for now.
+fn fits(held: &Held, plan: &Plan) -> Result<(), Full> {
+    let mut limits = held.limits;
+    sizes(held, plan).into_iter().try_for_each(|(map, rows)| {
+        check(map, rows, limits.of(map).map_or(OWN_ADDRESSES, |limit| *limit))
+    })
 }
 
 const SLOTS: u32 = 2048;
+const OWN_ADDRESSES: u32 = 4096;

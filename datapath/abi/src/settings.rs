@@ -1,7 +1,7 @@
 //! Settings and shares as bytes.
 
 /// `struct settings`.
-pub type SettingsValue = [u8; 88];
+pub type SettingsValue = [u8; 96];
 /// `struct share`.
 pub type ShareValue = [u8; 16];
 
@@ -12,13 +12,16 @@ pub struct Settings {
     pub timeouts: [u64; 10],
     /// The most open connections of a pod.
     pub flows_of_pod: u64,
+    /// Rows of `half_open` stay, because `flows` is being replaced by a larger map.
+    pub keeps_half_open: bool,
 }
 
 impl Settings {
     /// `struct settings`.
     pub fn to_bytes(&self) -> SettingsValue {
-        let mut bytes = [0; 88];
-        let words = self.timeouts.iter().chain([&self.flows_of_pod]);
+        let mut bytes = [0; 96];
+        let keeps = u64::from(self.keeps_half_open);
+        let words = self.timeouts.iter().chain([&self.flows_of_pod, &keeps]);
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }

@@ -3,7 +3,8 @@
 use crate::{
     bytes::{LargeTable, Row, SmallTable},
     intervals::{Fault, IS_LARGE, Intervals, TooLong, references},
-    numbers::{Full, Numbers},
+    limits::Full,
+    numbers::Numbers,
     scope::Scope,
 };
 use datapath_plan::{Address, ClassId, Delta, PodSets, Prefix, SetId, TableId, Tables};

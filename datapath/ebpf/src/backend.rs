@@ -5,15 +5,17 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
+    grow::{budget, check_memory, enlarged},
     links::Links,
     lookup::look_up,
-    maps::{layout_name, layouts},
+    maps::{layout_name, newest},
     names::{Resolver, nanoseconds},
+    programs::GRACE,
 };
 use async_trait::async_trait;
 use config_model::{HostLink, Span, causes};
 use config_settings::Connections;
-use datapath_abi::{Held, Numbers, Own, Pod, Row, Scope, Target, cleanup, plan};
+use datapath_abi::{Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, sizes};
 use datapath_backend::{Backend, BackendError};
 use datapath_names::Wanted;
 use datapath_node::{
@@ -48,6 +50,8 @@ pub struct EbpfBackend {
     is_unclean: bool,
     /// True once it is logged that the kernel tracks no connections.
     is_untracked_logged: bool,
+    /// True once it is logged that the map of connections cannot grow.
+    is_limit_logged: bool,
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     connections: Connections,
@@ -84,11 +88,16 @@ impl EbpfBackend {
     /// # Errors
     /// If the kernel refuses the programs, or the folder or the maps cannot be used.
     pub fn open(object: &Path, pins: &Path, connections: Connections) -> Result<Self, LoadError> {
-        let folder = pins.join(layout_name(&layouts(connections.limit)));
+        let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
+        let folder = newest(pins);
         let is_new = !folder.exists();
         let mut programs = Programs::load(object, Some(&folder), &connections)?;
         let others = others(pins, &folder);
-        for other in others.iter().filter(|_| is_new) {
+        // A process that ended while a map grew has left the earlier one, and filters with it.
+        let layout = layout_name();
+        let is_earlier = |folder: &PathBuf| folder.to_string_lossy().contains(&layout);
+        let has_earlier = others.iter().any(is_earlier);
+        for other in others.iter().filter(|other| is_new || is_earlier(other)) {
             match programs.copy_flows(other) {
                 Ok(Some(flows)) => tracing::info!(flows, "copied connections of another release"),
                 Ok(None) => tracing::warn!(
@@ -103,6 +112,10 @@ impl EbpfBackend {
             }
         }
         let mut backend = Self::over(programs, &folder, connections)?;
+        backend.check_memory(&Plan::default())?;
+        if has_earlier {
+            backend.attach_all()?;
+        }
         backend.others = others;
         backend.others.extend(backend.programs.others());
         Ok(backend)
@@ -137,6 +150,7 @@ impl EbpfBackend {
             scope: None,
             is_unclean: false,
             is_untracked_logged: false,
+            is_limit_logged: false,
             flipped: now,
             connections,
             monitor,
@@ -289,6 +303,7 @@ impl EbpfBackend {
             }
         }
         let plan = plan(&self.held, &target, &pods, &own, self.scope.as_ref())?;
+        self.check_memory(&plan)?;
         if let Some(scope) = &mut self.scope {
             scope.extend_writes(plan.writes());
         }
@@ -586,7 +601,16 @@ impl Backend for EbpfBackend {
         if desired.revision < self.revision {
             return Applied::older(desired.revision, self.revision);
         }
-        match self.put_into_force(desired).await {
+        let mut result = self.put_into_force(desired).await;
+        // Each turn makes a map larger, up to the budget.
+        while let Err(LoadError::Full(full)) = &result {
+            let grown = self.grow(full.map, full.needed);
+            result = match grown {
+                Ok(()) => self.put_into_force(&Desired { changed: None, ..desired.clone() }).await,
+                Err(error) => Err(error),
+            };
+        }
+        match result {
             Ok(endpoints) => {
                 self.revision = desired.revision;
                 let policies = self.names.failing();
@@ -655,8 +679,9 @@ impl Backend for EbpfBackend {
             if Instant::now() >= self.sweep_at {
                 self.sweep_at = Instant::now() + time(self.connections.sweep);
                 let started = nanoseconds();
-                let swept = self.programs.sweep().and_then(|_| self.names.expire(started));
-                if let Err(error) = swept {
+                let swept = self.programs.sweep();
+                let expired = self.names.expire(started);
+                if let Err(error) = expired.and(swept).map(|open| self.grow_flows(open)) {
                     tracing::warn!(why = causes(&error), "cannot remove ended connections");
                 }
             }
@@ -712,6 +737,88 @@ impl Backend for EbpfBackend {
 }
 
 impl EbpfBackend {
+    /// Replaces a map by a larger one, without an effect on packets.
+    fn grow(&mut self, map: &'static str, needed: u32) -> Result<(), LoadError> {
+        let layout = self.programs.layouts().iter().find(|layout| layout.name == map);
+        let rows = layout.map_or(0, |layout| layout.rows);
+        let (is_flows, limit) = (map == "flows", self.connections.limit);
+        // A map of fixed size.
+        if !is_flows && datapath_abi::Limits::default().of(map).is_none() {
+            return Err(datapath_abi::Full { map, limit: rows, needed }.into());
+        }
+        let larger = enlarged(rows, needed);
+        let larger = if is_flows { larger.min(limit) } else { larger };
+        // The state of the next turn has these rows at least.
+        let needed = (map, usize::try_from(needed).unwrap_or(usize::MAX));
+        let used = sizes(&self.held, &Plan::default()).into_iter().chain([needed]);
+        let budget = self.connections.map_memory;
+        check_memory(self.programs.layouts(), used, Some((map, larger)), budget)?;
+        let programs = self.programs.with_larger(map, larger, &self.held)?;
+        let mut earlier = std::mem::replace(&mut self.programs, programs);
+        self.events = self.programs.take_events();
+        self.attach_all()?;
+        if is_flows {
+            self.programs.add_flows_of(&earlier)?;
+            self.programs.hold_half_open(false)?;
+        }
+        if let Some(folder) = self.programs.maps_folder() {
+            self.pins = folder.to_owned();
+        }
+        earlier.remove_pins()?;
+        if let Some(limit) = self.held.limits.of(map) {
+            *limit = larger;
+        }
+        self.numbers = self.held.numbers();
+        tracing::info!(map, rows = larger, "a map is larger now");
+        Ok(())
+    }
+
+    /// Fails if the maps would need more memory than is allowed after a plan.
+    fn check_memory(&self, plan: &Plan) -> Result<(), LoadError> {
+        let used = sizes(&self.held, plan);
+        check_memory(self.programs.layouts(), used, None, self.connections.map_memory)
+    }
+
+    /// Attaches the programs to all links, in the place of earlier ones.
+    fn attach_all(&mut self) -> Result<(), LoadError> {
+        let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
+        let mut links = Links::observe(&node)?;
+        let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
+        let hooks = links.hooks(|link| pods.contains(&link));
+        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
+        for (link, hooks) in hooks {
+            match links.attach(&mut self.programs, &link, hooks) {
+                Err(LoadError::Stopped) => return Err(LoadError::Stopped),
+                Err(error) => {
+                    // The next full pass tries it again and reports its pod.
+                    let (link, why) = (link.name, causes(&error));
+                    tracing::warn!(link, why, "cannot attach the programs with a larger map");
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the map of open connections larger if it is nearly full and not at its limit.
+    fn grow_flows(&mut self, open: u32) {
+        let flows = self.programs.layouts().iter().find(|layout| layout.name == "flows");
+        let rows = flows.map_or(0, |layout| layout.rows);
+        if open < rows / 4 * 3 || rows >= self.connections.limit {
+            return;
+        }
+        if let Err(error) = self.grow("flows", rows.saturating_add(1))
+            && !std::mem::replace(&mut self.is_limit_logged, true)
+        {
+            tracing::warn!(
+                why = causes(&error),
+                open,
+                rows,
+                "the map of connections stays as it is"
+            );
+        }
+    }
+
     /// Recreates pins, and compares rows. Returns the first difference of rows.
     fn compare(&mut self) -> Option<String> {
         let repaired = self.programs.repair().inspect(|pins| {
@@ -750,8 +857,6 @@ impl EbpfBackend {
     }
 }
 
-/// The longest time for which a program runs.
-const GRACE: Duration = Duration::from_millis(10);
 /// The time for which events are gathered before filters are checked.
 const CHECK_AFTER: Duration = Duration::from_millis(300);
 /// Two of them are within the time of a repair, which is 2 s.

@@ -40,6 +40,14 @@ pub enum LoadError {
     Map { name: &'static str, cause: MapError },
     #[error(transparent)]
     Full(#[from] Full),
+    #[error(
+        "cannot enlarge the map {map}: all maps would need {needed} MiB, and {budget} MiB are allowed; raise FERRULE_AGENT_MAP_MEMORY and the memory limit of the agent, or use fewer policies on this node"
+    )]
+    Memory { map: &'static str, needed: u64, budget: u64 },
+    #[error(
+        "cannot write the state: all maps would need {needed} MiB, and {budget} MiB are allowed; raise FERRULE_AGENT_MAP_MEMORY and the memory limit of the agent, or use fewer policies on this node"
+    )]
+    NoMemory { needed: u64, budget: u64 },
     /// For tests: the process ends here.
     #[error("the process was stopped")]
     Stopped,

@@ -8,6 +8,7 @@ mod compare;
 mod error;
 mod events;
 mod existing;
+mod grow;
 mod links;
 mod lookup;
 mod maps;

@@ -9,15 +9,15 @@ use aya::{
     },
 };
 use datapath_abi::{
-    AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Row, RowValue,
-    SetKey, Settings, SettingsValue, Share, ShareValue, SmallTable, Use, UseValue, Write, address,
-    address_key, halves, halves_of, set_key, set_of,
+    AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, Row,
+    RowValue, SetKey, Settings, SettingsValue, Share, ShareValue, SmallTable, Use, UseValue, Write,
+    address, address_key, halves, halves_of, set_key, set_of,
 };
 use datapath_plan::Prefix;
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 type Halves = [u8; 16];
@@ -68,7 +68,7 @@ const LAYOUTS: [Layout; 33] = [
     Layout::new("large_tables", 4, 8192, 256),
     Layout::new("rules", 4, 8, 131_072),
     Layout::new("shares", 4, 16, 2048),
-    Layout::new("settings", 4, 88, 1),
+    Layout::new("settings", 4, 96, 1),
     Layout::new("own_addresses", 16, 4, 4096),
     Layout::new("node_address", 4, 16, 2),
     Layout::new("flows", 40, 80, 131_072),
@@ -95,24 +95,101 @@ const LAYOUTS: [Layout; 33] = [
 /// The offset of the generation in `struct flow`.
 const GENERATION: usize = 52;
 
-/// The layouts of all maps, with this number of rows in `flows`.
-pub(crate) fn layouts(flows: u32) -> [Layout; LAYOUTS.len()] {
+/// The layouts of all new maps. The map of open connections starts with at most `limit` rows.
+pub(crate) fn layouts(limit: u32) -> [Layout; LAYOUTS.len()] {
     LAYOUTS.map(|layout| match layout.name {
-        "flows" => Layout { rows: flows, ..layout },
+        "flows" => layout.with(layout.rows.min(limit)),
         _ => layout,
     })
 }
 
-/// The name of the folder of maps with these layouts.
-pub(crate) fn layout_name(layouts: &[Layout]) -> String {
+/// The layouts of the maps in a folder, and those of `new` that have no pin there.
+pub(crate) fn layouts_in(
+    folder: &Path,
+    new: [Layout; LAYOUTS.len()],
+) -> Result<[Layout; LAYOUTS.len()], LoadError> {
+    let mut layouts = new;
+    for layout in layouts.iter_mut().filter(|layout| layout.grows()) {
+        let pin = folder.join(layout.name);
+        if pin.exists() {
+            let found = MapInfo::from_pin(&pin);
+            let found = found.map_err(|cause| LoadError::Map { name: layout.name, cause })?;
+            layout.rows = found.max_entries();
+        }
+    }
+    Ok(layouts)
+}
+
+/// The start of the name of each folder of maps with these layouts. A number follows, which counts their growth.
+pub(crate) fn layout_name() -> String {
     let mut hasher = DefaultHasher::new();
-    layouts.hash(&mut hasher);
+    LAYOUTS.hash(&mut hasher);
     format!("maps-{:016x}", hasher.finish())
+}
+
+/// The folder of the next growth after this one.
+pub(crate) fn folder_of(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let next = match name.rsplit_once('+') {
+        Some((name, number)) => format!("{name}+{}", number.parse::<u32>().unwrap_or(0) + 1),
+        None => format!("{name}+1"),
+    };
+    folder.with_file_name(next)
+}
+
+/// The newest folder of maps with these layouts below the folder of all pins.
+pub(crate) fn newest(pins: &Path) -> PathBuf {
+    let layout = layout_name();
+    let number = |name: &str| match name.strip_prefix(&layout)?.strip_prefix('+') {
+        Some(number) => number.parse().ok(),
+        None => Some(0_u32),
+    };
+    let names = std::fs::read_dir(pins).into_iter().flatten().flatten();
+    let numbers = names.filter_map(|entry| number(&entry.file_name().to_string_lossy()));
+    match numbers.max() {
+        None | Some(0) => pins.join(layout),
+        Some(last) => pins.join(format!("{layout}+{last}")),
+    }
 }
 
 impl Layout {
     const fn new(name: &'static str, key: u32, value: u32, rows: u32) -> Self {
         Self { name, key, value, rows }
+    }
+
+    pub(crate) fn with(self, rows: u32) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// True if it is replaced by a larger map when it would be full.
+    fn grows(&self) -> bool {
+        self.name == "flows" || Limits::default().of(self.name).is_some()
+    }
+
+    /// The memory of the map in bytes, by the kernel's structures. `used` are the rows of policies by map; other rows
+    /// count at their limit.
+    pub(crate) fn memory(&self, used: &BTreeMap<&str, u64>) -> u64 {
+        let [key, value] = [self.key, self.value].map(|size| u64::from(size.next_multiple_of(8)));
+        let rows = u64::from(self.rows);
+        let used = |map| used.get(map).copied().unwrap_or(0);
+        let hash = |used: u64, value: u64| {
+            rows.next_power_of_two() * BUCKET + used.min(rows) * (HASH_ROW + key + value)
+        };
+        match self.name {
+            "rules" | "set_rows" | "classes" | "services" | "own_addresses" => {
+                hash(used(self.name), value)
+            }
+            // A row can need an inner node.
+            "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
+            "uses" => {
+                let processors = std::thread::available_parallelism();
+                let processors =
+                    processors.map_or(1, |count| u64::try_from(count.get()).unwrap_or(1));
+                hash(used("rules"), value * processors)
+            }
+            "flows" | "half_open" | "fragments" | "endpoints" => hash(rows, value),
+            _ => rows * value.max(1),
+        }
     }
 
     /// Compares the layout with that of the pinned map.
@@ -161,8 +238,13 @@ impl Maps {
     }
 
     /// Reads the maps.
-    pub(crate) fn read(&self) -> Result<Held, LoadError> {
+    pub(crate) fn read(&self, layouts: &[Layout]) -> Result<Held, LoadError> {
         let mut held = Held::default();
+        for layout in layouts {
+            if let Some(limit) = held.limits.of(layout.name) {
+                *limit = layout.rows;
+            }
+        }
         let at = |name| move |cause| LoadError::Map { name, cause };
         held.generation = self.active.get(&0, 0).map_err(at("active"))?;
         for row in self.endpoints.iter() {
@@ -308,6 +390,47 @@ impl Maps {
         written.map_err(|cause| LoadError::Map { name, cause })
     }
 
+    /// Writes the rows of one map.
+    pub(crate) fn add_rows(&mut self, map: &str, held: &Held) -> Result<(), LoadError> {
+        let mut writes: Vec<Write> = Vec::new();
+        match map {
+            "rules" => writes.extend(held.rules.iter().map(|(at, of)| Write::Rule(*at, Some(*of)))),
+            "set_rows" => {
+                writes.extend(held.set_rows.iter().map(|(at, of)| Write::SetRow(*at, Some(*of))));
+            }
+            "classes" => {
+                writes.extend(held.classes.iter().map(|(at, of)| Write::Class(*at, Some(*of))));
+            }
+            "prefixes" => {
+                writes.extend(held.prefixes.iter().map(|(at, of)| Write::Prefix(*at, Some(*of))));
+            }
+            "services" => {
+                writes.extend(held.services.iter().map(|(at, of)| Write::Service(*at, Some(*of))));
+            }
+            "small_tables" => writes.extend(
+                held.small_tables.iter().map(|(at, of)| Write::SmallTable(*at, Box::new(*of))),
+            ),
+            "large_tables" => writes.extend(
+                held.large_tables.iter().map(|(at, of)| Write::LargeTable(*at, Box::new(*of))),
+            ),
+            _ => {}
+        }
+        writes.iter().try_for_each(|write| self.write(write))
+    }
+
+    /// Adds the connections of other maps that these do not have.
+    pub(crate) fn add_flows_of(&mut self, other: &Self) -> Result<(), LoadError> {
+        for flow in other.flows.iter() {
+            match flow {
+                Ok((key, flow)) => drop(self.add_flow(&key, &flow)?),
+                // A program has removed it meanwhile.
+                Err(MapError::KeyNotFound) => {}
+                Err(cause) => return Err(LoadError::Map { name: "flows", cause }),
+            }
+        }
+        Ok(())
+    }
+
     /// Adds a connection. Returns false if its key has a row already, which stays.
     pub(crate) fn add_flow(&mut self, key: &FlowKey, flow: &FlowValue) -> Result<bool, LoadError> {
         match self.flows.insert(key, flow, NO_EXIST) {
@@ -378,8 +501,7 @@ impl Maps {
             let (key, mut flow) = flow.map_err(fault)?;
             // No generation of these maps has judged it.
             flow[GENERATION..GENERATION + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
-            self.flows.insert(key, flow, 0).map_err(fault)?;
-            copied += 1;
+            copied += usize::from(self.add_flow(&key, &flow)?);
         }
         Ok(Some(copied))
     }
@@ -432,6 +554,10 @@ pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
     }
 }
 
+/// `struct bucket` of kernel/bpf/hashtab.c.
+const BUCKET: u64 = 16;
+/// A row of a hash map without key and value: `struct htab_elem` and its place among objects of equal size.
+const HASH_ROW: u64 = 64;
 /// linux/bpf.h: BPF_NOEXIST
 const NO_EXIST: u64 = 1;
 /// asm-generic/errno-base.h

@@ -3,7 +3,7 @@
 use crate::{
     Events, LoadError,
     compare::Comparison,
-    maps::{Maps, layouts},
+    maps::{Layout, Maps, layouts, layouts_in},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
@@ -69,6 +69,9 @@ pub struct Programs {
     /// The pinned maps, and the settings that they have.
     pinned_maps: Option<PinnedMaps>,
     settings: Settings,
+    object: PathBuf,
+    connections: Connections,
+    layouts: Vec<Layout>,
     /// Programs of an earlier process with the same object and maps.
     pinned: BTreeMap<&'static str, SchedClassifier>,
     /// The kernel's ids of the programs.
@@ -118,7 +121,25 @@ impl Programs {
         pins: Option<&Path>,
         connections: &Connections,
     ) -> Result<Self, LoadError> {
-        let layouts = layouts(connections.limit);
+        Self::load_with(object, pins, connections, None)
+    }
+
+    /// `larger` is a map with its number of rows.
+    fn load_with(
+        object: &Path,
+        pins: Option<&Path>,
+        connections: &Connections,
+        larger: Option<(&str, u32)>,
+    ) -> Result<Self, LoadError> {
+        let mut layouts = layouts(connections.limit);
+        for layout in &mut layouts {
+            if let Some((_, rows)) = larger.filter(|(name, _)| *name == layout.name) {
+                layout.rows = rows;
+            }
+        }
+        if let Some(folder) = pins {
+            layouts = layouts_in(folder, layouts)?;
+        }
         let mut loader = EbpfLoader::new();
         for layout in &layouts {
             loader.map_max_entries(layout.name, layout.rows);
@@ -171,7 +192,8 @@ impl Programs {
             }
         }
         let mut maps = Maps::take(&mut ebpf)?;
-        let settings = settings(connections);
+        let flows = layouts.iter().find(|layout| layout.name == "flows");
+        let settings = settings(connections, flows.map_or(0, |flows| flows.rows));
         maps.set(&settings)?;
         let pinned_maps = maps_folder.map(|folder| PinnedMaps::open(folder, &layouts));
         let names = Arc::new(Mutex::new(NamesMaps::take(&mut ebpf)?));
@@ -180,6 +202,9 @@ impl Programs {
             folder: pins,
             pinned_maps: pinned_maps.transpose()?,
             settings,
+            object: object.to_owned(),
+            connections: *connections,
+            layouts: layouts.to_vec(),
             pinned,
             maps,
             names,
@@ -217,6 +242,58 @@ impl Programs {
         Ok(repaired)
     }
 
+    /// Removes the pins of maps and programs. Filters keep their programs.
+    pub(crate) fn remove_pins(&mut self) -> Result<(), LoadError> {
+        self.pinned_maps = None;
+        let Some(folder) = self.maps_folder() else { return Ok(()) };
+        let fault = |cause| LoadError::Folder { folder: folder.to_owned(), cause };
+        std::fs::remove_dir_all(folder).map_err(fault)
+    }
+
+    /// The folder of the pinned maps.
+    pub(crate) fn maps_folder(&self) -> Option<&Path> {
+        self.folder.as_deref().and_then(Path::parent)
+    }
+
+    pub(crate) fn layouts(&self) -> &[Layout] {
+        &self.layouts
+    }
+
+    /// Loads the same object with pins in another folder, and with other rows of a map that is not pinned there.
+    pub(crate) fn load_beside(
+        &self,
+        folder: &Path,
+        larger: (&'static str, u32),
+    ) -> Result<Self, LoadError> {
+        self.effect()?;
+        let programs =
+            Self::load_with(&self.object, Some(folder), &self.connections, Some(larger))?;
+        Ok(Self { effects: Arc::clone(&self.effects), ..programs })
+    }
+
+    /// The folder of maps has another name now.
+    pub(crate) fn moved(&mut self, maps: &Path) {
+        let name = self.folder.as_ref().and_then(|folder| folder.file_name());
+        self.folder = name.map(|name| maps.join(name));
+    }
+
+    /// Writes the rows of one map.
+    pub(crate) fn add_rows(&mut self, map: &str, held: &Held) -> Result<(), LoadError> {
+        self.effect()?;
+        self.maps.add_rows(map, held)
+    }
+
+    /// Adds the connections of other programs that these do not have.
+    pub(crate) fn add_flows_of(&mut self, other: &Self) -> Result<(), LoadError> {
+        self.maps.add_flows_of(&other.maps)
+    }
+
+    /// Sets whether connections stay among the half-open ones after their answer.
+    pub(crate) fn hold_half_open(&mut self, keeps: bool) -> Result<(), LoadError> {
+        self.settings.keeps_half_open = keeps;
+        self.maps.set(&self.settings).map(drop)
+    }
+
     /// Compares the next rows with those that were written. Returns the map of the first one that differs.
     pub(crate) fn compare(
         &self,
@@ -246,7 +323,7 @@ impl Programs {
     /// # Errors
     /// If a map cannot be read.
     pub fn read(&self) -> Result<Held, LoadError> {
-        self.maps.read()
+        self.maps.read(&self.layouts)
     }
 
     /// Writes rows in their order.
@@ -544,6 +621,9 @@ const BPFFS: rustix::fs::FsWord = 0xcafe_4a11;
 
 /// The priority of the filters.
 const PRIORITY: u16 = 50;
+
+/// The longest time for which a program runs.
+pub(crate) const GRACE: Duration = Duration::from_millis(10);
 
 /// The program that removes connections that have ended.
 const SWEEP: &str = "sweep_flows";

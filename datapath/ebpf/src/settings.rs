@@ -3,9 +3,9 @@
 use config_settings::{Connections, Timeouts};
 use datapath_abi::Settings;
 
-/// The row of the map `settings`.
-pub(crate) fn settings(connections: &Connections) -> Settings {
-    let Connections { limit, share, timeouts, .. } = *connections;
+/// The row of the map `settings`, with this number of rows in `flows`.
+pub(crate) fn settings(connections: &Connections, flows: u32) -> Settings {
+    let Connections { share, timeouts, .. } = *connections;
     let Timeouts {
         tcp_syn,
         tcp,
@@ -23,6 +23,7 @@ pub(crate) fn settings(connections: &Connections) -> Settings {
         [tcp_syn, tcp, tcp_fin, tcp_reset, udp, udp_replied, icmp, sctp_init, sctp, fragment];
     Settings {
         timeouts: timeouts.map(|time| time.0.saturating_mul(1_000_000)),
-        flows_of_pod: u64::from(limit) * u64::from(share) / 100,
+        flows_of_pod: u64::from(flows) * u64::from(share) / 100,
+        keeps_half_open: false,
     }
 }

@@ -291,8 +291,8 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m","memory":"32Mi"}}"#,
         meaning: "Resources of the container `agent`. The kernel counts eBPF maps as memory of that container, up \
-                  to 96Mi. With `policy.backend=ebpf` the default request is therefore 128Mi. Add 96Mi to a request \
-                  or limit that you set.",
+                  to `env.FERRULE_AGENT_MAP_MEMORY`. With `policy.backend=ebpf` the default request is therefore \
+                  128Mi. A memory limit needs this value and 48Mi.",
         ..AMAZON
     },
     Value {

@@ -22,6 +22,23 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_AGENT_MAP_MEMORY",
+        kind: Kind::Int(MEMORY),
+        default: "128",
+        unit: "MiB",
+        meaning: "The limit of the memory of all eBPF maps. A map that would be full is replaced by a \
+                  larger one within this limit. Beyond it a new state is refused, and the earlier \
+                  one stays in force. The kernel counts maps as memory of the agent's container, \
+                  which needs 48 MiB besides. A lower memory limit of the container lowers this \
+                  limit.",
+        set: |d, v| {
+            let memory = parse::within(v, 16, 65_536, MEMORY)?;
+            d.settings.agent.connections.map_memory = u64::from(memory) << 20;
+            Ok(())
+        },
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_AGENT_CONNECTIONS_OF_POD",
         kind: Kind::Int(SHARE),
         default: "25",
@@ -163,6 +180,7 @@ fn seconds(text: &str) -> Result<Span, Expected> {
 }
 
 const LIMIT: Expected = "an integer from 1024 to 16777216";
+const MEMORY: Expected = "an integer from 16 to 65536";
 const SHARE: Expected = "an integer from 1 to 100";
 const SECONDS: Expected = "an integer from 1 to 2592000";
 const WINDOW: Expected = "an integer from 0 to 3600";

@@ -80,19 +80,24 @@ fn endpoints(container: &str) -> Endpoints {
     PODS.into_iter().map(one).collect()
 }
 
+/// The state with these policies, for a full pass.
+pub(crate) fn desired(revision: u64, policies: &[Value]) -> Desired {
+    Desired {
+        revision,
+        state: Arc::new(snapshot(policies)),
+        endpoints: Arc::new(endpoints("")),
+        services: Arc::default(),
+        changed: None,
+    }
+}
+
 /// Puts the policies into force in a full pass, as a process that has just started.
 pub(crate) fn enforce(backend: &mut EbpfBackend, revision: u64, policies: &[Value]) {
     enforce_for(backend, revision, policies, endpoints(""));
 }
 
 fn enforce_for(backend: &mut EbpfBackend, revision: u64, policies: &[Value], endpoints: Endpoints) {
-    let desired = Desired {
-        revision,
-        state: Arc::new(snapshot(policies)),
-        endpoints: Arc::new(endpoints),
-        services: Arc::default(),
-        changed: None,
-    };
+    let desired = Desired { endpoints: Arc::new(endpoints), ..desired(revision, policies) };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let applied = runtime.block_on(backend.apply(&desired));
@@ -268,7 +273,8 @@ fn where_the_kernel_tracks_no_connections_those_of_older_pods_continue() {
     // The next process does not open it again.
     let mut backend = EbpfBackend::over(backend.into_programs(), &pins, connections).unwrap();
     enforce(&mut backend, 1, &policies);
-    thread::sleep(end.saturating_duration_since(Instant::now()));
+    // The clock of the programs is some milliseconds late.
+    thread::sleep(end.saturating_duration_since(Instant::now()) + SILENCE);
     assert!(untracked.allowed.answers() && untracked.allowed.asks());
     assert!(untracked.from_node.asks() && untracked.from_node.answers());
     assert!(!untracked.idle.answers(), "it had no packet in the window");

@@ -6,6 +6,7 @@
 mod contract;
 mod events;
 mod existing;
+mod grow;
 mod hostile;
 mod judge;
 mod malformed;
