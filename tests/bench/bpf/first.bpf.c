@@ -22,3 +22,18 @@ int only_pick(struct __sk_buff *skb)
 	pick(skb);
 	return TC_ACT_UNSPEC;
 }
+
+/* The lookups of a verdict about a packet from another node, without its headers and its origin. */
+SEC("classifier")
+int only_lookups(struct __sk_buff *skb)
+{
+	__u32 link = skb->ifindex, address = 0;
+	struct judged judged = { .half = generation() & 1 };
+	struct row row = {};
+
+	pick(skb);
+	skb_load(skb, 12, &address, sizeof(address));
+	map_v4(&judged.source, address);
+	row_of(map_lookup(&endpoints, &link), judged.half, &row);
+	return (verdict(row.ingress, &judged, 0) & DECISION) == ALLOW ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+}

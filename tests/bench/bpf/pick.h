@@ -6,7 +6,7 @@
 #define SOURCE_ADDRESS 26
 #define SOURCE_PORT 34
 
-/* Of `cb`: the IPv4 address of the first peer in host order, and the number of peers. */
+/* Of `cb`: the IPv4 address of the first peer in host order, the number of peers, and 1 if the packet has ports. */
 static inline __attribute__((always_inline)) void pick(struct __sk_buff *skb)
 {
 	static __u32 (*random)(void) = (void *)BPF_FUNC_get_prandom_u32;
@@ -16,5 +16,6 @@ static inline __attribute__((always_inline)) void pick(struct __sk_buff *skb)
 	__u16 port = random();
 
 	write(skb, SOURCE_ADDRESS, &address, sizeof(address), 0);
-	write(skb, SOURCE_PORT, &port, sizeof(port), 0);
+	if (skb->cb[2])
+		write(skb, SOURCE_PORT, &port, sizeof(port), 0);
 }

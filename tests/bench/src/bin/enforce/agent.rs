@@ -7,7 +7,7 @@ use config_settings::Settings;
 use control_wire::proto::{Change, Part};
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Hook, Programs};
-use datapath_node::{Effect, Node};
+use datapath_node::{BackendEvent, Effect, Node};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -31,7 +31,7 @@ impl Agent {
         let maps = pins.join("maps");
         let mut programs = Programs::load(object, Some(&maps), &connections)?;
         // The backend takes the ring of events, which these programs refer to.
-        for name in ["first_packet", "only_pick", Hook::TestToWire.name()] {
+        for name in ["first_packet", "only_pick", "only_lookups", Hook::TestToWire.name()] {
             programs.time(name, &[0; 64], [0, 0], [0; 16], 1)?;
         }
         let backend = EbpfBackend::over(programs, &maps, connections)?;
@@ -56,17 +56,29 @@ impl Agent {
         self.generation += 1;
         let part = Part { generation: self.generation, changes, last: true };
         let received = Instant::now();
-        let mut took = None;
         self.node.part(part, self.now());
+        Ok(self.carry_out().await? - received)
+    }
+
+    /// Observes everything, and repairs what differs. Replaces filters that have other programs.
+    pub(crate) async fn repair(&mut self) -> Result<()> {
+        let now = self.now();
+        self.node.backend_event(&BackendEvent::Drift("other programs".to_owned()), now);
+        self.carry_out().await.map(drop)
+    }
+
+    /// Returns the moment at which the first generation is in force.
+    async fn carry_out(&mut self) -> Result<Instant> {
+        let mut in_force = None;
         loop {
             let effects = self.node.take_effects();
             if effects.is_empty() {
-                return took.context("the generation was not applied");
+                return in_force.context("the generation was not applied");
             }
             for effect in effects {
                 let Effect::Apply(desired) = effect else { continue };
                 let outcome = self.backend.apply(&desired).await;
-                took.get_or_insert(received.elapsed());
+                in_force.get_or_insert_with(Instant::now);
                 let revision = desired.revision;
                 drop(desired);
                 let failed = outcome.endpoints.iter().find_map(|(_, of)| of.as_ref().err());

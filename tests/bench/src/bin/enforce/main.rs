@@ -3,8 +3,11 @@
 //! Needs root. It makes namespaces of its own with the host links of pods and a bpffs, and leaves nothing behind.
 
 mod agent;
+mod losses;
 mod packet;
+mod traffic;
 mod verdicts;
+mod way;
 mod world;
 
 use agent::Agent;
@@ -17,13 +20,13 @@ use nix::{
     sys::resource::{UsageWho, getrusage},
 };
 use std::{
-    fmt::Write as _,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 use tests_bench::figures::{self, Bench, Figure, Samples};
+use way::{Namespace, Way};
 use world::World;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -43,50 +46,101 @@ struct Args {
     /// A tenth of the rounds
     #[arg(long)]
     small: bool,
+    /// Only this part of the figures
+    #[arg(long, value_enum)]
+    only: Option<Part>,
     /// Prints the resident memory after some changes
     #[arg(long, hide = true)]
     memory: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Verdicts,
+    Changes,
+    Memory,
+    Traffic,
+    Losses,
+}
+
+impl Part {
+    async fn measure(
+        self,
+        args: &Args,
+        pins: &Path,
+        way: &Way,
+        rounds: u32,
+        bench: &mut Bench,
+    ) -> Result<()> {
+        match self {
+            Self::Verdicts => {
+                for (peers, target) in VERDICTS {
+                    let pins = pins.join(peers.to_string());
+                    let of = verdicts::measure(&args.object, &pins, peers, rounds / 5).await?;
+                    let name = format!("verdict_{peers}_peers");
+                    bench.push(Figure::bounded(&name, of.verdict, "ns", target));
+                    let name = format!("lookups_{peers}_peers");
+                    bench.push(Figure::bounded(&name, of.lookups, "ns", target));
+                    let name = format!("first_packet_{peers}_peers");
+                    bench.push(Figure::reported(&name, of.first, "ns"));
+                }
+            }
+            Self::Changes => {
+                let many = World { peers: 100_000, ..NODE };
+                let mut agent = Agent::start(&args.object, &pins.join("many"), &many).await?;
+                let times = addresses(&mut agent, &many, rounds).await?;
+                let (p50, p99) = (times.p50(), times.p99());
+                bench.push(Figure::bounded("address_of_100000_in_force_p99", p99, "ms", 2.0));
+                bench.push(Figure::reported("address_of_100000_in_force_p50", p50, "ms"));
+                drop(agent);
+                let mut agent = Agent::start(&args.object, &pins.join("changes"), &NODE).await?;
+                let times = policies(&mut agent, rounds).await?;
+                let (p50, p99) = (times.p50(), times.p99());
+                bench.push(Figure::bounded("policy_of_1000_in_force_p99", p99, "ms", 20.0));
+                bench.push(Figure::reported("policy_of_1000_in_force_p50", p50, "ms"));
+                let idle = share_of_core(&mut agent, rounds * 5, false).await?;
+                bench.push(Figure::reported("core_without_changes", idle, "%"));
+                let share = share_of_core(&mut agent, rounds * 5, true).await?;
+                bench.push(Figure::bounded("core_100_addresses_a_second", share, "%", 3.0));
+            }
+            Self::Memory => {
+                let agent = Agent::start(&args.object, &pins.join("memory"), &NODE).await?;
+                let maps = agent.maps.clone();
+                packet::connections(&mut agent.into_programs(), NODE.pods, CONNECTIONS)?;
+                let bytes = memory_of_maps(&maps)?;
+                bench.push(Figure::bounded("kernel_memory", bytes as f64 / 1e6, "MB", 32.0));
+                let resident = resident_of_child(args)?;
+                bench.push(Figure::bounded("agent_memory", resident, "MiB", 60.0));
+            }
+            Self::Traffic => measure_traffic(args, pins, way, rounds, bench).await?,
+            Self::Losses => measure_losses(args, pins, way, rounds, bench).await?,
+        }
+        Ok(())
+    }
+}
+
 /// Peers, and the target in nanoseconds.
 const VERDICTS: [(u32, f64); 4] = [(100, 130.0), (1000, 130.0), (10_000, 140.0), (60_000, 220.0)];
 /// The node of most figures.
-const NODE: World = World { peers: 10_000, groups: 200, pods: 250, policies: 1000, is_open: false };
+const NODE: World =
+    World { peers: 10_000, groups: 200, pods: 250, policies: 1000, parts: 50, is_open: false };
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let args = Args::parse();
     let pins = tempfile::tempdir().context("create a folder for the bpffs")?;
     isolate(pins.path())?;
+    let way = Way::over(Namespace::current()?)?;
     if args.memory {
         return memory(&args, pins.path()).await;
     }
     let rounds = if args.small { 20 } else { 200 };
     let mut bench = Bench::new("enforce");
-    for (peers, target) in VERDICTS {
-        let pins = pins.path().join(peers.to_string());
-        let of = verdicts::measure(&args.object, &pins, peers, rounds).await?;
-        bench.push(Figure::bounded(&format!("verdict_{peers}_peers"), of.verdict, "ns", target));
-        bench.push(Figure::reported(&format!("first_packet_{peers}_peers"), of.first, "ns"));
+    for part in Part::value_variants() {
+        if args.only.is_none_or(|only| only == *part) {
+            part.measure(&args, pins.path(), &way, rounds, &mut bench).await?;
+        }
     }
-    let many = World { peers: 100_000, ..NODE };
-    let mut agent = Agent::start(&args.object, &pins.path().join("many"), &many).await?;
-    let times = addresses(&mut agent, &many, rounds).await?;
-    bench.push(Figure::bounded("address_of_100000_in_force_p99", times.p99(), "ms", 2.0));
-    bench.push(Figure::reported("address_of_100000_in_force_p50", times.p50(), "ms"));
-    drop(agent);
-    let mut agent = Agent::start(&args.object, &pins.path().join("node"), &NODE).await?;
-    let times = policies(&mut agent, rounds).await?;
-    bench.push(Figure::bounded("policy_of_1000_in_force_p99", times.p99(), "ms", 20.0));
-    bench.push(Figure::reported("policy_of_1000_in_force_p50", times.p50(), "ms"));
-    let share = share_of_core(&mut agent, rounds * 5).await?;
-    bench.push(Figure::bounded("core_100_addresses_a_second", share, "%", 3.0));
-    let maps = agent.maps.clone();
-    let flows = packet::connections(agent.into_programs(), NODE.pods)?;
-    let bytes = memory_of_maps(&maps)?;
-    bench.push(Figure::reported("connections", f64::from(flows), ""));
-    bench.push(Figure::bounded("kernel_memory", bytes as f64 / 1e6, "MB", 32.0));
-    bench.push(Figure::bounded("agent_memory", resident_of_child(&args)?, "MiB", 60.0));
     match args.output {
         Format::Json => figures::print(&bench),
         Format::Table => figures::print_table(&bench),
@@ -100,23 +154,59 @@ fn isolate(pins: &Path) -> Result<()> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .context("make / private")?;
     mount(Some("bpf"), pins, Some("bpf"), MsFlags::empty(), none).context("mount a bpffs")?;
-    // New links would send packets of their own.
-    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").context("disable IPv6")?;
-    let mut batch = format!(
-        "link add index {WIRE} name wire type veth peer name beyond\nlink set beyond up\nlink set wire up\n"
-    );
-    for pod in 0..NODE.pods {
-        let link = world::link(pod);
-        let (name, index, address) = (link.name, link.ifindex, world::pod_address(pod));
-        writeln!(batch, "link add index {index} name {name} type veth peer name pod{pod}")?;
-        writeln!(
-            batch,
-            "link set pod{pod} up\nlink set {name} up\nroute add {address} dev {name}"
-        )?;
+    Namespace::current()?.add_links(NODE.pods)
+}
+
+/// The world of a pod with 50 policies.
+const POD: World =
+    World { peers: 1000, groups: 50, pods: 1, policies: 50, parts: 1, is_open: true };
+
+async fn measure_traffic(
+    args: &Args,
+    pins: &Path,
+    way: &Way,
+    rounds: u32,
+    bench: &mut Bench,
+) -> Result<()> {
+    let none = Way::new(NODE.pods)?;
+    let agent = Agent::start(&args.object, &pins.join("traffic"), &POD).await?;
+    let of = traffic::measure([way, &none], rounds * 5)?;
+    drop(agent);
+    for (name, unit, [value, reference], target) in [
+        ("udp_round_trip", "us", of.round_trip, 1.05),
+        ("tcp_connect_request_close", "us", of.connection, 1.08),
+        // The time of a bit: a target is a maximum.
+        ("stream_time", "ns/kbit", of.stream.map(|rate| 1e3 / rate), 1.0 / 0.97),
+    ] {
+        bench.push(Figure::with_reference(name, value, unit, reference).at_most(target));
     }
-    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
-    ip.stdin.take().context("no pipe")?.write_all(batch.as_bytes())?;
-    ensure!(ip.wait()?.success(), "cannot add the links of pods");
+    Ok(())
+}
+
+async fn measure_losses(
+    args: &Args,
+    pins: &Path,
+    way: &Way,
+    rounds: u32,
+    bench: &mut Bench,
+) -> Result<()> {
+    let (swaps, restarts) = (rounds * 3 / 2, rounds / 10);
+    let world = POD;
+    let folder = pins.join("losses");
+    let of = losses::measure(&args.object, &folder, &world, way, [swaps, restarts]).await?;
+    let count = |name: &str, count: u64| Figure::reported(name, count as f64, "");
+    bench.push(count("program_swaps", swaps.into()));
+    bench.push(count("agent_restarts", restarts.into()));
+    bench.push(count("swaps_packets", of.sent));
+    bench.push(count("swaps_packets_lost", of.lost).none());
+    bench.push(count("swaps_denied_packets_passed", of.passed).none());
+    bench.push(count("swaps_requests", of.requests));
+    bench.push(count("swaps_connections_lost", of.connections).none());
+    let world = World { pods: 10, ..POD };
+    let foreign = rounds / 4;
+    let lost = losses::beside_foreign(&args.object, &pins.join("foreign"), &world, foreign).await?;
+    bench.push(count("foreign_starts", u64::from(foreign) * u64::from(losses::FOREIGN)));
+    bench.push(count("foreign_connections_lost", lost.into()).none());
     Ok(())
 }
 
@@ -140,12 +230,15 @@ async fn policies(agent: &mut Agent, rounds: u32) -> Result<Samples> {
     Ok(samples)
 }
 
-/// The share of a core for 100 changes of addresses in a second, in percent.
-async fn share_of_core(agent: &mut Agent, rounds: u32) -> Result<f64> {
+/// The share of a core for 100 changes of addresses in a second, or for none, in percent.
+async fn share_of_core(agent: &mut Agent, rounds: u32, has_changes: bool) -> Result<f64> {
     let begun = (Instant::now(), processor_time()?);
     for round in 0..rounds {
         let due = begun.0 + Duration::from_millis(10) * round;
         agent.rest(due.saturating_duration_since(Instant::now())).await;
+        if !has_changes {
+            continue;
+        }
         let change = NODE.address(round / 2 * 97 % NODE.peers, round % 2 == 0);
         agent.receive(vec![change]).await?;
     }
@@ -165,7 +258,7 @@ fn processor_time() -> Result<Duration> {
 
 /// Prints the resident memory of an agent's core with its backend, in MiB.
 async fn memory(args: &Args, pins: &Path) -> Result<()> {
-    let mut agent = Agent::start(&args.object, &pins.join("memory"), &NODE).await?;
+    let mut agent = Agent::start(&args.object, &pins.join("resident"), &NODE).await?;
     addresses(&mut agent, &NODE, 20).await?;
     policies(&mut agent, 20).await?;
     let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
@@ -183,6 +276,7 @@ fn resident_of_child(args: &Args) -> Result<f64> {
     String::from_utf8_lossy(&output.stdout).trim().parse().context("read the memory")
 }
 
+const CONNECTIONS: u32 = 50_000;
 /// The link by which packets of other nodes enter.
 const WIRE: u32 = 900;
 /// linux/pkt_cls.h: TC_ACT_UNSPEC

@@ -1,13 +1,13 @@
 //! Packets for programs that are not attached.
 
-use crate::{WIRE, world};
+use crate::{PASS, WIRE, world};
 use anyhow::{Result, ensure};
 use datapath_ebpf::{Hook, Programs};
 use std::net::Ipv4Addr;
 
-/// A packet of a protocol whose packets belong to no connection: its verdict is looked up each time.
-pub(crate) fn without_ports(source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
-    packet(47, source, destination, &[0; 8])
+/// A packet that belongs to no connection: its verdict is looked up each time. It asks for a time by ICMP.
+pub(crate) fn of_no_connection(source: Ipv4Addr, destination: Ipv4Addr) -> Vec<u8> {
+    packet(ICMP, source, destination, &[13, 0, 0, 0, 0, 0, 0, 0])
 }
 
 /// The first packet of a TCP connection.
@@ -17,7 +17,11 @@ pub(crate) fn start(source: Ipv4Addr, destination: Ipv4Addr, port: u16) -> Vec<u
     header[..4].copy_from_slice(&[200, 0, high, low]);
     // The length of the header, and the flag SYN.
     header[12..14].copy_from_slice(&[5 << 4, 2]);
-    packet(6, source, destination, &header)
+    packet(TCP, source, destination, &header)
+}
+
+pub(crate) fn has_ports(packet: &[u8]) -> bool {
+    packet.get(14 + 9).is_some_and(|protocol| *protocol != ICMP)
 }
 
 fn packet(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
@@ -32,27 +36,43 @@ fn packet(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8])
     bytes
 }
 
-/// Opens connections of pods by UDP. Returns their number.
-pub(crate) fn connections(mut programs: Programs, pods: u32) -> Result<u32> {
-    let outside = world::address(0, true);
-    let datagram = |from: Ipv4Addr, source: u16, to: Ipv4Addr, destination: u16| {
-        let ports = [source.to_be_bytes(), destination.to_be_bytes(), [0, 12], [0; 2]].concat();
-        packet(17, from, to, &[&ports[..], &[0; 4]].concat())
-    };
-    let mut opened = 0;
-    for number in 0..CONNECTIONS {
-        let pod = number % pods;
-        let port = 1024 + u16::try_from(number / pods)?;
-        let (own, link) = (world::pod_address(pod), world::link(pod).ifindex);
-        let request = datagram(own, port, outside, 53);
-        let answer = datagram(outside, 53, own, port);
+/// Opens connections of pods to another node by UDP, and has each answered.
+pub(crate) fn connections(programs: &mut Programs, pods: u32, number: u32) -> Result<()> {
+    for connection in 0..number {
+        let (link, request, _) = datagrams(pods, connection)?;
         let sent = programs.test(Hook::TestToWire, &request, WIRE, link, 0)?;
-        let answered = programs.test(Hook::ToPod, &answer, link, WIRE, 0)?;
-        ensure!(sent == crate::PASS, "pod {pod} may not send: {sent}");
-        opened += u32::from(answered == crate::PASS);
+        ensure!(sent == PASS, "the datagram of connection {connection} is dropped");
     }
-    ensure!(opened == CONNECTIONS, "{opened} of {CONNECTIONS} connections were answered");
-    Ok(opened)
+    let answered = answer(programs, pods, number)?;
+    ensure!(answered == number, "{answered} of {number} connections were answered");
+    Ok(())
 }
 
-const CONNECTIONS: u32 = 50_000;
+/// The number of connections whose answer passes. The policies of the pods allow no datagram from its sender.
+pub(crate) fn answer(programs: &mut Programs, pods: u32, number: u32) -> Result<u32> {
+    let mut answered = 0;
+    for connection in 0..number {
+        let (link, _, answer) = datagrams(pods, connection)?;
+        answered += u32::from(programs.test(Hook::ToPod, &answer, link, WIRE, 0)? == PASS);
+    }
+    Ok(answered)
+}
+
+/// The link of a connection's pod, a datagram of the pod, and the answer.
+fn datagrams(pods: u32, connection: u32) -> Result<(u32, Vec<u8>, Vec<u8>)> {
+    let outside = world::address(0, true);
+    let pod = connection % pods;
+    let port = 1024 + u16::try_from(connection / pods)?;
+    let datagram = |from: Ipv4Addr, source: u16, to: Ipv4Addr, destination: u16| {
+        let ports = [source.to_be_bytes(), destination.to_be_bytes(), [0, 12], [0; 2]].concat();
+        packet(UDP, from, to, &[&ports[..], &[0; 4]].concat())
+    };
+    let own = world::pod_address(pod);
+    let request = datagram(own, port, outside, 53);
+    Ok((world::link(pod).ifindex, request, datagram(outside, 53, own, port)))
+}
+
+/// Protocol numbers of IANA.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;

@@ -10,10 +10,12 @@ use std::path::Path;
 /// Nanoseconds of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
-    /// Without the row of a connection: of GRE, whose packets belong to no connection.
+    /// Without the row of a connection: of ICMP that is no echo.
     pub(crate) verdict: f64,
     /// With the row of a connection: of TCP.
     pub(crate) first: f64,
+    /// Of the verdict, the lookups alone: without the packet's headers and its origin.
+    pub(crate) lookups: f64,
 }
 
 /// A loaded program that has a policy for a pod.
@@ -24,18 +26,26 @@ trait Judge {
 
 impl Judge for Programs {
     fn run(&mut self, program: &'static str, packet: &[u8], peers: u32) -> Result<(i32, f64)> {
-        let mut cb = [0; 16];
-        cb[..4].copy_from_slice(&world::address(0, false).to_bits().to_ne_bytes());
-        cb[4..8].copy_from_slice(&peers.to_ne_bytes());
-        let ran = self.time(program, packet, [world::link(0).ifindex, WIRE], cb, REPEAT)?;
+        let ran =
+            self.time(program, packet, [world::link(0).ifindex, WIRE], cb(packet, peers), REPEAT)?;
         Ok((ran.0, ran.1.as_secs_f64() * 1e9))
     }
+}
+
+/// The control block for `pick.h`.
+pub(crate) fn cb(packet: &[u8], peers: u32) -> [u8; 16] {
+    let mut cb = [0; 16];
+    cb[..4].copy_from_slice(&world::address(0, false).to_bits().to_ne_bytes());
+    cb[4..8].copy_from_slice(&peers.to_ne_bytes());
+    cb[8] = u8::from(packet::has_ports(packet));
+    cb
 }
 
 /// Loads a node with this number of peers, all of which a policy of 200 groups allows.
 pub(crate) async fn measure(object: &Path, pins: &Path, peers: u32, rounds: u32) -> Result<Costs> {
     std::fs::create_dir(pins).context("create a folder of pins")?;
-    let world = World { peers, groups: peers.min(200), pods: 10, policies: 200, is_open: true };
+    let groups = peers.min(200);
+    let world = World { peers, groups, pods: 10, policies: 200, parts: 50, is_open: true };
     let mut programs = Agent::start(object, pins, &world).await?.into_programs();
     let before = programs.counters()?;
     let costs = costs(&mut programs, peers, rounds)?;
@@ -45,17 +55,19 @@ pub(crate) async fn measure(object: &Path, pins: &Path, peers: u32, rounds: u32)
 
 fn costs(judge: &mut impl Judge, peers: u32, rounds: u32) -> Result<Costs> {
     let (peer, pod) = (world::address(0, false), world::pod_address(0));
-    let (gre, syn) = (packet::without_ports(peer, pod), packet::start(peer, pod, 80));
-    let (mut verdicts, mut firsts) = (Vec::new(), Vec::new());
+    let (alone, syn) = (packet::of_no_connection(peer, pod), packet::start(peer, pod, 80));
+    let mut times = [const { Vec::new() }; 3];
     for _ in 0..rounds {
-        for (times, packet) in [(&mut verdicts, &gre), (&mut firsts, &syn)] {
+        let runs = [("first_packet", &alone), ("first_packet", &syn), ("only_lookups", &alone)];
+        for (times, (program, packet)) in times.iter_mut().zip(runs) {
             let (_, picked) = judge.run("only_pick", packet, peers)?;
-            let (action, judged) = judge.run("first_packet", packet, peers)?;
+            let (action, judged) = judge.run(program, packet, peers)?;
             ensure!(action == PASS, "a packet of an allowed peer has action {action}");
             times.push(judged - picked);
         }
     }
-    Ok(Costs { verdict: median(verdicts)?, first: median(firsts)? })
+    let [verdict, first, lookups] = times.map(median);
+    Ok(Costs { verdict: verdict?, first: first?, lookups: lookups? })
 }
 
 fn median(mut of: Vec<f64>) -> Result<f64> {
@@ -64,4 +76,4 @@ fn median(mut of: Vec<f64>) -> Result<f64> {
 }
 
 /// The packets of a round.
-const REPEAT: u32 = 20_000;
+const REPEAT: u32 = 200_000;

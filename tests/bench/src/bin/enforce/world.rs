@@ -22,14 +22,12 @@ pub(crate) struct World {
     pub(crate) groups: u32,
     /// Pods of this node.
     pub(crate) pods: u32,
-    /// Each is about a fiftieth of the pods; the last one is about all of them.
+    /// Each is about one part of the pods; the last one is about all of them.
     pub(crate) policies: u32,
+    pub(crate) parts: u32,
     /// The first policy about the first pod allows all groups.
     pub(crate) is_open: bool,
 }
-
-/// Applied-to groups.
-const PARTS: u32 = 50;
 
 impl World {
     pub(crate) fn objects(&self) -> Vec<Change> {
@@ -40,11 +38,11 @@ impl World {
             let of = AddressGroup { members: members.collect(), ..AddressGroup::default() };
             changes.push(encode::address_group(id(1, group), &of));
         }
-        for part in 0..PARTS {
-            let pods = (0..self.pods).filter(|pod| pod % PARTS == part);
+        for part in 0..self.parts {
+            let pods = (0..self.pods).filter(|pod| pod % self.parts == part);
             changes.push(encode::applied_group(id(2, part), &pods.map(uid).collect()));
         }
-        changes.push(encode::applied_group(id(2, PARTS), &(0..self.pods).map(uid).collect()));
+        changes.push(encode::applied_group(id(2, self.parts), &(0..self.pods).map(uid).collect()));
         for pod in 0..self.pods {
             let LocalPod { pod: PodId { uid, namespace, name }, addresses, .. } = local(pod);
             let addresses = addresses.into_iter().collect();
@@ -63,7 +61,7 @@ impl World {
 
     fn policy(&self, number: u32, port: u16) -> Policy {
         let is_last = number + 1 == self.policies;
-        let applied = vec![id(2, if is_last { PARTS } else { number % PARTS })];
+        let applied = vec![id(2, if is_last { self.parts } else { number % self.parts })];
         let place = Position {
             stage: Stage::NetworkPolicies,
             number: 0,
@@ -75,7 +73,7 @@ impl World {
             false => [number, number / 7].map(|of| id(1, of % self.groups)).to_vec(),
         };
         // The policies about one part have all traffic of one of its groups.
-        let traffic = match number < PARTS {
+        let traffic = match number < self.parts {
             true => Traffic::Any,
             false => Traffic::Of(vec![Transport::Ports {
                 protocol: Protocol::Tcp,
