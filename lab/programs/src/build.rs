@@ -49,6 +49,17 @@ fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Re
                 run(go.arg(format!("-tags={tags}")).arg("-o").arg(out.join(name)).arg(package))?;
             }
         }
+        Source::Ebpf { files, module, folder, objects } => {
+            write(files, sources)?;
+            empty(out)?;
+            let mut go = build_in(sources, other, &link_flags);
+            run(go.arg("-o").arg(out.join(recipe.name)).arg("."))?;
+            let folder = downloaded(&format!("{module}@{version}"))?.join(folder);
+            for object in objects {
+                let source = folder.join(format!("{object}.c"));
+                compile(&source, &[sources, &folder], &out.join(format!("{object}.o")))?;
+            }
+        }
         Source::Install { module, commands } => {
             let mut go = go(other);
             go.args(["install", "-trimpath", "-ldflags", &link_flags]);
@@ -131,6 +142,30 @@ fn go(other: Option<&str>) -> Command {
         go.env("GOOS", "linux").env("GOARCH", other);
     }
     go
+}
+
+/// Compiles an eBPF program with the flags of the module's Makefile.
+fn compile(source: &Path, includes: &[&Path], to: &Path) -> Result<()> {
+    let mut failed = None;
+    for compiler in ["clang-19", "clang"] {
+        let mut clang = Command::new(compiler);
+        clang.args(["-target", "bpf", "-O2", "-g", "-fpie", "-DCORE", "-D__BPF_TRACING__", "-w"]);
+        for folder in includes {
+            clang.arg("-I").arg(folder);
+        }
+        let machine = std::env::consts::ARCH;
+        clang.arg(format!("-I/usr/include/{machine}-linux-gnu")).arg("-c").arg(source);
+        match clang.arg("-o").arg(to).stdin(Stdio::null()).status() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => failed = Some(error),
+            status => {
+                let status = status.with_context(|| format!("start {compiler}"))?;
+                ensure!(status.success(), "compile {}: {status}", source.display());
+                return Ok(());
+            }
+        }
+    }
+    let missing = failed.map_or_else(String::new, |error| error.to_string());
+    bail!("cannot compile {}: {missing}; install clang-19", source.display())
 }
 
 fn run(go: &mut Command) -> Result<()> {

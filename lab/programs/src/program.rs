@@ -108,6 +108,15 @@ impl Program {
         recipe::CONFORMANCE.ready()
     }
 
+    /// aws-network-policy-agent without a cluster: the folder of `network-policy-agent`, which attaches that agent's eBPF
+    /// programs by its own code, and of these programs. Needs clang.
+    ///
+    /// # Errors
+    /// As [`Program::ready`], or if clang is missing.
+    pub fn network_policy_agent() -> Result<Self> {
+        recipe::NETWORK_POLICY_AGENT.ready()
+    }
+
     /// The conformance tests of network-policy-api: the folder of `policy-api.test`.
     ///
     /// # Errors

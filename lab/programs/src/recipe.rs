@@ -28,6 +28,15 @@ pub(crate) enum Source {
         /// Each package of tests, and the name of its program.
         tests: &'static [(&'static str, &'static str)],
     },
+    /// A program of a module of ours, and eBPF programs of a module of others that it loads.
+    Ebpf {
+        files: &'static [(&'static str, &'static str)],
+        module: &'static str,
+        /// The folder of the eBPF programs in that module.
+        folder: &'static str,
+        /// The names of the eBPF programs without `.c` and `.o`.
+        objects: &'static [&'static str],
+    },
     /// Commands of a module of others, which stands by itself.
     Install { module: &'static str, commands: &'static [&'static str] },
     /// A module of others that replaces modules, which `go install` refuses: it is built where it is the main one.
@@ -199,12 +208,35 @@ pub(crate) const POLICY_API: Recipe = Recipe {
     stamp: Stamp::None,
 };
 
+pub(crate) const NETWORK_POLICY_AGENT: Recipe = Recipe {
+    name: "network-policy-agent",
+    what: "aws-network-policy-agent",
+    version: "v1.4.1",
+    takes: "some minutes",
+    source: Source::Ebpf {
+        files: module!("network-policy-agent", "go.mod", "go.sum", "main.go", "vmlinux.h"),
+        module: "github.com/aws/aws-network-policy-agent",
+        folder: "pkg/ebpf/c",
+        objects: &[
+            "tc.v4ingress.bpf",
+            "tc.v4egress.bpf",
+            "tc.v6ingress.bpf",
+            "tc.v6egress.bpf",
+            "v4events.bpf",
+            "v6events.bpf",
+        ],
+    },
+    stamp: Stamp::None,
+};
+
 impl Recipe {
     /// Digest that distinguishes states of the sources.
     pub(crate) fn key(&self) -> String {
         let mut hash = Sha1::new();
         let (before, pairs) = match self.source {
-            Source::Module { files, .. } | Source::Packages { files, .. } => (String::new(), files),
+            Source::Module { files, .. }
+            | Source::Packages { files, .. }
+            | Source::Ebpf { files, .. } => (String::new(), files),
             Source::Main { commands, .. } => (format!("{}-", self.version), commands),
             Source::Install { .. } => return self.version.to_owned(),
         };
@@ -254,7 +286,9 @@ mod tests {
     /// Text of the first file of a module of ours; empty for other sources.
     fn modules(recipe: &Recipe) -> &'static str {
         match recipe.source {
-            Source::Module { files, .. } | Source::Packages { files, .. } => files[0].1,
+            Source::Module { files, .. }
+            | Source::Packages { files, .. }
+            | Source::Ebpf { files, .. } => files[0].1,
             Source::Install { .. } | Source::Main { .. } => "",
         }
     }
@@ -268,6 +302,9 @@ mod tests {
         assert!(modules(&CONFORMANCE).contains(&of_tests));
         let of_kubectl = KUBERNETES_VERSION.replace("v1.", "v0.");
         assert!(modules(&KUBECTL).contains(&format!("k8s.io/kubectl {of_kubectl}\n")));
+        let Recipe { version, source, .. } = NETWORK_POLICY_AGENT;
+        let Source::Ebpf { module, .. } = source else { panic!("another source") };
+        assert!(modules(&NETWORK_POLICY_AGENT).contains(&format!("{module} {version}\n")));
         let of_coredns = format!("github.com/coredns/coredns {}\n", COREDNS.version);
         assert!(modules(&COREDNS).contains(&of_coredns));
     }
