@@ -28,7 +28,7 @@ enum Name {
     Route,
     /// The pool against amazon-vpc-cni's algorithm, on the same pod traces, in simulated time
     Pool,
-    /// Enforcement by eBPF: cost of a verdict, time and processor time of changes, memory
+    /// Enforcement by eBPF: verdicts, changes, memory, traffic, losses, and aws-network-policy-agent's program
     Enforce,
     /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
     Policy,
@@ -93,9 +93,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         Name::Enforce => {
             deps::need_root("bench enforce")?;
-            deps::install(&[Need::Iproute, Need::Clang])?;
+            deps::install(&[Need::Iproute, Need::Clang, Need::Go])?;
             let object = bpf::bench_object()?.display().to_string();
-            measure(args, "bench-enforce", &["--object", &object])?
+            let peer = bpf::peer_object()?.display().to_string();
+            measure(args, "bench-enforce", &["--object", &object, "--peer", &peer])?
         }
         Name::Policy => measure(args, "bench-policy", &[])?,
         Name::Stream => measure(args, "bench-stream", &[])?,

@@ -1,10 +1,11 @@
-//! Policy enforcement by eBPF: cost of a verdict, time and processor time of changes, memory.
+//! Policy enforcement by eBPF: verdicts, changes, memory, traffic and losses.
 //!
 //! Needs root. It makes namespaces of its own with the host links of pods and a bpffs, and leaves nothing behind.
 
 mod agent;
 mod losses;
 mod packet;
+mod peer;
 mod traffic;
 mod verdicts;
 mod way;
@@ -19,6 +20,7 @@ use nix::{
     sched::{CloneFlags, unshare},
     sys::resource::{UsageWho, getrusage},
 };
+use peer::Peer;
 use std::{
     io::Write as _,
     path::{Path, PathBuf},
@@ -40,6 +42,9 @@ struct Args {
     /// The object file of the programs
     #[arg(long)]
     object: PathBuf,
+    /// The object file of the program of aws-network-policy-agent
+    #[arg(long)]
+    peer: PathBuf,
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
@@ -58,6 +63,7 @@ struct Args {
 enum Part {
     Verdicts,
     Changes,
+    Beside,
     Memory,
     Traffic,
     Losses,
@@ -103,12 +109,26 @@ impl Part {
                 let share = share_of_core(&mut agent, rounds * 5, true).await?;
                 bench.push(Figure::bounded("core_100_addresses_a_second", share, "%", 3.0));
             }
+            Self::Beside => {
+                let mut peer = Peer::load(&args.peer, &pins.join("peer"), 10_000)?;
+                let pins = pins.join("beside");
+                let rounds = rounds / 5;
+                let [ours, theirs] =
+                    verdicts::beside(&args.object, &pins, &mut peer, 10_000, rounds).await?;
+                let figure = Figure::with_reference("first_packet_beside", ours, "ns", theirs);
+                bench.push(figure.at_most(0.6));
+            }
             Self::Memory => {
                 let agent = Agent::start(&args.object, &pins.join("memory"), &NODE).await?;
                 let maps = agent.maps.clone();
                 packet::connections(&mut agent.into_programs(), NODE.pods, CONNECTIONS)?;
                 let bytes = memory_of_maps(&maps)?;
-                bench.push(Figure::bounded("kernel_memory", bytes as f64 / 1e6, "MB", 32.0));
+                let mega = |bytes: u64| bytes as f64 / 1e6;
+                bench.push(Figure::bounded("kernel_memory", mega(bytes), "MB", 32.0));
+                let theirs = peer::memory(&args.peer, &pins.join("peers"), &NODE)?;
+                let figure =
+                    Figure::with_reference("kernel_memory_beside", mega(bytes), "MB", mega(theirs));
+                bench.push(figure.at_most(0.5));
                 let resident = resident_of_child(args)?;
                 bench.push(Figure::bounded("agent_memory", resident, "MiB", 60.0));
             }
@@ -270,7 +290,8 @@ async fn memory(args: &Args, pins: &Path) -> Result<()> {
 /// Of a process of its own: this one has measured other worlds.
 fn resident_of_child(args: &Args) -> Result<f64> {
     let mut command = Command::new(std::env::current_exe().context("find the own program")?);
-    command.arg("--memory").arg("--object").arg(&args.object).stderr(Stdio::inherit());
+    command.arg("--memory").arg("--object").arg(&args.object);
+    command.arg("--peer").arg(&args.peer).stderr(Stdio::inherit());
     let output = command.output().context("start the own program")?;
     ensure!(output.status.success(), "the process that measures memory failed");
     String::from_utf8_lossy(&output.stdout).trim().parse().context("read the memory")

@@ -39,9 +39,13 @@ fn packet(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8])
 /// Opens connections of pods to another node by UDP, and has each answered.
 pub(crate) fn connections(programs: &mut Programs, pods: u32, number: u32) -> Result<()> {
     for connection in 0..number {
-        let (link, request, _) = datagrams(pods, connection)?;
-        let sent = programs.test(Hook::TestToWire, &request, WIRE, link, 0)?;
-        ensure!(sent == PASS, "the datagram of connection {connection} is dropped");
+        let (link, request, answer) = datagrams(pods, connection)?;
+        for (hook, packet, links) in
+            [(Hook::TestToWire, request, [WIRE, link]), (Hook::ToPod, answer, [link, WIRE])]
+        {
+            let action = programs.test(hook, &packet, links[0], links[1], 0)?;
+            ensure!(action == PASS, "a datagram of connection {connection} is dropped");
+        }
     }
     let answered = answer(programs, pods, number)?;
     ensure!(answered == number, "{answered} of {number} connections were answered");

@@ -19,7 +19,7 @@ pub(crate) struct Costs {
 }
 
 /// A loaded program that has a policy for a pod.
-trait Judge {
+pub(crate) trait Judge {
     /// The action of the last of many packets, and the mean time of a packet in nanoseconds.
     fn run(&mut self, program: &'static str, packet: &[u8], peers: u32) -> Result<(i32, f64)>;
 }
@@ -41,16 +41,53 @@ pub(crate) fn cb(packet: &[u8], peers: u32) -> [u8; 16] {
     cb
 }
 
-/// Loads a node with this number of peers, all of which a policy of 200 groups allows.
 pub(crate) async fn measure(object: &Path, pins: &Path, peers: u32, rounds: u32) -> Result<Costs> {
-    std::fs::create_dir(pins).context("create a folder of pins")?;
-    let groups = peers.min(200);
-    let world = World { peers, groups, pods: 10, policies: 200, parts: 50, is_open: true };
-    let mut programs = Agent::start(object, pins, &world).await?.into_programs();
+    let mut programs = load(object, pins, peers).await?;
     let before = programs.counters()?;
     let costs = costs(&mut programs, peers, rounds)?;
     ensure!(programs.counters()? == before, "packets were dropped: {:?}", programs.counters()?);
     Ok(costs)
+}
+
+/// Loads a node with this number of peers, all of which a policy of 200 groups allows.
+async fn load(object: &Path, pins: &Path, peers: u32) -> Result<Programs> {
+    std::fs::create_dir(pins).context("create a folder of pins")?;
+    let groups = peers.min(200);
+    let world = World { peers, groups, pods: 10, policies: 200, parts: 50, is_open: true };
+    Ok(Agent::start(object, pins, &world).await?.into_programs())
+}
+
+/// The cost of first packets by these programs and by those of the peer, in nanoseconds.
+pub(crate) async fn beside(
+    object: &Path,
+    pins: &Path,
+    peer: &mut impl Judge,
+    peers: u32,
+    rounds: u32,
+) -> Result<[f64; 2]> {
+    let mut programs = load(object, pins, peers).await?;
+    let syn = packet::start(world::address(0, false), world::pod_address(0), 80);
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        times[0].push(cost(&mut programs, "first_packet", &syn, peers, PASS)?);
+        times[1].push(cost(peer, "first_packet", &syn, peers, 0)?);
+    }
+    let [ours, theirs] = times.map(median);
+    Ok([ours?, theirs?])
+}
+
+/// Without the choice of a peer and a port.
+fn cost(
+    judge: &mut impl Judge,
+    program: &'static str,
+    packet: &[u8],
+    peers: u32,
+    pass: i32,
+) -> Result<f64> {
+    let (_, picked) = judge.run("only_pick", packet, peers)?;
+    let (action, judged) = judge.run(program, packet, peers)?;
+    ensure!(action == pass, "a packet of an allowed peer has action {action}");
+    Ok(judged - picked)
 }
 
 fn costs(judge: &mut impl Judge, peers: u32, rounds: u32) -> Result<Costs> {
@@ -60,10 +97,7 @@ fn costs(judge: &mut impl Judge, peers: u32, rounds: u32) -> Result<Costs> {
     for _ in 0..rounds {
         let runs = [("first_packet", &alone), ("first_packet", &syn), ("only_lookups", &alone)];
         for (times, (program, packet)) in times.iter_mut().zip(runs) {
-            let (_, picked) = judge.run("only_pick", packet, peers)?;
-            let (action, judged) = judge.run(program, packet, peers)?;
-            ensure!(action == PASS, "a packet of an allowed peer has action {action}");
-            times.push(judged - picked);
+            times.push(cost(judge, program, packet, peers, PASS)?);
         }
     }
     let [verdict, first, lookups] = times.map(median);
@@ -76,4 +110,4 @@ fn median(mut of: Vec<f64>) -> Result<f64> {
 }
 
 /// The packets of a round.
-const REPEAT: u32 = 200_000;
+pub(crate) const REPEAT: u32 = 200_000;

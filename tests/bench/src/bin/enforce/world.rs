@@ -12,7 +12,10 @@ use policy_core::{
     index::{GroupId, MemberKey},
 };
 use policy_objects::{Kind, PortRange, Protocol, TargetPort};
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+};
 
 /// The size of a node's world.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,24 @@ impl World {
         changes
     }
 
+    /// The address groups of a policy.
+    fn groups_of(&self, policy: u32) -> BTreeSet<u32> {
+        match self.is_open && policy == 0 {
+            true => (0..self.groups).collect(),
+            false => [policy, policy / 7].map(|of| of % self.groups).into(),
+        }
+    }
+
+    /// The number of peers that the policies of a pod name.
+    pub(crate) fn peers_of(&self, pod: u32) -> u32 {
+        let policies = (0..self.policies).filter(|policy| {
+            policy % self.parts == pod % self.parts || policy + 1 == self.policies
+        });
+        let groups: BTreeSet<_> = policies.flat_map(|policy| self.groups_of(policy)).collect();
+        let count = groups.len().try_into().unwrap_or(u32::MAX);
+        count * (self.peers / self.groups)
+    }
+
     /// The policy that is about all pods, with this port.
     pub(crate) fn last_policy(&self, port: u16) -> Change {
         (&self.policy(self.policies - 1, port)).into()
@@ -68,10 +89,7 @@ impl World {
             family: Family::NetworkPolicy,
             priority: Priority::new(0.0),
         };
-        let groups = match self.is_open && number == 0 {
-            true => (0..self.groups).map(|of| id(1, of)).collect(),
-            false => [number, number / 7].map(|of| id(1, of % self.groups)).to_vec(),
-        };
+        let groups = self.groups_of(number).into_iter().map(|of| id(1, of)).collect();
         // The policies about one part have all traffic of one of its groups.
         let traffic = match number < self.parts {
             true => Traffic::Any,
