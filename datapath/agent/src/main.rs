@@ -8,7 +8,7 @@ use datapath_agent::{
     run,
 };
 use datapath_backend::NoBackend;
-use datapath_ebpf::EbpfBackend;
+use datapath_ebpf::{EbpfBackend, LoadError};
 use runtime_process::log::{Form, Log};
 use runtime_socket::{probe, server::HealthName};
 use std::{
@@ -88,6 +88,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     let kubernetes =
         Kubernetes { kubeconfig: flags.kubeconfig, endpoint: settings.cluster_endpoint.clone() };
     let backend = flags.backend.unwrap_or(settings.agent.backend);
+    let has_bandwidth = settings.bandwidth;
     let options = Options { agent: settings.agent, node, replicas: flags.replicas, kubernetes };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -106,8 +107,14 @@ fn agent(flags: Flags) -> Result<ExitCode> {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
             PolicyBackend::Ebpf => {
                 let Agent { bpf_object, bpf_pins, connections, .. } = &options.agent;
-                let backend = EbpfBackend::open(bpf_object, bpf_pins, *connections)
-                    .context("cannot start the backend ebpf")?;
+                let start = || {
+                    let mut backend = EbpfBackend::open(bpf_object, bpf_pins, *connections)?;
+                    if has_bandwidth {
+                        backend.attach_by_tcx()?;
+                    }
+                    Ok::<_, LoadError>(backend)
+                };
+                let backend = start().context("cannot start the backend ebpf")?;
                 run(options, backend, stop).await
             }
         }

@@ -11,6 +11,7 @@ use crate::{
     maps::{layout_name, newest},
     names::{Resolver, nanoseconds},
     programs::GRACE,
+    tcx,
 };
 use async_trait::async_trait;
 use config_model::{HostLink, Span, causes};
@@ -52,6 +53,8 @@ pub struct EbpfBackend {
     is_untracked_logged: bool,
     /// True once it is logged that the map of connections cannot grow.
     is_limit_logged: bool,
+    /// True if all programs are attached by TCX.
+    by_tcx: bool,
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     connections: Connections,
@@ -151,6 +154,7 @@ impl EbpfBackend {
             is_unclean: false,
             is_untracked_logged: false,
             is_limit_logged: false,
+            by_tcx: false,
             flipped: now,
             connections,
             monitor,
@@ -164,6 +168,16 @@ impl EbpfBackend {
         })
     }
 
+    /// Attaches by TCX instead of `clsact` from now on: the plugin `bandwidth` adds a queue that excludes `clsact`.
+    ///
+    /// # Errors
+    /// If the kernel has no TCX.
+    pub fn attach_by_tcx(&mut self) -> Result<(), LoadError> {
+        tcx::require(&tcx::release())?;
+        self.by_tcx = true;
+        Ok(())
+    }
+
     /// Ends the backend and returns its programs. Maps and filters stay.
     pub fn into_programs(self) -> Programs {
         self.programs
@@ -174,7 +188,7 @@ impl EbpfBackend {
     /// # Errors
     /// If the kernel refuses a removal.
     pub fn clear(&mut self) -> Result<(), LoadError> {
-        let mut links = Links::observe(&[])?;
+        let mut links = Links::observe(&[], self.by_tcx)?;
         let mut filters = 0;
         for link in links.links.keys().copied().collect::<Vec<_>>() {
             filters += links.detach(&self.programs, link)?;
@@ -272,7 +286,10 @@ impl EbpfBackend {
         let is_same = touched.is_some_and(BTreeSet::is_empty)
             && earlier.as_ref().is_some_and(|goal| goal.node == node);
         // Without a change of endpoints the links are those of the earlier state. Events report other changes.
-        let mut links = if is_same { None } else { Some(Links::observe(&node)?) };
+        let mut links = if is_same { None } else { Some(Links::observe(&node, self.by_tcx)?) };
+        if let Some(links) = &links {
+            self.programs.forget_links(&links.links.keys().copied().collect())?;
+        }
         let (known, own) = match (&links, &earlier) {
             (None, Some(goal)) => (goal.links.clone(), goal.own.clone()),
             (Some(links), _) => (links.routed.clone(), links.own.clone()),
@@ -315,7 +332,7 @@ impl EbpfBackend {
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
             if desired.changed.is_none() {
-                let unguarded = links.unguarded(pods.keys().copied());
+                let unguarded = links.unguarded(&self.programs, pods.keys().copied());
                 let limit = self.connections.limit as usize / 4;
                 let existing = Existing::of(unguarded.clone(), &pods, &own, &target, limit);
                 let started = started(&desired.endpoints);
@@ -447,7 +464,7 @@ impl EbpfBackend {
     /// The first difference between the links and filters and the state that was applied. New links get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
         let Some(goal) = &self.goal else { return Ok(None) };
-        let mut links = Links::observe(&goal.node)?;
+        let mut links = Links::observe(&goal.node, self.by_tcx)?;
         let is_pod = |link: u32| goal.pods.contains_key(&link);
         let hooks: Vec<_> =
             links.hooks(is_pod).map(|(link, hooks)| (link.clone(), hooks)).collect();
@@ -487,7 +504,9 @@ fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
 fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
-    folders.filter(|folder| folder.is_dir() && folder != own).collect()
+    let is_other =
+        |folder: &PathBuf| folder.is_dir() && folder != own && !folder.ends_with(tcx::FOLDER);
+    folders.filter(is_other).collect()
 }
 
 fn time(span: Span) -> Duration {
@@ -565,7 +584,8 @@ impl Backend for EbpfBackend {
         let unreadable = |error: LoadError| BackendError::Unreadable { cause: causes(&error) };
         let held = self.programs.read().map_err(unreadable)?;
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
-        let mut links = Links::observe(&node).map_err(|error| unreadable(error.into()))?;
+        let mut links =
+            Links::observe(&node, self.by_tcx).map_err(|error| unreadable(error.into()))?;
         let mut drift = Vec::new();
         let mut endpoints: BTreeSet<String> = BTreeSet::new();
         let mut incomplete: BTreeSet<String> = BTreeSet::new();
@@ -782,7 +802,7 @@ impl EbpfBackend {
     /// Attaches the programs to all links, in the place of earlier ones.
     fn attach_all(&mut self) -> Result<(), LoadError> {
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
-        let mut links = Links::observe(&node)?;
+        let mut links = Links::observe(&node, self.by_tcx)?;
         let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
         let hooks = links.hooks(|link| pods.contains(&link));
         let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
@@ -841,8 +861,22 @@ impl EbpfBackend {
             tracing::error!(why, "cannot compare pins and rows with the state in force");
         }
         self.compare_fault = fault;
+        if let Some(link) = self.changed_link() {
+            return Some(format!("the TCX link of link {link} was changed by another process"));
+        }
         let map = differs.ok().flatten()?;
         Some(format!("a row of the map {map} was changed by another process"))
+    }
+
+    /// The first link of a pod whose TCX link was removed or changed.
+    fn changed_link(&mut self) -> Option<u32> {
+        let goal = self.goal.as_ref()?;
+        let pods = goal.pods.keys().filter(|link| !goal.failed.contains_key(link));
+        let hooks = pods.map(|link| (*link, crate::links::POD.as_slice()));
+        let changed = self.programs.changed_link(hooks, self.by_tcx);
+        changed
+            .inspect_err(|error| tracing::error!(why = causes(error), "cannot check a TCX link"))
+            .ok()?
     }
 
     /// Removes filters, rows and pins.

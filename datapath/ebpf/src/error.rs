@@ -1,6 +1,11 @@
 //! The errors of programs and maps.
 
-use aya::{EbpfError, maps::MapError, pin::PinError, programs::ProgramError};
+use aya::{
+    EbpfError,
+    maps::MapError,
+    pin::PinError,
+    programs::{ProgramError, links::LinkError},
+};
 use datapath_abi::Full;
 use routing_netlink::SocketError;
 use std::path::PathBuf;
@@ -24,6 +29,12 @@ pub enum LoadError {
         "cannot attach to {link}: its queue `ingress` excludes `clsact`; remove the queue, or do not limit the pod's egress bandwidth"
     )]
     Queue { link: String },
+    #[error(
+        "cannot attach beside the plugin `bandwidth`: kernel {release} has no TCX; use kernel 6.6 or later, or set ENABLE_BANDWIDTH_PLUGIN=false"
+    )]
+    NoTcx { release: String },
+    #[error("cannot use the TCX link of {link}: {cause}; it is attached again")]
+    Link { link: String, cause: LinkError },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
     #[error("cannot read or remove filters: {0}")]

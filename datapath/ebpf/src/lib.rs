@@ -18,6 +18,7 @@ mod pins;
 mod programs;
 mod reasons;
 mod settings;
+mod tcx;
 mod written;
 
 pub use backend::EbpfBackend;

@@ -1,10 +1,10 @@
 //! The links of the node, and the hooks that each needs.
 
-use crate::{Hook, LoadError, Programs, programs::is_ours};
+use crate::{Hook, LoadError, Programs, programs::is_ours, tcx};
 use datapath_abi::Own;
 use datapath_plan::Address;
 use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
-use routing_plan::{IfIndex, Link, Observed};
+use routing_plan::{IfIndex, Link, LinkKind, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -17,11 +17,14 @@ pub(crate) struct Links {
     /// The addresses that the host routes to each link.
     pub(crate) routed: BTreeMap<u32, BTreeSet<IpAddr>>,
     pub(crate) own: Own,
+    /// True if no link gets a `clsact` queue.
+    by_tcx: bool,
 }
 
 impl Links {
     /// Observes the network namespace of the calling thread. `node` are the addresses that policies know as the node's.
-    pub(crate) fn observe(node: &[IpAddr]) -> Result<Self, SocketError> {
+    /// `by_tcx` keeps `clsact` queues from all links.
+    pub(crate) fn observe(node: &[IpAddr], by_tcx: bool) -> Result<Self, SocketError> {
         let mut socket = Socket::open()?;
         let observed = socket.observe(With::Nothing)?;
         let own = own(&observed, node);
@@ -31,16 +34,17 @@ impl Links {
             routed.entry(link.0).or_default().insert(address);
         }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, routed, own })
+        Ok(Self { socket, links, routed, own, by_tcx })
     }
 
     /// The hooks of each link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link
-    /// come back to the node.
+    /// come back to the node, and those of an `ifb` link to the link that they entered by.
     pub(crate) fn hooks(
         &self,
         is_pod: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (&Link, &'static [Hook])> {
-        let others = |link: &&Link| link.name != LOOPBACK;
+        let is_ifb = |link: &Link| link.kind == LinkKind::Other(IFB.to_owned());
+        let others = move |link: &&Link| link.name != LOOPBACK && !is_ifb(link);
         self.links.values().filter(others).map(move |link| match is_pod(link.index.0) {
             true => (link, &POD as &[Hook]),
             false => (link, &WIRE as &[Hook]),
@@ -52,14 +56,55 @@ impl Links {
         self.socket.bpf_filters(IfIndex(link), side)
     }
 
-    /// Attaches the hooks of a link and removes our other filters.
+    /// Attaches the hooks of a link and removes our other filters. A queue `ingress` excludes `clsact`; then TCX is used.
     pub(crate) fn attach(
         &mut self,
         programs: &mut Programs,
         link: &Link,
         hooks: &[Hook],
     ) -> Result<(), LoadError> {
-        for side in [Side::Ingress, Side::Egress] {
+        // A link that has TCX keeps it. Its earlier programs judge until they are replaced.
+        let has_tcx = SIDES.iter().any(|side| programs.has_tcx(link.index.0, *side));
+        if self.by_tcx || has_tcx {
+            return self.attach_by_tcx(programs, link, hooks);
+        }
+        match self.attach_by_filters(programs, link, hooks) {
+            Err(LoadError::Queue { .. }) if tcx::require(&tcx::release()).is_ok() => {
+                self.attach_by_tcx(programs, link, hooks)
+            }
+            result => result,
+        }
+    }
+
+    fn attach_by_tcx(
+        &mut self,
+        programs: &mut Programs,
+        link: &Link,
+        hooks: &[Hook],
+    ) -> Result<(), LoadError> {
+        for hook in hooks {
+            programs.attach_tcx(*hook, link)?;
+        }
+        for side in SIDES {
+            if !hooks.iter().any(|hook| hook.side() == side) {
+                programs.detach_tcx(link.index.0, side)?;
+            }
+            let filters = self.filters(link.index.0, side)?;
+            for filter in filters.iter().filter(|filter| is_ours(filter) || is_misplaced(filter)) {
+                programs.effect()?;
+                self.socket.delete_bpf_filter(filter)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn attach_by_filters(
+        &mut self,
+        programs: &mut Programs,
+        link: &Link,
+        hooks: &[Hook],
+    ) -> Result<(), LoadError> {
+        for side in SIDES {
             let filters = self.filters(link.index.0, side)?;
             let hook = hooks.iter().find(|hook| hook.side() == side);
             if let Some(hook) = hook {
@@ -98,6 +143,9 @@ impl Links {
         link: u32,
         hooks: &[Hook],
     ) -> Result<bool, SocketError> {
+        if hooks.iter().all(|hook| programs.is_current_tcx(*hook, link)) {
+            return Ok(true);
+        }
         let ingress = self.filters(link, Side::Ingress)?;
         if ingress.iter().any(is_misplaced) {
             return Ok(false);
@@ -113,9 +161,13 @@ impl Links {
     }
 
     /// The links of pods among these that no program guards yet. A link that was removed meanwhile is none of them.
-    pub(crate) fn unguarded(&mut self, pods: impl IntoIterator<Item = u32>) -> BTreeSet<u32> {
+    pub(crate) fn unguarded(
+        &mut self,
+        programs: &Programs,
+        pods: impl IntoIterator<Item = u32>,
+    ) -> BTreeSet<u32> {
         let mut unguarded = BTreeSet::new();
-        for link in pods {
+        for link in pods.into_iter().filter(|link| !programs.has_tcx(*link, Side::Ingress)) {
             // The other side can have `to_wire`, from the time at which the link was not known as a pod's.
             let filters = self.filters(link, Side::Ingress);
             if filters.is_ok_and(|filters| !filters.iter().any(is_ours)) {
@@ -130,10 +182,11 @@ impl Links {
         Ok(self.socket.index_of(&link.name)? == Some(link.index))
     }
 
-    /// Removes our filters from a link. Returns their number.
+    /// Removes our filters and TCX links from a link. Returns their number.
     pub(crate) fn detach(&mut self, programs: &Programs, link: u32) -> Result<usize, LoadError> {
         let mut removed = 0;
-        for side in [Side::Ingress, Side::Egress] {
+        for side in SIDES {
+            removed += usize::from(programs.detach_tcx(link, side)?);
             for filter in self.filters(link, side)?.iter().filter(|filter| is_ours(filter)) {
                 programs.effect()?;
                 removed += usize::from(self.socket.delete_bpf_filter(filter)?);
@@ -159,6 +212,9 @@ fn own(observed: &Observed, node: &[IpAddr]) -> Own {
     Own { addresses, node }
 }
 
+const SIDES: [Side; 2] = [Side::Ingress, Side::Egress];
+/// The kind of a link that delays received packets, as the plugin `bandwidth` adds it.
+const IFB: &str = "ifb";
 const LOOPBACK: &str = "lo";
 /// The link of kube-proxy's mode `ipvs`.
 const IPVS: &str = "kube-ipvs0";

@@ -311,7 +311,10 @@ impl Programs {
         folders.filter(|folder| folder.is_dir() && folder != own).collect()
     }
 
-    fn program(&mut self, name: &'static str) -> Result<&mut SchedClassifier, LoadError> {
+    pub(crate) fn program(
+        &mut self,
+        name: &'static str,
+    ) -> Result<&mut SchedClassifier, LoadError> {
         match self.pinned.get_mut(name) {
             Some(program) => Ok(program),
             None => program(&mut self.ebpf, name),
@@ -388,6 +391,11 @@ impl Programs {
         // A drop of the link would detach it.
         std::mem::forget(program.take_link(attached).map_err(fault)?);
         Ok(())
+    }
+
+    /// The kernel's id of a hook's program.
+    pub(crate) fn id(&self, hook: Hook) -> Option<&u32> {
+        self.ids.get(&hook)
     }
 
     /// True if a filter has this hook's program with these maps.
@@ -589,7 +597,7 @@ impl Hook {
         }
     }
 
-    fn direction(self) -> TcAttachType {
+    pub(crate) fn direction(self) -> TcAttachType {
         match self.side() {
             Side::Ingress => TcAttachType::Ingress,
             Side::Egress => TcAttachType::Egress,

@@ -188,7 +188,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "false",
         since: "1.10",
         meaning: "Pods' bandwidth annotations take effect: the plugin `bandwidth` is chained after \
-                  ferrule-cni. It must be in the plugin folder.",
+                  ferrule-cni. It must be in the plugin folder. The agent's backend `ebpf` then \
+                  needs kernel 6.6.",
         set: |d, v| parse::boolean(v).map(|b| d.settings.bandwidth = b),
         ..AMAZON
     },

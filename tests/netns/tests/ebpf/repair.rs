@@ -22,7 +22,7 @@ use std::{
 const REPAIR: Duration = Duration::from_secs(2);
 
 /// The first drift that the backend reports; `None` if there is none in the time of a repair.
-fn drift(backend: &mut EbpfBackend) -> Option<String> {
+pub(crate) fn drift(backend: &mut EbpfBackend) -> Option<String> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let first = async {

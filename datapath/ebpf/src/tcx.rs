@@ -1,0 +1,201 @@
+//! Programs on links whose queue `ingress` excludes `clsact`: each is attached by a TCX link, which is pinned.
+//!
+//! A pin keeps its link, and the link its program. A link whose device has ended stays pinned until [`Programs::forget_links`].
+
+use crate::{Hook, LoadError, Programs};
+use aya::programs::{
+    LinkOrder, ProgramError, SchedClassifier,
+    links::{FdLink, LinkError, PinnedLink},
+    tc::{SchedClassifierLink, TcAttachOptions},
+};
+use routing_netlink::Side;
+use routing_plan::Link;
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+/// The folder of pinned links, beside the folders of maps.
+pub(crate) const FOLDER: &str = "links";
+
+/// The oldest kernel with TCX.
+const OLDEST: (u32, u32) = (6, 6);
+
+/// Fails if the kernel is older than TCX.
+pub(crate) fn require(release: &str) -> Result<(), LoadError> {
+    let mut numbers = release.split(['.', '-', '+']).map(str::parse);
+    let version = numbers.next().and_then(Result::ok).zip(numbers.next().and_then(Result::ok));
+    if version.is_some_and(|version| version >= OLDEST) {
+        return Ok(());
+    }
+    Err(LoadError::NoTcx { release: release.to_owned() })
+}
+
+/// The release of the running kernel.
+pub(crate) fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Ingress => "ingress",
+        Side::Egress => "egress",
+    }
+}
+
+fn has_ended(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::SyscallError(error) if error.io_error.raw_os_error() == Some(ENOLINK))
+}
+
+/// linux/errno.h
+const ENOLINK: i32 = 67;
+
+impl Programs {
+    /// The folder of pinned links. `None` if programs are not pinned.
+    fn links_folder(&self) -> Option<PathBuf> {
+        Some(self.maps_folder()?.parent()?.join(FOLDER))
+    }
+
+    fn link_pin(&self, link: u32, side: Side) -> Option<PathBuf> {
+        Some(self.links_folder()?.join(format!("{link}-{}", side_name(side))))
+    }
+
+    /// Attaches the program of a hook to a link, in the place of an earlier one of ours and before all others.
+    pub(crate) fn attach_tcx(&mut self, hook: Hook, link: &Link) -> Result<(), LoadError> {
+        let pin = self.link_pin(link.index.0, hook.side()).ok_or(LoadError::Absent("pins"))?;
+        if pin.exists() && self.update(hook, &link.name, &pin)? {
+            return Ok(());
+        }
+        self.effect()?;
+        let folder = pin.parent().unwrap_or(&pin).to_owned();
+        std::fs::create_dir_all(&folder).map_err(|cause| LoadError::Folder { folder, cause })?;
+        let name = hook.name();
+        let fault = |cause| LoadError::Attach { program: name, link: link.name.clone(), cause };
+        let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let program = self.program(name)?;
+        let id = program.attach_with_options(&link.name, hook.direction(), options);
+        let attached = program.take_link(id.map_err(fault)?).map_err(fault)?;
+        let attached = FdLink::try_from(attached);
+        let attached =
+            attached.map_err(|cause| LoadError::Link { link: link.name.clone(), cause })?;
+        attached.pin(&pin).map_err(|cause| LoadError::Pin { name, cause })?;
+        Ok(())
+    }
+
+    /// Puts the program of a hook into a pinned link. Returns false, and removes the pin, if the link has ended.
+    fn update(&mut self, hook: Hook, link: &str, pin: &Path) -> Result<bool, LoadError> {
+        let name = hook.name();
+        let fault =
+            |cause: ProgramError| LoadError::Attach { program: name, link: link.to_owned(), cause };
+        let unusable = |cause| LoadError::Link { link: link.to_owned(), cause };
+        let found = PinnedLink::from_pin(pin).map_err(unusable)?;
+        let found = FdLink::from(found);
+        let is_current = found.info().is_ok_and(|info| Some(&info.program_id()) == self.id(hook));
+        if !is_current {
+            self.effect()?;
+        }
+        let found = SchedClassifierLink::try_from(found).map_err(unusable)?;
+        let program: &mut SchedClassifier = self.program(name)?;
+        match program.attach_to_link(found) {
+            // The pin keeps it.
+            Ok(id) => {
+                drop(FdLink::try_from(program.take_link(id).map_err(fault)?));
+                Ok(true)
+            }
+            Err(error) if has_ended(&error) => {
+                remove(pin)?;
+                Ok(false)
+            }
+            Err(error) => Err(fault(error)),
+        }
+    }
+
+    /// True if the pinned link of this side has the program of the hook.
+    pub(crate) fn is_current_tcx(&self, hook: Hook, link: u32) -> bool {
+        let Some(pin) = self.link_pin(link, hook.side()) else { return false };
+        let program = || -> Result<u32, LinkError> {
+            Ok(FdLink::from(PinnedLink::from_pin(&pin)?).info()?.program_id())
+        };
+        pin.exists() && program().is_ok_and(|program| Some(&program) == self.id(hook))
+    }
+
+    /// True if a link of this side is pinned.
+    pub(crate) fn has_tcx(&self, link: u32, side: Side) -> bool {
+        self.link_pin(link, side).is_some_and(|pin| pin.exists())
+    }
+
+    /// Removes a link. Returns false if there is none.
+    pub(crate) fn detach_tcx(&self, link: u32, side: Side) -> Result<bool, LoadError> {
+        let Some(pin) = self.link_pin(link, side).filter(|pin| pin.exists()) else {
+            return Ok(false);
+        };
+        self.effect()?;
+        remove(&pin)?;
+        Ok(true)
+    }
+
+    /// Checks the TCX links of these links. Returns the first link of which another process removed or changed one. If
+    /// `is_required` is false, a link without one on either side is attached by filters.
+    pub(crate) fn changed_link<'a>(
+        &mut self,
+        links: impl Iterator<Item = (u32, &'a [Hook])>,
+        is_required: bool,
+    ) -> Result<Option<u32>, LoadError> {
+        for (link, hooks) in links {
+            let has_any = hooks.iter().any(|hook| self.has_tcx(link, hook.side()));
+            if !is_required && !has_any {
+                continue;
+            }
+            for hook in hooks {
+                let pin = self.link_pin(link, hook.side()).ok_or(LoadError::Absent("pins"))?;
+                if !self.is_current_tcx(*hook, link)
+                    || !self.update(*hook, &link.to_string(), &pin)?
+                {
+                    return Ok(Some(link));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the pins of links to devices that do not exist.
+    pub(crate) fn forget_links(&self, exist: &BTreeSet<u32>) -> Result<(), LoadError> {
+        let Some(folder) = self.links_folder().filter(|folder| folder.exists()) else {
+            return Ok(());
+        };
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let link = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
+            if link.is_some_and(|link: u32| !exist.contains(&link)) {
+                self.effect()?;
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove(pin: &Path) -> Result<(), LoadError> {
+    match std::fs::remove_file(pin) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+            Err(LoadError::Folder { folder: pin.to_owned(), cause })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_without_tcx_are_refused_by_name() {
+        for release in ["6.6.0", "6.12.118+deb13-cloud-amd64", "7.0"] {
+            assert!(require(release).is_ok(), "{release}");
+        }
+        for release in ["6.1.0-56-cloud-amd64", "5.15.0", "6.5", ""] {
+            let why = require(release).map_err(|error| error.to_string()).err().unwrap_or_default();
+            assert!(why.contains("6.6") && why.contains("ENABLE_BANDWIDTH_PLUGIN"), "{why}");
+        }
+    }
+}
