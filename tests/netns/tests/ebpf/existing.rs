@@ -51,7 +51,9 @@ impl Connection {
     fn must_continue(&self) {
         let name = self.name;
         let wait = |time| {
-            [&self.client, &self.server].map(|end| end.set_read_timeout(Some(time)).unwrap());
+            for end in [&self.client, &self.server] {
+                end.set_read_timeout(Some(time)).unwrap();
+            }
         };
         wait(PATIENCE);
         assert!(self.answers(), "{name}: the server's bytes do not arrive");
@@ -65,10 +67,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn passes(mut from: &TcpStream, mut to: &TcpStream) -> bool {
     from.write_all(&[7]).unwrap();
-    match to.read(&mut [0]) {
-        Ok(count) => count == 1,
-        Err(error) if error.kind() == ErrorKind::WouldBlock => false,
-        Err(error) => panic!("{error}"),
+    loop {
+        match to.read(&mut [0]) {
+            Ok(count) => return count == 1,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+            // A read with a limit of time is not continued after a signal.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
