@@ -11,6 +11,7 @@ use datapath_node::{BackendEvent, Effect, Node};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 use tokio::time::timeout;
@@ -67,13 +68,17 @@ impl Agent {
         self.carry_out().await.map(drop)
     }
 
-    /// Returns the moment at which the first generation is in force.
     async fn carry_out(&mut self) -> Result<Instant> {
+        self.effects().await?.context("the generation was not applied")
+    }
+
+    /// Returns the moment at which the first state is in force. `None` if there is nothing to apply.
+    async fn effects(&mut self) -> Result<Option<Instant>> {
         let mut in_force = None;
         loop {
             let effects = self.node.take_effects();
             if effects.is_empty() {
-                return in_force.context("the generation was not applied");
+                return Ok(in_force);
             }
             for effect in effects {
                 let Effect::Apply(desired) = effect else { continue };
@@ -88,6 +93,23 @@ impl Agent {
                 self.node.applied(revision, outcome, now);
             }
         }
+    }
+
+    /// Works as the agent does, until the work is done.
+    pub(crate) async fn work(&mut self, is_done: &AtomicBool) -> Result<()> {
+        while !is_done.load(Ordering::Relaxed) {
+            if let Ok(event) = timeout(Duration::from_millis(10), self.backend.event()).await {
+                let now = self.now();
+                self.node.backend_event(&event, now);
+                self.effects().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of packets and answers by their name.
+    pub(crate) fn counters(&mut self) -> BTreeMap<&'static str, u64> {
+        self.backend.packets()
     }
 
     /// Waits as the agent does between two changes.

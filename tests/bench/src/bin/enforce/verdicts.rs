@@ -53,7 +53,15 @@ pub(crate) async fn measure(object: &Path, pins: &Path, peers: u32, rounds: u32)
 async fn load(object: &Path, pins: &Path, peers: u32) -> Result<Programs> {
     std::fs::create_dir(pins).context("create a folder of pins")?;
     let groups = peers.min(200);
-    let world = World { peers, groups, pods: 10, policies: 200, parts: 50, is_open: true };
+    let world = World {
+        peers,
+        groups,
+        pods: 10,
+        policies: 200,
+        parts: 50,
+        is_open: true,
+        has_names: false,
+    };
     Ok(Agent::start(object, pins, &world).await?.into_programs())
 }
 

@@ -92,6 +92,7 @@ impl Namespace {
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) beyond: Namespace,
+    pub(crate) pod: Namespace,
     pub(crate) client: UdpSocket,
     pub(crate) server: UdpSocket,
     listener: TcpListener,
@@ -131,7 +132,7 @@ impl Way {
         let listener = pod.run(|| {
             TcpListener::bind((world::pod_address(0), PORT)).context("listen in the pod")
         })?;
-        Ok(Self { beyond, client, server, listener, _node: node })
+        Ok(Self { beyond, pod, client, server, listener, _node: node })
     }
 
     /// A datagram to the pod and one back.
@@ -224,9 +225,9 @@ pub(crate) const PORT: u16 = 7007;
 pub(crate) const POD: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 200, 0, 1)), PORT);
 /// The first peer, which policies allow.
-const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// An address that no policy allows.
 pub(crate) const DENIED: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// After this time a packet is lost.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);

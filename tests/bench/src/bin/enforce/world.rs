@@ -8,10 +8,10 @@ use control_wire::{
 };
 use datapath_node::{LocalPod, PodId};
 use policy_core::{
-    Action, Direction, Family, PolicyKey, Priority, Stage, Standing, Traffic, Transport,
+    Action, Direction, Family, NameMatch, PolicyKey, Priority, Stage, Standing, Traffic, Transport,
     index::{GroupId, MemberKey},
 };
-use policy_objects::{Kind, PortRange, Protocol, TargetPort};
+use policy_objects::{DomainName, Kind, PortRange, Protocol, TargetPort};
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr},
@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) parts: u32,
     /// The first policy about the first pod allows all groups.
     pub(crate) is_open: bool,
+    /// The first policy allows DNS to the first group, and port 8080 of the names below `corp.test`.
+    pub(crate) has_names: bool,
 }
 
 impl World {
@@ -113,6 +115,26 @@ impl World {
             names: None,
             requires: Vec::new(),
         };
+        let egress = |index, peers, protocol, port| Rule {
+            direction: Direction::Egress,
+            index,
+            peers: Peers::Of(peers),
+            traffic: Traffic::Of(vec![Transport::Ports {
+                protocol,
+                port: Some(TargetPort::Numbers(PortRange { first: port, last: port })),
+                source: None,
+            }]),
+            ..rule.clone()
+        };
+        let mut rules = vec![rule.clone()];
+        let has_names = self.has_names && number == 0;
+        if has_names {
+            let server = PeerSet { groups: vec![id(1, 0)], ..PeerSet::default() };
+            let names = vec![NameMatch::Domain(DomainName::Below("corp.test".to_owned()))];
+            let named = PeerSet { names, ..PeerSet::default() };
+            rules.push(egress(0, server, Protocol::Udp, 53));
+            rules.push(egress(1, named, Protocol::Tcp, 8080));
+        }
         Policy {
             uid: format!("policy-{number}"),
             key: PolicyKey {
@@ -122,8 +144,8 @@ impl World {
             },
             generation: i64::from(port),
             place,
-            isolation: Some(Isolation { applied, doubt: None, ingress: true, egress: false }),
-            rules: vec![rule],
+            isolation: Some(Isolation { applied, doubt: None, ingress: true, egress: has_names }),
+            rules,
         }
     }
 
