@@ -96,8 +96,10 @@ impl Part {
             Self::Changes => {
                 let many = World { peers: 100_000, ..NODE };
                 let mut agent = Agent::start(&args.object, &pins.join("many"), &many).await?;
+                let first = addresses(&mut agent, &many, 1).await?.p99();
                 let times = addresses(&mut agent, &many, rounds).await?;
                 let (p50, p99) = (times.p50(), times.p99());
+                bench.push(Figure::reported("address_of_100000_after_load", first, "ms"));
                 bench.push(Figure::bounded("address_of_100000_in_force_p99", p99, "ms", 2.0));
                 bench.push(Figure::reported("address_of_100000_in_force_p50", p50, "ms"));
                 drop(agent);
@@ -106,10 +108,15 @@ impl Part {
                 let (p50, p99) = (times.p50(), times.p99());
                 bench.push(Figure::bounded("policy_of_1000_in_force_p99", p99, "ms", 20.0));
                 bench.push(Figure::reported("policy_of_1000_in_force_p50", p50, "ms"));
-                let idle = share_of_core(&mut agent, rounds * 5, false).await?;
+                let idle = share_of_core(&mut agent, &NODE, rounds * 5, false).await?;
                 bench.push(Figure::reported("core_without_changes", idle, "%"));
-                let share = share_of_core(&mut agent, rounds * 5, true).await?;
+                let share = share_of_core(&mut agent, &NODE, rounds * 5, true).await?;
                 bench.push(Figure::bounded("core_100_addresses_a_second", share, "%", 3.0));
+                drop(agent);
+                let few = World { pods: 50, policies: 50, ..NODE };
+                let mut agent = Agent::start(&args.object, &pins.join("few"), &few).await?;
+                let share = share_of_core(&mut agent, &few, rounds * 5, true).await?;
+                bench.push(Figure::reported("core_100_addresses_a_second_50_pods", share, "%"));
             }
             Self::Beside => {
                 let mut peer = Peer::load(&args.peer, &pins.join("peer"), 10_000)?;
@@ -274,7 +281,12 @@ async fn policies(agent: &mut Agent, rounds: u32) -> Result<Samples> {
 }
 
 /// The share of a core for 100 changes of addresses in a second, or for none, in percent.
-async fn share_of_core(agent: &mut Agent, rounds: u32, has_changes: bool) -> Result<f64> {
+async fn share_of_core(
+    agent: &mut Agent,
+    world: &World,
+    rounds: u32,
+    has_changes: bool,
+) -> Result<f64> {
     let begun = (Instant::now(), processor_time()?);
     for round in 0..rounds {
         let due = begun.0 + Duration::from_millis(10) * round;
@@ -282,7 +294,7 @@ async fn share_of_core(agent: &mut Agent, rounds: u32, has_changes: bool) -> Res
         if !has_changes {
             continue;
         }
-        let change = NODE.address(round / 2 * 97 % NODE.peers, round % 2 == 0);
+        let change = world.address(round / 2 * 97 % world.peers, round % 2 == 0);
         agent.receive(vec![change]).await?;
     }
     let ran = (processor_time()? - begun.1).as_secs_f64();
