@@ -156,7 +156,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "netns",
         about: "real kernel in namespaces of its own: routing, plugin, fabric, doctor, eBPF programs",
-        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Clang],
+        needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Iptables, Need::Clang, Need::Go],
         root: true,
         tests: Tests::Of(&[
             "routing-netlink",
@@ -168,10 +168,12 @@ const LANES: &[Lane] = &[
         side_by_side: 2,
         run: |session| {
             let programs = session.binaries()?;
+            let agent = lab_programs::Program::network_policy_agent()?;
             session.test(&[
                 variable("FERRULE_CNI", programs.plugin()),
                 variable("FERRULE_CLI", programs.cli()),
                 variable("FERRULE_BPF", bpf::object()?),
+                variable("FERRULE_NETWORK_POLICY_AGENT", agent.path()),
             ])
         },
     },
@@ -312,7 +314,7 @@ fn machines(session: &mut Session) -> Result<()> {
         Suite {
             name: "ebpf",
             executable: ebpf.executable(),
-            arguments: "--include-ignored --skip each_planted_fault",
+            arguments: "--include-ignored --skip each_planted_fault --skip takeover",
             files: [("FERRULE_BPF", object.as_path())].into(),
         },
         Suite {

@@ -485,7 +485,10 @@ impl EbpfBackend {
                 }
                 continue;
             }
-            return Ok(Some(format!("the link {} lacks its filters", link.name)));
+            return Ok(Some(format!(
+                "the link {} lacks its filters, or others are before them",
+                link.name
+            )));
         }
         if links.own != goal.own {
             return Ok(Some("the addresses of the node have changed".to_owned()));
@@ -599,7 +602,10 @@ impl Backend for EbpfBackend {
             } else {
                 incomplete.insert(endpoint.uid.clone());
                 if links.links.contains_key(link) && self.goal.is_some() {
-                    drift.push(format!("link {link} of pod {} lacks its filters", endpoint.uid));
+                    drift.push(format!(
+                        "link {link} of pod {} lacks its filters, or others are before them",
+                        endpoint.uid
+                    ));
                 }
             }
         }

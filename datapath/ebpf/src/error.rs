@@ -35,6 +35,10 @@ pub enum LoadError {
     NoTcx { release: String },
     #[error("cannot use the TCX link of {link}: {cause}; it is attached again")]
     Link { link: String, cause: LinkError },
+    #[error(
+        "cannot attach to {link} before the program {name:?} of another owner; remove the filter of priority 1 that has no program"
+    )]
+    Behind { link: String, name: String },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
     #[error("cannot read or remove filters: {0}")]

@@ -1,6 +1,10 @@
 //! The links of the node, and the hooks that each needs.
 
-use crate::{Hook, LoadError, Programs, programs::is_ours, tcx};
+use crate::{
+    Hook, LoadError, Programs,
+    programs::{first, is_ours},
+    tcx,
+};
 use datapath_abi::Own;
 use datapath_plan::Address;
 use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
@@ -107,9 +111,10 @@ impl Links {
         for side in SIDES {
             let filters = self.filters(link.index.0, side)?;
             let hook = hooks.iter().find(|hook| hook.side() == side);
-            if let Some(hook) = hook {
-                programs.attach(*hook, &link.name, &filters)?;
-            }
+            let kept = match hook {
+                Some(hook) => programs.attach(*hook, &link.name, &filters)?,
+                None => None,
+            };
             // A queue `ingress` in the place of `clsact` takes the filter of the other side.
             if side == Side::Egress {
                 let misplaced = self.misplaced(link.index.0)?;
@@ -121,8 +126,8 @@ impl Links {
                     return Err(LoadError::Queue { link: link.name.clone() });
                 }
             }
-            let ours = filters.iter().filter(|filter| is_ours(filter));
-            for filter in ours.skip(usize::from(hook.is_some())) {
+            let is_kept = |filter: &BpfFilter| kept == Some((filter.priority, filter.handle));
+            for filter in filters.iter().filter(|filter| is_ours(filter) && !is_kept(filter)) {
                 programs.effect()?;
                 self.socket.delete_bpf_filter(filter)?;
             }
@@ -136,7 +141,8 @@ impl Links {
         Ok(filters.into_iter().filter(is_misplaced).collect())
     }
 
-    /// True if the hooks of a link are attached.
+    /// True if the hooks of a link are attached before the programs of others. Such a program can end the kernel's run of
+    /// the filters.
     pub(crate) fn is_attached(
         &mut self,
         programs: &Programs,
@@ -153,7 +159,7 @@ impl Links {
         let egress = self.filters(link, Side::Egress)?;
         for hook in hooks {
             let filters = if hook.side() == Side::Ingress { &ingress } else { &egress };
-            if !filters.iter().any(|filter| programs.is_current(*hook, filter)) {
+            if !first(filters).is_some_and(|filter| programs.is_current(*hook, filter)) {
                 return Ok(false);
             }
         }

@@ -22,7 +22,7 @@ use config_settings::Connections;
 use datapath_abi::{Flow, FlowKey, Held, Settings, Use, Write};
 use routing_netlink::{BpfFilter, Side};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     net::Ipv4Addr,
     path::{Path, PathBuf},
@@ -346,51 +346,59 @@ impl Programs {
         Ok(())
     }
 
-    /// Attaches the hook's program to a link of this network namespace, in place of an earlier one of ours. `filters` are
-    /// those of the link in the hook's direction. It stays attached when this value is dropped.
+    /// Attaches the hook's program to a link of this network namespace, before the programs of others and in place of an
+    /// earlier one of ours. `filters` are those of the link in the hook's direction. It stays attached when this value is
+    /// dropped. Returns the priority and the handle of the earlier filter that has the program now; the others of ours are
+    /// to be removed.
     ///
     /// # Errors
-    /// If there is no such link, or the kernel refuses.
+    /// If there is no such link, or the kernel refuses, or the program of another owner stays before ours.
     pub fn attach(
         &mut self,
         hook: Hook,
         link: &str,
         filters: &[BpfFilter],
-    ) -> Result<(), LoadError> {
-        let ours = filters.iter().find(|filter| is_ours(filter));
-        if ours.is_some_and(|filter| self.is_current(hook, filter)) {
-            return Ok(());
+    ) -> Result<Option<(u16, u32)>, LoadError> {
+        let first = first(filters).filter(|filter| is_ours(filter));
+        let place = first.map(|filter| (filter.priority, filter.handle));
+        if first.is_some_and(|filter| self.is_current(hook, filter)) {
+            return Ok(place);
         }
         self.effect()?;
         let fault =
             |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
         let direction = hook.direction();
         let program = self.program(hook.name())?;
-        let attached = match ours {
-            Some(filter) => {
-                let handle = TcHandle::from(filter.handle);
+        let attached = match place {
+            Some((priority, handle)) => {
+                let handle = TcHandle::from(handle);
                 let earlier =
-                    SchedClassifierLink::attached(link, direction, filter.priority, handle, None)
+                    SchedClassifierLink::attached(link, direction, priority, handle, None)
                         .map_err(|cause| fault(TcError::IoError(cause).into()))?;
                 program.attach_to_link(earlier).map_err(fault)?
             }
             None => {
                 // The link may have the queue already; if it has not and cannot have it, the next call fails.
                 let _ = qdisc_add_clsact(link);
-                let is_used = |handle: &u32| {
-                    let mut others = filters.iter().filter(|filter| filter.priority == PRIORITY);
-                    others.any(|filter| filter.handle == *handle)
-                };
-                let handle = (1..).find(|handle| !is_used(handle)).unwrap_or(1);
-                let handle = TcHandle::from(handle);
-                let options = NlOptions { priority: PRIORITY, handle, classid: None };
-                let options = TcAttachOptions::Netlink(options);
-                program.attach_with_options(link, direction, options).map_err(fault)?
+                // The kernel runs the newest filter of a priority first.
+                match program.attach_with_options(link, direction, free(filters, PRIORITY)) {
+                    Ok(attached) => attached,
+                    // Filters of other kinds have the first priority.
+                    Err(cause) => match filters.iter().find(|filter| !is_ours(filter)) {
+                        Some(other) if filters.iter().any(is_ours) || other.priority <= LATER => {
+                            let (link, name) = (link.to_owned(), other.name.clone());
+                            return Err(LoadError::Behind { link, name });
+                        }
+                        _ => program
+                            .attach_with_options(link, direction, free(filters, LATER))
+                            .map_err(|_| fault(cause))?,
+                    },
+                }
             }
         };
         // A drop of the link would detach it.
         std::mem::forget(program.take_link(attached).map_err(fault)?);
-        Ok(())
+        Ok(place)
     }
 
     /// The kernel's id of a hook's program.
@@ -616,9 +624,23 @@ impl Hook {
     }
 }
 
+/// The filter whose program the kernel runs first.
+pub(crate) fn first(filters: &[BpfFilter]) -> Option<&BpfFilter> {
+    filters.iter().find(|filter| filter.chain == 0)
+}
+
+/// The place of a new filter. It is the first of its priority.
+fn free(filters: &[BpfFilter], priority: u16) -> TcAttachOptions {
+    let others = filters.iter().filter(|filter| filter.priority == priority);
+    let used: BTreeSet<u32> = others.map(|filter| filter.handle).collect();
+    let handle = (FIRST_HANDLE..).find(|handle| !used.contains(handle)).unwrap_or(FIRST_HANDLE);
+    let handle = TcHandle::from(handle);
+    TcAttachOptions::Netlink(NlOptions { priority, handle, classid: None })
+}
+
 /// True for a filter of ours, also of an earlier release: others have other names or another priority.
 pub(crate) fn is_ours(filter: &BpfFilter) -> bool {
-    filter.priority == PRIORITY
+    [PRIORITY, LATER].contains(&filter.priority)
         && Hook::ATTACHED
             .iter()
             .any(|hook| hook.name() == filter.name && hook.side() == filter.side)
@@ -627,8 +649,14 @@ pub(crate) fn is_ours(filter: &BpfFilter) -> bool {
 /// BPF_FS_MAGIC in linux/magic.h.
 const BPFFS: rustix::fs::FsWord = 0xcafe_4a11;
 
-/// The priority of the filters.
-const PRIORITY: u16 = 50;
+/// The priority of the filters: the kernel runs it first.
+const PRIORITY: u16 = 1;
+
+/// The priority of earlier releases, and of links whose first priority has filters of another kind.
+const LATER: u16 = 50;
+
+/// Others have handle 1. aws-network-policy-agent removes a filter of this handle of any priority.
+const FIRST_HANDLE: u32 = 2;
 
 /// The longest time for which a program runs.
 pub(crate) const GRACE: Duration = Duration::from_millis(10);

@@ -26,7 +26,8 @@ const (
 )
 
 type rule struct {
-	CIDR     string
+	CIDR string
+	// Empty for all.
 	Protocol corev1.Protocol
 	Port     int32
 }
@@ -90,10 +91,11 @@ func attach(client ebpf.BpfClient, of pod) error {
 func rules(all []rule) []fwruleprocessor.EbpfFirewallRules {
 	of := make([]fwruleprocessor.EbpfFirewallRules, 0, len(all))
 	for _, one := range all {
-		of = append(of, fwruleprocessor.EbpfFirewallRules{
-			IPCidr: v1alpha1.NetworkAddress(one.CIDR),
-			L4Info: []v1alpha1.Port{{Protocol: &one.Protocol, Port: &one.Port}},
-		})
+		rule := fwruleprocessor.EbpfFirewallRules{IPCidr: v1alpha1.NetworkAddress(one.CIDR)}
+		if one.Protocol != "" {
+			rule.L4Info = []v1alpha1.Port{{Protocol: &one.Protocol, Port: &one.Port}}
+		}
+		of = append(of, rule)
 	}
 	return of
 }

@@ -80,12 +80,18 @@ fn passes(mut from: &TcpStream, mut to: &TcpStream) -> bool {
 
 /// The pods with their links. The container is that of a pod that the plugin has reported, or empty.
 fn endpoints(container: &str) -> Endpoints {
+    endpoints_at(container, str::to_owned)
+}
+
+/// The pods with their links, whose names follow from those of the pods.
+fn endpoints_at(container: &str, link: impl Fn(&str) -> String) -> Endpoints {
     let one = |(pod, address): (&str, &str)| {
+        let name = link(pod);
         let id = PodId { uid: pod.to_owned(), namespace: "x".to_owned(), name: pod.to_owned() };
         let addresses = [address.parse().unwrap()].into();
         let link = HostLink {
-            name: pod.to_owned(),
-            ifindex: if_nametoindex(pod).unwrap(),
+            ifindex: if_nametoindex(name.as_str()).unwrap(),
+            name,
             mac: None,
             addresses,
             number: 0,
@@ -103,10 +109,14 @@ fn endpoints(container: &str) -> Endpoints {
 
 /// The state with these policies, for a full pass.
 pub(crate) fn desired(revision: u64, policies: &[Value]) -> Desired {
+    desired_for(revision, policies, endpoints(""))
+}
+
+fn desired_for(revision: u64, policies: &[Value], endpoints: Endpoints) -> Desired {
     Desired {
         revision,
         state: Arc::new(snapshot(policies)),
-        endpoints: Arc::new(endpoints("")),
+        endpoints: Arc::new(endpoints),
         services: Arc::default(),
         changed: None,
     }
@@ -117,8 +127,18 @@ pub(crate) fn enforce(backend: &mut EbpfBackend, revision: u64, policies: &[Valu
     enforce_for(backend, revision, policies, endpoints(""));
 }
 
+/// The same where the links have other names.
+pub(crate) fn enforce_at(
+    backend: &mut EbpfBackend,
+    revision: u64,
+    policies: &[Value],
+    link: impl Fn(&str) -> String,
+) {
+    enforce_for(backend, revision, policies, endpoints_at("", link));
+}
+
 fn enforce_for(backend: &mut EbpfBackend, revision: u64, policies: &[Value], endpoints: Endpoints) {
-    let desired = Desired { endpoints: Arc::new(endpoints), ..desired(revision, policies) };
+    let desired = desired_for(revision, policies, endpoints);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     let applied = runtime.block_on(backend.apply(&desired));
@@ -188,7 +208,7 @@ fn connections_that_are_older_than_their_enforcement_are_judged_in_their_directi
 }
 
 /// Pod a may send to ports 8080 and 5353 of b only.
-fn only_to_b() -> Value {
+pub(crate) fn only_to_b() -> Value {
     policy(
         "a",
         json!({

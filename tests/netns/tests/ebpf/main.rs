@@ -16,6 +16,7 @@ mod planted;
 mod reject;
 mod repair;
 mod sctp;
+mod takeover;
 mod tcx;
 mod traffic;
 mod verifier;
