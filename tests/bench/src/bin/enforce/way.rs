@@ -31,7 +31,14 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET).context("create a network namespace")?;
             Self::current()
         });
-        made.join().map_err(|_| anyhow!("the thread panicked"))?
+        let made = made.join().map_err(|_| anyhow!("the thread panicked"))??;
+        made.silence()?;
+        Ok(made)
+    }
+
+    /// Keeps later links from packets of their own.
+    fn silence(&self) -> Result<()> {
+        self.set("net/ipv6/conf/default/disable_ipv6", "1")
     }
 
     /// Moves the calling thread.
@@ -66,8 +73,7 @@ impl Namespace {
 
     /// Gives a node its links: of each pod, and one to other nodes.
     pub(crate) fn add_links(&self, pods: u32) -> Result<()> {
-        // New links would send packets of their own.
-        self.set("net/ipv6/conf/default/disable_ipv6", "1")?;
+        self.silence()?;
         let mut batch = format!("link add index {WIRE} name wire type veth peer name beyond\n");
         batch.push_str("link set beyond up\nlink set wire up\n");
         for pod in 0..pods {
