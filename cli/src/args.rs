@@ -124,6 +124,8 @@ pub(crate) enum Policy {
     Refuse,
     /// Remove its programs and pins after it has stopped and the node is taken over
     Drop,
+    /// Remove its programs once it has stopped and ferrule-agent enforces the policies of all pods; its pins stay
+    Enforce,
     /// Keep it and call it for each pod as before; ferrule-ipamd needs FERRULE_POLICY_AGENT=true
     Keep,
 }
@@ -152,6 +154,9 @@ pub(crate) struct Places {
     /// The socket of ferrule-ipamd
     #[arg(long, value_name = "FILE", env = "FERRULE_SOCKET", default_value = registry::IPAMD_SOCKET)]
     pub(crate) socket: PathBuf,
+    /// The socket of ferrule-agent
+    #[arg(long, value_name = "FILE", env = "FERRULE_AGENT_SOCKET", default_value = registry::AGENT_SOCKET)]
+    pub(crate) agent: PathBuf,
     /// The mount point of the node's procfs
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub(crate) proc: PathBuf,

@@ -65,6 +65,7 @@ fn choice(policy: Policy) -> PolicyChoice {
         Policy::Refuse => PolicyChoice::Refuse,
         Policy::Drop => PolicyChoice::Drop,
         Policy::Keep => PolicyChoice::Keep,
+        Policy::Enforce => PolicyChoice::Enforce,
     }
 }
 

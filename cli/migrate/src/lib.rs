@@ -23,6 +23,6 @@ pub use observation::{
     Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
     Program, RouteView, RuleView, VpcCni,
 };
-pub use plan::{Plan, PolicyChoice, Step, Wait, plan};
+pub use plan::{Plan, PolicyChoice, Step, Wait, is_guarded, plan};
 pub use refusal::Refusal;
 pub use vpc_cni::same_allocations;

@@ -48,7 +48,8 @@ pub struct Policy {
     pub socket: String,
     /// True if the agent accepts connections.
     pub serves: bool,
-    /// The BPF programs on host veths, of all owners.
+    /// The BPF programs on host veths, of all owners: those of a link and a side in the order in which the kernel runs
+    /// them.
     pub programs: Observed<Vec<Program>>,
     pub folder: String,
     /// The pins below that folder, of all owners, such as `maps/global_policy_events`.
@@ -84,6 +85,8 @@ pub struct Ferrule {
     pub assignments: Observed<Option<Vec<Assignment>>>,
     /// Interfaces with a tombstone that the daemon has not processed.
     pub tombstones: Observed<Vec<PodKey>>,
+    /// The answer of ferrule-agent: its policies are in force on each pod of the node, or the reason why not.
+    pub enforces: Observed<()>,
     /// True if Ferrule's nftables table exists.
     pub table: Observed<bool>,
 }

@@ -4,6 +4,8 @@ mod policy;
 mod rollback;
 mod takeover;
 
+pub use policy::is_guarded;
+
 use crate::{
     Network, OUR_CONFLIST, Observation, Observed, Program,
     refusal::{Refusal, UNSEEN},
@@ -20,6 +22,8 @@ pub enum PolicyChoice {
     Drop,
     /// Ferrule calls it for each pod.
     Keep,
+    /// Its programs are detached once Ferrule enforces the policies itself. Its pins stay.
+    Enforce,
 }
 
 /// A condition outside the plan. The node does not change until it holds.
@@ -41,6 +45,8 @@ pub enum Wait {
     PolicyAgentStopped,
     /// The policy agent serves. Ferrule's ADD fails without it.
     PolicyAgentServes,
+    /// Ferrule's programs are before those of the policy agent, and ferrule-agent reports its policies as in force.
+    PoliciesInForce,
 }
 
 /// A step is complete or undone after a crash. After a partial removal of programs or pins the next plan has the rest.
@@ -87,6 +93,8 @@ pub enum Step {
     /// Detaches programs of the policy agent.
     Detach {
         programs: Vec<Program>,
+        /// True if each is detached only behind a program of Ferrule.
+        enforced: bool,
     },
     /// Removes pins of the policy agent.
     Unpin {
@@ -176,6 +184,10 @@ impl fmt::Display for Wait {
                 "the policy agent has stopped on this node (it is a container of the DaemonSet \
                  aws-node, unless it was given one of its own)"
             }
+            Self::PoliciesInForce => {
+                "Ferrule enforces the policies of all pods on this node (ferrule-agent with the \
+                 backend ebpf)"
+            }
             Self::PolicyAgentServes => {
                 "the policy agent serves on this node (give it a DaemonSet of its own, with the \
                  host's /var/run/aws-node and /sys/fs/bpf)"
@@ -219,13 +231,16 @@ impl fmt::Display for Step {
                 )
             }
             Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
-            Self::Detach { programs } => {
+            Self::Detach { programs, enforced } => {
                 let links: BTreeSet<&str> = programs.iter().map(|it| it.link.as_str()).collect();
                 let (programs, links) = (programs.len(), links.len());
+                let after = match enforced {
+                    true => "Ferrule alone enforces the policies from here on",
+                    false => "these pods have no policies of that agent from here on",
+                };
                 write!(
                     f,
-                    "detach {programs} programs of the policy agent from {links} host veths: \
-                     these pods have no policies from here on"
+                    "detach {programs} programs of the policy agent from {links} host veths: {after}"
                 )
             }
             Self::Unpin { names } => {

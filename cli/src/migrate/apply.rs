@@ -3,7 +3,7 @@
 use super::observe::{self, FOLDER, TABLE, lock_file, text};
 use crate::args::Places;
 use anyhow::{Context as _, Result, anyhow, bail};
-use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step};
+use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step, is_guarded};
 use config_model::{Migration, Tombstone, registry};
 use install_disk::Folders;
 use install_plan::{Conflist, FolderKind, Op, Plan};
@@ -84,7 +84,7 @@ impl<'a> Applier<'a> {
                 .map(drop)
                 .context("cannot delete Ferrule's nftables table"),
             Step::DropFerruleCheckpoint => self.drop_checkpoint(),
-            Step::Detach { programs } => detach(programs),
+            Step::Detach { programs, enforced } => detach(programs, *enforced),
             Step::Unpin { names } => names.iter().try_for_each(|name| {
                 let pin = self.places.pins.join(name);
                 match fs::remove_file(&pin) {
@@ -163,11 +163,20 @@ fn drop_rule(wanted: &str) -> Result<()> {
     }
 }
 
-/// Detaches these programs from their links if they are present. Other programs stay.
-fn detach(wanted: &[Program]) -> Result<()> {
+/// Detaches these programs from their links if they are present; `enforced`: and if Ferrule's are before them all. Other
+/// programs stay.
+fn detach(wanted: &[Program], enforced: bool) -> Result<()> {
     let kernel = observe::kernel().map_err(anyhow::Error::msg)?;
     let mut socket = Socket::open()?;
-    for (program, filter) in observe::programs(&kernel)? {
+    let found = observe::programs(&kernel)?;
+    let all: Vec<Program> = found.iter().map(|(program, _)| program.clone()).collect();
+    let open = wanted.iter().find(|program| all.contains(program) && !is_guarded(program, &all));
+    if let Some(Program { link, name, .. }) = open.filter(|_| enforced) {
+        bail!(
+            "cannot detach {name} from {link}: no program of Ferrule is before it any longer; run this again"
+        );
+    }
+    for (program, filter) in found {
         if wanted.contains(&program) {
             socket.delete_bpf_filter(&filter)?;
         }

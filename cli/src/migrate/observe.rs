@@ -8,7 +8,8 @@ use cli_migrate::{
     Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
     Program, RouteView, RuleView, VpcCni,
 };
-use config_model::{Migration, PodKey, PodName, TableId, Tombstone, registry};
+use config_model::{EnforcingMode, Migration, PodKey, PodName, TableId, Tombstone, registry};
+use datapath_rpc::AgentAt;
 use ipamd_core::{
     BlockSource, Checkpoint, HeldAddress, Record,
     frame::{self, Damage},
@@ -46,6 +47,7 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
             ready: health(&places.socket, HealthName::Ready).unwrap_or(false),
             policy_agent: health(&places.socket, HealthName::PolicyAgent).unwrap_or(false),
             assignments: assignments(&state.join(CHECKPOINT)),
+            enforces: enforces(&places.agent),
             tombstones: tombstones(&state.join(registry::TOMBSTONE_DIR)),
             table: table(),
         },
@@ -169,6 +171,37 @@ fn health(socket: &Path, name: HealthName) -> Option<bool> {
     let deadline = Instant::now() + PATIENCE;
     runtime.block_on(probe(socket, name, deadline)).ok()
 }
+
+/// Returns the reason why ferrule-agent's policies are not in force on a pod of this node.
+fn enforces(socket: &Path) -> Observed<()> {
+    let agent = AgentAt { socket: socket.to_owned(), mode: EnforcingMode::Standard };
+    let status = imds::runtime()?.block_on(agent.status(Instant::now() + PATIENCE));
+    let status = status.map_err(|err| chain("ferrule-agent does not answer", &err))?;
+    let first_pod = status.failing_endpoints.iter().map(|of| (&of.pod, &of.why));
+    let first_pod = first_pod.chain(status.waiting.iter().map(|of| (&of.pod, &of.why))).next();
+    let why = if status.backend != EBPF {
+        format!("its backend is {}, not {EBPF}", status.backend)
+    } else if !status.fault.is_empty() {
+        status.fault
+    } else if !status.disconnected.is_empty() {
+        status.disconnected
+    } else if let Some((pod, why)) = first_pod {
+        let pod = pod.clone().unwrap_or_default();
+        format!("pod {}/{}: {why}", pod.namespace, pod.name)
+    } else if let Some(of) = status.failing.first() {
+        format!("policy {}: {}", of.name, of.why)
+    } else if !status.drift.is_empty() {
+        status.drift
+    } else if status.applied < status.revision || status.revision == 0 {
+        "its last state is not in force yet".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(why)
+}
+
+/// The name of the backend that enforces.
+const EBPF: &str = "ebpf";
 
 fn is_locked(path: &Path) -> bool {
     let Ok(file) = fs::File::open(path) else { return false };

@@ -5,7 +5,7 @@
 //! are identified by name. Everything else stays.
 
 use super::{Draft, PolicyChoice, Step, Wait};
-use crate::{Ferrule, Policy, Program};
+use crate::{Ferrule, Observation, Policy, Program};
 use std::collections::BTreeMap;
 
 /// Adds facts about its programs and pins.
@@ -15,6 +15,9 @@ pub(super) fn describe(policy: &Policy, draft: &mut Draft) {
     }
     let mut by_link: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for program in policy.programs.iter().flatten() {
+        if is_ferrules(program) {
+            continue;
+        }
         if is_agents(program) {
             by_link.entry(&program.link).or_default().push(&program.name);
         } else {
@@ -57,12 +60,12 @@ pub(super) fn refuse(policy: &Policy, choice: PolicyChoice, draft: &mut Draft) {
     };
     let cause = format!("a policy agent runs here: {sign}");
     match choice {
-        PolicyChoice::Drop | PolicyChoice::Keep => {}
+        PolicyChoice::Drop | PolicyChoice::Keep | PolicyChoice::Enforce => {}
         PolicyChoice::Refuse => draft.refuse(
             object,
             &cause,
-            "Ferrule enforces no policies itself. Run this with --policy keep, which \
-             continues to call the agent, or with --policy drop, which detaches its programs from the pods",
+            "run this with --policy enforce, which detaches its programs once Ferrule enforces the policies, with \
+             --policy keep, which continues to call the agent, or with --policy drop, which detaches its programs",
         ),
     }
 }
@@ -106,8 +109,43 @@ pub(super) fn drop(policy: &Policy, draft: &mut Draft) {
     let programs: Vec<Program> = programs.cloned().collect();
     let pins = draft.seen(&policy.folder, &policy.pins).map(|pins| agents_pins(pins));
     let names = pins.unwrap_or_default();
-    draft.step_if(!programs.is_empty(), Step::Detach { programs });
+    draft.step_if(!programs.is_empty(), Step::Detach { programs, enforced: false });
     draft.step_if(!names.is_empty(), Step::Unpin { names });
+}
+
+/// Removes its programs once two witnesses agree that Ferrule enforces: the kernel, which runs Ferrule's program first on
+/// each link and side, and ferrule-agent. Its pins stay.
+pub(super) fn replace(seen: &Observation, draft: &mut Draft) {
+    let Some(all) = draft.seen("the programs on host veths", &seen.vpc_cni.policy.programs) else {
+        return;
+    };
+    let programs: Vec<Program> = all.iter().filter(|program| is_agents(program)).cloned().collect();
+    if programs.is_empty() {
+        return;
+    }
+    let open = programs.iter().find(|program| !is_guarded(program, all));
+    if let Some(Program { link, name, .. }) = open {
+        draft.facts.push(format!("{link} has no program of Ferrule before {name}"));
+    }
+    if let Err(why) = &seen.ferrule.enforces {
+        draft.facts.push(format!("Ferrule's policies are not in force: {why}"));
+    }
+    let in_force = open.is_none() && seen.ferrule.enforces.is_ok();
+    draft.step_if(!in_force, Step::Await(Wait::PoliciesInForce));
+    draft.step(Step::Detach { programs, enforced: true });
+}
+
+/// True if the kernel runs a program of Ferrule first on the link and side of this program. `all` are the programs of the
+/// node in the kernel's order.
+pub fn is_guarded(program: &Program, all: &[Program]) -> bool {
+    let mut of_side = all.iter().filter(|of| {
+        (&of.link, of.ingress, of.chain) == (&program.link, program.ingress, program.chain)
+    });
+    of_side.next().is_some_and(is_ferrules)
+}
+
+fn is_ferrules(program: &Program) -> bool {
+    program.name == if program.ingress { "from_pod" } else { "to_pod" }
 }
 
 fn is_agents(program: &Program) -> bool {

@@ -45,6 +45,10 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
                 agent::await_stop(&seen.vpc_cni.policy, draft);
                 agent::drop(&seen.vpc_cni.policy, draft);
             }
+            PolicyChoice::Enforce => {
+                agent::await_stop(&seen.vpc_cni.policy, draft);
+                agent::replace(seen, draft);
+            }
         }
         return;
     }
@@ -77,7 +81,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     let begun = Migration::to(Owner::Ferrule);
     draft.step_if(mine.is_none(), Step::Note(begun));
     draft.step_if(seen.vpc_cni.serves, Step::Await(Wait::VpcCniAgentStopped));
-    if policy == PolicyChoice::Drop {
+    if matches!(policy, PolicyChoice::Drop | PolicyChoice::Enforce) {
         agent::await_stop(&seen.vpc_cni.policy, draft);
     }
     draft.step_if(!switched && calls.vpc_cni > 0, Step::Await(Wait::VpcCniCallsFinished));
@@ -92,8 +96,10 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         add_tombstones(seen, &fit, draft);
     }
     // Last: after an earlier stop the pods' permissions are unchanged.
-    if policy == PolicyChoice::Drop {
-        agent::drop(&seen.vpc_cni.policy, draft);
+    match policy {
+        PolicyChoice::Refuse | PolicyChoice::Keep => {}
+        PolicyChoice::Drop => agent::drop(&seen.vpc_cni.policy, draft),
+        PolicyChoice::Enforce => agent::replace(seen, draft),
     }
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
 }
@@ -103,7 +109,7 @@ fn fit_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
     match policy {
         PolicyChoice::Refuse => {}
         PolicyChoice::Keep => agent::refuse_alone(&seen.ferrule, draft),
-        PolicyChoice::Drop => agent::refuse_served(&seen.ferrule, draft),
+        PolicyChoice::Drop | PolicyChoice::Enforce => agent::refuse_served(&seen.ferrule, draft),
     }
 }
 

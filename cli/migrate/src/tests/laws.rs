@@ -171,6 +171,58 @@ fn a_policy_agents_programs_leave_last_and_others_stay() {
 }
 
 #[test]
+fn a_policy_agents_programs_leave_once_ferrule_enforces_and_its_pins_stay() {
+    let mut node = Node::with_policy(three());
+    node.choice = PolicyChoice::Enforce;
+    let pins = node.pins.clone();
+    let taken = go(&mut node, Owner::Ferrule, 100);
+    let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
+    assert!(at("the policy agent has stopped") < at("write 05-ferrule"));
+    assert!(at("put 10-aws") < at("Ferrule enforces the policies of all pods"));
+    assert_eq!(
+        at("Ferrule enforces the policies of all pods") + 1,
+        at("detach 6 programs of the policy agent from 3 host veths: Ferrule alone enforces")
+    );
+    let left: Vec<&str> = node.programs.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(left.iter().filter(|name| name.starts_with("handle_")).count(), 1, "a foreign one");
+    assert_eq!((left.len(), &node.pins), (7, &pins));
+    assert_eq!(node.plan(Owner::Ferrule).steps, [], "it rests");
+    // The pins go by request.
+    node.choice = PolicyChoice::Drop;
+    let taken = go(&mut node, Owner::Ferrule, 100);
+    assert_eq!((taken.len(), node.pins.len(), node.programs.len()), (1, 1, 7));
+}
+
+#[test]
+fn each_of_two_witnesses_can_stop_the_removal() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    node.programs = Node::with_policy(three()).programs;
+    node.choice = PolicyChoice::Enforce;
+    let is_waiting = |node: &Node| {
+        let plan = node.plan(Owner::Ferrule);
+        assert_eq!(plan.refusals, []);
+        let is_waiting = plan.steps[0].to_string().contains("Ferrule enforces the policies");
+        (is_waiting, plan.facts)
+    };
+    let named = |facts: &[String], words: &str| facts.iter().any(|fact| fact.contains(words));
+    let (waits, facts) = is_waiting(&node);
+    assert!(waits && named(&facts, "no program of Ferrule before"), "{facts:?}");
+    assert!(named(&facts, "not in force: its backend is none"), "{facts:?}");
+    node.attach_ours();
+    let (waits, facts) = is_waiting(&node);
+    assert!(waits && !named(&facts, "no program of Ferrule before"), "{facts:?}");
+    node.agent_enforces = true;
+    assert!(!is_waiting(&node).0);
+    // One program that the other agent attached before ours is enough.
+    let first = node.programs.iter().position(|it| it.name == "from_pod").unwrap();
+    let ours = node.programs.remove(first);
+    node.programs.push(ours);
+    let (waits, facts) = is_waiting(&node);
+    assert!(waits && named(&facts, "no program of Ferrule before handle_egress"), "{facts:?}");
+}
+
+#[test]
 fn a_policy_agent_is_kept_with_all_that_is_its_own() {
     let mut node = Node::with_policy(three());
     (node.choice, node.serves_policy) = (PolicyChoice::Keep, true);
@@ -206,10 +258,11 @@ proptest! {
         devices in proptest::collection::vec(0_u16..3, 0..8),
         last in any::<bool>(),
         policy in any::<bool>(),
+        enforce in any::<bool>(),
     ) {
         let pods = (0..).zip(devices).map(|(number, device)| pod(number, device)).collect();
         let mut node = if policy { Node::with_policy(pods) } else { Node::of_theirs(pods) };
-        node.choice = PolicyChoice::Drop;
+        node.choice = if enforce { PolicyChoice::Enforce } else { PolicyChoice::Drop };
         let owner = |ours| if ours { Owner::Ferrule } else { Owner::AmazonVpcCni };
         let mut new = 100;
         for (ours, steps) in turns {
@@ -227,7 +280,9 @@ proptest! {
         prop_assert!(node.files.contains_key("87-podman.conflist"));
         prop_assert_eq!(node.plan(owner(last)).steps, vec![]);
         prop_assert_eq!(node.programs.iter().filter(|it| it.priority == 2).count(), usize::from(policy));
-        prop_assert!(!last || node.programs.len() + node.pins.len() == 2 * usize::from(policy));
+        let theirs = node.programs.iter().filter(|it| it.handle == 1).count();
+        prop_assert!(!last || theirs == 0);
+        prop_assert!(!last || enforce || node.pins.len() == usize::from(policy));
         prop_assert!(last || node.files.contains_key(CONFLIST));
         if let Some(Migration { owner: now, done, .. }) = node.journal {
             prop_assert!(now == owner(last) && done);

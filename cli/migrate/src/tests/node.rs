@@ -2,7 +2,8 @@
 
 use crate::{
     ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, OUR_CONFLIST, Observation,
-    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, plan, vpc_cni,
+    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, is_guarded, plan,
+    vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -53,7 +54,10 @@ pub(super) struct Node {
     pub(super) policy_agent: bool,
     /// True if ferrule-ipamd calls the agent.
     pub(super) serves_policy: bool,
+    /// The programs of each link and side, in the kernel's order.
     pub(super) programs: Vec<Program>,
+    /// True if ferrule-agent reports its policies as in force.
+    pub(super) agent_enforces: bool,
     pub(super) pins: Vec<String>,
 }
 
@@ -61,6 +65,10 @@ pub(super) fn program(link: &str, ingress: bool) -> Program {
     let name = if ingress { "handle_egress" } else { "handle_ingress" };
     let (link, name) = (link.to_owned(), name.to_owned());
     Program { link, ingress, name, chain: 0, priority: 1, protocol: 3, handle: 1 }
+}
+
+fn is_ferrules(program: &Program) -> bool {
+    ["from_pod", "to_pod"].contains(&program.name.as_str())
 }
 
 pub(super) fn their_conflist() -> Value {
@@ -103,6 +111,7 @@ impl Node {
             policy_agent: false,
             serves_policy: false,
             programs: Vec::new(),
+            agent_enforces: false,
             pins: Vec::new(),
             pods,
         };
@@ -117,7 +126,7 @@ impl Node {
     pub(super) fn with_policy(pods: Vec<Pod>) -> Self {
         let mut node = Self::of_theirs(pods);
         node.has_policy = true;
-        node.programs.push(Program { priority: 2, ..program("eni0123456789a", true) });
+        node.programs.push(Program { priority: 2, handle: 3, ..program("eni0123456789a", true) });
         node.pins.push("maps/of_somebody".to_owned());
         node.start_policy();
         node
@@ -140,8 +149,23 @@ impl Node {
         }
         self.pins.sort();
         self.pins.dedup();
-        self.programs.sort();
+        // Ferrule's programs stay first.
+        self.programs.sort_by_key(|program| (!is_ferrules(program), program.clone()));
         self.programs.dedup();
+    }
+
+    /// Attaches Ferrule's programs before the others.
+    pub(super) fn attach_ours(&mut self) {
+        for pod in &self.pods {
+            for ingress in [true, false] {
+                let theirs = program(Self::veth(pod).as_str(), ingress);
+                let name = if ingress { "from_pod" } else { "to_pod" }.to_owned();
+                let ours = Program { name, handle: 2, ..theirs };
+                if !self.programs.contains(&ours) {
+                    self.programs.insert(0, ours);
+                }
+            }
+        }
     }
 
     /// The checkpoint of the running pods.
@@ -237,6 +261,10 @@ impl Node {
                 runs: self.our_daemon,
                 ready: self.our_daemon,
                 policy_agent: self.our_daemon && self.serves_policy,
+                enforces: match self.agent_enforces {
+                    true => Ok(()),
+                    false => Err("its backend is none".to_owned()),
+                },
                 assignments: Ok(self.assignments.clone()),
                 tombstones: Ok(self.tombstones.clone()),
                 table: Ok(self.table),
@@ -263,6 +291,11 @@ impl Node {
             Step::Await(Wait::PolicyAgentServes) => {
                 assert!(self.our_daemon && self.serves_policy, "it asks when it starts");
                 self.start_policy();
+            }
+            Step::Await(Wait::PoliciesInForce) => {
+                assert!(!self.policy_agent, "it attaches its programs before ours");
+                self.agent_enforces = true;
+                self.attach_ours();
             }
             Step::Await(Wait::FerruleDaemonStopped) => self.our_daemon = false,
             Step::Await(Wait::VpcCniCallsFinished) => self.calls.vpc_cni = 0,
@@ -307,7 +340,13 @@ impl Node {
                 assert!(self.their_agent, "SNAT is not in force");
                 self.table = false;
             }
-            Step::Detach { programs } => {
+            Step::Detach { programs, enforced } => {
+                let all = &self.programs;
+                let is_open = programs.iter().any(|program| !is_guarded(program, all));
+                assert!(
+                    !enforced || self.agent_enforces && !is_open,
+                    "neither of the two enforces"
+                );
                 assert!(!self.policy_agent, "it attaches them again");
                 assert!(self.plugin() == "ferrule-cni", "the takeover may not come about");
                 let before = self.programs.len();
@@ -315,7 +354,7 @@ impl Node {
                 assert_eq!(self.programs.len() + programs.len(), before);
             }
             Step::Unpin { names } => {
-                assert!(self.programs.iter().all(|it| it.priority == 2), "they are at work");
+                assert!(!self.programs.iter().any(|it| it.handle == 1), "they are at work");
                 self.pins.retain(|pin| !names.contains(pin));
             }
             Step::DropFerruleCheckpoint => {
