@@ -10,11 +10,12 @@ use crate::{
     lookup::look_up,
     maps::{layout_name, newest},
     names::{Resolver, nanoseconds},
+    pods::Pods,
     programs::GRACE,
     tcx,
 };
 use async_trait::async_trait;
-use config_model::{HostLink, Span, causes};
+use config_model::{Span, causes};
 use config_settings::Connections;
 use datapath_abi::{Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, sizes};
 use datapath_backend::{Backend, BackendError};
@@ -23,7 +24,7 @@ use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Retire, RuleUse,
     Trace,
 };
-use datapath_plan::{Address, Compilation, Names};
+use datapath_plan::{Compilation, Names};
 use routing_netlink::Monitor;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -295,19 +296,21 @@ impl EbpfBackend {
             (Some(links), _) => (links.routed.clone(), links.own.clone()),
             (None, None) => Default::default(),
         };
-        let mut pods = BTreeMap::new();
+        let mut pods = Pods::default();
         let mut results = Results::new();
         for (uid, endpoint) in desired.endpoints.iter() {
             let row = self.row(desired, endpoint, &target);
             let result = match &row {
-                Ok(row) => links_of(uid, endpoint, &known, *row, &mut pods),
+                Ok(row) => pods.add(uid, endpoint, &known, *row),
                 Err((previous, why)) => {
-                    let _ = links_of(uid, endpoint, &known, *previous, &mut pods);
+                    let _ = pods.add(uid, endpoint, &known, *previous);
                     Err(why.clone())
                 }
             };
             results.insert(uid.clone(), result);
         }
+        let Pods { by_link: mut pods, conflicts } = pods;
+        results.extend(conflicts.into_iter().map(|(uid, why)| (uid, Err(why))));
         // A pod that has ended is closed as long as its link exists: its processes may still run.
         for (link, endpoint) in &self.held.endpoints {
             if known.contains_key(link) && !pods.contains_key(link) {
@@ -540,41 +543,6 @@ fn links_with_names(desired: &Desired, wanted: &Wanted) -> BTreeMap<u32, String>
         links.extend(endpoint.links.iter().map(|link| (link.ifindex, entry.uid.clone())));
     }
     links
-}
-
-/// Adds the links of an endpoint to the pods.
-fn links_of(
-    uid: &str,
-    endpoint: &Endpoint,
-    links: &BTreeMap<u32, BTreeSet<IpAddr>>,
-    row: Row,
-    pods: &mut BTreeMap<u32, Pod>,
-) -> Result<(), String> {
-    if endpoint.links.is_empty() {
-        return Err("its host link is not known".to_owned());
-    }
-    let mut missing = Ok(());
-    for link in &endpoint.links {
-        let Some(routed) = links.get(&link.ifindex) else {
-            missing = Err(format!("its host link {} does not exist", link.name));
-            continue;
-        };
-        let addresses = addresses(link, endpoint);
-        // A pod with egress by the other family has a second address, which the host routes to its link.
-        let of = |is_v6: bool| {
-            let mut all = addresses.iter().chain(routed);
-            all.find(|address| address.is_ipv6() == is_v6)
-        };
-        let of = |is_v6: bool| of(is_v6).map(|address| Address::from(*address));
-        let pod = Pod { uid: uid.to_owned(), row, v4: of(false), v6: of(true) };
-        pods.insert(link.ifindex, pod);
-    }
-    missing
-}
-
-/// The addresses of a link. A link that was observed may have no route yet: then the pod's own count.
-fn addresses<'a>(link: &'a HostLink, endpoint: &'a Endpoint) -> &'a BTreeSet<IpAddr> {
-    if link.addresses.is_empty() { &endpoint.pod.addresses } else { &link.addresses }
 }
 
 #[async_trait]

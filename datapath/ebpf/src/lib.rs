@@ -15,6 +15,7 @@ mod maps;
 mod memory;
 mod names;
 mod pins;
+mod pods;
 mod programs;
 mod reasons;
 mod settings;

@@ -1,8 +1,8 @@
 //! ferrule-agent's API over its unix socket: the plugin asks whether a pod may start, the daemon and people ask for
 //! the agent's state.
 //!
-//! Start with [`AgentAt`], the client, which the plugin links; the feature `server` adds [`serve`] and the trait
-//! [`Agent`]. This crate decides nothing. Tests run both over a real socket: `tests/`.
+//! Start with [`AgentAt`], the client, which the plugin links. The feature `server` adds [`serve`] and the trait
+//! [`Agent`]. The feature `streams` adds calls whose answer is a stream. This crate decides nothing. Tests run both over a real socket: `tests/`.
 
 mod links;
 pub mod wire;
@@ -17,11 +17,13 @@ use std::{
     path::PathBuf,
     time::{Duration, Instant},
 };
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Code, Response, Status};
 use wire::agent_client::AgentClient;
 
 #[cfg(feature = "server")]
 mod served;
+#[cfg(feature = "streams")]
+mod streams;
 
 #[cfg(feature = "server")]
 pub use served::{Admission, Agent, Flows, serve};
@@ -159,22 +161,6 @@ impl AgentAt {
         let mut agent = self.dial(deadline).await?;
         let asked = wire::StatusRequest { versions: versions() };
         self.answer(deadline, agent.status(within(deadline, asked))).await
-    }
-
-    /// Packets that were dropped and connections that were allowed. With `follow` the stream ends with the agent.
-    ///
-    /// # Errors
-    /// The agent has not answered by `deadline`.
-    pub async fn flows(
-        &self,
-        allowed: bool,
-        follow: bool,
-        deadline: Instant,
-    ) -> Result<Streaming<wire::Flow>, AgentError> {
-        let mut agent = self.dial(deadline).await?;
-        let asked = wire::FlowsRequest { versions: versions(), allowed, follow };
-        // The stream has no deadline of its own.
-        self.answer(deadline, agent.flows(asked)).await
     }
 
     /// The use of each rule on the node.

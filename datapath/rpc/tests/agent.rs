@@ -4,8 +4,8 @@
 
 use config_model::{EnforcingMode, EniId, HostEnd, HostLink, Mac, Mark, PodName, TableId};
 use datapath_rpc::{
-    Admission, Admitted, Agent, AgentAt, AgentError, AgentPod, serve,
-    wire::{self, StatusReply, agent_client::AgentClient},
+    Admission, Admitted, Agent, AgentAt, AgentError, AgentPod, Flows, serve,
+    wire::{self, Flow, StatusReply, agent_client::AgentClient},
 };
 use runtime_socket::{
     dial, origin,
@@ -70,7 +70,17 @@ impl Agent for Recorder {
     async fn status(&self) -> Result<StatusReply, Status> {
         Ok(StatusReply { generation: 3, ..StatusReply::default() })
     }
+
+    fn flows(&self, _: wire::FlowsRequest) -> Result<Flows, Status> {
+        let flow = |length| Flow { length, reason: "r".repeat(100), ..Flow::default() };
+        let flows = futures::stream::iter((0..FLOWS).map(flow));
+        // As that of an agent that runs, the stream does not end.
+        Ok(Box::pin(futures::StreamExt::chain(flows, futures::stream::pending())))
+    }
 }
+
+/// Together they are longer than the longest response that the plugin reads.
+const FLOWS: u32 = 20_000;
 
 async fn start(socket: &Path) -> Arc<Recorder> {
     let incoming = listen(socket).await.unwrap();
@@ -161,4 +171,20 @@ async fn a_request_that_could_not_be_enforced_is_refused() {
     let status = raw.admit(sent(interface, newer)).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
     assert!(recorder.admissions.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn flows_are_read_while_the_stream_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    start(&socket).await;
+    let agent = AgentAt { socket, mode: EnforcingMode::Standard };
+    let mut flows = agent.flows(false, true, soon()).await.unwrap();
+    for number in 0..FLOWS {
+        assert_eq!(flows.message().await.unwrap().unwrap().length, number);
+    }
+    let socket = folder.path().join("absent.sock");
+    let absent = AgentAt { socket, mode: EnforcingMode::Standard };
+    let error = absent.flows(false, true, soon()).await.unwrap_err().to_string();
+    assert!(error.contains("absent.sock") && error.contains("No such file"), "{error}");
 }

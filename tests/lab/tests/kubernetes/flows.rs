@@ -6,7 +6,12 @@ use crate::{
 };
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use std::{path::Path, process::Command};
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread::JoinHandle,
+};
 use tests_lab::wait_for;
 
 /// The command-line tool beside the agent of a node.
@@ -79,5 +84,39 @@ impl Tool<'_> {
             ensure!(of["flows"].as_u64().is_some_and(|flows| flows > 0), "{of}");
             Ok(true)
         })
+    }
+}
+
+/// The flow events of some agents, from a start to an end.
+pub(crate) struct Watch {
+    tools: Vec<(Child, JoinHandle<Vec<Value>>)>,
+}
+
+impl Watch {
+    pub(crate) fn start<'a>(bin: &Path, agents: impl Iterator<Item = &'a Agent>) -> Result<Self> {
+        let mut tools = Vec::new();
+        for agent in agents {
+            let words = ["policy", "flows", "--follow", "-o", "json", "--agent"];
+            let mut command = Command::new(bin.join("ferrule"));
+            command.args(words).arg(AgentSite::socket(agent)).env_clear().stdout(Stdio::piped());
+            let mut child = command.spawn().context("cannot start the tool")?;
+            let output = child.stdout.take().context("no standard output")?;
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            let events =
+                move || lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
+            tools.push((child, std::thread::spawn(events)));
+        }
+        Ok(Self { tools })
+    }
+
+    /// Stops the tools and returns the events.
+    pub(crate) fn end(self) -> Result<Vec<Value>> {
+        let mut events = Vec::new();
+        for (mut child, read) in self.tools {
+            child.kill().context("cannot stop the tool")?;
+            child.wait().context("cannot wait for the tool")?;
+            events.extend(read.join().ok().context("a thread panicked")?);
+        }
+        Ok(events)
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::{
     enforced::Site,
+    flows::Watch,
     policed::{
         API_SERVER, Controllers, model,
         pods::{self, Running},
@@ -15,11 +16,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use lab_programs::Program;
-use policy_core::{Decision, Origin, Packet, Segment, State, verdict};
+use policy_core::{Decision, Direction, Origin, Packet, Reason, Segment, State, Verdict, verdict};
 use policy_objects::{Named, Protocol};
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
     net::{IpAddr, SocketAddr},
     process::Stdio,
@@ -166,6 +167,37 @@ fn policies() -> Vec<Value> {
     ]
 }
 
+/// The cause of a drop: its direction, and the rule; no rule for an isolated pod.
+type Cause = Option<(String, Option<(String, u64)>)>;
+
+/// The cause that an event names.
+fn cause_of(event: &Value) -> Cause {
+    let (direction, _) = event["reason"].as_str()?.split_once('_')?;
+    let rule = event["rules"].as_array().and_then(|rules| rules.first());
+    let rule = rule.map(|rule| {
+        let text = |of: &str| rule[of].as_str().unwrap_or_default().to_owned();
+        (format!("{} {}", text("kind"), text("policy")), rule["index"].as_u64().unwrap_or_default())
+    });
+    Some((direction.to_owned(), rule))
+}
+
+/// The cause that a verdict names; `None` if it allows the packet.
+fn cause(verdict: &Verdict) -> Cause {
+    let mut halves = verdict.egress.iter().chain(&verdict.ingress);
+    let half = halves.find(|half| half.decision != Decision::Allow)?;
+    let direction = match half.direction {
+        Direction::Egress => "egress",
+        Direction::Ingress => "ingress",
+    };
+    let rule = match &half.reason {
+        Reason::Rule { rule } | Reason::NotUnderstood { rule, .. } => {
+            Some((rule.policy.to_string(), u64::try_from(rule.index).unwrap_or_default()))
+        }
+        Reason::Isolation { .. } | Reason::Exemption { .. } | Reason::Default => None,
+    };
+    Some((direction.to_owned(), rule))
+}
+
 /// One request and the decision about it.
 struct Case {
     what: String,
@@ -202,6 +234,79 @@ impl Scene<'_> {
         };
         let packet = Packet { origin, source, destination, service, segment, state: State::New };
         verdict(&self.world, &packet).decision == Decision::Allow
+    }
+
+    /// The pairs of pods of which the first may not send to the second directly.
+    fn denied_directly(&self) -> BTreeSet<(String, String, Protocol)> {
+        let mut denied = BTreeSet::new();
+        for (from, to) in
+            self.pods.iter().flat_map(|from| self.pods.iter().map(move |to| (from, to)))
+        {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let end = (to.address, Some((protocol, SERVED)));
+                let name = Named { namespace: "default".to_owned(), name: from.name.clone() };
+                if from.name != to.name && !self.allows(Origin::Pod(name), from.address, end, None)
+                {
+                    denied.insert((from.name.clone(), to.name.clone(), protocol));
+                }
+            }
+        }
+        denied
+    }
+
+    /// Fails if a drop between two pods has another cause than the verdict, directly or by a Service. Returns the drops.
+    fn ensure_named(&self, events: &[Value]) -> Result<BTreeSet<(String, String, Protocol)>> {
+        let mut named = BTreeSet::new();
+        for event in events.iter().filter(|event| event["decision"] != "allow") {
+            let end = |end: &str| {
+                let address = event[end]["address"].as_str()?.parse::<IpAddr>().ok()?;
+                self.pods.iter().enumerate().find(|(_, pod)| pod.address == address)
+            };
+            let reason = event["reason"].as_str().context("a drop without a reason")?;
+            let is_by_policy =
+                ["_rule", "_reject", "_isolation"].iter().any(|of| reason.ends_with(of));
+            let (Some((_, from)), Some((index, to)), true) =
+                (end("source"), end("destination"), is_by_policy)
+            else {
+                continue;
+            };
+            let protocol = match event["protocol"].as_u64() {
+                Some(6) => Some(Protocol::Tcp),
+                Some(17) => Some(Protocol::Udp),
+                _ => None,
+            };
+            let found = cause_of(event);
+            let origin =
+                Origin::Pod(Named { namespace: "default".to_owned(), name: from.name.clone() });
+            let port =
+                event["destination"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
+            let segment = match (protocol, port) {
+                (Some(protocol), Some(destination)) => {
+                    Segment::Ports { protocol, source: 40_000, destination }
+                }
+                _ => Segment::Icmp { kind: 8, code: 0 },
+            };
+            let (service, _) = self.services[index];
+            let expected = [None, Some(service)].map(|service| {
+                let packet = Packet {
+                    origin: origin.clone(),
+                    source: from.address,
+                    destination: to.address,
+                    service,
+                    segment,
+                    state: State::New,
+                };
+                cause(&verdict(&self.world, &packet))
+            });
+            ensure!(
+                expected.contains(&found),
+                "{event}: the verdict names {expected:?}, not {found:?}"
+            );
+            if let Some(protocol) = protocol {
+                named.insert((from.name.clone(), to.name.clone(), protocol));
+            }
+        }
+        Ok(named)
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -513,9 +618,19 @@ fn traffic_passes_exactly_where_the_verdict_allows_it() -> Result<()> {
             );
         }
     }
-    // A second time: nothing that is denied passes, not even once.
+    // A second time: nothing that is denied passes, not even once. Each drop names the rule.
+    let watch = Watch::start(&bin, sites.iter().filter_map(|site| site.agent.as_ref()))?;
     let differences = scene.differences(&cases)?;
     ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    let named = scene.ensure_named(&watch.end()?)?;
+    let denied = scene.denied_directly();
+    let missing: Vec<_> = denied.difference(&named).collect();
+    ensure!(
+        missing.is_empty(),
+        "{} of {} drops have no event: {missing:?}",
+        missing.len(),
+        denied.len()
+    );
     one_of_two_backends(&scene, &world)?;
     drop(proxies);
     lab.down()
