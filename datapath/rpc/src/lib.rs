@@ -2,7 +2,8 @@
 //! the agent's state.
 //!
 //! Start with [`AgentAt`], the client, which the plugin links. The feature `server` adds [`serve`] and the trait
-//! [`Agent`]. The feature `streams` adds calls whose answer is a stream. This crate decides nothing. Tests run both over a real socket: `tests/`.
+//! [`Agent`]. The feature `streams` adds calls whose answer is a stream. This crate decides nothing. Tests run both over a
+//! real socket: `tests/`.
 
 mod links;
 pub mod wire;
