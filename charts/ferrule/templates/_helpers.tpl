@@ -92,6 +92,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
 {{- define "ferrule.agentResources" -}}
 {{- $resources := deepCopy .Values.nodeAgent.resources -}}
+{{- if include "ferrule.ebpf" . -}}
+{{- $given := include "ferrule.given" . | fromJson -}}
+{{- $maps := int (default "128" (toString (default "" $given.FERRULE_AGENT_MAP_MEMORY))) -}}
+{{- $needed := add $maps 48 -}}
+{{- $limit := toString (dig "limits" "memory" "" $resources) -}}
+{{- $unit := regexFind "[A-Za-z]*$" $limit -}}
+{{- $units := dict "" 1.0 "k" 1e3 "Ki" 1024.0 "M" 1e6 "Mi" 1048576.0 "G" 1e9 "Gi" 1073741824.0 -}}
+{{- if and $limit (hasKey $units $unit) -}}
+{{- $bytes := mulf (float64 (trimSuffix $unit $limit)) (get $units $unit) -}}
+{{- if lt $bytes (mulf (float64 $needed) 1048576.0) -}}
+{{- fail (printf "nodeAgent.resources.limits.memory=%s: the limit of eBPF maps is %d MiB (FERRULE_AGENT_MAP_MEMORY), and the agent needs 48 MiB; set %dMi at least, or a smaller env.FERRULE_AGENT_MAP_MEMORY" $limit $maps $needed) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if and (include "ferrule.ebpf" .) (eq (toString (dig "requests" "memory" "" $resources)) "32Mi") -}}
 {{- $_ := set $resources.requests "memory" "128Mi" -}}
 {{- end -}}

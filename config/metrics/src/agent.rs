@@ -58,6 +58,12 @@ pub(crate) const METRICS: &[Metric] = &[
         "packets",
         "Packets that the backend dropped or treated apart, by reason, since its maps were created",
     ),
+    gauge(
+        "ferrule_agent_map_memory_bytes",
+        &[],
+        "bytes",
+        "Memory of the backend's maps in the kernel, which counts as memory of the container; 0 without maps",
+    ),
     counter(
         "ferrule_agent_generations_total",
         &["outcome"],

@@ -119,19 +119,19 @@ pub fn plan(
         plan.flip = Some(Write::Flip(held.generation + 1));
     }
     for (link, pod) in pods {
-        let Some(slot) = slots.get(link) else { continue };
-        let number = Held::row_number(*slot, next);
+        let before = held.endpoints.get(link);
+        let slot = before.map(|endpoint| endpoint.slot).or_else(|| slots.get(link).copied());
+        let Some(slot) = slot else { continue };
+        let number = Held::row_number(slot, next);
         if held.rows.get(&number) != Some(&pod.row) {
             plan.before.push(Write::Row(number, pod.row));
         }
-        let mut uid = pod.uid.clone();
-        uid.truncate(uid.floor_char_boundary(UID));
-        let endpoint = Endpoint { slot: *slot, v4: pod.v4, v6: pod.v6, uid };
-        let before = held.endpoints.get(link);
         if before.is_none() {
-            plan.before.push(Write::Share(*slot));
+            plan.before.push(Write::Share(slot));
         }
-        if before != Some(&endpoint) {
+        let uid = &pod.uid[..pod.uid.floor_char_boundary(UID)];
+        if before.is_none_or(|of| of.v4 != pod.v4 || of.v6 != pod.v6 || of.uid != uid) {
+            let endpoint = Endpoint { slot, v4: pod.v4, v6: pod.v6, uid: uid.to_owned() };
             plan.after.push(Write::Endpoint(*link, Some(endpoint)));
         }
     }
@@ -178,24 +178,17 @@ pub fn cleanup(held: &Held, target: &Target, scope: Option<&Scope>) -> Vec<Write
     writes
 }
 
-/// The slot of each link: a known link keeps its own, and the others get free ones.
+/// The slots of links that have none yet. A known link keeps its own.
 fn slots(held: &Held, pods: &BTreeMap<u32, Pod>) -> Result<BTreeMap<u32, u32>, Full> {
+    let mut new = pods.keys().filter(|link| !held.endpoints.contains_key(link)).peekable();
+    if new.peek().is_none() {
+        return Ok(BTreeMap::new());
+    }
     let used: BTreeSet<u32> = held.endpoints.values().map(|endpoint| endpoint.slot).collect();
     let mut free = (0..SLOTS).filter(|slot| !used.contains(slot));
-    let mut slots = BTreeMap::new();
-    for link in pods.keys() {
-        let own = held.endpoints.get(link).map(|endpoint| endpoint.slot);
-        let slot = own.or_else(|| free.next());
-        slots.insert(
-            *link,
-            slot.ok_or(Full {
-                map: "endpoints",
-                limit: SLOTS,
-                needed: u32::try_from(pods.len()).unwrap_or(u32::MAX),
-            })?,
-        );
-    }
-    Ok(slots)
+    let needed = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+    let full = Full { map: "endpoints", limit: SLOTS, needed };
+    new.map(|link| Ok((*link, free.next().ok_or(full)?))).collect()
 }
 
 /// The rows of a map with these keys; `None`: all rows.

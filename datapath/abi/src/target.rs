@@ -51,6 +51,11 @@ impl Target {
         Ok(target)
     }
 
+    /// True if a set has no rows, because one of its tables is too long.
+    pub fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Encodes the difference of compiled tables to the earlier ones. Returns the rows of maps that may differ.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     waiting: IntGauge,
     lag: IntGauge,
     disk: IntGauge,
+    map_memory: IntGauge,
 }
 
 impl fmt::Debug for Metrics {
@@ -53,6 +54,7 @@ impl Metrics {
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
             disk: meter.gauge("ferrule_agent_disk_failing")?,
+            map_memory: meter.gauge("ferrule_agent_map_memory_bytes")?,
             meter,
         };
         metrics.begin_series();
@@ -117,6 +119,11 @@ impl Metrics {
             let counter = self.packets.with_label_values(&[*reason]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
+    }
+
+    /// Sets the memory of the backend's maps, in bytes.
+    pub(crate) fn map_memory(&self, bytes: u64) {
+        self.map_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn stream(&self, behind: bool) {

@@ -260,6 +260,7 @@ async fn drive(
                         break;
                     }
                     metrics.packets(&backend.packets());
+                    metrics.map_memory(backend.map_memory());
                     Event::Observed(backend.observe().await.map_err(|error| causes(&error)))
                 }
                 None => break,

@@ -47,6 +47,11 @@ pub trait Backend: Send + 'static {
         BTreeMap::new()
     }
 
+    /// The memory of the backend's maps in the kernel, in bytes; 0 if it has none.
+    fn map_memory(&self) -> u64 {
+        0
+    }
+
     /// Sends a [`BackendEvent::Flow`] for each connection that is allowed, or only for those whose rule asks for it.
     ///
     /// # Errors

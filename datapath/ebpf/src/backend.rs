@@ -9,6 +9,7 @@ use crate::{
     links::Links,
     lookup::look_up,
     maps::{layout_name, newest},
+    memory::memory_of_maps,
     names::{Resolver, nanoseconds},
     pods::Pods,
     programs::GRACE,
@@ -17,6 +18,7 @@ use crate::{
 use async_trait::async_trait;
 use config_model::{Span, causes};
 use config_settings::Connections;
+use control_wire::KnownId;
 use datapath_abi::{Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, sizes};
 use datapath_backend::{Backend, BackendError};
 use datapath_names::Wanted;
@@ -84,6 +86,7 @@ struct Goal {
     links: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The links whose hooks could not be attached, each with the cause.
     failed: BTreeMap<u32, String>,
+    results: Results,
 }
 
 impl EbpfBackend {
@@ -236,12 +239,13 @@ impl EbpfBackend {
     }
 
     /// Compiles a state: all of it, or the difference to the earlier one.
+    /// Compiles the state. The last result is true if each pod has the sets of the earlier state.
     fn compile(
         &mut self,
         desired: &Desired,
         names: &Names,
         earlier: Option<&mut Goal>,
-    ) -> Result<(Compilation, Target), LoadError> {
+    ) -> Result<(Compilation, Target, bool), LoadError> {
         let changed = desired.changed.as_ref().filter(|of| of.since == self.revision);
         if let (Some(goal), Some(changed)) = (earlier, changed) {
             let mut compilation = std::mem::take(&mut goal.compilation);
@@ -250,11 +254,13 @@ impl EbpfBackend {
             if let Some(delta) = compilation.update(&desired.state, names, &changed.objects) {
                 let new = compilation.tables().rules.iter().skip(known);
                 self.rules.extend(new.map(|name| (name.digest(), name.clone())));
+                let had_refused = target.has_refused();
                 let later = target.update(compilation.tables(), &delta, &mut self.numbers)?;
+                let is_same = delta.pods.is_empty() && !had_refused && !target.has_refused();
                 if let Some(scope) = &mut self.scope {
                     scope.extend(later);
                 }
-                return Ok((compilation, target));
+                return Ok((compilation, target, is_same));
             }
         }
         self.scope = None;
@@ -262,7 +268,7 @@ impl EbpfBackend {
         let rules = compilation.tables().rules.iter();
         self.rules = rules.map(|name| (name.digest(), name.clone())).collect();
         let target = Target::of(compilation.tables(), &mut self.numbers)?;
-        Ok((compilation, target))
+        Ok((compilation, target, false))
     }
 
     async fn put_into_force(&mut self, desired: &Desired) -> Result<Results, LoadError> {
@@ -276,16 +282,27 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
-        let wanted = Wanted::of(&desired.state);
-        let pods = links_with_names(desired, &wanted);
-        self.names.prepare(wanted, pods)?;
+        let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
+        let keeps_pods = earlier.is_some() && self.keeps_pods(desired);
+        if !keeps_pods {
+            let wanted = Wanted::of(&desired.state);
+            let pods = links_with_names(desired, &wanted);
+            self.names.prepare(wanted, pods)?;
+        }
         let (version, names) = self.names.resolved();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
-        let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
-        let (compilation, target) = self.compile(desired, &names, earlier.as_mut())?;
+        let (compilation, target, keeps_rows) = self.compile(desired, &names, earlier.as_mut())?;
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
         let is_same = touched.is_some_and(BTreeSet::is_empty)
             && earlier.as_ref().is_some_and(|goal| goal.node == node);
+        if let Some(goal) = earlier.take_if(|_| keeps_pods && keeps_rows && is_same) {
+            let goal = Goal { compilation, target, ..goal };
+            self.write(&goal.target, &goal.pods, &goal.own)?;
+            let results = goal.results.clone();
+            self.goal = Some(goal);
+            self.names.finish(version)?;
+            return Ok(results);
+        }
         // Without a change of endpoints the links are those of the earlier state. Events report other changes.
         let mut links = if is_same { None } else { Some(Links::observe(&node, self.by_tcx)?) };
         if let Some(links) = &links {
@@ -322,16 +339,7 @@ impl EbpfBackend {
                 pods.insert(*link, Pod { uid, row: row.unwrap_or(Row::CLOSED), v4, v6 });
             }
         }
-        let plan = plan(&self.held, &target, &pods, &own, self.scope.as_ref())?;
-        self.check_memory(&plan)?;
-        if let Some(scope) = &mut self.scope {
-            scope.extend_writes(plan.writes());
-        }
-        self.is_unclean = self.scope.as_ref().is_none_or(|scope| *scope != Scope::default());
-        self.programs.write(&mut self.held, plan.writes())?;
-        if plan.flip.is_some() {
-            self.flipped = Instant::now();
-        }
+        self.write(&target, &pods, &own)?;
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
             if desired.changed.is_none() {
@@ -368,7 +376,9 @@ impl EbpfBackend {
                 }
             }
         }
-        self.goal = Some(Goal { compilation, target, pods, own, node, links: known, failed });
+        let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
+        let results = goal.results.clone();
+        self.goal = Some(goal);
         self.names.finish(version)?;
         for folder in std::mem::take(&mut self.others) {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
@@ -376,6 +386,38 @@ impl EbpfBackend {
             }
         }
         Ok(results)
+    }
+
+    /// True if a change has neither pods, endpoints nor policies: each pod keeps its sets, addresses and names.
+    fn keeps_pods(&self, desired: &Desired) -> bool {
+        desired.changed.as_ref().is_some_and(|changed| {
+            changed.since == self.revision
+                && changed.endpoints.is_empty()
+                && changed
+                    .objects
+                    .iter()
+                    .all(|(id, _)| matches!(id.known(), Some(KnownId::Address(_))))
+        })
+    }
+
+    /// Writes the rows by which the target comes into force.
+    fn write(
+        &mut self,
+        target: &Target,
+        pods: &BTreeMap<u32, Pod>,
+        own: &Own,
+    ) -> Result<(), LoadError> {
+        let plan = plan(&self.held, target, pods, own, self.scope.as_ref())?;
+        self.check_memory(&plan)?;
+        if let Some(scope) = &mut self.scope {
+            scope.extend_writes(plan.writes());
+        }
+        self.is_unclean = self.scope.as_ref().is_none_or(|scope| *scope != Scope::default());
+        self.programs.write(&mut self.held, plan.writes())?;
+        if plan.flip.is_some() {
+            self.flipped = Instant::now();
+        }
+        Ok(())
     }
 
     /// The sets of an endpoint. On an error the earlier ones stay in force, or the pod is closed.
@@ -680,6 +722,14 @@ impl Backend for EbpfBackend {
                 }
             }
         }
+    }
+
+    fn map_memory(&self) -> u64 {
+        let bytes = memory_of_maps(&self.pins);
+        let bytes = bytes.inspect_err(|error| {
+            tracing::debug!(why = causes(error), "cannot read the memory of maps");
+        });
+        bytes.unwrap_or_default()
     }
 
     fn packets(&mut self) -> BTreeMap<&'static str, u64> {

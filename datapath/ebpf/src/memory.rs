@@ -1,7 +1,7 @@
 //! The memory of pinned maps.
 
 use crate::LoadError;
-use aya::maps::{MapError, MapInfo};
+use aya::maps::{MapData, MapError};
 use std::{
     fs,
     os::fd::{AsFd as _, AsRawFd as _},
@@ -22,8 +22,8 @@ pub fn memory_of_maps(folder: &Path) -> Result<u64, LoadError> {
         if path.is_dir() {
             continue;
         }
-        let map = MapInfo::from_pin(&path).and_then(|map| map.fd()).map_err(unreadable)?;
-        let number = map.as_fd().as_raw_fd();
+        let map = MapData::from_pin(&path).map_err(unreadable)?;
+        let number = map.fd().as_fd().as_raw_fd();
         let facts = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).map_err(unusable)?;
         let memory = facts.lines().find_map(|line| line.strip_prefix("memlock:"));
         bytes += memory.and_then(|bytes| bytes.trim().parse::<u64>().ok()).unwrap_or_default();

@@ -81,6 +81,29 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     }
 }
 
+/// Values with a memory limit of the agent, and one of its maps in MiB.
+fn limited(memory: &str, maps: Option<&str>) -> Value {
+    let mut values = json!({
+        "enableNetworkPolicy": true,
+        "nodeAgent": { "resources": { "limits": { "memory": memory } } },
+    });
+    if let Some(maps) = maps {
+        values["env"] = json!({ "FERRULE_AGENT_MAP_MEMORY": maps });
+    }
+    values
+}
+
+#[test]
+fn a_memory_limit_has_room_for_maps() {
+    let chart = chart();
+    for values in [limited("176Mi", None), limited("1Gi", None), limited("100Mi", Some("52"))] {
+        assert!(chart.render(&values).is_ok(), "{values}");
+    }
+    let mut without_maps = limited("64Mi", None);
+    without_maps["policy"] = json!({ "backend": "none" });
+    assert!(chart.render(&without_maps).is_ok());
+}
+
 /// The templates refuse these values, because the schema cannot compare two values.
 #[test]
 fn a_contradiction_of_two_values_is_refused_by_name() {
@@ -98,6 +121,9 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
             "serviceAccount.name=aws-node",
         ),
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
+        (limited("175Mi", None), "set 176Mi at least"),
+        (limited("0.1Gi", None), "nodeAgent.resources.limits.memory=0.1Gi"),
+        (limited("256M", Some("200")), "set 248Mi at least"),
         (
             json!({ "init": { "env": { "NETWORK_POLICY_ENFORCING_MODE": "Strict" } } }),
             "enableNetworkPolicy",

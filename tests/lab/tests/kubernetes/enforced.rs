@@ -259,6 +259,15 @@ fn policies_are_enforced_between_pods_of_two_nodes() -> Result<()> {
         tool.ensure_agree(&from, &to, allowed)?;
     }
 
+    // The agent has only the rights that it needs, and reads the memory of its maps.
+    wait_for("the memory of maps", PATIENCE, || {
+        let page = sites[0].site.metrics()?;
+        let mut lines = page.lines();
+        let bytes = lines.find_map(|line| line.strip_prefix("ferrule_agent_map_memory_bytes "));
+        let bytes: f64 = bytes.context("no metric")?.parse()?;
+        Ok(bytes > f64::from(1 << 20))
+    })?;
+
     // A restart changes nothing: neither connections nor filters.
     let free = &pods[2];
     let mut open = free.connect((pods[0].address, SERVED).into())?.context("no connection")?;
