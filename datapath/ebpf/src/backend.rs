@@ -898,6 +898,10 @@ impl EbpfBackend {
         let pods = goal.pods.keys().filter(|link| !goal.failed.contains_key(link));
         let hooks = pods.map(|link| (*link, crate::links::POD.as_slice()));
         let changed = self.programs.changed_link(hooks, self.by_tcx);
+        // No event reports the links of others.
+        if self.programs.has_links() {
+            self.check_at.get_or_insert_with(Instant::now);
+        }
         changed
             .inspect_err(|error| tracing::error!(why = causes(error), "cannot check a TCX link"))
             .ok()?

@@ -56,6 +56,12 @@ impl Programs {
         Some(self.maps_folder()?.parent()?.join(FOLDER))
     }
 
+    /// True if a link is pinned.
+    pub(crate) fn has_links(&self) -> bool {
+        let entries = self.links_folder().map(std::fs::read_dir);
+        entries.is_some_and(|entries| entries.is_ok_and(|mut entries| entries.next().is_some()))
+    }
+
     fn link_pin(&self, link: u32, side: Side) -> Option<PathBuf> {
         Some(self.links_folder()?.join(format!("{link}-{}", side_name(side))))
     }
