@@ -185,6 +185,8 @@ fn enforces(socket: &Path) -> Observed<()> {
         status.fault
     } else if !status.disconnected.is_empty() {
         status.disconnected
+    } else if status.behind {
+        "its replica has not read all policies yet".to_owned()
     } else if let Some((pod, why)) = first_pod {
         let pod = pod.clone().unwrap_or_default();
         format!("pod {}/{}: {why}", pod.namespace, pod.name)

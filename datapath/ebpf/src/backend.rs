@@ -5,7 +5,7 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
-    grow::{budget, check_memory, enlarged},
+    grow::{BEGUN, budget, check_memory, enlarged},
     links::Links,
     lookup::look_up,
     maps::{layout_name, newest},
@@ -58,6 +58,8 @@ pub struct EbpfBackend {
     is_limit_logged: bool,
     /// True if all programs are attached by TCX.
     by_tcx: bool,
+    /// True if the last state is not in force. Then the earlier one stays, with the programs of its pods.
+    is_refused: bool,
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     connections: Connections,
@@ -119,7 +121,10 @@ impl EbpfBackend {
             }
         }
         let mut backend = Self::over(programs, &folder, connections)?;
-        backend.check_memory(&Plan::default())?;
+        // Maps exist already. A state that needs more is refused when it comes.
+        if let Err(error) = backend.check_memory(&Plan::default()) {
+            tracing::error!(why = causes(&error), "maps are larger than their limit");
+        }
         if has_earlier {
             backend.attach_all()?;
         }
@@ -159,6 +164,7 @@ impl EbpfBackend {
             is_untracked_logged: false,
             is_limit_logged: false,
             by_tcx: false,
+            is_refused: false,
             flipped: now,
             connections,
             monitor,
@@ -326,7 +332,7 @@ impl EbpfBackend {
             };
             results.insert(uid.clone(), result);
         }
-        let Pods { by_link: mut pods, conflicts } = pods;
+        let Pods { by_link: mut pods, conflicts, .. } = pods;
         results.extend(conflicts.into_iter().map(|(uid, why)| (uid, Err(why))));
         // A pod that has ended is closed as long as its link exists: its processes may still run.
         for (link, endpoint) in &self.held.endpoints {
@@ -408,7 +414,10 @@ impl EbpfBackend {
         own: &Own,
     ) -> Result<(), LoadError> {
         let plan = plan(&self.held, target, pods, own, self.scope.as_ref())?;
-        self.check_memory(&plan)?;
+        let (before, after) = (sizes(&self.held, &Plan::default()), sizes(&self.held, &plan));
+        if before.iter().zip(&after).any(|((_, before), (_, after))| after > before) {
+            self.check_memory(&plan)?;
+        }
         if let Some(scope) = &mut self.scope {
             scope.extend_writes(plan.writes());
         }
@@ -506,9 +515,32 @@ impl EbpfBackend {
         Ok(failed)
     }
 
+    /// Attaches the programs to the links of pods in the state in force that lack them.
+    fn attach_held(&mut self) -> Result<(), LoadError> {
+        let mut links = Links::observe(&[], self.by_tcx)?;
+        let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
+        let hooks = links.hooks(|link| pods.contains(&link));
+        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
+        for (link, hooks) in hooks {
+            if links.is_attached(&self.programs, link.index.0, hooks)? {
+                continue;
+            }
+            if let Err(error) = links.attach(&mut self.programs, &link, hooks) {
+                let (link, why) = (link.name, causes(&error));
+                tracing::warn!(link, why, "cannot attach the programs of the state in force");
+            }
+        }
+        Ok(())
+    }
+
     /// The first difference between the links and filters and the state that was applied. New links get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
-        let Some(goal) = &self.goal else { return Ok(None) };
+        let Some(goal) = &self.goal else {
+            if self.is_refused {
+                self.attach_held()?;
+            }
+            return Ok(None);
+        };
         let mut links = Links::observe(&goal.node, self.by_tcx)?;
         let is_pod = |link: u32| goal.pods.contains_key(&link);
         let hooks: Vec<_> =
@@ -552,8 +584,10 @@ fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
 fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
     let folders = entries.map(|entry| entry.path());
-    let is_other =
-        |folder: &PathBuf| folder.is_dir() && folder != own && !folder.ends_with(tcx::FOLDER);
+    let is_other = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        folder.is_dir() && folder != own && (name.starts_with("maps-") || name == BEGUN)
+    };
     folders.filter(is_other).collect()
 }
 
@@ -640,12 +674,13 @@ impl Backend for EbpfBackend {
         let mut result = self.put_into_force(desired).await;
         // Each turn makes a map larger, up to the budget.
         while let Err(LoadError::Full(full)) = &result {
-            let grown = self.grow(full.map, full.needed);
-            result = match grown {
-                Ok(()) => self.put_into_force(&Desired { changed: None, ..desired.clone() }).await,
-                Err(error) => Err(error),
-            };
+            if let Err(error) = self.grow(full.map, full.needed) {
+                result = Err(error);
+                break;
+            }
+            result = self.put_into_force(&Desired { changed: None, ..desired.clone() }).await;
         }
+        self.is_refused = result.is_err();
         match result {
             Ok(endpoints) => {
                 self.revision = desired.revision;
@@ -800,19 +835,19 @@ impl EbpfBackend {
         let programs = self.programs.with_larger(map, larger, &self.held)?;
         let mut earlier = std::mem::replace(&mut self.programs, programs);
         self.events = self.programs.take_events();
-        self.attach_all()?;
-        if is_flows {
-            self.programs.add_flows_of(&earlier)?;
-            self.programs.hold_half_open(false)?;
-        }
         if let Some(folder) = self.programs.maps_folder() {
             self.pins = folder.to_owned();
         }
-        earlier.remove_pins()?;
         if let Some(limit) = self.held.limits.of(map) {
             *limit = larger;
         }
         self.numbers = self.held.numbers();
+        // The larger map is in use. Each step is done, whatever another one returns.
+        let attached = self.attach_all();
+        let copied = if is_flows { self.programs.add_flows_of(&earlier) } else { Ok(()) };
+        let released = if is_flows { self.programs.hold_half_open(false) } else { Ok(()) };
+        let removed = earlier.remove_pins();
+        attached.and(copied).and(released).and(removed)?;
         tracing::info!(map, rows = larger, "a map is larger now");
         Ok(())
     }

@@ -36,9 +36,9 @@ pub enum LoadError {
     #[error("cannot use the TCX link of {link}: {cause}; it is attached again")]
     Link { link: String, cause: LinkError },
     #[error(
-        "cannot attach to {link} before the program {name:?} of another owner; remove the filter of priority 1 that has no program"
+        "cannot attach to {link} before the program {name:?} of another owner: {cause}; remove a filter of priority 1 that has no program, if there is one"
     )]
-    Behind { link: String, name: String },
+    Behind { link: String, name: String, cause: Box<ProgramError> },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
     #[error("cannot read or remove filters: {0}")]

@@ -95,13 +95,17 @@ impl Programs {
         self.repair()?;
         let from = self.maps_folder().ok_or(LoadError::Absent("pins"))?.to_owned();
         // A folder with the final name is complete.
-        let begun = from.with_file_name("begun");
+        let begun = from.with_file_name(BEGUN);
         share(&from, &begun, self.layouts(), map)?;
         let mut larger = self.load_beside(&begun, (map, rows))?;
         if map == "flows" {
             larger.hold_half_open(true)?;
             std::thread::sleep(GRACE);
-            larger.add_flows_of(self)?;
+            if let Err(error) = larger.add_flows_of(self) {
+                // Both have the same settings.
+                larger.hold_half_open(false)?;
+                return Err(error);
+            }
         } else {
             larger.add_rows(map, held)?;
         }
@@ -114,6 +118,8 @@ impl Programs {
     }
 }
 
+/// The folder of a growth that is not complete.
+pub(crate) const BEGUN: &str = "begun";
 const MIB: u64 = 1 << 20;
 /// The memory of the agent without maps.
 const OF_AGENT: u64 = 48 * MIB;

@@ -422,7 +422,15 @@ impl Maps {
     pub(crate) fn add_flows_of(&mut self, other: &Self) -> Result<(), LoadError> {
         for flow in other.flows.iter() {
             match flow {
-                Ok((key, flow)) => drop(self.add_flow(&key, &flow)?),
+                Ok((key, flow)) => match self.add_flow(&key, &flow) {
+                    // The others are judged again.
+                    Err(LoadError::Map { cause: MapError::SyscallError(error), .. })
+                        if error.io_error.raw_os_error() == Some(E2BIG) =>
+                    {
+                        return Ok(());
+                    }
+                    added => drop(added?),
+                },
                 // A program has removed it meanwhile.
                 Err(MapError::KeyNotFound) => {}
                 Err(cause) => return Err(LoadError::Map { name: "flows", cause }),
@@ -562,3 +570,5 @@ const HASH_ROW: u64 = 64;
 const NO_EXIST: u64 = 1;
 /// asm-generic/errno-base.h
 const EEXIST: i32 = 17;
+/// asm-generic/errno-base.h: a hash map is full.
+const E2BIG: i32 = 7;

@@ -15,6 +15,8 @@ pub(crate) struct Pods {
     pub(crate) by_link: BTreeMap<u32, Pod>,
     /// The causes for which pods are not in force, by UID: another pod has the link.
     pub(crate) conflicts: BTreeMap<String, String>,
+    /// True for links to which the host routes an address of their pod.
+    routed: BTreeMap<u32, bool>,
 }
 
 impl Pods {
@@ -43,23 +45,18 @@ impl Pods {
             };
             let of = |is_v6: bool| of(is_v6).map(|address| Address::from(*address));
             let pod = Pod { uid: uid.to_owned(), row, v4: of(false), v6: of(true) };
-            self.put(link, routed, pod);
+            self.put(link, !addresses.is_disjoint(routed), pod);
         }
         missing
     }
 
     /// Of two pods that name a link the host knows the right one: it routes the pod's address to the link. If it routes
     /// neither or both, the link is closed.
-    fn put(&mut self, link: &HostLink, routed: &BTreeSet<IpAddr>, pod: Pod) {
+    fn put(&mut self, link: &HostLink, is_routed: bool, pod: Pod) {
         let Some(earlier) = self.by_link.get_mut(&link.ifindex) else {
             self.by_link.insert(link.ifindex, pod);
+            self.routed.insert(link.ifindex, is_routed);
             return;
-        };
-        let is_routed = |pod: &Pod| {
-            routed
-                .iter()
-                .map(|address| Some(Address::from(*address)))
-                .any(|address| address == pod.v4 || address == pod.v6)
         };
         let why = |other: &str| {
             format!(
@@ -67,7 +64,8 @@ impl Pods {
                 link.name
             )
         };
-        let (has_earlier, has_this) = (is_routed(earlier), is_routed(&pod));
+        let has_this = is_routed;
+        let has_earlier = self.routed.insert(link.ifindex, is_routed).unwrap_or_default();
         if has_earlier == has_this || has_earlier {
             self.conflicts.insert(pod.uid.clone(), why(&earlier.uid));
         }
@@ -78,6 +76,8 @@ impl Pods {
             earlier.row = Row::CLOSED;
         } else if has_this {
             *earlier = pod;
+        } else {
+            self.routed.insert(link.ifindex, has_earlier);
         }
     }
 }

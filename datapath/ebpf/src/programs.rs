@@ -387,7 +387,7 @@ impl Programs {
                     Err(cause) => match filters.iter().find(|filter| !is_ours(filter)) {
                         Some(other) if filters.iter().any(is_ours) || other.priority <= LATER => {
                             let (link, name) = (link.to_owned(), other.name.clone());
-                            return Err(LoadError::Behind { link, name });
+                            return Err(LoadError::Behind { link, name, cause: Box::new(cause) });
                         }
                         _ => program
                             .attach_with_options(link, direction, free(filters, LATER))

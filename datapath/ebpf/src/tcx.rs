@@ -94,18 +94,28 @@ impl Programs {
         let fault =
             |cause: ProgramError| LoadError::Attach { program: name, link: link.to_owned(), cause };
         let unusable = |cause| LoadError::Link { link: link.to_owned(), cause };
-        let found = PinnedLink::from_pin(pin).map_err(unusable)?;
-        let found = FdLink::from(found);
+        let found = match PinnedLink::from_pin(pin) {
+            Ok(found) => FdLink::from(found),
+            // Another process has put it there.
+            Err(_) => {
+                remove(pin)?;
+                return Ok(false);
+            }
+        };
         let is_current = found.info().is_ok_and(|info| Some(&info.program_id()) == self.id(hook));
         if !is_current {
             self.effect()?;
         }
-        let found = SchedClassifierLink::try_from(found).map_err(unusable)?;
+        let Ok(found) = SchedClassifierLink::try_from(found) else {
+            remove(pin)?;
+            return Ok(false);
+        };
         let program: &mut SchedClassifier = self.program(name)?;
         match program.attach_to_link(found) {
             // The pin keeps it.
             Ok(id) => {
-                drop(FdLink::try_from(program.take_link(id).map_err(fault)?));
+                let attached = program.take_link(id).map_err(fault)?;
+                drop(FdLink::try_from(attached).map_err(unusable)?);
                 Ok(true)
             }
             Err(error) if has_ended(&error) => {
@@ -174,7 +184,9 @@ impl Programs {
             let link = name.to_str().and_then(|name| name.split_once('-')?.0.parse().ok());
             if link.is_some_and(|link: u32| !exist.contains(&link)) {
                 self.effect()?;
-                remove(&entry.path())?;
+                if let Err(error) = remove(&entry.path()) {
+                    tracing::warn!(why = config_model::causes(&error), "cannot remove an old pin");
+                }
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use crate::{
 use config_settings::Connections;
 use datapath_backend::Backend as _;
 use datapath_ebpf::EbpfBackend;
+use datapath_node::BackendEvent;
 use serde_json::{Value, json};
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
@@ -133,4 +134,50 @@ fn the_map_of_connections_grows_up_to_its_limit() {
     assert!(answers(&open), "the connection continues");
     let left = backend.into_programs().sweep().unwrap();
     assert!(left > 131_072 / 4 * 3, "{left} connections were copied");
+}
+
+#[test]
+fn a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced() {
+    let name = "a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8080").unwrap()));
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8081").unwrap()));
+    let at_b = |port| SocketAddr::from(([10, 0, 0, 2], port));
+    let pins = bpffs.path().join("maps");
+    let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+    enforce(&mut backend, 1, &[policy(8080)]);
+    let connection = connect_to(at_b(8080)).unwrap();
+    // More addresses of the node than `own_addresses` has rows.
+    let mut batch = std::process::Command::new("ip")
+        .args(["-batch", "-"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = (0..4200_u32).map(|number| {
+        let [_, _, third, last] = number.to_be_bytes();
+        format!("addr add 10.99.{third}.{last}/32 dev lo\n")
+    });
+    let input = batch.stdin.as_mut().unwrap();
+    std::io::Write::write_all(input, lines.collect::<String>().as_bytes()).unwrap();
+    drop(batch.stdin.take());
+    assert!(batch.wait().unwrap().success());
+    let refused = runtime().block_on(backend.apply(&desired(2, &[policy(8081)])));
+    let why = format!("{refused:?}");
+    assert!(why.contains("own_addresses"), "{why}");
+    assert!(answers(&connection) && connect_to(at_b(8080)).is_some(), "the earlier state stays");
+
+    // A removed filter is repaired without a state that could be applied.
+    crate::detach(datapath_ebpf::Hook::ToPod, "b");
+    crate::detach(datapath_ebpf::Hook::FromPod, "a");
+    let events = async { while !matches!(backend.event().await, BackendEvent::Trace(_)) {} };
+    let wait = async { tokio::time::timeout(Duration::from_secs(2), events).await };
+    let _ = runtime().block_on(wait);
+    assert!(connect_to(at_b(8081)).is_none() && connect_to(at_b(8080)).is_some());
+    let filters = std::process::Command::new("tc")
+        .args(["filter", "show", "dev", "b", "egress"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&filters.stdout).contains("to_pod"));
 }
