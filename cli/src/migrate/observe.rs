@@ -174,6 +174,9 @@ fn health(socket: &Path, name: HealthName) -> Option<bool> {
 
 /// Returns the reason why ferrule-agent's policies are not in force on a pod of this node.
 fn enforces(socket: &Path) -> Observed<()> {
+    if !socket.exists() {
+        return Err(format!("no ferrule-agent serves {}", socket.display()));
+    }
     let agent = AgentAt { socket: socket.to_owned(), mode: EnforcingMode::Standard };
     let status = imds::runtime()?.block_on(agent.status(Instant::now() + PATIENCE));
     let status = status.map_err(|err| chain("ferrule-agent does not answer", &err))?;
