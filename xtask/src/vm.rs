@@ -28,11 +28,15 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 9] = [
+const MODULES: [&str; 13] = [
     "8021q",
     "veth",
     "sch_ingress",
     "cls_bpf",
+    "ifb",
+    "sch_tbf",
+    "cls_u32",
+    "act_mirred",
     "nf_conntrack_netlink",
     "nft_chain_nat",
     "nft_nat",
