@@ -244,8 +244,8 @@ impl EbpfBackend {
         Ok(())
     }
 
-    /// Compiles a state: all of it, or the difference to the earlier one.
-    /// Compiles the state. The last result is true if each pod has the sets of the earlier state.
+    /// Compiles a state: all of it, or the difference to the earlier one. The last result is true if each pod has the sets
+    /// of the earlier state.
     fn compile(
         &mut self,
         desired: &Desired,
@@ -288,8 +288,7 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
-        let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
-        let keeps_pods = earlier.is_some() && self.keeps_pods(desired);
+        let keeps_pods = self.goal.is_some() && self.keeps_pods(desired);
         if !keeps_pods {
             let wanted = Wanted::of(&desired.state);
             let pods = links_with_names(desired, &wanted);
@@ -297,6 +296,7 @@ impl EbpfBackend {
         }
         let (version, names) = self.names.resolved();
         let node = desired.state.node.as_deref().unwrap_or_default().to_vec();
+        let mut earlier = self.goal.take().filter(|_| desired.changed.is_some());
         let (compilation, target, keeps_rows) = self.compile(desired, &names, earlier.as_mut())?;
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
         let is_same = touched.is_some_and(BTreeSet::is_empty)
@@ -515,29 +515,11 @@ impl EbpfBackend {
         Ok(failed)
     }
 
-    /// Attaches the programs to the links of pods in the state in force that lack them.
-    fn attach_held(&mut self) -> Result<(), LoadError> {
-        let mut links = Links::observe(&[], self.by_tcx)?;
-        let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
-        let hooks = links.hooks(|link| pods.contains(&link));
-        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
-        for (link, hooks) in hooks {
-            if links.is_attached(&self.programs, link.index.0, hooks)? {
-                continue;
-            }
-            if let Err(error) = links.attach(&mut self.programs, &link, hooks) {
-                let (link, why) = (link.name, causes(&error));
-                tracing::warn!(link, why, "cannot attach the programs of the state in force");
-            }
-        }
-        Ok(())
-    }
-
     /// The first difference between the links and filters and the state that was applied. New links get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
         let Some(goal) = &self.goal else {
             if self.is_refused {
-                self.attach_held()?;
+                self.attach_all()?;
             }
             return Ok(None);
         };
@@ -871,7 +853,7 @@ impl EbpfBackend {
                 Err(error) => {
                     // The next full pass tries it again and reports its pod.
                     let (link, why) = (link.name, causes(&error));
-                    tracing::warn!(link, why, "cannot attach the programs with a larger map");
+                    tracing::warn!(link, why, "cannot attach the programs of the state in force");
                 }
                 Ok(()) => {}
             }

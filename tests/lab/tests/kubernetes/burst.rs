@@ -269,24 +269,7 @@ fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
     };
     let healthy = create(0)?;
     let packets = run(&world, &lab, [&good, &bad], &healthy, |_| Ok(()))?;
-    // In standard mode a pod starts open if the agent does not answer its ADD in time, and is logged.
-    let opened = |site: &Site, started: &[Started]| {
-        let log = lab.on_node(NODE, &["cat", PLUGIN_LOG]).unwrap_or_default() + &site.site.log();
-        let is_open = |Started { name, uid }: &Started| {
-            log.lines().any(|line| {
-                (line.contains(name.as_str()) && line.contains("starts without its policies"))
-                    || (line.contains(uid.as_str()) && line.contains("starts open"))
-            })
-        };
-        started.iter().map(is_open).collect::<Vec<bool>>()
-    };
-    let open = opened(&site, &healthy);
-    let count = open.iter().filter(|is_open| **is_open).count();
-    ensure!(mode.ends_with("standard") || count == 0, "{count} pods start open in strict mode");
-    // A busy machine answers few ADDs in time.
-    ensure!(count < PODS, "all pods start open with a healthy agent");
-    judge(&packets, |pod| open[pod])
-        .with_context(|| format!("with a healthy agent; {count} pods open"))?;
+    judge(&packets, |_| false).context("with a healthy agent")?;
 
     // The agent is killed every second.
     let killed = create(PODS)?;
@@ -301,12 +284,19 @@ fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
         Ok(())
     })?;
     ensure!(kills > 1, "the agent was killed {kills} times");
-    let open = opened(&site, &killed);
-    let count = open.iter().filter(|is_open| **is_open).count();
-    ensure!(mode.ends_with("standard") || count == 0, "{count} pods start open in strict mode");
-    ensure!(count < PODS, "all pods start open");
-    judge(&packets, |pod| open[pod])
-        .with_context(|| format!("with a killed agent; {count} pods open"))?;
+    // In standard mode a pod starts open if the agent does not answer its ADD in time, and is logged.
+    let log = lab.on_node(NODE, &["cat", PLUGIN_LOG]).unwrap_or_default() + &site.site.log();
+    let is_open = |pod: usize| {
+        let Started { name, uid } = &killed[pod];
+        log.lines().any(|line| {
+            (line.contains(name.as_str()) && line.contains("starts without its policies"))
+                || (line.contains(uid.as_str()) && line.contains("starts open"))
+        })
+    };
+    let open = (0..PODS).filter(|pod| is_open(*pod)).count();
+    ensure!(mode.ends_with("standard") || open == 0, "{open} pods start open in strict mode");
+    ensure!(open < PODS / 2, "{open} of {PODS} pods start open");
+    judge(&packets, is_open).with_context(|| format!("with a killed agent; {open} pods open"))?;
     lab.down()
 }
 
