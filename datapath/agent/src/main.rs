@@ -8,7 +8,7 @@ use datapath_agent::{
     run,
 };
 use datapath_backend::NoBackend;
-use datapath_ebpf::{EbpfBackend, LoadError};
+use datapath_ebpf::{EbpfBackend, Method};
 use runtime_process::log::{Form, Log};
 use runtime_socket::{probe, server::HealthName};
 use std::{
@@ -107,14 +107,9 @@ fn agent(flags: Flags) -> Result<ExitCode> {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
             PolicyBackend::Ebpf => {
                 let Agent { bpf_object, bpf_pins, connections, .. } = &options.agent;
-                let start = || {
-                    let mut backend = EbpfBackend::open(bpf_object, bpf_pins, *connections)?;
-                    if has_bandwidth {
-                        backend.attach_by_tcx()?;
-                    }
-                    Ok::<_, LoadError>(backend)
-                };
-                let backend = start().context("cannot start the backend ebpf")?;
+                let method = if has_bandwidth { Method::Tcx } else { Method::Filters };
+                let backend = EbpfBackend::open(bpf_object, bpf_pins, *connections, method);
+                let backend = backend.context("cannot start the backend ebpf")?;
                 run(options, backend, stop).await
             }
         }

@@ -5,7 +5,7 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
-    grow::{BEGUN, budget, check_memory, enlarged},
+    grow::{BEGUN, Growth, budget, check_growth, check_memory, enlarged, first_rows},
     links::Links,
     lookup::look_up,
     maps::{layout_name, newest},
@@ -36,6 +36,15 @@ use std::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// The method by which programs are attached to links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Filters of a `clsact` queue. TCX where a link has it already, or has a queue that excludes `clsact`.
+    Filters,
+    /// TCX on all links: the plugin `bandwidth` adds a queue that excludes `clsact`.
+    Tcx,
+}
+
 /// The eBPF backend. Its maps and filters stay in force when it is dropped.
 pub struct EbpfBackend {
     programs: Programs,
@@ -56,8 +65,12 @@ pub struct EbpfBackend {
     is_untracked_logged: bool,
     /// True once it is logged that the map of connections cannot grow.
     is_limit_logged: bool,
-    /// True if all programs are attached by TCX.
-    by_tcx: bool,
+    method: Method,
+    /// The links to which the programs could not be attached after a map had grown, each with the cause. They may have the
+    /// programs with the earlier map. Their pods are closed.
+    outdated: BTreeMap<u32, String>,
+    /// True if the programs are to be attached to all links before the next rows are written.
+    is_outdated: bool,
     /// True if the last state is not in force. Then the earlier one stays, with the programs of its pods.
     is_refused: bool,
     /// The last flip. Programs that started before it may use the earlier half.
@@ -95,20 +108,37 @@ impl EbpfBackend {
     /// Loads the programs, and finds the maps and filters that an earlier process left. `pins` is a folder on a bpffs.
     ///
     /// # Errors
-    /// If the kernel refuses the programs, or the folder or the maps cannot be used.
-    pub fn open(object: &Path, pins: &Path, connections: Connections) -> Result<Self, LoadError> {
+    /// If the kernel refuses the programs or has no TCX, or the folder or the maps cannot be used.
+    pub fn open(
+        object: &Path,
+        pins: &Path,
+        connections: Connections,
+        method: Method,
+    ) -> Result<Self, LoadError> {
+        if method == Method::Tcx {
+            tcx::require(&tcx::release())?;
+        }
         let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
         let folder = newest(pins);
         let is_new = !folder.exists();
-        let mut programs = Programs::load(object, Some(&folder), &connections)?;
         let others = others(pins, &folder);
+        let rows = first_rows(others.iter().filter(|_| is_new), &connections);
+        let larger = is_new.then_some(("flows", rows));
+        let mut programs = Programs::load_with(object, Some(&folder), &connections, larger)?;
         // A process that ended while a map grew has left the earlier one, and filters with it.
         let layout = layout_name();
         let is_earlier = |folder: &PathBuf| folder.to_string_lossy().contains(&layout);
         let has_earlier = others.iter().any(is_earlier);
         for other in others.iter().filter(|other| is_new || is_earlier(other)) {
             match programs.copy_flows(other) {
-                Ok(Some(flows)) => tracing::info!(flows, "copied connections of another release"),
+                Ok(Some((flows, 0))) => {
+                    tracing::info!(flows, "copied connections of another release");
+                }
+                Ok(Some((flows, left))) => tracing::warn!(
+                    flows,
+                    left,
+                    "the map of connections is full: the other connections of another release are judged again"
+                ),
                 Ok(None) => tracing::warn!(
                     "another release has other connections: the packets of each are judged again"
                 ),
@@ -120,13 +150,13 @@ impl EbpfBackend {
                 }
             }
         }
-        let mut backend = Self::over(programs, &folder, connections)?;
+        let mut backend = Self { method, ..Self::over(programs, &folder, connections)? };
         // Maps exist already. A state that needs more is refused when it comes.
         if let Err(error) = backend.check_memory(&Plan::default()) {
             tracing::error!(why = causes(&error), "maps are larger than their limit");
         }
         if has_earlier {
-            backend.attach_all()?;
+            backend.renew_links()?;
         }
         backend.others = others;
         backend.others.extend(backend.programs.others());
@@ -163,7 +193,9 @@ impl EbpfBackend {
             is_unclean: false,
             is_untracked_logged: false,
             is_limit_logged: false,
-            by_tcx: false,
+            method: Method::Filters,
+            outdated: BTreeMap::new(),
+            is_outdated: false,
             is_refused: false,
             flipped: now,
             connections,
@@ -178,16 +210,6 @@ impl EbpfBackend {
         })
     }
 
-    /// Attaches by TCX instead of `clsact` from now on: the plugin `bandwidth` adds a queue that excludes `clsact`.
-    ///
-    /// # Errors
-    /// If the kernel has no TCX.
-    pub fn attach_by_tcx(&mut self) -> Result<(), LoadError> {
-        tcx::require(&tcx::release())?;
-        self.by_tcx = true;
-        Ok(())
-    }
-
     /// Ends the backend and returns its programs. Maps and filters stay.
     pub fn into_programs(self) -> Programs {
         self.programs
@@ -198,7 +220,7 @@ impl EbpfBackend {
     /// # Errors
     /// If the kernel refuses a removal.
     pub fn clear(&mut self) -> Result<(), LoadError> {
-        let mut links = Links::observe(&[], self.by_tcx)?;
+        let mut links = Links::observe(&[], self.method)?;
         let mut filters = 0;
         for link in links.links.keys().copied().collect::<Vec<_>>() {
             filters += links.detach(&self.programs, link)?;
@@ -310,7 +332,10 @@ impl EbpfBackend {
             return Ok(results);
         }
         // Without a change of endpoints the links are those of the earlier state. Events report other changes.
-        let mut links = if is_same { None } else { Some(Links::observe(&node, self.by_tcx)?) };
+        let mut links = if is_same { None } else { Some(Links::observe(&node, self.method)?) };
+        if links.is_some() && self.has_outdated() {
+            self.renew_links()?;
+        }
         if let Some(links) = &links {
             self.programs.forget_links(&links.links.keys().copied().collect())?;
         }
@@ -345,6 +370,11 @@ impl EbpfBackend {
                 pods.insert(*link, Pod { uid, row: row.unwrap_or(Row::CLOSED), v4, v6 });
             }
         }
+        for link in self.outdated.keys() {
+            if let Some(pod) = pods.get_mut(link) {
+                pod.row = Row::CLOSED;
+            }
+        }
         self.write(&target, &pods, &own)?;
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
@@ -365,7 +395,10 @@ impl EbpfBackend {
                 let is_good = goal.links.contains_key(&link) && !goal.failed.contains_key(&link);
                 (is_same && is_good && !is_touched).then_some(())
             };
-            failed = self.attach(links, &pods, |link| is_known(link).is_none())?;
+            let outdated = self.outdated.clone();
+            let is_due = |link| is_known(link).is_none() && !outdated.contains_key(&link);
+            failed = self.attach(links, &pods, is_due)?;
+            failed.extend(outdated);
         } else if let Some(goal) = &earlier {
             failed.clone_from(&goal.failed);
         }
@@ -386,7 +419,9 @@ impl EbpfBackend {
         let results = goal.results.clone();
         self.goal = Some(goal);
         self.names.finish(version)?;
-        for folder in std::mem::take(&mut self.others) {
+        let others =
+            if self.has_outdated() { Vec::new() } else { std::mem::take(&mut self.others) };
+        for folder in others {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
                 tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
             }
@@ -518,12 +553,14 @@ impl EbpfBackend {
     /// The first difference between the links and filters and the state that was applied. New links get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
         let Some(goal) = &self.goal else {
-            if self.is_refused {
+            if self.has_outdated() {
+                self.renew_links()?;
+            } else if self.is_refused {
                 self.attach_all()?;
             }
             return Ok(None);
         };
-        let mut links = Links::observe(&goal.node, self.by_tcx)?;
+        let mut links = Links::observe(&goal.node, self.method)?;
         let is_pod = |link: u32| goal.pods.contains_key(&link);
         let hooks: Vec<_> =
             links.hooks(is_pod).map(|(link, hooks)| (link.clone(), hooks)).collect();
@@ -614,7 +651,7 @@ impl Backend for EbpfBackend {
         let held = self.programs.read().map_err(unreadable)?;
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
         let mut links =
-            Links::observe(&node, self.by_tcx).map_err(|error| unreadable(error.into()))?;
+            Links::observe(&node, self.method).map_err(|error| unreadable(error.into()))?;
         let mut drift = Vec::new();
         let mut endpoints: BTreeSet<String> = BTreeSet::new();
         let mut incomplete: BTreeSet<String> = BTreeSet::new();
@@ -734,8 +771,12 @@ impl Backend for EbpfBackend {
                 let started = nanoseconds();
                 let swept = self.programs.sweep();
                 let expired = self.names.expire(started);
-                if let Err(error) = expired.and(swept).map(|open| self.grow_flows(open)) {
-                    tracing::warn!(why = causes(&error), "cannot remove ended connections");
+                match expired.and(swept).map(|open| self.grow_flows(open)) {
+                    Ok(None) => {}
+                    Ok(Some(drift)) => return BackendEvent::Drift(drift),
+                    Err(error) => {
+                        tracing::warn!(why = causes(&error), "cannot remove ended connections");
+                    }
                 }
             }
         }
@@ -798,7 +839,7 @@ impl Backend for EbpfBackend {
 }
 
 impl EbpfBackend {
-    /// Replaces a map by a larger one, without an effect on packets.
+    /// Replaces a map by a larger one, without an effect on packets. The links that failed are in [`Self::outdated`].
     fn grow(&mut self, map: &'static str, needed: u32) -> Result<(), LoadError> {
         let layout = self.programs.layouts().iter().find(|layout| layout.name == map);
         let rows = layout.map_or(0, |layout| layout.rows);
@@ -809,11 +850,9 @@ impl EbpfBackend {
         }
         let larger = enlarged(rows, needed);
         let larger = if is_flows { larger.min(limit) } else { larger };
-        // The state of the next turn has these rows at least.
-        let needed = (map, usize::try_from(needed).unwrap_or(usize::MAX));
-        let used = sizes(&self.held, &Plan::default()).into_iter().chain([needed]);
-        let budget = self.connections.map_memory;
-        check_memory(self.programs.layouts(), used, Some((map, larger)), budget)?;
+        let used = sizes(&self.held, &Plan::default());
+        let growth = Growth { map, rows: larger, needed };
+        check_growth(self.programs.layouts(), &used, growth, self.connections.map_memory)?;
         let programs = self.programs.with_larger(map, larger, &self.held)?;
         let mut earlier = std::mem::replace(&mut self.programs, programs);
         self.events = self.programs.take_events();
@@ -825,10 +864,17 @@ impl EbpfBackend {
         }
         self.numbers = self.held.numbers();
         // The larger map is in use. Each step is done, whatever another one returns.
-        let attached = self.attach_all();
+        let attached = self.renew_links();
         let copied = if is_flows { self.programs.add_flows_of(&earlier) } else { Ok(()) };
         let released = if is_flows { self.programs.hold_half_open(false) } else { Ok(()) };
-        let removed = earlier.remove_pins();
+        // The next process sees by the earlier pins that links may have the earlier programs.
+        let removed = match (self.has_outdated(), earlier.maps_folder()) {
+            (true, Some(folder)) => {
+                self.others.push(folder.to_owned());
+                Ok(())
+            }
+            _ => earlier.remove_pins(),
+        };
         attached.and(copied).and(released).and(removed)?;
         tracing::info!(map, rows = larger, "a map is larger now");
         Ok(())
@@ -837,47 +883,69 @@ impl EbpfBackend {
     /// Fails if the maps would need more memory than is allowed after a plan.
     fn check_memory(&self, plan: &Plan) -> Result<(), LoadError> {
         let used = sizes(&self.held, plan);
-        check_memory(self.programs.layouts(), used, None, self.connections.map_memory)
+        check_memory(self.programs.layouts(), used, self.connections.map_memory)
     }
 
-    /// Attaches the programs to all links, in the place of earlier ones.
-    fn attach_all(&mut self) -> Result<(), LoadError> {
-        let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
-        let mut links = Links::observe(&node, self.by_tcx)?;
-        let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
-        let hooks = links.hooks(|link| pods.contains(&link));
-        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
-        for (link, hooks) in hooks {
-            match links.attach(&mut self.programs, &link, hooks) {
-                Err(LoadError::Stopped) => return Err(LoadError::Stopped),
-                Err(error) => {
-                    // The next full pass tries it again and reports its pod.
-                    let (link, why) = (link.name, causes(&error));
-                    tracing::warn!(link, why, "cannot attach the programs of the state in force");
-                }
-                Ok(()) => {}
-            }
-        }
+    /// True if links may have the programs with the earlier map.
+    fn has_outdated(&self) -> bool {
+        self.is_outdated || !self.outdated.is_empty()
+    }
+
+    /// Attaches the programs to all links after a map has grown.
+    fn renew_links(&mut self) -> Result<(), LoadError> {
+        self.is_outdated = true;
+        self.outdated = self.attach_all()?;
+        self.is_outdated = false;
         Ok(())
     }
 
-    /// Makes the map of open connections larger if it is nearly full and not at its limit.
-    fn grow_flows(&mut self, open: u32) {
+    /// Attaches the programs to all links, in the place of earlier ones. Returns the links that have other programs, each
+    /// with the cause.
+    fn attach_all(&mut self) -> Result<BTreeMap<u32, String>, LoadError> {
+        let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
+        let mut links = Links::observe(&node, self.method)?;
+        let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
+        let hooks = links.hooks(|link| pods.contains(&link));
+        let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
+        let mut failed = BTreeMap::new();
+        for (link, hooks) in hooks {
+            let Err(error) = links.attach(&mut self.programs, &link, hooks) else { continue };
+            if matches!(error, LoadError::Stopped) {
+                return Err(error);
+            }
+            let index = link.index.0;
+            if links.still_exists(&link)? && !links.is_attached(&self.programs, index, hooks)? {
+                let (link, why) = (link.name, causes(&error));
+                tracing::warn!(link, why, "cannot attach the programs of the state in force");
+                failed.insert(index, why);
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Makes the map of open connections larger if it is nearly full and not at its limit. Returns the cause of a full
+    /// pass, if one is needed.
+    fn grow_flows(&mut self, open: u32) -> Option<String> {
         let flows = self.programs.layouts().iter().find(|layout| layout.name == "flows");
         let rows = flows.map_or(0, |layout| layout.rows);
         if open < rows / 4 * 3 || rows >= self.connections.limit {
-            return;
+            return None;
         }
-        if let Err(error) = self.grow("flows", rows.saturating_add(1))
+        let grown = self.grow("flows", rows.saturating_add(1));
+        let why = grown.err().map(|error| causes(&error));
+        if self.has_outdated() {
+            let links = self.outdated.len();
+            let why = why.or_else(|| self.outdated.values().next().cloned()).unwrap_or_default();
+            return Some(format!(
+                "the map of connections is larger, and {links} links may have the programs with the earlier one: {why}"
+            ));
+        }
+        if let Some(why) = why
             && !std::mem::replace(&mut self.is_limit_logged, true)
         {
-            tracing::warn!(
-                why = causes(&error),
-                open,
-                rows,
-                "the map of connections stays as it is"
-            );
+            tracing::warn!(why, open, rows, "the map of connections stays as it is");
         }
+        None
     }
 
     /// Recreates pins, and compares rows. Returns the first difference of rows.
@@ -914,7 +982,7 @@ impl EbpfBackend {
         let goal = self.goal.as_ref()?;
         let pods = goal.pods.keys().filter(|link| !goal.failed.contains_key(link));
         let hooks = pods.map(|link| (*link, crate::links::POD.as_slice()));
-        let changed = self.programs.changed_link(hooks, self.by_tcx);
+        let changed = self.programs.changed_link(hooks, self.method == Method::Tcx);
         // No event reports the links of others.
         if self.programs.has_links() {
             self.check_at.get_or_insert_with(Instant::now);

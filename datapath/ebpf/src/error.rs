@@ -45,6 +45,10 @@ pub enum LoadError {
     Filters(#[from] SocketError),
     #[error("the object file has no {0}; use the file of this version")]
     Absent(&'static str),
+    #[error(
+        "cannot use TCX or enlarge a map: the programs are not pinned; start the agent with FERRULE_AGENT_BPF_PINS"
+    )]
+    NoPins,
     #[error("cannot use the folder {} for maps: {cause}; mount a bpffs there", folder.display())]
     Folder { folder: PathBuf, cause: std::io::Error },
     #[error(

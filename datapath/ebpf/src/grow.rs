@@ -5,11 +5,15 @@
 
 use crate::{
     LoadError, Programs,
-    maps::{Layout, folder_of},
+    maps::{Layout, folder_of, layouts, open_flows},
     programs::GRACE,
 };
+use config_settings::Connections;
 use datapath_abi::Held;
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// The size of a map for this number of rows: a power of two times its present size.
 pub(crate) fn enlarged(rows: u32, needed: u32) -> u32 {
@@ -20,28 +24,90 @@ pub(crate) fn enlarged(rows: u32, needed: u32) -> u32 {
     larger
 }
 
+/// A map with its later number of rows, of which the next state uses `needed`.
+#[derive(Clone, Copy)]
+pub(crate) struct Growth {
+    pub(crate) map: &'static str,
+    pub(crate) rows: u32,
+    pub(crate) needed: u32,
+}
+
 /// Fails if the maps need more memory than the budget. `used` are the rows of policies by map.
 pub(crate) fn check_memory(
     layouts: &[Layout],
     used: impl IntoIterator<Item = (&'static str, usize)>,
-    grown: Option<(&'static str, u32)>,
     budget: u64,
 ) -> Result<(), LoadError> {
-    let used = used.into_iter().map(|(map, rows)| (map, u64::try_from(rows).unwrap_or(u64::MAX)));
-    let used: BTreeMap<&str, u64> = used.collect();
-    let size = |layout: &Layout| match grown {
-        Some((name, rows)) if name == layout.name => layout.with(rows).memory(&used),
-        _ => layout.memory(&used),
-    };
-    let needed: u64 = layouts.iter().map(size).sum();
+    let needed = memory(layouts, &by_map(used));
     if needed <= budget {
         return Ok(());
     }
-    let (needed, budget) = (needed.div_ceil(MIB), budget / MIB);
-    match grown {
-        Some((map, _)) => Err(LoadError::Memory { map, needed, budget }),
-        None => Err(LoadError::NoMemory { needed, budget }),
+    Err(LoadError::NoMemory { needed: needed.div_ceil(MIB), budget: budget / MIB })
+}
+
+/// Fails if the growth of a map needs more memory than the budget. Until the programs are replaced the earlier map exists
+/// too. The map of connections leaves a part of the budget to policies.
+pub(crate) fn check_growth(
+    layouts: &[Layout],
+    used: &[(&'static str, usize)],
+    growth: Growth,
+    budget: u64,
+) -> Result<(), LoadError> {
+    let Growth { map, rows, needed } = growth;
+    let present = by_map(used.iter().copied());
+    let grown = layouts.iter().find(|layout| layout.name == map);
+    let meanwhile = grown.map_or(0, |layout| layout.with(rows).memory(&present));
+    let meanwhile = memory(layouts, &present) + meanwhile;
+    let mut later = present;
+    later.insert(map, u64::from(needed));
+    let larger = layouts.iter().map(|layout| match layout.name == map {
+        true => layout.with(rows),
+        false => *layout,
+    });
+    let reserve = if map == FLOWS { budget / RESERVE } else { 0 };
+    let after = memory(&larger.collect::<Vec<_>>(), &later) + reserve;
+    let needed = meanwhile.max(after);
+    if needed <= budget {
+        return Ok(());
     }
+    Err(LoadError::Memory { map, needed: needed.div_ceil(MIB), budget: budget / MIB })
+}
+
+fn memory(layouts: &[Layout], used: &BTreeMap<&str, u64>) -> u64 {
+    layouts.iter().map(|layout| layout.memory(used)).sum()
+}
+
+fn by_map(used: impl IntoIterator<Item = (&'static str, usize)>) -> BTreeMap<&'static str, u64> {
+    let used = used.into_iter();
+    used.map(|(map, rows)| (map, u64::try_from(rows).unwrap_or(u64::MAX))).collect()
+}
+
+/// The first size of a new map of connections: it has room for those of other releases, within the setting and the memory
+/// that policies leave.
+pub(crate) fn first_rows<'a>(
+    others: impl Iterator<Item = &'a PathBuf>,
+    connections: &Connections,
+) -> u32 {
+    // A map that is not readable is reported where it is copied.
+    let open = others.filter_map(|other| open_flows(other).ok()).sum::<u32>();
+    rows_for(open, connections)
+}
+
+/// The rows of a map with this number of open connections. It is not nearly full.
+fn rows_for(open: u32, connections: &Connections) -> u32 {
+    let layouts = layouts(connections.limit);
+    let Some(flows) = layouts.iter().find(|layout| layout.name == FLOWS) else { return 0 };
+    let mut rows = enlarged(flows.rows, (open / 3).saturating_mul(4).saturating_add(4));
+    let budget = connections.map_memory;
+    let fits = |rows: u32| {
+        let others = layouts.iter().filter(|layout| layout.name != FLOWS);
+        let others: u64 = others.map(|layout| layout.memory(&BTreeMap::new())).sum();
+        others + flows.with(rows).memory(&BTreeMap::new()) + budget / RESERVE <= budget
+    };
+    while rows > flows.rows && !fits(rows) {
+        rows /= 2;
+    }
+    rows.clamp(flows.rows, connections.limit.max(flows.rows))
 }
 
 /// The part of the budget that fits into the memory limit of the container. Maps count against it, and the agent needs
@@ -93,12 +159,12 @@ impl Programs {
         held: &Held,
     ) -> Result<Self, LoadError> {
         self.repair()?;
-        let from = self.maps_folder().ok_or(LoadError::Absent("pins"))?.to_owned();
+        let from = self.maps_folder().ok_or(LoadError::NoPins)?.to_owned();
         // A folder with the final name is complete.
         let begun = from.with_file_name(BEGUN);
         share(&from, &begun, self.layouts(), map)?;
         let mut larger = self.load_beside(&begun, (map, rows))?;
-        if map == "flows" {
+        if map == FLOWS {
             larger.hold_half_open(true)?;
             std::thread::sleep(GRACE);
             if let Err(error) = larger.add_flows_of(self) {
@@ -120,6 +186,10 @@ impl Programs {
 
 /// The folder of a growth that is not complete.
 pub(crate) const BEGUN: &str = "begun";
+/// The map of open connections.
+const FLOWS: &str = "flows";
+/// The map of connections leaves this part of the budget to the rows of policies: a quarter.
+const RESERVE: u64 = 4;
 const MIB: u64 = 1 << 20;
 /// The memory of the agent without maps.
 const OF_AGENT: u64 = 48 * MIB;
@@ -129,7 +199,6 @@ const CGROUP_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::maps::layouts;
 
     #[test]
     fn a_map_grows_by_doubling() {
@@ -141,11 +210,58 @@ mod tests {
     #[test]
     fn a_budget_refuses_a_map_by_name() {
         let layouts = layouts(131_072);
-        assert!(check_memory(&layouts, [("classes", 131_072)], None, 128 * MIB).is_ok());
-        assert!(check_memory(&layouts, [("classes", 131_072)], None, 48 * MIB).is_err());
-        let larger = Some(("flows", 16_777_216));
-        let why = check_memory(&layouts, [], larger, 128 * MIB).map_err(|why| why.to_string());
+        assert!(check_memory(&layouts, [("classes", 131_072)], 128 * MIB).is_ok());
+        assert!(check_memory(&layouts, [("classes", 131_072)], 48 * MIB).is_err());
+        let larger = Growth { map: FLOWS, rows: 16_777_216, needed: 131_073 };
+        let why = check_growth(&layouts, &[], larger, 128 * MIB).map_err(|why| why.to_string());
         let why = why.err().unwrap_or_default();
         assert!(why.contains("flows") && why.contains("FERRULE_AGENT_MAP_MEMORY"), "{why}");
+    }
+
+    #[test]
+    fn a_growth_needs_the_memory_of_both_maps() {
+        let layouts = layouts(131_072);
+        let used = [("classes", 131_072)];
+        let growth = Growth { map: "classes", rows: 262_144, needed: 131_073 };
+        let with = |rows: u32| {
+            let larger = layouts.map(|layout| match layout.name {
+                "classes" => layout.with(rows),
+                _ => layout,
+            });
+            memory(&larger, &by_map([("classes", 131_073)]))
+        };
+        let (before, after) = (with(131_072), with(262_144));
+        assert!(check_growth(&layouts, &used, growth, after).is_err());
+        assert!(check_growth(&layouts, &used, growth, before + after).is_ok());
+    }
+
+    #[test]
+    fn connections_leave_memory_to_policies() {
+        let layouts = layouts(131_072);
+        let growth = Growth { map: FLOWS, rows: 262_144, needed: 131_073 };
+        let grown = layouts.map(|layout| match layout.name {
+            FLOWS => layout.with(262_144),
+            _ => layout,
+        });
+        let (before, after) = (memory(&layouts, &by_map([])), memory(&grown, &by_map([])));
+        let of_larger = after - before / 2;
+        assert!(check_growth(&layouts, &[], growth, after + MIB).is_err());
+        assert!(check_growth(&layouts, &[], growth, before + of_larger + after).is_ok());
+    }
+
+    #[test]
+    fn a_new_map_of_connections_has_room_for_those_that_are_copied() {
+        let connections =
+            |limit, map_memory| Connections { limit, map_memory, ..Connections::default() };
+        let large = connections(1_048_576, 1024 * MIB);
+        assert_eq!(rows_for(0, &large), 131_072);
+        assert_eq!(rows_for(90_000, &large), 131_072);
+        // It would be three quarters full at once.
+        assert_eq!(rows_for(100_000, &large), 262_144);
+        assert_eq!(rows_for(400_000, &large), 1_048_576);
+        assert_eq!(rows_for(4_000_000_000, &large), 1_048_576);
+        assert_eq!(rows_for(500, &connections(256, 1024 * MIB)), 256);
+        // Without the memory for them some are judged again.
+        assert_eq!(rows_for(400_000, &connections(1_048_576, 128 * MIB)), 262_144);
     }
 }

@@ -22,7 +22,7 @@ mod settings;
 mod tcx;
 mod written;
 
-pub use backend::EbpfBackend;
+pub use backend::{EbpfBackend, Method};
 pub use error::LoadError;
 pub use events::Events;
 pub use memory::memory_of_maps;

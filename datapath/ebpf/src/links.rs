@@ -1,7 +1,7 @@
 //! The links of the node, and the hooks that each needs.
 
 use crate::{
-    Hook, LoadError, Programs,
+    Hook, LoadError, Method, Programs,
     programs::{first, is_ours},
     tcx,
 };
@@ -21,14 +21,12 @@ pub(crate) struct Links {
     /// The addresses that the host routes to each link.
     pub(crate) routed: BTreeMap<u32, BTreeSet<IpAddr>>,
     pub(crate) own: Own,
-    /// True if no link gets a `clsact` queue.
-    by_tcx: bool,
+    method: Method,
 }
 
 impl Links {
     /// Observes the network namespace of the calling thread. `node` are the addresses that policies know as the node's.
-    /// `by_tcx` keeps `clsact` queues from all links.
-    pub(crate) fn observe(node: &[IpAddr], by_tcx: bool) -> Result<Self, SocketError> {
+    pub(crate) fn observe(node: &[IpAddr], method: Method) -> Result<Self, SocketError> {
         let mut socket = Socket::open()?;
         let observed = socket.observe(With::Nothing)?;
         let own = own(&observed, node);
@@ -38,7 +36,7 @@ impl Links {
             routed.entry(link.0).or_default().insert(address);
         }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, routed, own, by_tcx })
+        Ok(Self { socket, links, routed, own, method })
     }
 
     /// The hooks of each link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link
@@ -69,7 +67,7 @@ impl Links {
     ) -> Result<(), LoadError> {
         // A link that has TCX keeps it. Its earlier programs judge until they are replaced.
         let has_tcx = SIDES.iter().any(|side| programs.has_tcx(link.index.0, *side));
-        if self.by_tcx || has_tcx {
+        if self.method == Method::Tcx || has_tcx {
             return self.attach_by_tcx(programs, link, hooks);
         }
         match self.attach_by_filters(programs, link, hooks) {

@@ -492,26 +492,25 @@ impl Maps {
         Ok(())
     }
 
-    /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is
-    /// another one.
-    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
-        let pin = pins.join("flows");
-        let fault = |cause| LoadError::Map { name: "flows", cause };
-        let found = MapInfo::from_pin(&pin).map_err(fault)?;
-        let sizes = (found.key_size() as usize, found.value_size() as usize);
-        if sizes != (size_of::<FlowKey>(), size_of::<FlowValue>()) {
-            return Ok(None);
-        }
-        let others = Map::from_map_data(MapData::from_pin(&pin).map_err(fault)?).map_err(fault)?;
-        let others = HashMap::<_, FlowKey, FlowValue>::try_from(others).map_err(fault)?;
-        let mut copied = 0;
+    /// Copies connections from the maps that another release pinned. Returns the number of those that are copied and of those
+    /// without room, or `None` if their layout is another one.
+    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<(usize, usize)>, LoadError> {
+        let Some(others) = flows_of(pins)? else { return Ok(None) };
+        let (mut copied, mut left) = (0, 0);
         for flow in others.iter() {
-            let (key, mut flow) = flow.map_err(fault)?;
+            let (key, mut flow) = flow.map_err(|cause| LoadError::Map { name: "flows", cause })?;
             // No generation of these maps has judged it.
             flow[GENERATION..GENERATION + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
-            copied += usize::from(self.add_flow(&key, &flow)?);
+            match self.add_flow(&key, &flow) {
+                Err(LoadError::Map { cause: MapError::SyscallError(error), .. })
+                    if error.io_error.raw_os_error() == Some(E2BIG) =>
+                {
+                    left += 1;
+                }
+                added => copied += usize::from(added?),
+            }
         }
-        Ok(Some(copied))
+        Ok(Some((copied, left)))
     }
 
     /// The use of rules, by their number.
@@ -547,6 +546,26 @@ impl Maps {
         }
         Ok(counters)
     }
+}
+
+/// The connections that another release pinned. `None` if their layout is another one.
+fn flows_of(pins: &Path) -> Result<Option<HashMap<MapData, FlowKey, FlowValue>>, LoadError> {
+    let pin = pins.join("flows");
+    let fault = |cause| LoadError::Map { name: "flows", cause };
+    let found = MapInfo::from_pin(&pin).map_err(fault)?;
+    let sizes = (found.key_size() as usize, found.value_size() as usize);
+    if sizes != (size_of::<FlowKey>(), size_of::<FlowValue>()) {
+        return Ok(None);
+    }
+    let map = Map::from_map_data(MapData::from_pin(&pin).map_err(fault)?).map_err(fault)?;
+    HashMap::try_from(map).map(Some).map_err(fault)
+}
+
+/// The number of connections that another release pinned. Those of another layout are not copied and do not count.
+pub(crate) fn open_flows(pins: &Path) -> Result<u32, LoadError> {
+    let Some(flows) = flows_of(pins)? else { return Ok(0) };
+    let open = flows.keys().filter(Result::is_ok).count();
+    Ok(u32::try_from(open).unwrap_or(u32::MAX))
 }
 
 fn trie_key(prefix: Prefix) -> Key<AddressKey> {

@@ -125,7 +125,7 @@ impl Programs {
     }
 
     /// `larger` is a map with its number of rows.
-    fn load_with(
+    pub(crate) fn load_with(
         object: &Path,
         pins: Option<&Path>,
         connections: &Connections,
@@ -384,21 +384,55 @@ impl Programs {
                 match program.attach_with_options(link, direction, free(filters, PRIORITY)) {
                     Ok(attached) => attached,
                     // Filters of other kinds have the first priority.
-                    Err(cause) => match filters.iter().find(|filter| !is_ours(filter)) {
-                        Some(other) if filters.iter().any(is_ours) || other.priority <= LATER => {
-                            let (link, name) = (link.to_owned(), other.name.clone());
-                            return Err(LoadError::Behind { link, name, cause: Box::new(cause) });
-                        }
-                        _ => program
-                            .attach_with_options(link, direction, free(filters, LATER))
-                            .map_err(|_| fault(cause))?,
-                    },
+                    Err(cause) => return self.attach_later(hook, link, filters, cause),
                 }
             }
         };
         // A drop of the link would detach it.
         std::mem::forget(program.take_link(attached).map_err(fault)?);
         Ok(place)
+    }
+
+    /// Attaches at the later priority, in place of an earlier filter of ours. `cause` is the refusal of the first priority.
+    /// Behind the program of another owner it judges the packets that this one lets continue.
+    fn attach_later(
+        &mut self,
+        hook: Hook,
+        link: &str,
+        filters: &[BpfFilter],
+        cause: ProgramError,
+    ) -> Result<Option<(u16, u32)>, LoadError> {
+        let fault =
+            |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
+        let direction = hook.direction();
+        let ours = filters.iter().find(|filter| is_ours(filter));
+        let place = ours.map(|filter| (filter.priority, filter.handle));
+        if !ours.is_some_and(|filter| self.is_current(hook, filter)) {
+            let program = self.program(hook.name())?;
+            let attached = match place {
+                Some((priority, handle)) => {
+                    let handle = TcHandle::from(handle);
+                    let earlier =
+                        SchedClassifierLink::attached(link, direction, priority, handle, None)
+                            .map_err(|cause| fault(TcError::IoError(cause).into()))?;
+                    program.attach_to_link(earlier).map_err(fault)?
+                }
+                None => match program.attach_with_options(link, direction, free(filters, LATER)) {
+                    Ok(attached) => attached,
+                    Err(_) => return Err(fault(cause)),
+                },
+            };
+            std::mem::forget(program.take_link(attached).map_err(fault)?);
+        }
+        let before = filters.iter().take_while(|filter| !is_ours(filter));
+        let later = place.map_or(LATER, |(priority, _)| priority);
+        match before.into_iter().find(|other| other.chain == 0 && other.priority <= later) {
+            Some(other) => {
+                let (link, name) = (link.to_owned(), other.name.clone());
+                Err(LoadError::Behind { link, name, cause: Box::new(cause) })
+            }
+            None => Ok(place),
+        }
     }
 
     /// The kernel's id of a hook's program.
@@ -429,9 +463,10 @@ impl Programs {
         Arc::clone(&self.names)
     }
 
-    /// Copies connections from the maps that another release pinned. Returns their number, or `None` if their layout is
+    /// Copies connections from the maps that another release pinned. Returns the number of those that are copied and of those
+    /// without room, or `None` if their layout is
     /// another one.
-    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<usize>, LoadError> {
+    pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<(usize, usize)>, LoadError> {
         self.maps.copy_flows(pins)
     }
 
@@ -573,6 +608,11 @@ impl Programs {
             Ok((name, info.verified_instruction_count()))
         });
         counts.collect()
+    }
+
+    /// For tests: the number of rows for which a map has room.
+    pub fn rows(&self, map: &str) -> Option<u32> {
+        self.layouts.iter().find(|layout| layout.name == map).map(|layout| layout.rows)
     }
 
     /// For tests: removes all connections, so that the next packet of each is judged as a first one.

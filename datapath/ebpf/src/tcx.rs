@@ -68,7 +68,7 @@ impl Programs {
 
     /// Attaches the program of a hook to a link, in the place of an earlier one of ours and before all others.
     pub(crate) fn attach_tcx(&mut self, hook: Hook, link: &Link) -> Result<(), LoadError> {
-        let pin = self.link_pin(link.index.0, hook.side()).ok_or(LoadError::Absent("pins"))?;
+        let pin = self.link_pin(link.index.0, hook.side()).ok_or(LoadError::NoPins)?;
         if pin.exists() && self.update(hook, &link.name, &pin)? {
             return Ok(());
         }
@@ -163,7 +163,7 @@ impl Programs {
                 continue;
             }
             for hook in hooks {
-                let pin = self.link_pin(link, hook.side()).ok_or(LoadError::Absent("pins"))?;
+                let pin = self.link_pin(link, hook.side()).ok_or(LoadError::NoPins)?;
                 if !self.is_current_tcx(*hook, link)
                     || !self.update(*hook, &link.to_string(), &pin)?
                 {

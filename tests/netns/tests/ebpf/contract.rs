@@ -4,7 +4,7 @@ use crate::{connections, object, tcx::has_tcx};
 use async_trait::async_trait;
 use config_model::HostLink;
 use datapath_backend::{Backend, BackendError};
-use datapath_ebpf::{EbpfBackend, Effects, Hook, Programs};
+use datapath_ebpf::{EbpfBackend, Effects, Hook, Method, Programs};
 use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
 use nix::{
     mount::{MsFlags, mount},
@@ -251,11 +251,15 @@ fn a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named() {
     let test = "a_missing_file_a_wrong_file_and_a_folder_without_bpffs_are_named";
     let Some(object) = object(test) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let open =
-        |object: &std::path::Path| match EbpfBackend::open(object, folder.path(), connections()) {
-            Ok(_) => panic!("it opens"),
-            Err(error) => error.to_string(),
-        };
+    let open = |object: &std::path::Path| match EbpfBackend::open(
+        object,
+        folder.path(),
+        connections(),
+        Method::Filters,
+    ) {
+        Ok(_) => panic!("it opens"),
+        Err(error) => error.to_string(),
+    };
     let missing = open(&folder.path().join("none.o"));
     assert!(
         missing.contains("none.o") && missing.contains("FERRULE_AGENT_BPF_OBJECT"),

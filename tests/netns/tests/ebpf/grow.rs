@@ -4,12 +4,15 @@ use crate::{
     connections,
     existing::{desired, enforce},
     object,
+    repair::drift,
+    tcx::has_tcx,
     traffic::{SILENCE, answer, answers, connect_to, in_pod, node, policy},
 };
 use config_settings::Connections;
 use datapath_backend::Backend as _;
-use datapath_ebpf::EbpfBackend;
+use datapath_ebpf::{EbpfBackend, Method};
 use datapath_node::BackendEvent;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
@@ -53,7 +56,7 @@ fn a_full_map_grows_within_its_budget_and_connections_continue() {
     let pins = bpffs.path().join("maps");
     let open = |map_memory: u64| {
         let connections = Connections { map_memory: map_memory << 20, ..connections() };
-        EbpfBackend::open(&object, &pins, connections).unwrap()
+        EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap()
     };
 
     // Without the memory for it the earlier state stays in force.
@@ -106,7 +109,7 @@ fn the_map_of_connections_grows_up_to_its_limit() {
     let pins = bpffs.path().join("maps");
     let mut connections = Connections { limit: 262_144, share: 100, ..connections() };
     connections.sweep = config_model::Span::seconds(1);
-    let mut backend = EbpfBackend::open(&object, &pins, connections).unwrap();
+    let mut backend = EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap();
     enforce(&mut backend, 1, &[]);
     let open = connect_to(SocketAddr::from(([10, 0, 0, 2], 8080))).unwrap();
     assert!(answers(&open));
@@ -134,6 +137,151 @@ fn the_map_of_connections_grows_up_to_its_limit() {
     assert!(answers(&open), "the connection continues");
     let left = backend.into_programs().sweep().unwrap();
     assert!(left > 131_072 / 4 * 3, "{left} connections were copied");
+
+    // The map of a release with other layouts has room for them from the start.
+    std::fs::rename(&grown[0], pins.join("maps-0")).unwrap();
+    let open_again = |limit| {
+        let connections = Connections { limit, ..connections };
+        EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap()
+    };
+    let mut backend = open_again(262_144);
+    let own = folders(&pins).into_iter().find(|folder| !folder.ends_with("maps-0")).unwrap();
+    enforce(&mut backend, 1, &[]);
+    assert!(answers(&open), "the connection continues");
+    let mut programs = backend.into_programs();
+    assert_eq!(programs.rows("flows"), Some(262_144));
+    assert!(programs.sweep().unwrap() > 131_072 / 4 * 3);
+    drop(programs);
+
+    // The others are judged again where the setting has no room for them.
+    std::fs::rename(&own, pins.join("maps-0")).unwrap();
+    let mut backend = open_again(65_536);
+    enforce(&mut backend, 1, &[]);
+    assert_eq!(backend.into_programs().sweep().unwrap(), 65_536);
+}
+
+/// A folder of TCX links that cannot be used: links keep the programs that they have.
+fn hide_links(pins: &Path) {
+    let folder = pins.join("links");
+    std::fs::create_dir_all(&folder).unwrap();
+    mount(Some("tmpfs"), &folder, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+}
+
+/// Fails unless both pods are reported as failed.
+fn ensure_failed(backend: &mut EbpfBackend, revision: u64, policies: &[Value]) {
+    let applied = runtime().block_on(backend.apply(&desired(revision, policies)));
+    assert!(applied.endpoints.len() == 2, "{applied:?}");
+    assert!(applied.endpoints.values().all(Result::is_err), "{applied:?}");
+}
+
+#[test]
+fn a_link_that_keeps_programs_with_an_earlier_map_is_closed_and_reported() {
+    let name = "a_link_that_keeps_programs_with_an_earlier_map_is_closed_and_reported";
+    let Some(object) = object(name) else { return };
+    if !has_tcx() {
+        println!("SKIP {name}: the kernel has no TCX");
+        return;
+    }
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8080").unwrap()));
+    let at_b = SocketAddr::from(([10, 0, 0, 2], 8080));
+    let pins = bpffs.path().join("maps");
+    let open = |method| EbpfBackend::open(&object, &pins, connections(), method).unwrap();
+    let mut backend = open(Method::Filters);
+    enforce(&mut backend, 1, &[policy(8080)]);
+    drop(backend);
+    hide_links(&pins);
+    let mut backend = open(Method::Tcx);
+    ensure_failed(&mut backend, 2, &[policy(8080)]);
+    assert!(connect_to(at_b).is_some(), "the filters have the same maps");
+    ensure_failed(&mut backend, 3, &[from_peers(70_000)]);
+    assert!(connect_to(at_b).is_none(), "the filters have the earlier map: the pod is closed");
+
+    // Also for the next process.
+    drop(backend);
+    let mut backend = open(Method::Tcx);
+    ensure_failed(&mut backend, 3, &[from_peers(70_000)]);
+    assert!(connect_to(at_b).is_none(), "the pod is closed");
+    umount2(&pins.join("links"), MntFlags::MNT_DETACH).unwrap();
+    enforce(&mut backend, 3, &[from_peers(70_000)]);
+    assert!(connect_to(at_b).is_some_and(|stream| answers(&stream)));
+    assert_eq!(folders(&pins).len(), 1);
+}
+
+#[test]
+fn a_growth_of_connections_that_a_link_does_not_follow_starts_a_full_pass() {
+    let name = "a_growth_of_connections_that_a_link_does_not_follow_starts_a_full_pass";
+    let Some(object) = object(name) else { return };
+    if !has_tcx() {
+        println!("SKIP {name}: the kernel has no TCX");
+        return;
+    }
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    echo(5000);
+    let pins = bpffs.path().join("maps");
+    let open = |limit, method| {
+        let mut connections = Connections { limit, share: 100, ..connections() };
+        connections.sweep = config_model::Span::seconds(1);
+        EbpfBackend::open(&object, &pins, connections, method).unwrap()
+    };
+    let mut backend = open(256, Method::Filters);
+    enforce(&mut backend, 1, &[]);
+    drop(backend);
+    hide_links(&pins);
+    let mut backend = open(1024, Method::Tcx);
+    ensure_failed(&mut backend, 1, &[]);
+    let answered = in_pod("a", || {
+        let sockets = (0..250).map(|_| UdpSocket::bind("0.0.0.0:0").unwrap());
+        let answered = sockets.filter(|socket| {
+            socket.set_read_timeout(Some(SILENCE)).unwrap();
+            socket.send_to(&[7], "10.0.0.2:5000").unwrap();
+            socket.recv(&mut [0]).is_ok()
+        });
+        answered.count()
+    });
+    assert!(answered > 200, "{answered}");
+    let why = drift(&mut backend).unwrap();
+    assert!(why.contains("the map of connections is larger"), "{why}");
+    ensure_failed(&mut backend, 1, &[]);
+    umount2(&pins.join("links"), MntFlags::MNT_DETACH).unwrap();
+    enforce(&mut backend, 1, &[]);
+    assert_eq!(drift(&mut backend), None);
+    assert_eq!(folders(&pins).len(), 1);
+}
+
+/// Filters of another owner have the first priority, and one that is before ours.
+#[test]
+fn a_pod_behind_the_program_of_another_owner_is_enforced_and_reported() {
+    let name = "a_pod_behind_the_program_of_another_owner_is_enforced_and_reported";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    for port in [8080, 8081] {
+        answer(in_pod("b", move || TcpListener::bind(("0.0.0.0", port)).unwrap()));
+    }
+    let at_b = |port| SocketAddr::from(([10, 0, 0, 2], port));
+    // Neither matches a packet.
+    for command in [
+        "qdisc add dev b clsact",
+        "filter add dev b egress protocol all prio 1 u32 match u32 0 0xffffffff classid 1:1",
+        "filter add dev b egress protocol all prio 10 bpf bytecode 1,6\u{a0}0\u{a0}0\u{a0}0",
+    ] {
+        let words = command.split(' ').map(|word| word.replace('\u{a0}', " "));
+        assert!(std::process::Command::new("tc").args(words).status().unwrap().success());
+    }
+    let pins = bpffs.path().join("maps");
+    let mut backend = EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
+    for (revision, allowed, denied) in [(1, 8080, 8081), (2, 8081, 8080)] {
+        let wanted = desired(revision, &[policy(allowed)]);
+        let applied = runtime().block_on(backend.apply(&wanted));
+        let why = applied.endpoints["b"].as_ref().unwrap_err();
+        assert!(why.contains("another owner") && why.contains("remove"), "{why}");
+        assert!(applied.endpoints["a"].is_ok(), "{applied:?}");
+        assert!(connect_to(at_b(allowed)).is_some_and(|stream| answers(&stream)));
+        assert!(connect_to(at_b(denied)).is_none(), "{denied}");
+    }
 }
 
 #[test]
@@ -146,7 +294,7 @@ fn a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced() {
     answer(in_pod("b", || TcpListener::bind("0.0.0.0:8081").unwrap()));
     let at_b = |port| SocketAddr::from(([10, 0, 0, 2], port));
     let pins = bpffs.path().join("maps");
-    let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+    let mut backend = EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
     enforce(&mut backend, 1, &[policy(8080)]);
     let connection = connect_to(at_b(8080)).unwrap();
     // More addresses of the node than `own_addresses` has rows.

@@ -9,7 +9,7 @@ use crate::{
     traffic::{SILENCE, answer, answers, connect_to, in_pod, node},
 };
 use datapath_backend::Backend as _;
-use datapath_ebpf::EbpfBackend;
+use datapath_ebpf::{EbpfBackend, Method};
 use std::{
     fs::{read_dir, remove_file},
     net::{SocketAddr, TcpListener, UdpSocket},
@@ -85,8 +85,8 @@ fn ensure_refused(object: &Path) {
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());
     let pins = bpffs.path().join("maps");
-    let mut backend = EbpfBackend::open(object, &pins, connections()).unwrap();
-    let why = backend.attach_by_tcx().unwrap_err().to_string();
+    let refused = EbpfBackend::open(object, &pins, connections(), Method::Tcx);
+    let why = refused.map(drop).unwrap_err().to_string();
     assert!(why.contains("6.6") && why.contains("ENABLE_BANDWIDTH_PLUGIN"), "{why}");
 }
 
@@ -101,11 +101,7 @@ fn a_pod_whose_bandwidth_is_limited_is_enforced() {
     world(bpffs.path());
     let pins = bpffs.path().join("pins");
     let policies = [only_8080(8080)];
-    let start = || {
-        let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
-        backend.attach_by_tcx().unwrap();
-        backend
-    };
+    let start = || EbpfBackend::open(&object, &pins, connections(), Method::Tcx).unwrap();
     let mut backend = start();
     enforce(&mut backend, 1, &policies);
     assert_eq!(filters("a") + &filters("b") + &filters("wire"), "", "no link has a filter");
@@ -161,7 +157,8 @@ fn tcx_replaces_filters_without_a_gap() {
     world(bpffs.path());
     let pins = bpffs.path().join("pins");
     let policies = [only_8080(8080)];
-    let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+    let open = |method| EbpfBackend::open(&object, &pins, connections(), method).unwrap();
+    let mut backend = open(Method::Filters);
     enforce(&mut backend, 1, &policies);
     assert!(filters("a").contains("from_pod"));
     // A denied datagram is sent without a pause while the methods change.
@@ -177,17 +174,18 @@ fn tcx_replaces_filters_without_a_gap() {
         }
         sent
     });
-    let open = connect_to(SocketAddr::from(([10, 0, 0, 2], 8080))).unwrap();
-    backend.attach_by_tcx().unwrap();
+    let connection = connect_to(SocketAddr::from(([10, 0, 0, 2], 8080))).unwrap();
+    drop(backend);
+    let mut backend = open(Method::Tcx);
     enforce(&mut backend, 1, &policies);
     assert!(!filters("a").contains("from_pod") && !pinned(&pins).is_empty());
-    assert!(answers(&open), "a connection continues");
+    assert!(answers(&connection), "a connection continues");
     // An agent without the setting leaves TCX where it is.
     drop(backend);
-    let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+    let mut backend = open(Method::Filters);
     enforce(&mut backend, 1, &policies);
     assert!(!filters("a").contains("from_pod"));
-    assert!(answers(&open), "a connection continues");
+    assert!(answers(&connection), "a connection continues");
     stop.send(()).unwrap();
     assert!(sender.join().unwrap() > 1000);
     assert!(received.recv(&mut [0]).is_err(), "a denied datagram has passed");
@@ -196,4 +194,37 @@ fn tcx_replaces_filters_without_a_gap() {
     let applied = applied.block_on(backend.apply(&whole));
     assert!(applied.endpoints.values().all(Result::is_ok), "{applied:?}");
     ensure_enforced("at the end");
+}
+
+/// A process that ends while a map grows has left the earlier maps beside the new ones.
+#[test]
+fn a_restart_in_a_growth_adds_no_filter_beside_tcx() {
+    let Some(object) = object("a_restart_in_a_growth_adds_no_filter_beside_tcx") else { return };
+    if !has_tcx() {
+        return ensure_refused(&object);
+    }
+    let bpffs = tempfile::tempdir().unwrap();
+    world(bpffs.path());
+    let pins = bpffs.path().join("pins");
+    let start = || EbpfBackend::open(&object, &pins, connections(), Method::Tcx).unwrap();
+    let mut backend = start();
+    enforce(&mut backend, 1, &[only_8080(8080)]);
+    drop(backend);
+    let folders = read_dir(&pins).unwrap().map(|entry| entry.unwrap().path());
+    let earlier = folders.into_iter().find(|folder| folder.join("flows").exists()).unwrap();
+    let grown = earlier.with_file_name(format!("{}+1", earlier.file_name().unwrap().display()));
+    std::fs::create_dir(&grown).unwrap();
+    for pin in read_dir(&earlier).unwrap().map(|entry| entry.unwrap()) {
+        if !pin.file_type().unwrap().is_dir() {
+            std::fs::hard_link(pin.path(), grown.join(pin.file_name())).unwrap();
+        }
+    }
+    run("ip link add name new type veth peer name newer");
+    let mut backend = start();
+    let queues = Command::new("tc").args(["qdisc", "show"]).output().unwrap();
+    let queues = String::from_utf8(queues.stdout).unwrap();
+    assert!(!queues.contains("clsact"), "{queues}");
+    enforce(&mut backend, 1, &[only_8080(8080)]);
+    ensure_enforced("after the restart");
+    assert!(!earlier.exists() && grown.exists());
 }

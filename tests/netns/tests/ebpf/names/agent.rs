@@ -6,7 +6,7 @@ use crate::{
 };
 use config_model::{HostEnd, HostLink};
 use datapath_backend::Backend as _;
-use datapath_ebpf::EbpfBackend;
+use datapath_ebpf::{EbpfBackend, Method};
 use datapath_node::{BackendEvent, Changed, Desired, Endpoint, LocalPod, PodId};
 use nix::net::if_::if_nametoindex;
 use serde_json::Value;
@@ -72,7 +72,8 @@ impl Agent {
             let right = caps::Capability::CAP_NET_RAW;
             caps::drop(None, caps::CapSet::Effective, right).unwrap();
             runtime().block_on(async {
-                let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+                let mut backend =
+                    EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
                 let applied = backend.apply(&state).await;
                 assert_eq!(applied.in_force, Ok(()));
                 applied.policies
@@ -96,7 +97,8 @@ fn runtime() -> tokio::runtime::Runtime {
 
 fn run(object: PathBuf, pins: PathBuf, mut inbox: UnboundedReceiver<Order>) {
     runtime().block_on(async {
-        let mut backend = EbpfBackend::open(&object, &pins, connections()).unwrap();
+        let mut backend =
+            EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
         let mut revision = 0;
         let mut current = None;
         loop {
