@@ -13,7 +13,7 @@ use crate::{
     names::{Resolver, nanoseconds},
     pods::Pods,
     programs::GRACE,
-    tcx,
+    tcx::{self, Method},
 };
 use async_trait::async_trait;
 use config_model::{Span, causes};
@@ -35,15 +35,6 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, sleep, sleep_until};
-
-/// The method by which programs are attached to links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Filters of a `clsact` queue. TCX where a link has it already, or has a queue that excludes `clsact`.
-    Filters,
-    /// TCX on all links: the plugin `bandwidth` adds a queue that excludes `clsact`.
-    Tcx,
-}
 
 /// The eBPF backend. Its maps and filters stay in force when it is dropped.
 pub struct EbpfBackend {

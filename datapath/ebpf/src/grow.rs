@@ -82,8 +82,7 @@ fn by_map(used: impl IntoIterator<Item = (&'static str, usize)>) -> BTreeMap<&'s
     used.map(|(map, rows)| (map, u64::try_from(rows).unwrap_or(u64::MAX))).collect()
 }
 
-/// The first size of a new map of connections: it has room for those of other releases, within the setting and the memory
-/// that policies leave.
+/// Rows of a new map of connections. It has room for those of other releases, within the setting and the memory.
 pub(crate) fn first_rows<'a>(
     others: impl Iterator<Item = &'a PathBuf>,
     connections: &Connections,

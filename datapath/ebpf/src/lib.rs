@@ -22,8 +22,9 @@ mod settings;
 mod tcx;
 mod written;
 
-pub use backend::{EbpfBackend, Method};
+pub use backend::EbpfBackend;
 pub use error::LoadError;
 pub use events::Events;
 pub use memory::memory_of_maps;
 pub use programs::{Effects, Hook, Programs, SentAs};
+pub use tcx::Method;

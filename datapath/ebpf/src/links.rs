@@ -1,9 +1,9 @@
 //! The links of the node, and the hooks that each needs.
 
 use crate::{
-    Hook, LoadError, Method, Programs,
+    Hook, LoadError, Programs,
     programs::{first, is_ours},
-    tcx,
+    tcx::{self, Method},
 };
 use datapath_abi::Own;
 use datapath_plan::Address;

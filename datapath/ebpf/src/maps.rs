@@ -561,7 +561,7 @@ fn flows_of(pins: &Path) -> Result<Option<HashMap<MapData, FlowKey, FlowValue>>,
     HashMap::try_from(map).map(Some).map_err(fault)
 }
 
-/// The number of connections that another release pinned. Those of another layout are not copied and do not count.
+/// The number of connections that another release pinned; 0 if their layout is another one.
 pub(crate) fn open_flows(pins: &Path) -> Result<u32, LoadError> {
     let Some(flows) = flows_of(pins)? else { return Ok(0) };
     let open = flows.keys().filter(Result::is_ok).count();

@@ -21,6 +21,15 @@ pub(crate) const FOLDER: &str = "links";
 /// The oldest kernel with TCX.
 const OLDEST: (u32, u32) = (6, 6);
 
+/// The method by which programs are attached to links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Filters of a `clsact` queue. TCX where a link has it already, or has a queue that excludes `clsact`.
+    Filters,
+    /// TCX on all links: the plugin `bandwidth` adds a queue that excludes `clsact`.
+    Tcx,
+}
+
 /// Fails if the kernel is older than TCX.
 pub(crate) fn require(release: &str) -> Result<(), LoadError> {
     let mut numbers = release.split(['.', '-', '+']).map(str::parse);
