@@ -17,9 +17,8 @@ use std::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Ferrule's own crates, whose log lines follow the configured level.
-const OURS: [&str; 5] =
-    ["ferrule_agent", "datapath_agent", "datapath_node", "datapath_rpc", "control_rpc"];
+/// The prefixes of Ferrule's own crates, whose log lines follow the configured level.
+const OURS: [&str; 4] = ["ferrule_agent", "datapath_", "control_", "routing_"];
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

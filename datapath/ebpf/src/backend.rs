@@ -6,7 +6,7 @@ use crate::{
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
     grow::{BEGUN, Growth, budget, check_growth, check_memory, enlarged, first_rows},
-    links::Links,
+    links::{Links, hooks_of},
     lookup::look_up,
     maps::{layout_name, newest},
     memory::memory_of_maps,
@@ -28,13 +28,17 @@ use datapath_node::{
 };
 use datapath_plan::{Compilation, Names};
 use routing_netlink::Monitor;
+use routing_plan::Link;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::{
+    task::yield_now,
+    time::{Instant, sleep, sleep_until},
+};
 
 /// The eBPF backend. Its maps and filters stay in force when it is dropped.
 pub struct EbpfBackend {
@@ -70,6 +74,8 @@ pub struct EbpfBackend {
     monitor: Option<Monitor>,
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
+    /// The check that is under way.
+    checking: Option<Check>,
     sweep_at: Instant,
     /// The next comparison of pins and rows.
     compare_at: Instant,
@@ -192,6 +198,7 @@ impl EbpfBackend {
             connections,
             monitor,
             check_at: None,
+            checking: None,
             sweep_at: now + time(connections.sweep),
             compare_at: now + COMPARE_EVERY,
             comparison: Comparison::default(),
@@ -376,7 +383,8 @@ impl EbpfBackend {
                 let started = started(&desired.endpoints);
                 self.add_existing(existing, &(&unguarded - &started))?;
             }
-            // A link is attached again if it is new, if its use has changed, or if it failed.
+            // A pod's link is attached again if it is new, if its use has changed, or if it failed. A full pass has
+            // all links. Otherwise the new links of no pod follow with the next check: the pods of a burst wait.
             let is_known = |link: u32| {
                 let goal = earlier.as_ref()?;
                 let (was, is) = (goal.pods.get(&link), pods.get(&link));
@@ -386,9 +394,23 @@ impl EbpfBackend {
                 let is_good = goal.links.contains_key(&link) && !goal.failed.contains_key(&link);
                 (is_same && is_good && !is_touched).then_some(())
             };
+            let is_of_pod = |link: u32| {
+                let was_of_pod = earlier.as_ref().is_some_and(|goal| goal.pods.contains_key(&link));
+                was_of_pod || pods.contains_key(&link)
+            };
             let outdated = self.outdated.clone();
-            let is_due = |link| is_known(link).is_none() && !outdated.contains_key(&link);
+            let is_due = |link: u32| {
+                (earlier.is_none() || is_of_pod(link))
+                    && is_known(link).is_none()
+                    && !outdated.contains_key(&link)
+            };
             failed = self.attach(links, &pods, is_due)?;
+            if let Some(goal) = &earlier {
+                let is_left = |link: u32| known.contains_key(&link) && !is_of_pod(link);
+                let left = goal.failed.iter().filter(|(link, _)| is_left(**link));
+                failed.extend(left.map(|(link, why)| (*link, why.clone())));
+                self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
+            }
             failed.extend(outdated);
         } else if let Some(goal) = &earlier {
             failed.clone_from(&goal.failed);
@@ -541,7 +563,8 @@ impl EbpfBackend {
         Ok(failed)
     }
 
-    /// The first difference between the links and filters and the state that was applied. New links get their program.
+    /// Continues the check of links and filters, or starts one. Returns the first difference from the state that was
+    /// applied. New links of no pod get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
         let Some(goal) = &self.goal else {
             if self.has_outdated() {
@@ -551,36 +574,82 @@ impl EbpfBackend {
             }
             return Ok(None);
         };
-        let mut links = Links::observe(&goal.node, self.method)?;
-        let is_pod = |link: u32| goal.pods.contains_key(&link);
-        let hooks: Vec<_> =
-            links.hooks(is_pod).map(|(link, hooks)| (link.clone(), hooks)).collect();
-        for (link, hooks) in hooks {
+        let mut check = match self.checking.take() {
+            Some(check) => check,
+            None => Check::of(Links::observe(&goal.node, self.method)?),
+        };
+        for link in check.next() {
+            let is_pod = goal.pods.contains_key(&link.index.0);
+            let hooks = hooks_of(&link, is_pod);
             // A link that failed is tried again by the next full pass: its own events must not start one.
             if goal.failed.contains_key(&link.index.0)
-                || links.is_attached(&self.programs, link.index.0, hooks)?
+                || check.links.is_attached(&self.programs, link.index.0, hooks)?
             {
                 continue;
             }
-            if !is_pod(link.index.0) {
-                if let Err(error) = links.attach(&mut self.programs, &link, hooks) {
-                    tracing::debug!(
-                        link = link.name,
-                        why = causes(&error),
-                        "cannot attach to a link"
-                    );
-                }
-                continue;
+            if is_pod {
+                return Ok(Some(format!(
+                    "the link {} lacks its filters, or others are before them",
+                    link.name
+                )));
             }
-            return Ok(Some(format!(
-                "the link {} lacks its filters, or others are before them",
-                link.name
-            )));
+            if let Err(error) = check.links.attach(&mut self.programs, &link, hooks)
+                && check.links.still_exists(&link)?
+            {
+                let (link, why) = (&link.name, causes(&error));
+                return Ok(Some(format!("the link {link} cannot have its filters: {why}")));
+            }
         }
-        if links.own != goal.own {
-            return Ok(Some("the addresses of the node have changed".to_owned()));
+        if !check.is_complete() {
+            self.checking = Some(check);
+        } else if check.links.own != goal.own {
+            return self.move_node(check.links.own);
         }
         Ok(None)
+    }
+
+    /// True if the check that is under way continues, or if the next one starts.
+    fn is_check_due(&mut self) -> bool {
+        self.checking.is_some() || self.check_at.take_if(|at| *at <= Instant::now()).is_some()
+    }
+
+    /// The node's own addresses have changed. A failure is the difference that a full pass repairs.
+    fn move_node(&mut self, own: Own) -> Result<Option<String>, LoadError> {
+        let Some(mut goal) = self.goal.take() else { return Ok(None) };
+        goal.own = own;
+        let written = self.write(&goal.target, &goal.pods, &goal.own);
+        self.goal = Some(goal);
+        match written {
+            Err(LoadError::Stopped) => Err(LoadError::Stopped),
+            Err(error) => {
+                let why = causes(&error);
+                Ok(Some(format!("the new addresses of the node are not in force: {why}")))
+            }
+            Ok(()) => Ok(None),
+        }
+    }
+}
+
+/// A check of all links, in steps: pods that start wait for a step, not for the check.
+struct Check {
+    links: Links,
+    /// The links that follow.
+    left: VecDeque<Link>,
+}
+
+impl Check {
+    fn of(links: Links) -> Self {
+        Self { left: links.links.values().cloned().collect(), links }
+    }
+
+    /// The links of the next step.
+    fn next(&mut self) -> Vec<Link> {
+        let count = self.left.len().min(CHECK_LINKS);
+        self.left.drain(..count).collect()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.left.is_empty()
     }
 }
 
@@ -709,7 +778,10 @@ impl Backend for EbpfBackend {
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
             let others = self.sweep_at.min(self.compare_at);
-            let check_at = self.check_at.map_or(others, |at| at.min(others));
+            let check_at = match self.checking {
+                Some(_) => Instant::now(),
+                None => self.check_at.map_or(others, |at| at.min(others)),
+            };
             let clean_at = self.is_unclean.then_some(self.flipped + GRACE);
             let wake_at = clean_at.map_or(check_at, |at| at.min(check_at));
             let monitor = &mut self.monitor;
@@ -740,10 +812,9 @@ impl Backend for EbpfBackend {
                         return BackendEvent::Drift(causes(&error));
                     }
                 }
-                None if self.check_at.take_if(|at| *at <= Instant::now()).is_some() => match self
-                    .check()
-                {
-                    Ok(None) => {}
+                None if self.is_check_due() => match self.check() {
+                    // The agent may have work in the meantime.
+                    Ok(None) => yield_now().await,
                     Ok(Some(drift)) => return BackendEvent::Drift(drift),
                     Err(error) => {
                         tracing::warn!(why = causes(&error), "cannot check the filters of links");
@@ -997,6 +1068,8 @@ impl EbpfBackend {
 
 /// The time for which events are gathered before filters are checked.
 const CHECK_AFTER: Duration = Duration::from_millis(300);
+/// The links of one step of a check. A link takes up to five calls, each of which waits for the kernel's network lock.
+const CHECK_LINKS: usize = 8;
 /// Two of them are within the time of a repair, which is 2 s.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 /// The events of a pod in a second.

@@ -39,18 +39,14 @@ impl Links {
         Ok(Self { socket, links, routed, own, method })
     }
 
-    /// The hooks of each link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link
-    /// come back to the node, and those of an `ifb` link to the link that they entered by.
+    /// The hooks of each link.
     pub(crate) fn hooks(
         &self,
         is_pod: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (&Link, &'static [Hook])> {
-        let is_ifb = |link: &Link| link.kind == LinkKind::Other(IFB.to_owned());
-        let others = move |link: &&Link| link.name != LOOPBACK && !is_ifb(link);
-        self.links.values().filter(others).map(move |link| match is_pod(link.index.0) {
-            true => (link, &POD as &[Hook]),
-            false => (link, &WIRE as &[Hook]),
-        })
+        let hooks =
+            self.links.values().map(move |link| (link, hooks_of(link, is_pod(link.index.0))));
+        hooks.filter(|(_, hooks)| !hooks.is_empty())
     }
 
     /// The filters of a link on one side.
@@ -106,6 +102,13 @@ impl Links {
         link: &Link,
         hooks: &[Hook],
     ) -> Result<(), LoadError> {
+        // Each call waits for the kernel's network lock. A new queue has no filters to read.
+        if Programs::add_queue(&link.name) {
+            for hook in hooks {
+                programs.attach(*hook, &link.name, &[])?;
+            }
+            return Ok(());
+        }
         for side in SIDES {
             let filters = self.filters(link.index.0, side)?;
             let hook = hooks.iter().find(|hook| hook.side() == side);
@@ -197,6 +200,17 @@ impl Links {
             }
         }
         Ok(removed)
+    }
+}
+
+/// The hooks of a link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link come back
+/// to the node, and those of an `ifb` link to the link that they entered by.
+pub(crate) fn hooks_of(link: &Link, is_pod: bool) -> &'static [Hook] {
+    match &link.kind {
+        _ if link.name == LOOPBACK => &[],
+        LinkKind::Other(kind) if kind == IFB => &[],
+        _ if is_pod => &POD,
+        _ => &WIRE,
     }
 }
 

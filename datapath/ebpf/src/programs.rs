@@ -346,8 +346,13 @@ impl Programs {
         Ok(())
     }
 
+    /// Adds a queue `clsact` to a link of this network namespace. Returns false if it has one, or if the kernel refuses.
+    pub fn add_queue(link: &str) -> bool {
+        qdisc_add_clsact(link).is_ok()
+    }
+
     /// Attaches the hook's program to a link of this network namespace, before the programs of others and in place of an
-    /// earlier one of ours. `filters` are those of the link in the hook's direction. It stays attached when this value is
+    /// earlier one of ours. The link has a queue `clsact` already, or another one that excludes it. `filters` are those of the link in the hook's direction. It stays attached when this value is
     /// dropped. Returns the priority and the handle of the earlier filter that has the program now; the others of ours are
     /// to be removed.
     ///
@@ -378,8 +383,6 @@ impl Programs {
                 program.attach_to_link(earlier).map_err(fault)?
             }
             None => {
-                // The link may have the queue already; if it has not and cannot have it, the next call fails.
-                let _ = qdisc_add_clsact(link);
                 // The kernel runs the newest filter of a priority first.
                 match program.attach_with_options(link, direction, free(filters, PRIORITY)) {
                     Ok(attached) => attached,

@@ -78,6 +78,7 @@ impl Kernel {
         let mut socket = Socket::open().unwrap();
         let index = socket.index_of(link).unwrap().unwrap();
         let filters = socket.bpf_filters(index, hook.side()).unwrap();
+        Programs::add_queue(link);
         self.programs.attach(hook, link, &filters).unwrap();
     }
 }
