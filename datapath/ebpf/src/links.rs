@@ -206,11 +206,12 @@ impl Links {
 /// The hooks of a link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link come back
 /// to the node, and those of an `ifb` link to the link that they entered by.
 pub(crate) fn hooks_of(link: &Link, is_pod: bool) -> &'static [Hook] {
-    match &link.kind {
-        _ if link.name == LOOPBACK => &[],
-        LinkKind::Other(kind) if kind == IFB => &[],
-        _ if is_pod => &POD,
-        _ => &WIRE,
+    if link.name == LOOPBACK || link.kind == LinkKind::Other(IFB.to_owned()) {
+        &[]
+    } else if is_pod {
+        &POD
+    } else {
+        &WIRE
     }
 }
 
