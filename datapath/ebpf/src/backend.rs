@@ -330,11 +330,22 @@ impl EbpfBackend {
             return Ok(results);
         }
         // Without a change of endpoints the links are those of the earlier state. Events report other changes.
-        let mut links = if is_same { None } else { Some(Links::observe(&node, self.method)?) };
+        let reported = match (&earlier, touched) {
+            (Some(goal), Some(touched)) if goal.node == node && !is_same => {
+                self.reported(desired, touched, goal)?
+            }
+            _ => None,
+        };
+        let is_reported = reported.is_some();
+        let mut links = match reported {
+            _ if is_same => None,
+            Some(links) => Some(links),
+            None => Some(Links::observe(&node, self.method)?),
+        };
         if links.is_some() && self.has_outdated() {
             self.renew_links()?;
         }
-        if let Some(links) = &links {
+        if let Some(links) = links.as_ref().filter(|_| !is_reported) {
             self.programs.forget_links(&links.links.keys().copied().collect())?;
         }
         let (known, own) = match (&links, &earlier) {
@@ -406,7 +417,10 @@ impl EbpfBackend {
             };
             failed = self.attach(links, &pods, is_due)?;
             if let Some(goal) = &earlier {
-                let is_left = |link: u32| known.contains_key(&link) && !is_of_pod(link);
+                let is_left = |link: u32| {
+                    let was_due = is_of_pod(link) && links.links.contains_key(&link);
+                    known.contains_key(&link) && !was_due
+                };
                 let left = goal.failed.iter().filter(|(link, _)| is_left(**link));
                 failed.extend(left.map(|(link, why)| (*link, why.clone())));
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
@@ -440,6 +454,27 @@ impl EbpfBackend {
             }
         }
         Ok(results)
+    }
+
+    /// The links of the pods that a change starts. `None` if it has other changes of endpoints: those need all links.
+    fn reported(
+        &self,
+        desired: &Desired,
+        touched: &BTreeSet<String>,
+        goal: &Goal,
+    ) -> Result<Option<Links>, LoadError> {
+        let mut new = Vec::new();
+        for uid in touched {
+            match desired.endpoints.get(uid) {
+                Some(endpoint) if !endpoint.links.is_empty() => new.extend(&endpoint.links),
+                Some(_) | None => return Ok(None),
+            }
+        }
+        let known = goal.links.keys().copied();
+        if self.has_outdated() || new.is_empty() {
+            return Ok(None);
+        }
+        Ok(Links::reported(new, known, goal.own.clone(), self.method)?)
     }
 
     /// True if a change has neither pods, endpoints nor policies: each pod keeps its sets, addresses and names.

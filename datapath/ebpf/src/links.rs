@@ -5,6 +5,7 @@ use crate::{
     programs::{first, is_ours},
     tcx::{self, Method},
 };
+use config_model::HostLink;
 use datapath_abi::Own;
 use datapath_plan::Address;
 use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
@@ -37,6 +38,49 @@ impl Links {
         }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
         Ok(Self { socket, links, routed, own, method })
+    }
+
+    /// The links of pods that start, as the plugin reported them, without a list of all links: while many pods start, that
+    /// list takes seconds. `known` are the links of the earlier state, and `own` its addresses. `None` if one of the links
+    /// does not exist under its name.
+    pub(crate) fn reported<'a>(
+        new: impl IntoIterator<Item = &'a HostLink>,
+        known: impl Iterator<Item = u32>,
+        own: Own,
+        method: Method,
+    ) -> Result<Option<Self>, SocketError> {
+        let mut socket = Socket::open()?;
+        let mut links = BTreeMap::new();
+        for link in new {
+            let index = IfIndex(link.ifindex);
+            if socket.index_of(&link.name)? != Some(index) {
+                return Ok(None);
+            }
+            let link = Link {
+                index,
+                name: link.name.clone(),
+                mac: link.mac,
+                mtu: 0,
+                up: true,
+                alias: None,
+                group: 0,
+                kind: LinkKind::Veth,
+                peer: None,
+                master: None,
+                ipv4: BTreeMap::new(),
+                ipv6: BTreeMap::new(),
+            };
+            links.insert(index.0, link);
+        }
+        let all = known.chain(links.keys().copied());
+        let mut routed: BTreeMap<u32, BTreeSet<IpAddr>> =
+            all.map(|link| (link, BTreeSet::new())).collect();
+        for (link, address) in socket.routes()?.pod_addresses() {
+            if let Some(addresses) = routed.get_mut(&link.0) {
+                addresses.insert(address);
+            }
+        }
+        Ok(Some(Self { socket, links, routed, own, method }))
     }
 
     /// The hooks of each link.

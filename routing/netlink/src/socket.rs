@@ -192,6 +192,16 @@ impl Socket {
         Ok(observed)
     }
 
+    /// Every route of both families, and nothing else. Newer kernels read routes without their network lock.
+    ///
+    /// # Errors
+    /// The list cannot be read, or changed during each read.
+    pub fn routes(&mut self) -> Result<Observed, SocketError> {
+        let mut observed = self.dump(List::Routes(Family::V4))?;
+        observed.append(self.dump(List::Routes(Family::V6))?);
+        Ok(observed)
+    }
+
     /// Every address of one family.
     ///
     /// # Errors
