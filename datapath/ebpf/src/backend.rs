@@ -27,7 +27,7 @@ use datapath_node::{
     Trace,
 };
 use datapath_plan::{Compilation, Names};
-use routing_netlink::Monitor;
+use routing_netlink::{Monitor, Socket, SocketError};
 use routing_plan::Link;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -36,7 +36,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    task::yield_now,
+    task::{JoinHandle, spawn_blocking, yield_now},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -74,6 +74,8 @@ pub struct EbpfBackend {
     monitor: Option<Monitor>,
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
+    /// The list of links for the next check. With many pods that start it takes seconds.
+    listing: Option<JoinHandle<Result<Links, SocketError>>>,
     /// The check that is under way.
     checking: Option<Check>,
     sweep_at: Instant,
@@ -198,6 +200,7 @@ impl EbpfBackend {
             connections,
             monitor,
             check_at: None,
+            listing: None,
             checking: None,
             sweep_at: now + time(connections.sweep),
             compare_at: now + COMPARE_EVERY,
@@ -337,6 +340,13 @@ impl EbpfBackend {
             _ => None,
         };
         let is_reported = reported.is_some();
+        if !is_same
+            && !is_reported
+            && (self.listing.take().is_some() | self.checking.take().is_some())
+        {
+            // Their list is older than that of this pass.
+            self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
+        }
         let mut links = match reported {
             _ if is_same => None,
             Some(links) => Some(links),
@@ -609,9 +619,11 @@ impl EbpfBackend {
             }
             return Ok(None);
         };
-        let mut check = match self.checking.take() {
-            Some(check) => check,
-            None => Check::of(Links::observe(&goal.node, self.method)?),
+        let Some(mut check) = self.checking.take() else {
+            let (socket, node, method) = (Socket::open()?, goal.node.clone(), self.method);
+            let list = move || Links::observe_with(socket, &node, method);
+            self.listing = Some(spawn_blocking(list));
+            return Ok(None);
         };
         for link in check.next() {
             let is_pod = goal.pods.contains_key(&link.index.0);
@@ -643,9 +655,17 @@ impl EbpfBackend {
         Ok(None)
     }
 
+    /// The links cannot be listed: the next check follows.
+    fn postpone(&mut self, why: &str) {
+        tracing::warn!(why, "cannot list links to check their filters");
+        self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
+    }
+
     /// True if the check that is under way continues, or if the next one starts.
     fn is_check_due(&mut self) -> bool {
-        self.checking.is_some() || self.check_at.take_if(|at| *at <= Instant::now()).is_some()
+        let is_due = |at: &mut Instant| *at <= Instant::now();
+        self.checking.is_some()
+            || (self.listing.is_none() && self.check_at.take_if(is_due).is_some())
     }
 
     /// The node's own addresses have changed. A failure is the difference that a full pass repairs.
@@ -815,6 +835,7 @@ impl Backend for EbpfBackend {
             let others = self.sweep_at.min(self.compare_at);
             let check_at = match self.checking {
                 Some(_) => Instant::now(),
+                None if self.listing.is_some() => others,
                 None => self.check_at.map_or(others, |at| at.min(others)),
             };
             let clean_at = self.is_unclean.then_some(self.flipped + GRACE);
@@ -826,8 +847,24 @@ impl Backend for EbpfBackend {
                     None => std::future::pending().await,
                 }
             };
+            let listing = &mut self.listing;
+            let listed = async {
+                match listing {
+                    Some(listing) => listing.await,
+                    None => std::future::pending().await,
+                }
+            };
             let is_changed = tokio::select! {
                 is_good = changed => Some(is_good),
+                links = listed => {
+                    self.listing = None;
+                    match links.map_err(|error| causes(&error)) {
+                        Ok(Ok(links)) => self.checking = Some(Check::of(links)),
+                        Ok(Err(error)) => self.postpone(&causes(&error)),
+                        Err(why) => self.postpone(&why),
+                    }
+                    continue;
+                }
                 () = self.names.changed() => return BackendEvent::Names,
                 () = sleep_until(wake_at) => None,
                 event = self.events.wait() => {

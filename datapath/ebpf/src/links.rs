@@ -28,7 +28,15 @@ pub(crate) struct Links {
 impl Links {
     /// Observes the network namespace of the calling thread. `node` are the addresses that policies know as the node's.
     pub(crate) fn observe(node: &[IpAddr], method: Method) -> Result<Self, SocketError> {
-        let mut socket = Socket::open()?;
+        Self::observe_with(Socket::open()?, node, method)
+    }
+
+    /// [`Self::observe`] for the network namespace of the socket.
+    pub(crate) fn observe_with(
+        mut socket: Socket,
+        node: &[IpAddr],
+        method: Method,
+    ) -> Result<Self, SocketError> {
         let observed = socket.observe(With::Nothing)?;
         let own = own(&observed, node);
         let mut routed: BTreeMap<u32, BTreeSet<IpAddr>> =
