@@ -352,9 +352,9 @@ impl Programs {
     }
 
     /// Attaches the hook's program to a link of this network namespace, before the programs of others and in place of an
-    /// earlier one of ours. The link has a queue `clsact` already, or another one that excludes it. `filters` are those of the link in the hook's direction. It stays attached when this value is
-    /// dropped. Returns the priority and the handle of the earlier filter that has the program now; the others of ours are
-    /// to be removed.
+    /// earlier one of ours. The link has a queue `clsact` already, or another one that excludes it. `filters` are those of
+    /// the link in the hook's direction. The program stays attached when this value is dropped. Returns the priority and
+    /// the handle of the earlier filter that has the program now; the others of ours are to be removed.
     ///
     /// # Errors
     /// If there is no such link, or the kernel refuses, or the program of another owner stays before ours.
@@ -467,8 +467,7 @@ impl Programs {
     }
 
     /// Copies connections from the maps that another release pinned. Returns the number of those that are copied and of those
-    /// without room, or `None` if their layout is
-    /// another one.
+    /// without room, or `None` if their layout is another one.
     pub(crate) fn copy_flows(&mut self, pins: &Path) -> Result<Option<(usize, usize)>, LoadError> {
         self.maps.copy_flows(pins)
     }
