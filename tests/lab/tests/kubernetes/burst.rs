@@ -303,13 +303,13 @@ fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
 #[test]
 fn two_hundred_pods_are_enforced_from_their_first_packet_in_strict_mode() -> Result<()> {
     let test = "two_hundred_pods_are_enforced_from_their_first_packet_in_strict_mode";
-    burst(test, "t-burst", "strict")
+    burst(test, "t-policed", "strict")
 }
 
 #[test]
 fn two_hundred_pods_are_enforced_from_their_first_packet_in_standard_mode() -> Result<()> {
     let test = "two_hundred_pods_are_enforced_from_their_first_packet_in_standard_mode";
-    burst(test, "t-burst-std", "standard")
+    burst(test, "t-policed-std", "standard")
 }
 
 /// The path of the plugin's log.

@@ -375,7 +375,7 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     let Some(bin) = programs("a_killed_migration_resumes_and_the_other_daemon_never_starts") else {
         return Ok(());
     };
-    let lab = lab(&bin, "t-killed", "m5.large", 5)?;
+    let lab = lab(&bin, "t-mig-killed", "m5.large", 5)?;
     added(&lab, NODE, 5, "t")?;
     wait_for_plan_without_refusals(&lab, &bin)?;
     // The command times out while it waits for the daemons. It has written its own record only.

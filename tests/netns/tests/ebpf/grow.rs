@@ -5,7 +5,7 @@ use crate::{
     existing::{desired, enforce},
     object,
     repair::drift,
-    tcx::has_tcx,
+    tcx::{ensure_refused, has_tcx},
     traffic::{SILENCE, answer, answers, connect_to, in_pod, node, policy},
 };
 use config_settings::Connections;
@@ -179,8 +179,7 @@ fn a_link_that_keeps_programs_with_an_earlier_map_is_closed_and_reported() {
     let name = "a_link_that_keeps_programs_with_an_earlier_map_is_closed_and_reported";
     let Some(object) = object(name) else { return };
     if !has_tcx() {
-        println!("SKIP {name}: the kernel has no TCX");
-        return;
+        return ensure_refused(&object);
     }
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());
@@ -214,8 +213,7 @@ fn a_growth_of_connections_that_a_link_does_not_follow_starts_a_full_pass() {
     let name = "a_growth_of_connections_that_a_link_does_not_follow_starts_a_full_pass";
     let Some(object) = object(name) else { return };
     if !has_tcx() {
-        println!("SKIP {name}: the kernel has no TCX");
-        return;
+        return ensure_refused(&object);
     }
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());

@@ -81,7 +81,7 @@ fn world(bpffs: &Path) {
 }
 
 /// Fails unless the backend refuses TCX by name, as on a kernel older than 6.6.
-fn ensure_refused(object: &Path) {
+pub(crate) fn ensure_refused(object: &Path) {
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());
     let pins = bpffs.path().join("maps");
