@@ -6,6 +6,7 @@
 mod causes;
 mod enforcing;
 mod eni;
+mod kernel;
 mod layout;
 mod link;
 mod migration;
@@ -22,6 +23,7 @@ pub use eni::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, SecurityGroupId, SubnetId, TableId,
     VpcId,
 };
+pub use kernel::KernelVersion;
 pub use layout::RuleLayout;
 pub use link::{HostEnd, HostEndMode, HostLink};
 pub use migration::{Migration, Owner};

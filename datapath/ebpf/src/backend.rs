@@ -6,6 +6,7 @@ use crate::{
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
     grow::{BEGUN, Growth, budget, check_growth, check_memory, enlarged, first_rows},
+    kernel,
     links::{Links, hooks_of},
     lookup::look_up,
     maps::{layout_name, newest},
@@ -13,7 +14,7 @@ use crate::{
     names::{Resolver, nanoseconds},
     pods::Pods,
     programs::GRACE,
-    tcx::{self, Method},
+    tcx::Method,
 };
 use async_trait::async_trait;
 use config_model::{Span, causes};
@@ -107,16 +108,14 @@ impl EbpfBackend {
     /// Loads the programs, and finds the maps and filters that an earlier process left. `pins` is a folder on a bpffs.
     ///
     /// # Errors
-    /// If the kernel refuses the programs or has no TCX, or the folder or the maps cannot be used.
+    /// If the kernel is too old, refuses the programs or has no TCX, or the folder or the maps cannot be used.
     pub fn open(
         object: &Path,
         pins: &Path,
         connections: Connections,
         method: Method,
     ) -> Result<Self, LoadError> {
-        if method == Method::Tcx {
-            tcx::require(&tcx::release())?;
-        }
+        kernel::require(&kernel::release(), method)?;
         let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
         let folder = newest(pins);
         let is_new = !folder.exists();

@@ -18,6 +18,10 @@ pub enum LoadError {
     )]
     Object(#[from] EbpfError),
     #[error(
+        "cannot load the eBPF programs: kernel {release} is older than 6.1; use kernel 6.1 or later, or set policy.backend=none in the chart's values (FERRULE_AGENT_BACKEND=none)"
+    )]
+    Kernel { release: String },
+    #[error(
         "cannot read the eBPF programs {}: {cause}; set FERRULE_AGENT_BPF_OBJECT to the file of this version", file.display()
     )]
     File { file: PathBuf, cause: std::io::Error },

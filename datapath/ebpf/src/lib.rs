@@ -9,6 +9,7 @@ mod error;
 mod events;
 mod existing;
 mod grow;
+mod kernel;
 mod links;
 mod lookup;
 mod maps;

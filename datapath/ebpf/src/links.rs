@@ -1,9 +1,9 @@
 //! The links of the node, and the hooks that each needs.
 
 use crate::{
-    Hook, LoadError, Programs,
+    Hook, LoadError, Programs, kernel,
     programs::{first, is_ours},
-    tcx::{self, Method},
+    tcx::Method,
 };
 use config_model::HostLink;
 use datapath_abi::Own;
@@ -119,7 +119,9 @@ impl Links {
             return self.attach_by_tcx(programs, link, hooks);
         }
         match self.attach_by_filters(programs, link, hooks) {
-            Err(LoadError::Queue { .. }) if tcx::require(&tcx::release()).is_ok() => {
+            Err(LoadError::Queue { .. })
+                if kernel::require(&kernel::release(), Method::Tcx).is_ok() =>
+            {
                 self.attach_by_tcx(programs, link, hooks)
             }
             result => result,

@@ -18,9 +18,6 @@ use std::{
 /// The folder of pinned links, beside the folders of maps.
 pub(crate) const FOLDER: &str = "links";
 
-/// The oldest kernel with TCX.
-const OLDEST: (u32, u32) = (6, 6);
-
 /// The method by which programs are attached to links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -28,21 +25,6 @@ pub enum Method {
     Filters,
     /// TCX on all links: the plugin `bandwidth` adds a queue that excludes `clsact`.
     Tcx,
-}
-
-/// Fails if the kernel is older than TCX.
-pub(crate) fn require(release: &str) -> Result<(), LoadError> {
-    let mut numbers = release.split(['.', '-', '+']).map(str::parse);
-    let version = numbers.next().and_then(Result::ok).zip(numbers.next().and_then(Result::ok));
-    if version.is_some_and(|version| version >= OLDEST) {
-        return Ok(());
-    }
-    Err(LoadError::NoTcx { release: release.to_owned() })
-}
-
-/// The release of the running kernel.
-pub(crate) fn release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 fn side_name(side: Side) -> &'static str {
@@ -208,21 +190,5 @@ fn remove(pin: &Path) -> Result<(), LoadError> {
             Err(LoadError::Folder { folder: pin.to_owned(), cause })
         }
         Ok(()) | Err(_) => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_without_tcx_are_refused_by_name() {
-        for release in ["6.6.0", "6.12.118+deb13-cloud-amd64", "7.0"] {
-            assert!(require(release).is_ok(), "{release}");
-        }
-        for release in ["6.1.0-56-cloud-amd64", "5.15.0", "6.5", ""] {
-            let why = require(release).map_err(|error| error.to_string()).err().unwrap_or_default();
-            assert!(why.contains("6.6") && why.contains("ENABLE_BANDWIDTH_PLUGIN"), "{why}");
-        }
     }
 }

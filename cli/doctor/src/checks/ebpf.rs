@@ -2,24 +2,23 @@
 
 use super::Check;
 use crate::{Finding, Observed, Severity, observation::Ebpf};
+use config_model::KernelVersion;
 
 pub(super) fn backend(seen: &Ebpf) -> Observed<Vec<Finding>> {
     let release = seen.release.clone()?;
-    let version = version(&release)
+    let version = KernelVersion::of_release(&release)
         .ok_or_else(|| format!("cannot read the kernel version in the release {release:?}"))?;
     let found = |object: &str, wrong: String, why: &str, fix: String| {
         Check::EbpfBackend.found(Severity::Fault, object, wrong, why, fix)
     };
     let mut findings = Vec::new();
-    if version < OLDEST {
-        let (major, minor) = OLDEST;
+    let oldest = KernelVersion::OLDEST_FOR_EBPF;
+    if version < oldest {
         findings.push(found(
             "kernel",
-            format!("the kernel {release} is older than {major}.{minor}"),
+            format!("the kernel {release} is older than {oldest}"),
             "older kernels lack features that the eBPF programs use",
-            format!(
-                "boot a kernel of version {major}.{minor} or newer, or set policy.backend=none"
-            ),
+            format!("boot a kernel of version {oldest} or newer, or set policy.backend=none"),
         ));
     }
     if !seen.has_bpffs.clone()? {
@@ -61,14 +60,6 @@ pub(super) fn backend(seen: &Ebpf) -> Observed<Vec<Finding>> {
     }
     Ok(findings)
 }
-
-/// Returns major and minor of a release such as `6.1.0-18-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
-const OLDEST: (u32, u32) = (6, 1);
 
 /// For DNS names alone.
 const NET_RAW: u64 = 1 << 13;

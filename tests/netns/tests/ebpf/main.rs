@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
 
+mod bad_input;
 mod contract;
 mod events;
 mod existing;

@@ -8,6 +8,7 @@ use crate::{
     repair::drift,
     traffic::{SILENCE, answer, answers, connect_to, in_pod, node},
 };
+use config_model::KernelVersion;
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Method};
 use std::{
@@ -20,8 +21,7 @@ use std::{
 /// True if the kernel has TCX.
 pub(crate) fn has_tcx() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
-    (numbers.next().unwrap(), numbers.next().unwrap()) >= (6, 6)
+    KernelVersion::of_release(&release).unwrap() >= KernelVersion::OLDEST_WITH_TCX
 }
 
 fn run(command: &str) {
