@@ -73,17 +73,75 @@ static inline_always void map_v4(struct address *to, __u32 v4)
 	to->low = ((__u64)v4 << 32) | 0xffff0000u;
 }
 
+/* The start of an Ethernet frame. */
+struct ethernet {
+	__u8 destination[6];
+	__u8 source[6];
+	__u16 type;
+};
+
+/* No offset of an IP header: its bytes are not read directly. */
+#define UNKNOWN_START 0x10000u
+/* The verifier knows the largest offset of a byte that is read directly. */
+#define DIRECT 0x8000u
+
+/*
+ * The offset of the IP header, if it can be read directly. A link without Ethernet frames has other bytes before it, or
+ * none. Then the first four bits are those of an IP header, or there is no type.
+ */
+static inline_always __u32 start_of(struct __sk_buff *skb, int is_ethernet)
+{
+	const struct ethernet *frame = (const void *)(long)skb->data;
+	__u8 version;
+
+	if ((const void *)(frame + 1) > (const void *)(long)skb->data_end || frame->type != (__u16)skb->protocol)
+		return UNKNOWN_START;
+	version = frame->destination[0] >> 4;
+	return !is_ethernet && (version == 4 || version == 6) ? UNKNOWN_START : sizeof(*frame);
+}
+
+/* Copies bytes of the packet. `at` counts from the IP header, which is at `start`. Bytes that are not in the linear part
+ * are copied by the helper. Returns 0 if the packet has all of them. */
+#define read(skb, start, at, to)                                                                                       \
+	({                                                                                                             \
+		__u32 place = (start) + (at);                                                                          \
+		long failed = -1;                                                                                      \
+                                                                                                                       \
+		if (place < DIRECT) {                                                                                  \
+			const typeof(*(to)) *from = (const void *)(long)(skb)->data + place;                           \
+                                                                                                                       \
+			if ((const void *)(from + 1) <= (const void *)(long)(skb)->data_end) {                         \
+				*(to) = *from;                                                                         \
+				failed = 0;                                                                            \
+			}                                                                                              \
+		}                                                                                                      \
+		if (failed)                                                                                            \
+			failed = skb_load(skb, at, to, sizeof(*(to)));                                                 \
+		failed;                                                                                                \
+	})
+
 /* True for errors, whose data is the packet that caused them. */
 static inline_always int is_icmp_error(int is_v6, __u8 type)
 {
 	return is_v6 ? type >= 1 && type <= 4 : type == 3 || type == 4 || type == 11 || type == 12;
 }
 
+struct ports {
+	__u16 source;
+	__u16 destination;
+};
+
+struct icmp_start {
+	__u8 type;
+	__u8 code;
+	__u16 checksum;
+};
+
 /* Parses the header after IP. Of an ICMP error, `*quoted` becomes the offset of the packet in it. */
-static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offset, int is_v6,
+static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 start, __u32 offset, int is_v6,
 					       struct packet *packet, __u32 *quoted)
 {
-	__u8 start[4];
+	struct ports ports;
 	__u8 protocol = packet->protocol;
 
 	*quoted = 0;
@@ -91,36 +149,37 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 offs
 	packet->offset = offset;
 	packet->has_flow = 1;
 	if (protocol == TCP || protocol == UDP || protocol == SCTP) {
-		if (skb_load(skb, offset, start, 4))
+		if (read(skb, start, offset, &ports))
 			return MALFORMED_PORTS;
-		packet->source_port = (__u16)start[0] << 8 | start[1];
-		packet->destination_port = (__u16)start[2] << 8 | start[3];
+		packet->source_port = from_be16(ports.source);
+		packet->destination_port = from_be16(ports.destination);
 		packet->key = (__u32)protocol << 16 | packet->destination_port;
 		/* A quoted packet may end after 8 bytes. */
-		if (protocol == TCP && !packet->is_error && skb_load(skb, offset + 13, &packet->tcp_flags, 1))
+		if (protocol == TCP && !packet->is_error && read(skb, start, offset + 13, &packet->tcp_flags))
 			return MALFORMED_PORTS;
 		return PARSED;
 	}
 	if (protocol == (is_v6 ? ICMPV6 : ICMP)) {
-		__u8 echo[2];
+		struct icmp_start icmp;
+		__u16 echo;
 
-		if (skb_load(skb, offset, start, 4))
+		if (read(skb, start, offset, &icmp))
 			return MALFORMED_ICMP;
 		packet->protocol = ICMP;
-		packet->key = (__u32)ICMP << 16 | (__u32)start[0] << 8 | start[1];
+		packet->key = (__u32)ICMP << 16 | (__u32)icmp.type << 8 | icmp.code;
 		/* Forwarded packets have a lower hop limit. */
-		if (is_v6 && start[0] >= 133 && start[0] <= 137 && packet->hop_limit == 255)
+		if (is_v6 && icmp.type >= 133 && icmp.type <= 137 && packet->hop_limit == 255)
 			return NEIGHBOR;
-		packet->has_flow = is_v6 ? start[0] == ECHO_V6 || start[0] == ECHO_REPLY_V6
-					 : start[0] == ECHO_V4 || start[0] == ECHO_REPLY_V4;
-		if (is_icmp_error(is_v6, start[0])) {
+		packet->has_flow = is_v6 ? icmp.type == ECHO_V6 || icmp.type == ECHO_REPLY_V6
+					 : icmp.type == ECHO_V4 || icmp.type == ECHO_REPLY_V4;
+		if (is_icmp_error(is_v6, icmp.type)) {
 			*quoted = offset + 8;
 			return PARSED;
 		}
-		if (skb_load(skb, offset + 4, echo, 2))
+		if (read(skb, start, offset + 4, &echo))
 			return MALFORMED_ICMP;
 		/* The identifier of an echo stands for both ports. */
-		packet->source_port = (__u16)echo[0] << 8 | echo[1];
+		packet->source_port = from_be16(echo);
 		packet->destination_port = packet->source_port;
 		return PARSED;
 	}
@@ -150,13 +209,20 @@ struct ipv6 {
 	struct address destination;
 };
 
-static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, struct packet *packet,
+struct extension {
+	__u8 next;
+	__u8 length;
+	/* The offset of a fragment. */
+	__u16 fragment;
+};
+
+static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 start, __u32 offset, struct packet *packet,
 					  __u32 *quoted)
 {
 	struct ipv4 ip;
 	__u32 length;
 
-	if (skb_load(skb, offset, &ip, sizeof(ip)))
+	if (read(skb, start, offset, &ip))
 		return MALFORMED_V4;
 	length = (ip.version & 0xf) * 4;
 	if (ip.version >> 4 != 4 || length < sizeof(ip))
@@ -169,17 +235,17 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 offset, s
 	packet->fragment = ip.id;
 	if (from_be16(ip.fragment) & 0x1fff)
 		return LATER_FRAGMENT;
-	return parse_segment(skb, offset + length, 0, packet, quoted);
+	return parse_segment(skb, start, offset + length, 0, packet, quoted);
 }
 
-static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, struct packet *packet,
+static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 start, __u32 offset, struct packet *packet,
 					  __u32 *quoted)
 {
 	struct ipv6 ip;
 	__u8 next;
 	__u32 at = offset + sizeof(ip);
 
-	if (skb_load(skb, offset, &ip, sizeof(ip)) || (ip.version & 0xf0) != 0x60)
+	if (read(skb, start, offset, &ip) || (ip.version & 0xf0) != 0x60)
 		return MALFORMED_V6;
 	packet->source = ip.source;
 	packet->destination = ip.destination;
@@ -187,33 +253,36 @@ static inline_always enum parsed parse_v6(struct __sk_buff *skb, __u32 offset, s
 	next = ip.next;
 #pragma unroll
 	for (int i = 0; i < EXTENSIONS; i++) {
-		__u8 header[4];
+		struct extension header;
 
 		/* Hop-by-hop options, routing, fragment, destination options, authentication. */
 		if (next != 0 && next != 43 && next != 44 && next != 60 && next != 51)
 			break;
-		if (skb_load(skb, at, header, 4))
+		if (skb_load(skb, at, &header, sizeof(header)))
 			return MALFORMED_EXTENSION;
 		if (next == 44) {
-			packet->protocol = header[0];
-			packet->ip_protocol = header[0];
+			packet->protocol = header.next;
+			packet->ip_protocol = header.next;
 			packet->is_fragment = 1;
 			if (skb_load(skb, at + 4, &packet->fragment, 4))
 				return MALFORMED_EXTENSION;
-			if (((__u16)header[2] << 8 | header[3]) & 0xfff8)
+			if (from_be16(header.fragment) & 0xfff8)
 				return LATER_FRAGMENT;
 			at += 8;
 		} else if (next == 51) {
-			at += ((__u32)header[1] + 2) * 4;
+			at += ((__u32)header.length + 2) * 4;
 		} else {
-			at += ((__u32)header[1] + 1) * 8;
+			at += ((__u32)header.length + 1) * 8;
 		}
-		next = header[0];
+		next = header.next;
 	}
 	if (next == 0 || next == 43 || next == 44 || next == 60 || next == 51)
 		return TOO_MANY_EXTENSIONS;
 	packet->protocol = next;
-	return parse_segment(skb, at, 1, packet, quoted);
+	/* Packets with extension headers are few, and each further way of reading costs the verifier much. */
+	if (at != offset + sizeof(ip))
+		start = UNKNOWN_START;
+	return parse_segment(skb, start, at, 1, packet, quoted);
 }
 
 static inline_always int is_lower(const struct packet *packet)
@@ -245,30 +314,32 @@ static inline_always int is_equal(const struct address *one, const struct addres
 /*
  * Parses a packet. The flow of an ICMP error is that of the packet that it quotes, and `is_error` is set, if its receiver
  * sent that packet. `*from_low` says whether the packet, or the quoted one, is from the lower end of its flow.
+ * `is_ethernet` says that the link has Ethernet frames; it is 0 if that is not known.
  */
-checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flow_key *key,
-			int *from_low)
+checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flow_key *key, int *from_low,
+			int is_ethernet)
 {
 	__u16 type = from_be16(skb->protocol);
-	__u32 quoted = 0, unused = 0;
-	struct packet inner = {};
+	__u32 quoted = 0, unused = 0, start;
+	struct packet inner;
 	enum parsed parsed;
 
 	if (!packet || !key || !from_low)
 		return MALFORMED_V4;
+	start = start_of(skb, is_ethernet);
 	if (type == ETH_IPV4)
-		parsed = parse_v4(skb, 0, packet, &quoted);
+		parsed = parse_v4(skb, start, 0, packet, &quoted);
 	else if (type == ETH_IPV6)
-		parsed = parse_v6(skb, 0, packet, &quoted);
+		parsed = parse_v6(skb, start, 0, packet, &quoted);
 	else
 		return OTHER;
 	flow_of(packet, key);
 	*from_low = is_lower(packet);
 	if (parsed != PARSED || !quoted)
 		return parsed;
-	inner.is_error = 1;
-	parsed = type == ETH_IPV4 ? parse_v4(skb, quoted, &inner, &unused)
-				  : parse_v6(skb, quoted, &inner, &unused);
+	inner = (struct packet){ .is_error = 1 };
+	parsed = type == ETH_IPV4 ? parse_v4(skb, UNKNOWN_START, quoted, &inner, &unused)
+				  : parse_v6(skb, UNKNOWN_START, quoted, &inner, &unused);
 	/* If the quoted packet cannot be parsed, the error is a packet of its own. */
 	if (parsed == PARSED && !unused && is_equal(&inner.source, &packet->destination)) {
 		packet->is_error = 1;

@@ -682,7 +682,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (!from && !to)
 		return TC_ACT_UNSPEC;
 	__builtin_memset(&work->blank, 0, sizeof(work->blank));
-	parsed = parse(skb, &work->packet, &work->key, &from_low);
+	parsed = parse(skb, &work->packet, &work->key, &from_low, to != 0);
 	if (parsed == OTHER || parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
 	/* Where the kernel makes fragments of a forwarded IPv6 packet, they lose their origin, and have no socket. */
@@ -1069,7 +1069,7 @@ int from_pod(struct __sk_buff *skb)
 	/* Not on the stack: that of kernel 6.1 is too small. */
 	__builtin_memset(&work->blank, 0, sizeof(work->blank));
 	packet = &work->packet;
-	parsed = parse(skb, packet, &work->key, &from_low);
+	parsed = parse(skb, packet, &work->key, &from_low, 1);
 	work->judged = (struct judged){
 		.source = packet->source,
 		.destination = packet->destination,
@@ -1125,7 +1125,7 @@ static inline_always void as_sent(struct __sk_buff *skb)
 	__u32 later = skb->cb[2], asked = skb->cb[3], place;
 	struct sent *taken;
 
-	if (parse(skb, &packet, &key, &from_low) != PARSED)
+	if (parse(skb, &packet, &key, &from_low, 0) != PARSED)
 		return;
 	if (asked)
 		map_v4(from_low ? &key.high : &key.low, asked);

@@ -60,6 +60,10 @@ impl Node {
     pub(crate) fn others_to_b(&mut self, packet: &[u8]) -> i32 {
         self.kernel.programs.test(Hook::ToPod, packet, self.b, self.wire, 0).unwrap()
     }
+
+    pub(crate) fn a_to_wire(&mut self, packet: &[u8]) -> i32 {
+        self.kernel.programs.test(Hook::ToWire, packet, self.wire, self.a, 0).unwrap()
+    }
 }
 
 /// An Ethernet frame of this type.
