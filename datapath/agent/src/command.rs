@@ -12,6 +12,8 @@ pub enum Command {
     Help,
     /// Print the version.
     Version,
+    /// Remove enforcement from this node: its pods are open.
+    Retire,
     /// Probe a running agent's health.
     Health(HealthName),
 }
@@ -42,6 +44,7 @@ impl Command {
         match words.as_slice() {
             ["--help" | "-h" | "help"] => Ok(Self::Help),
             ["--version" | "-V" | "version"] => Ok(Self::Version),
+            ["retire"] => Ok(Self::Retire),
             ["health", "live"] => Ok(Self::Health(HealthName::Live)),
             ["health", "ready"] => Ok(Self::Health(HealthName::Ready)),
             options => flags(options).map(Self::Run).ok_or_else(|| Unknown(words.join(" "))),
@@ -79,6 +82,8 @@ ferrule-agent enforces network policy on this node: it follows a replica of ferr
 snapshot, and lets pods start once their policies are in force.
 
 Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
+       ferrule-agent retire             remove the backend ebpf's programs and pins: all pods of this node are open.
+                                        Refused while an agent runs
        ferrule-agent health live|ready  exit 0 if the running agent is, 1 if not
        ferrule-agent --version
        ferrule-agent --help
@@ -102,6 +107,7 @@ mod tests {
     #[test]
     fn a_command_line_is_a_command_or_refused() {
         assert_eq!(Command::parse::<&str>(&[]), Ok(Command::Run(Flags::default())));
+        assert_eq!(Command::parse(&["retire"]), Ok(Command::Retire));
         assert_eq!(Command::parse(&["health", "live"]), Ok(Command::Health(HealthName::Live)));
         let words = ["--backend", "none", "--replica=127.0.0.1:1", "--replica", "[::1]:2"];
         let Ok(Command::Run(flags)) = Command::parse(&words) else { panic!("it is a command") };
@@ -116,6 +122,7 @@ mod tests {
             &["health"],
             &["health", "well"],
             &["run"],
+            &["retire", "now"],
             &["--kubeconfig="],
         ] {
             assert!(Command::parse(bad).is_err(), "{bad:?}");

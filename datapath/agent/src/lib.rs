@@ -15,9 +15,11 @@ mod links;
 mod metrics;
 mod ready_replicas;
 mod replica_clients;
+mod retire;
 mod run;
 mod socket;
 mod store;
 
 pub use endpoints::Kubernetes;
+pub use retire::retire;
 pub use run::{Options, run};

@@ -5,10 +5,10 @@ use config_settings::{Agent, LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
     Kubernetes, Options,
     command::{Command, Flags, HELP},
-    run,
+    retire, run,
 };
 use datapath_backend::NoBackend;
-use datapath_ebpf::{EbpfBackend, Method};
+use datapath_ebpf::{Attachments, EbpfBackend, Method};
 use runtime_process::log::{Form, Log};
 use runtime_socket::{probe, server::HealthName};
 use std::{
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Ok(Command::Help) => say(HELP),
         Ok(Command::Version) => say(&format!("ferrule-agent {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(Command::Health(name)) => finish(health(name)),
+        Ok(Command::Retire) => finish(end_enforcement()),
         Ok(Command::Run(flags)) => finish(agent(flags)),
         Err(error) => {
             eprintln!("{error}");
@@ -63,6 +64,19 @@ fn health(name: HealthName) -> Result<ExitCode> {
         eprintln!("not {}", name.as_str());
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn end_enforcement() -> Result<ExitCode> {
+    let (Settings { agent, .. }, _) = settings()?;
+    log(agent.log_level).start(&agent.log_to, LOG_TO);
+    let removed = retire(&agent)?;
+    if removed.is_empty() {
+        return Ok(say("no programs of ferrule-agent are on this node: its pods are open\n"));
+    }
+    let Attachments { filters, tcx_links, folders } = removed;
+    Ok(say(&format!(
+        "the pods of this node are open; removed filters: {filters}, TCX links: {tcx_links}, folders of pins: {folders}\n"
+    )))
 }
 
 fn agent(flags: Flags) -> Result<ExitCode> {

@@ -5,13 +5,14 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
-    grow::{BEGUN, Growth, budget, check_growth, check_memory, enlarged, first_rows},
+    grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
     kernel,
     links::{Links, hooks_of},
     lookup::look_up,
     maps::{layout_name, newest},
     memory::memory_of_maps,
     names::{Resolver, nanoseconds},
+    pins::folders_of_maps,
     pods::Pods,
     programs::GRACE,
     tcx::Method,
@@ -715,13 +716,7 @@ fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
 
 /// The folders of other releases' maps.
 fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
-    let folders = entries.map(|entry| entry.path());
-    let is_other = |folder: &PathBuf| {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        folder.is_dir() && folder != own && (name.starts_with("maps-") || name == BEGUN)
-    };
-    folders.filter(is_other).collect()
+    folders_of_maps(pins).into_iter().filter(|folder| folder != own).collect()
 }
 
 fn time(span: Span) -> Duration {
@@ -1125,15 +1120,20 @@ impl EbpfBackend {
             .ok()?
     }
 
-    /// Removes filters, rows and pins.
+    /// Removes filters, TCX links, rows, and the pins of all releases.
     fn remove(&mut self) -> Result<(), LoadError> {
         self.clear()?;
-        match std::fs::remove_dir_all(&self.pins) {
-            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                Err(LoadError::Folder { folder: self.pins.clone(), cause })
+        let others = std::mem::take(&mut self.others);
+        let folders = others.into_iter().chain(self.programs.links_folder());
+        for folder in folders.chain([self.pins.clone()]) {
+            match std::fs::remove_dir_all(&folder) {
+                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(LoadError::Unpin { path: folder, cause });
+                }
+                Ok(()) | Err(_) => {}
             }
-            Ok(()) | Err(_) => Ok(()),
         }
+        Ok(())
     }
 }
 

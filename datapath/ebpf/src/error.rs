@@ -45,6 +45,14 @@ pub enum LoadError {
     Behind { link: String, name: String, cause: Box<ProgramError> },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
+    #[error("cannot list the TCX programs of {link}: {cause}; run as root")]
+    Query { link: String, cause: ProgramError },
+    #[error("cannot remove {}: {cause}; run as root", path.display())]
+    Unpin { path: PathBuf, cause: std::io::Error },
+    #[error(
+        "cannot open the pods: {left} filters, TCX links or folders of pins exist again; stop ferrule-agent and run this again"
+    )]
+    Reattached { left: usize },
     #[error("cannot read or remove filters: {0}")]
     Filters(#[from] SocketError),
     #[error("the object file has no {0}; use the file of this version")]

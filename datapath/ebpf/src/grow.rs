@@ -6,6 +6,7 @@
 use crate::{
     LoadError, Programs,
     maps::{Layout, folder_of, layouts, open_flows},
+    pins::BEGUN,
     programs::GRACE,
 };
 use config_settings::Connections;
@@ -183,8 +184,6 @@ impl Programs {
     }
 }
 
-/// The folder of a growth that is not complete.
-pub(crate) const BEGUN: &str = "begun";
 /// The map of open connections.
 const FLOWS: &str = "flows";
 /// The map of connections leaves this part of the budget to the rows of policies: a quarter.

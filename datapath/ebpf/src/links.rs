@@ -270,7 +270,7 @@ pub(crate) fn hooks_of(link: &Link, is_pod: bool) -> &'static [Hook] {
 }
 
 /// True for a filter of ours for packets to a link, on the side of packets from it.
-fn is_misplaced(filter: &BpfFilter) -> bool {
+pub(crate) fn is_misplaced(filter: &BpfFilter) -> bool {
     let other = BpfFilter { side: Side::Egress, ..filter.clone() };
     is_ours(&other) && !is_ours(filter)
 }

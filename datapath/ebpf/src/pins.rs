@@ -6,7 +6,10 @@ use aya::{
     pin::PinError,
     programs::ProgramInfo,
 };
-use std::{io::ErrorKind, path::Path};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 /// The maps in use, each with its name and the kernel's id.
 pub(crate) struct PinnedMaps(Vec<(&'static str, MapData, u32)>);
@@ -53,6 +56,20 @@ pub(crate) fn repair_program(
     replace(folder, &pin)?;
     pin_at(&pin).map_err(|cause| LoadError::Pin { name, cause })?;
     Ok(true)
+}
+
+/// The folder of a growth that is not complete.
+pub(crate) const BEGUN: &str = "begun";
+
+/// The folders of maps of all releases, and of a growth that is not complete.
+pub(crate) fn folders_of_maps(pins: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(pins).into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    let is_of_maps = |folder: &PathBuf| {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        folder.is_dir() && (name.starts_with("maps-") || name == BEGUN)
+    };
+    folders.filter(is_of_maps).collect()
 }
 
 /// Makes place for a pin.

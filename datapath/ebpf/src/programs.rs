@@ -639,6 +639,11 @@ impl Hook {
     /// The hooks at which programs are attached.
     const ATTACHED: [Self; 3] = [Self::FromPod, Self::ToPod, Self::ToWire];
 
+    /// The hook of an attached program with this name.
+    pub(crate) fn of(name: &str, side: Side) -> Option<Self> {
+        Self::ATTACHED.into_iter().find(|hook| hook.name() == name && hook.side() == side)
+    }
+
     /// The side of the link at which the hook's program is attached.
     pub fn side(self) -> Side {
         match self {
@@ -648,10 +653,7 @@ impl Hook {
     }
 
     pub(crate) fn direction(self) -> TcAttachType {
-        match self.side() {
-            Side::Ingress => TcAttachType::Ingress,
-            Side::Egress => TcAttachType::Egress,
-        }
+        direction(self.side())
     }
 
     /// The program's name.
@@ -663,6 +665,13 @@ impl Hook {
             Self::TestToPod => "test_to_pod",
             Self::TestToWire => "test_to_wire",
         }
+    }
+}
+
+pub(crate) fn direction(side: Side) -> TcAttachType {
+    match side {
+        Side::Ingress => TcAttachType::Ingress,
+        Side::Egress => TcAttachType::Egress,
     }
 }
 
@@ -682,10 +691,7 @@ fn free(filters: &[BpfFilter], priority: u16) -> TcAttachOptions {
 
 /// True for a filter of ours, also of an earlier release: others have other names or another priority.
 pub(crate) fn is_ours(filter: &BpfFilter) -> bool {
-    [PRIORITY, LATER].contains(&filter.priority)
-        && Hook::ATTACHED
-            .iter()
-            .any(|hook| hook.name() == filter.name && hook.side() == filter.side)
+    [PRIORITY, LATER].contains(&filter.priority) && Hook::of(&filter.name, filter.side).is_some()
 }
 
 /// BPF_FS_MAGIC in linux/magic.h.

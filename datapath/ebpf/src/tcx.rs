@@ -27,7 +27,7 @@ pub enum Method {
     Tcx,
 }
 
-fn side_name(side: Side) -> &'static str {
+pub(crate) fn side_name(side: Side) -> &'static str {
     match side {
         Side::Ingress => "ingress",
         Side::Egress => "egress",
@@ -43,7 +43,7 @@ const ENOLINK: i32 = 67;
 
 impl Programs {
     /// The folder of pinned links. `None` if programs are not pinned.
-    fn links_folder(&self) -> Option<PathBuf> {
+    pub(crate) fn links_folder(&self) -> Option<PathBuf> {
         Some(self.maps_folder()?.parent()?.join(FOLDER))
     }
 

@@ -8,4 +8,5 @@ mod disk;
 mod endpoints;
 mod node;
 mod replica;
+mod retire;
 mod streams;

@@ -16,6 +16,7 @@ mod nat;
 mod planted;
 mod reject;
 mod repair;
+mod retire;
 mod sctp;
 mod takeover;
 mod tcx;

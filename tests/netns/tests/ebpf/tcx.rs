@@ -53,7 +53,7 @@ fn pinned(bpffs: &Path) -> Vec<String> {
     names
 }
 
-fn filters(link: &str) -> String {
+pub(crate) fn filters(link: &str) -> String {
     let mut found = String::new();
     for side in ["ingress", "egress"] {
         let output = Command::new("tc").args(["filter", "show", "dev", link, side]).output();
