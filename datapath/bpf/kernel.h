@@ -19,6 +19,8 @@ static long (*map_update)(void *map, const void *key, const void *value, __u64 f
 	(void *)BPF_FUNC_map_update_elem;
 static long (*map_delete)(void *map, const void *key) = (void *)BPF_FUNC_map_delete_elem;
 static __u64 (*ktime_coarse)(void) = (void *)BPF_FUNC_ktime_get_coarse_ns;
+/* The kernel's count of ticks. The verifier replaces the call by a read. */
+static __u64 (*ticks)(void) = (void *)BPF_FUNC_jiffies64;
 static __u32 (*processor)(void) = (void *)BPF_FUNC_get_smp_processor_id;
 static long (*set_hash)(struct __sk_buff *skb, __u32 hash) = (void *)BPF_FUNC_set_hash;
 static long (*clear_hash)(struct __sk_buff *skb) = (void *)BPF_FUNC_set_hash_invalid;

@@ -41,18 +41,21 @@ static inline_always __u32 search(const struct interval *intervals, __u32 length
 	return intervals[at & (length - 1)].value;
 }
 
-/* The value of a table for a key. Unused intervals at a table's end start at the highest number. */
-checked_alone __u32 look_up(__u32 table, __u32 key)
+checked_alone __u32 look_up_large(__u32 number, __u32 key)
 {
-	__u32 number = table & ~TABLE_LARGE;
+	struct large_table *large = map_lookup(&large_tables, &number);
 
-	if (table & TABLE_LARGE) {
-		struct large_table *large = map_lookup(&large_tables, &number);
+	return large ? search(large->intervals, LARGE, key) : FAULT_OF(NO_TABLE);
+}
 
-		return large ? search(large->intervals, LARGE, key) : FAULT_OF(NO_TABLE);
-	}
-	struct small_table *small = map_lookup(&small_tables, &number);
+/* The value of a table for a key. Unused intervals at a table's end start at the highest number. */
+static inline_always __u32 look_up(__u32 table, __u32 key)
+{
+	struct small_table *small;
 
+	if (table & TABLE_LARGE)
+		return look_up_large(table & ~TABLE_LARGE, key);
+	small = map_lookup(&small_tables, &table);
 	return small ? search(small->intervals, SMALL, key) : FAULT_OF(NO_TABLE);
 }
 
@@ -165,11 +168,14 @@ static inline_always __u64 generation(void)
 static inline_always __u32 judge(const struct row *initiator, const struct row *responder,
 			       struct judged *judged, int is_hairpin)
 {
+	__u64 egress = is_hairpin ? initiator->hairpin_egress : initiator->egress;
+	__u64 ingress = is_hairpin ? responder->hairpin_ingress : responder->ingress;
+
 	judged->ingress = ALLOW;
-	judged->egress = verdict(is_hairpin ? initiator->hairpin_egress : initiator->egress, judged, 1);
+	judged->egress = egress ? verdict(egress, judged, 1) : ALLOW;
 	if ((judged->egress & DECISION) != ALLOW)
 		return judged->egress & DECISION;
-	judged->ingress = verdict(is_hairpin ? responder->hairpin_ingress : responder->ingress, judged, 0);
+	judged->ingress = ingress ? verdict(ingress, judged, 0) : ALLOW;
 	return judged->ingress & DECISION;
 }
 
@@ -354,7 +360,7 @@ static inline_always void own_address(const struct address *of, struct address *
 		*to = *address;
 }
 
-/* Judges a connection again if the generation has changed. Returns the decision. */
+/* Judges a connection by this generation. Returns the decision. */
 checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 {
 	struct row initiator = {}, responder = {};
@@ -364,8 +370,6 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 
 	if (!flow)
 		return DROP;
-	if (!((flow->generation ^ (__u32)now_active) & COMPARED))
-		return flow->decision;
 	original.source = flow->source;
 	original.destination = flow->destination;
 	original.service = flow->service;
@@ -391,17 +395,24 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 	return flow->decision;
 }
 
+/* The decision about a connection. It is judged again if the generation has changed. */
+static inline_always __u32 decide(struct flow *flow, __u64 now_active)
+{
+	return (flow->generation ^ (__u32)now_active) & COMPARED ? judge_again(flow, now_active) : flow->decision;
+}
+
 /* Judges a packet without a connection in the order of its ends. Returns the decision. */
 static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
 				     const struct packet *packet, struct judged *judged,
 				     int is_hairpin)
 {
-	struct judged reverse = *judged;
+	struct judged reverse;
 	__u32 decision = judge(source, destination, judged, is_hairpin);
 
 	if (decision != ALLOW || is_start(packet))
 		return decision;
 	/* In the middle of a connection it is not known which end began it. */
+	reverse = *judged;
 	turn(&reverse, packet);
 	decision = judge(destination, source, &reverse, is_hairpin);
 	judged->egress = reverse.egress;
@@ -631,6 +642,9 @@ struct work {
 	struct judged original;
 	struct flow new;
 	struct fragment_key fragment;
+	/* The coarse time as of this tick. It is the same until the next tick. */
+	__u64 tick;
+	__u64 time;
 };
 
 struct {
@@ -639,6 +653,18 @@ struct {
 	MAP_TYPE(value, struct work);
 	MAP_NUMBER(max_entries, 1);
 } works SEC(".maps");
+
+/* The coarse time, in nanoseconds since the boot. A call of the kernel for each packet would cost as much as a lookup. */
+static inline_always __u64 time_of(struct work *work)
+{
+	__u64 tick = ticks();
+
+	if (work->tick != tick) {
+		work->tick = tick;
+		work->time = ktime_coarse();
+	}
+	return work->time;
+}
 
 /*
  * Judges a packet at the hook where its destination is final. `to` is the endpoint of that hook, or null at a link to
@@ -700,7 +726,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	row_of(to, work->judged.half, &work->destination);
 	if (!work->source.egress && !work->destination.ingress && parsed != PARSED)
 		return TC_ACT_UNSPEC;
-	now = ktime_coarse();
+	now = time_of(work);
 	if (work->packet.is_fragment && parsed == LATER_FRAGMENT) {
 		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
 							work->packet.fragment, work->packet.ip_protocol };
@@ -768,7 +794,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		int is_own = flow && (is_initiator ? flow->initiator : flow->responder) == receiver &&
 			     (!from || (is_initiator ? flow->responder : flow->initiator) == ingress);
 
-		if (is_own && judge_again(flow, active_generation) == ALLOW)
+		if (is_own && decide(flow, active_generation) == ALLOW)
 			goto pass;
 		if (flow)
 			return drop(skb, &work->judged, is_own ? REVOKED_ERROR : STRAY_ERROR);
@@ -810,7 +836,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			if (service)
 				flow->service = service;
 		}
-		__u32 decision = judge_again(flow, active_generation);
+		__u32 decision = decide(flow, active_generation);
 
 		if (decision != ALLOW)
 			return revoke(skb, &work->packet, &work->judged, flow, decision, BPF_F_INGRESS);
@@ -993,7 +1019,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 		 */
 		if (is_reply || (flow && !packet->is_error && flow->initiator == skb->ifindex && !flow->responder &&
 				 flow->from_low == from_low && flow->key == packet->key && !is_start(packet))) {
-			__u32 decision = judge_again(flow, active_generation);
+			__u32 decision = decide(flow, active_generation);
 
 			if (decision != ALLOW)
 				return revoke(skb, packet, judged, flow, decision, 0);

@@ -151,16 +151,17 @@ pub fn plan(
 /// no program judges by the earlier state. Outside of `scope` no row is to be removed.
 pub fn cleanup(held: &Held, target: &Target, scope: Option<&Scope>) -> Vec<Write> {
     let half = held.half();
+    let unused = among(&held.set_rows, scope.map(|of| &of.set_rows));
+    let mut unused = unused.filter(|(key, _)| !target.set_rows.contains_key(key)).peekable();
     // Sets that stay in force although the target does not have them.
     let mut kept: BTreeSet<u64> = BTreeSet::new();
-    for row in held.endpoints.values().filter_map(|endpoint| held.row_of(endpoint)) {
-        kept.extend(row.0.iter().filter(|set| !target.set_rows.contains_key(&(**set, 0, 0))));
+    if unused.peek().is_some() {
+        for row in held.endpoints.values().filter_map(|endpoint| held.row_of(endpoint)) {
+            kept.extend(row.0.iter().filter(|set| !target.set_rows.contains_key(&(**set, 0, 0))));
+        }
     }
-    let mut writes = Vec::new();
-    let unused = among(&held.set_rows, scope.map(|of| &of.set_rows));
-    let unused =
-        unused.filter(|(key, _)| !target.set_rows.contains_key(key) && !kept.contains(&key.0));
-    writes.extend(unused.map(|(key, _)| Write::SetRow(*key, None)));
+    let unused = unused.filter(|(key, _)| !kept.contains(&key.0));
+    let mut writes: Vec<Write> = unused.map(|(key, _)| Write::SetRow(*key, None)).collect();
     let classes = among(&held.classes, scope.map(|of| &of.classes));
     let classes = classes.filter(|(_, of)| of[half] == BY_PREFIX);
     writes.extend(classes.map(|(address, _)| Write::Class(*address, None)));

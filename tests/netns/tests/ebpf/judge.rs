@@ -195,7 +195,12 @@ pub(crate) fn bytes(packet: &Packet, flags: u8) -> Vec<u8> {
         Segment::Other(number) => (number, vec![0; 20]),
     };
     let length = u16::try_from(payload.len()).unwrap();
-    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    // Where 0x4 could be the version of an IP header, programs at a link to other nodes do not read it directly.
+    let is_odd = match packet.source {
+        IpAddr::V4(source) => source.to_bits() % 2 == 1,
+        IpAddr::V6(source) => source.to_bits() % 2 == 1,
+    };
+    let mut bytes = vec![if is_odd { 0x42 } else { 2 }, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     match (packet.source, packet.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             bytes.extend([8, 0, 0x45, 0]);
