@@ -53,7 +53,7 @@ impl Plan {
 }
 
 /// Plans the way to a target. `pods` are the pods' host links by ifindex. Outside of `scope` the maps are as the target
-/// is. Without a scope all rows are compared.
+/// and the pods are. Without a scope all rows are compared.
 ///
 /// # Errors
 /// If a map would have too many rows.
@@ -68,6 +68,12 @@ pub fn plan(
     let is_prefix = scope.is_none_or(|scope| scope.prefixes);
     let (was, is) =
         (Pieces::of(&held.prefixes, is_prefix), Pieces::of(&target.prefixes, is_prefix));
+    // Links and rows of pods that are as they are to be need no look.
+    let nothing = (BTreeMap::new(), BTreeMap::new());
+    let (pods, endpoints) = match scope.is_none_or(|scope| scope.pods) {
+        true => (pods, &held.endpoints),
+        false => (&nothing.0, &nothing.1),
+    };
     let slots = slots(held, pods)?;
     let is_row = |link: &u32, row: Row| {
         held.endpoints.get(link).is_none_or(|endpoint| held.row_of(endpoint) == Some(row))
@@ -135,7 +141,7 @@ pub fn plan(
             plan.after.push(Write::Endpoint(*link, Some(endpoint)));
         }
     }
-    for (link, endpoint) in held.endpoints.iter().filter(|(link, _)| !pods.contains_key(link)) {
+    for (link, endpoint) in endpoints.iter().filter(|(link, _)| !pods.contains_key(link)) {
         // A pod that has ended is closed until its link is removed.
         let number = Held::row_number(endpoint.slot, next);
         if flips && held.rows.get(&number) != Some(&Row::CLOSED) {

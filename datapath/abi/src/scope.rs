@@ -5,7 +5,7 @@ use datapath_plan::Address;
 use std::collections::BTreeSet;
 
 /// The rows of the maps that may differ from their target, or whose halves may differ. All other rows are those of the
-/// target, in both halves. Rows of pods and the node's own addresses are always compared.
+/// target, in both halves. The node's own addresses are always compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     pub(crate) classes: BTreeSet<Address>,
@@ -14,17 +14,25 @@ pub struct Scope {
     pub(crate) prefixes: bool,
     pub(crate) set_rows: BTreeSet<(u64, u64, u64)>,
     pub(crate) rules: BTreeSet<u32>,
+    /// Of pods all are meant: their links, and their rows in both halves.
+    pub(crate) pods: bool,
 }
 
 impl Scope {
     /// Adds the rows of a later change.
     pub fn extend(&mut self, later: Self) {
-        let Self { classes, services, prefixes, set_rows, rules } = later;
+        let Self { classes, services, prefixes, set_rows, rules, pods } = later;
         self.classes.extend(classes);
         self.services.extend(services);
         self.prefixes |= prefixes;
         self.set_rows.extend(set_rows);
         self.rules.extend(rules);
+        self.pods |= pods;
+    }
+
+    /// Adds the rows of pods.
+    pub fn extend_pods(&mut self) {
+        self.pods = true;
     }
 
     /// Adds rules that no table names any longer.
@@ -41,6 +49,7 @@ impl Scope {
                 Write::Class(address, _) => drop(self.classes.insert(*address)),
                 Write::Service(address, _) => drop(self.services.insert(*address)),
                 Write::Prefix(..) => self.prefixes = true,
+                // Rows of pods are written only if the scope has them.
                 Write::SmallTable(..)
                 | Write::LargeTable(..)
                 | Write::Row(..)

@@ -15,12 +15,13 @@ impl Scope {
             prefixes: true,
             set_rows: set_rows.copied().collect(),
             rules: rules.copied().collect(),
+            pods: true,
         };
         scope.settle(held, target);
         scope
     }
 
-    /// Removes the rows that are settled.
+    /// Removes the rows that are settled. The rows of pods in force are those of the last plan.
     pub fn settle(&mut self, held: &Held, target: &Target) {
         fn is_settled(held: Option<&[u64; 2]>, target: Option<&u64>) -> bool {
             match (held, target) {
@@ -39,5 +40,8 @@ impl Scope {
                 .iter()
                 .any(|(at, of)| !is_settled(Some(of), target.prefixes.get(at)))
                 || target.prefixes.keys().any(|at| !held.prefixes.contains_key(at)));
+        let row = |slot, half| held.rows.get(&Held::row_number(slot, half));
+        let mut slots = held.endpoints.values().map(|endpoint| endpoint.slot);
+        self.pods = self.pods && slots.any(|slot| row(slot, 0) != row(slot, 1));
     }
 }

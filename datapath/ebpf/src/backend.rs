@@ -25,8 +25,8 @@ use datapath_abi::{Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, p
 use datapath_backend::{Backend, BackendError};
 use datapath_names::Wanted;
 use datapath_node::{
-    Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Retire, RuleUse,
-    Trace,
+    Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Results, Retire,
+    RuleUse, Trace,
 };
 use datapath_plan::{Compilation, Names};
 use routing_netlink::{Monitor, Socket, SocketError};
@@ -35,6 +35,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -102,7 +103,7 @@ struct Goal {
     links: BTreeMap<u32, BTreeSet<IpAddr>>,
     /// The links whose hooks could not be attached, each with the cause.
     failed: BTreeMap<u32, String>,
-    results: Results,
+    results: Arc<Results>,
 }
 
 impl EbpfBackend {
@@ -300,7 +301,7 @@ impl EbpfBackend {
         Ok((compilation, target, false))
     }
 
-    async fn put_into_force(&mut self, desired: &Desired) -> Result<Results, LoadError> {
+    async fn put_into_force(&mut self, desired: &Desired) -> Result<Arc<Results>, LoadError> {
         if self.is_unclean {
             sleep_until(self.flipped + GRACE).await;
             self.clean()?;
@@ -327,7 +328,7 @@ impl EbpfBackend {
         if let Some(goal) = earlier.take_if(|_| keeps_pods && keeps_rows && is_same) {
             let goal = Goal { compilation, target, ..goal };
             self.write(&goal.target, &goal.pods, &goal.own)?;
-            let results = goal.results.clone();
+            let results = Arc::clone(&goal.results);
             self.goal = Some(goal);
             self.names.finish(version)?;
             return Ok(results);
@@ -394,6 +395,9 @@ impl EbpfBackend {
                 pod.row = Row::CLOSED;
             }
         }
+        if let Some(scope) = &mut self.scope {
+            scope.extend_pods();
+        }
         self.write(&target, &pods, &own)?;
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
@@ -452,8 +456,9 @@ impl EbpfBackend {
                 }
             }
         }
+        let results = Arc::new(results);
         let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
-        let results = goal.results.clone();
+        let results = Arc::clone(&goal.results);
         self.goal = Some(goal);
         self.names.finish(version)?;
         let others =
@@ -731,9 +736,6 @@ fn subscribe() -> Option<Monitor> {
     monitor.ok()
 }
 
-/// One result for each endpoint, by UID.
-type Results = BTreeMap<String, Result<(), String>>;
-
 /// The UIDs of the pods whose rules have names, by link.
 fn links_with_names(desired: &Desired, wanted: &Wanted) -> BTreeMap<u32, String> {
     let with_names = wanted.pods();
@@ -813,7 +815,7 @@ impl Backend for EbpfBackend {
             Ok(endpoints) => {
                 self.revision = desired.revision;
                 let policies = self.names.failing();
-                Applied { endpoints, policies, ..Applied::complete(desired) }
+                Applied { in_force: Ok(()), endpoints, policies, services: BTreeMap::new() }
             }
             Err(error) => Applied::failed(causes(&error)),
         }

@@ -7,6 +7,7 @@ use aya::{
         Array, HashMap, LpmTrie, Map, MapData, MapError, MapInfo, PerCpuArray, PerCpuHashMap,
         RingBuf, lpm_trie::Key,
     },
+    util::nr_cpus,
 };
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, Row,
@@ -18,6 +19,7 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 type Halves = [u8; 16];
@@ -181,12 +183,7 @@ impl Layout {
             }
             // A row can need an inner node.
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
-            "uses" => {
-                let processors = std::thread::available_parallelism();
-                let processors =
-                    processors.map_or(1, |count| u64::try_from(count.get()).unwrap_or(1));
-                hash(used("rules"), value * processors)
-            }
+            "uses" => hash(used("rules"), value * *PROCESSORS),
             "flows" | "half_open" | "fragments" | "endpoints" => hash(rows, value),
             _ => rows * value.max(1),
         }
@@ -581,6 +578,9 @@ pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
     }
 }
 
+/// The processors that the machine can have. A map for each processor has a value for each of them.
+static PROCESSORS: LazyLock<u64> =
+    LazyLock::new(|| nr_cpus().ok().and_then(|count| count.try_into().ok()).unwrap_or(1));
 /// `struct bucket` of kernel/bpf/hashtab.c.
 const BUCKET: u64 = 16;
 /// A row of a hash map without key and value: `struct htab_elem` and its place among objects of equal size.

@@ -18,7 +18,7 @@ mod waiting;
 pub use desired::{Changed, Desired, Endpoint, Endpoints, LocalPod, ServiceName, Services};
 pub use node::{Effect, Links, Node, Overview, START_LIMIT};
 pub use outcome::{
-    Applied, BackendEvent, Flow, Looked, Observed, Probe, Retire, RuleId, RuleUse, Trace,
+    Applied, BackendEvent, Flow, Looked, Observed, Probe, Results, Retire, RuleId, RuleUse, Trace,
     TraceStep, Tuple,
 };
 pub use realized::{Report, ReportTo};

@@ -10,8 +10,8 @@ pub use links::Links;
 pub use overview::Overview;
 
 use crate::{
-    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, Report, ReportTo, Services,
-    Ticket,
+    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, Report, ReportTo, Results,
+    Services, Ticket,
     desired::{pods_among, policies_of},
     realized::{Reports, State},
     store::Record,
@@ -19,7 +19,7 @@ use crate::{
 };
 use config_model::{Span, Time};
 use control_wire::{
-    Fault, NodeSnapshot, Progress,
+    Fault, NodeSnapshot, ObjectKind, Progress,
     proto::{self, Hello},
 };
 use prost::Message as _;
@@ -86,7 +86,9 @@ enum Contact {
 struct Applying {
     revision: u64,
     endpoints: Arc<Endpoints>,
-    policies: BTreeMap<String, i64>,
+    state: Arc<NodeSnapshot>,
+    /// The state has the policies of the state before, which was handed over without a full pass.
+    keeps_policies: bool,
 }
 
 /// The state of policy on a node, and the pods that wait for it.
@@ -129,6 +131,8 @@ pub struct Node {
     failing_endpoints: BTreeMap<String, String>,
     /// Endpoints that the last apply put into force.
     in_force: BTreeSet<String>,
+    /// The endpoints of the state that was in force last, and their results.
+    counted: Option<(Arc<Endpoints>, Arc<Results>)>,
     waiting: BTreeMap<Ticket, Waiting>,
     tickets: u64,
     reports: Reports,
@@ -177,6 +181,7 @@ impl Node {
             failing: BTreeMap::new(),
             failing_endpoints: BTreeMap::new(),
             in_force: BTreeSet::new(),
+            counted: None,
             waiting: BTreeMap::new(),
             tickets: 0,
             reports: Reports::default(),

@@ -5,6 +5,7 @@ use policy_core::{Decision, Direction, Segment};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -17,14 +18,17 @@ pub struct Observed {
     pub drift: Vec<String>,
 }
 
+/// One result for each endpoint of a state, by UID. An endpoint without a result is not in force.
+pub type Results = BTreeMap<String, Result<(), String>>;
+
 /// The outcome of an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// `Ok` if the state is in force except for the failures below. Otherwise the cause: parts of the state may be in
     /// force, and the whole state is applied again.
     pub in_force: Result<(), String>,
-    /// One result for each endpoint of the state, by UID. An endpoint without a result is not in force.
-    pub endpoints: BTreeMap<String, Result<(), String>>,
+    /// A backend that returns the results of the last state again saves the node a look at each.
+    pub endpoints: Arc<Results>,
     /// Policies that are not in force on any endpoint, by UID, each with the cause.
     pub policies: BTreeMap<String, String>,
     /// Services that are not in force, each with the cause.
@@ -36,7 +40,9 @@ impl Applied {
     pub fn complete(desired: &Desired) -> Self {
         Self {
             in_force: Ok(()),
-            endpoints: desired.endpoints.keys().map(|uid| (uid.clone(), Ok(()))).collect(),
+            endpoints: Arc::new(
+                desired.endpoints.keys().map(|uid| (uid.clone(), Ok(()))).collect(),
+            ),
             policies: BTreeMap::new(),
             services: BTreeMap::new(),
         }
@@ -46,7 +52,7 @@ impl Applied {
     pub fn failed(cause: impl Into<String>) -> Self {
         Self {
             in_force: Err(cause.into()),
-            endpoints: BTreeMap::new(),
+            endpoints: Arc::default(),
             policies: BTreeMap::new(),
             services: BTreeMap::new(),
         }

@@ -196,7 +196,7 @@ impl Backend for FakeBackend {
             }
         }
         let mut outcome = Applied::complete(desired);
-        for (uid, result) in &mut outcome.endpoints {
+        for (uid, result) in Arc::make_mut(&mut outcome.endpoints) {
             if kernel.filters.get(uid) != target.filters.get(uid) {
                 *result = Err("the kernel refuses the filter".to_owned());
             }

@@ -70,6 +70,7 @@ struct Maps {
     held: Held,
     /// `None` before the first state.
     scope: Option<Scope>,
+    pods: BTreeMap<u32, Pod>,
 }
 
 /// The pods' links, by numbers that follow from the UIDs' order. A pod that is refused is closed.
@@ -91,6 +92,7 @@ impl Maps {
             numbers: held.numbers(),
             held,
             scope: None,
+            pods: BTreeMap::new(),
         }
     }
 
@@ -121,6 +123,10 @@ impl Maps {
         let tables = self.compilation.tables();
         prop_assert_eq!(contents(tables), contents(&compile(&client.snapshot, names)));
         let (pods, own) = (pods(&self.target), Own::default());
+        if let Some(scope) = self.scope.as_mut().filter(|_| pods != self.pods) {
+            scope.extend_pods();
+        }
+        self.pods.clone_from(&pods);
         let plan = |held: &Held, target: &Target, scope: Option<&Scope>| {
             plan(held, target, &pods, &own, scope).expect("few rows")
         };

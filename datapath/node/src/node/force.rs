@@ -1,7 +1,7 @@
 //! The states that are handed to the backend, and their outcome.
 
 use super::*;
-use crate::{Applied, BackendEvent, Observed};
+use crate::{Applied, BackendEvent, Observed, Results};
 
 impl Node {
     /// The outcome of [`Effect::Apply`].
@@ -9,22 +9,15 @@ impl Node {
         let Some(applying) = self.applying.take_if(|applying| applying.revision == revision) else {
             return;
         };
-        let Applied { in_force, endpoints: mut results, policies: errors, services: _ } = outcome;
+        let Applied { in_force, endpoints: results, policies: errors, services: _ } = outcome;
+        let was_whole = self.is_whole();
         match &in_force {
             Ok(()) => {
                 (self.applied, self.fault) = (revision, None);
-                // The result of an endpoint that was removed in the meantime does not count.
-                let uids = applying.endpoints.keys().filter(|uid| self.local.contains_key(*uid));
-                let mut result =
-                    |uid: &String| results.remove(uid).unwrap_or_else(|| Err(UNREPORTED.into()));
-                let (good, bad): (Vec<_>, Vec<_>) =
-                    uids.map(|uid| (uid.clone(), result(uid))).partition(|(_, is)| is.is_ok());
-                self.in_force = good.into_iter().map(|(uid, _)| uid).collect();
-                let bad = bad.into_iter().filter_map(|(uid, is)| Some((uid, is.err()?)));
-                self.failing_endpoints = bad.collect();
+                self.count(&applying.endpoints, results);
                 let errors = errors.into_iter();
                 self.failing =
-                    errors.filter(|(uid, _)| applying.policies.contains_key(uid)).collect();
+                    errors.filter(|(uid, _)| applying.state.policies.contains_key(uid)).collect();
             }
             Err(why) => {
                 self.fault = Some(why.clone());
@@ -32,7 +25,10 @@ impl Node {
                 self.applied = self.applied.min(revision.saturating_sub(1));
             }
         }
-        self.reports.set(self.realized(&applying.policies, in_force.err()), now);
+        // The last report is about the same policies, all in force.
+        if !(applying.keeps_policies && was_whole && self.is_whole()) {
+            self.reports.set(self.realized(&applying.state, in_force.err()), now);
+        }
         self.report_reached(now);
         if self.is_whole() {
             (self.retry_at, self.retries) = (None, 0);
@@ -50,18 +46,46 @@ impl Node {
         self.settle(now);
     }
 
+    /// An endpoint is not in force any longer, whatever the last results are.
+    pub(super) fn lose(&mut self, uid: &str) {
+        self.in_force.remove(uid);
+        self.counted = None;
+    }
+
+    /// Takes the results of endpoints, unless they were taken already.
+    fn count(&mut self, endpoints: &Arc<Endpoints>, results: Arc<Results>) {
+        let is_counted = self
+            .counted
+            .as_ref()
+            .is_some_and(|(of, last)| Arc::ptr_eq(of, endpoints) && Arc::ptr_eq(last, &results));
+        if is_counted {
+            return;
+        }
+        // The result of an endpoint that was removed in the meantime does not count.
+        let uids = endpoints.keys().filter(|uid| self.local.contains_key(*uid));
+        let result =
+            |uid: &String| results.get(uid).cloned().unwrap_or_else(|| Err(UNREPORTED.into()));
+        let (good, bad): (Vec<_>, Vec<_>) =
+            uids.map(|uid| (uid.clone(), result(uid))).partition(|(_, is)| is.is_ok());
+        self.in_force = good.into_iter().map(|(uid, _)| uid).collect();
+        let bad = bad.into_iter().filter_map(|(uid, is)| Some((uid, is.err()?)));
+        self.failing_endpoints = bad.collect();
+        self.counted = Some((Arc::clone(endpoints), results));
+    }
+
     /// Returns true if the last state is in force without exception.
     fn is_whole(&self) -> bool {
         self.fault.is_none() && self.failing.is_empty() && self.failing_endpoints.is_empty()
     }
 
     /// The policies of a state, each with its error: of the whole state, its own, or of a pod that it applies to.
-    fn realized(&self, policies: &BTreeMap<String, i64>, whole: Option<String>) -> State {
-        let mut state: State = policies
-            .iter()
-            .map(|(uid, generation)| {
-                let own = whole.as_ref().or_else(|| self.failing.get(uid));
-                (uid.clone(), (*generation, own.cloned().unwrap_or_default()))
+    fn realized(&self, of: &NodeSnapshot, whole: Option<String>) -> State {
+        let mut state: State = of
+            .policies
+            .values()
+            .map(|policy| {
+                let own = whole.as_ref().or_else(|| self.failing.get(&policy.uid));
+                (policy.uid.clone(), (policy.generation, own.cloned().unwrap_or_default()))
             })
             .collect();
         if whole.is_some() {
@@ -97,7 +121,7 @@ impl Node {
         let pods = pods.map(|of| format!("pod {} is not in force any longer", of.pod.pod));
         let drift: Vec<String> = observed.drift.iter().cloned().chain(pods).collect();
         for uid in missing {
-            self.in_force.remove(&uid);
+            self.lose(&uid);
             self.failing_endpoints.insert(uid, REMOVED.to_owned());
         }
         match drift.is_empty() {
@@ -167,14 +191,15 @@ impl Node {
         self.again = false;
         let (state, revision) = (Arc::clone(&self.held), self.revision);
         let endpoints = Arc::clone(&self.endpoints);
-        let policies =
-            state.policies.values().map(|policy| (policy.uid.clone(), policy.generation));
-        let policies = policies.collect();
         let changed = mem::take(&mut self.changed);
         let is_full = mem::take(&mut self.full);
         let changed = (!is_full).then_some(Changed { since: self.given, ..changed });
+        let keeps_policies = changed
+            .as_ref()
+            .is_some_and(|changed| changed.objects.of_kind(ObjectKind::POLICY).next().is_none());
         self.given = revision;
-        self.applying = Some(Applying { revision, endpoints: Arc::clone(&endpoints), policies });
+        let (of, to) = (Arc::clone(&state), Arc::clone(&endpoints));
+        self.applying = Some(Applying { revision, endpoints: to, state: of, keeps_policies });
         let services = Arc::clone(&self.services);
         let desired = Desired { revision, state, endpoints, services, changed };
         self.effects.push(Effect::Apply(desired));

@@ -106,7 +106,7 @@ impl Node {
         Arc::make_mut(&mut self.endpoints).remove(uid);
         self.changed.endpoints.insert(uid.to_owned());
         self.failing_endpoints.remove(uid);
-        self.in_force.remove(uid);
+        self.lose(uid);
     }
 }
 

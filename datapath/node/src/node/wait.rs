@@ -41,7 +41,7 @@ impl Node {
             Arc::make_mut(&mut self.local).insert(uid.clone(), local.clone());
         }
         // The result of an earlier sandbox or link does not count.
-        self.in_force.remove(&uid);
+        self.lose(&uid);
         self.set_endpoint(uid, Endpoint { pod: local, links });
         self.changed(now);
         ticket

@@ -2,8 +2,8 @@
 
 use super::{entry, group, name, part, policy, removed, uid};
 use crate::{
-    Answer, Applied, BackendEvent, Desired, Effect, LocalPod, Node, Observed, PodId, Ticket, WAIT,
-    desired::policies_of, store,
+    Answer, Applied, BackendEvent, Desired, Effect, LocalPod, Node, Observed, PodId, Results,
+    Ticket, WAIT, desired::policies_of, store,
 };
 use config_model::{EnforcingMode, Span, Time};
 use control_wire::{ObjectId, proto};
@@ -11,6 +11,7 @@ use proptest::{collection::vec, prelude::*};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr},
+    sync::Arc,
 };
 
 #[derive(Clone, Debug)]
@@ -79,6 +80,8 @@ struct Life {
     /// The state that the backend is applying.
     given: Option<Desired>,
     in_force: Option<(Desired, Applied)>,
+    /// The last results. The backend returns them again if they are the same.
+    results: Arc<Results>,
     /// The admissions without an answer.
     asked: BTreeMap<Ticket, (PodId, EnforcingMode, Time)>,
     disk: Vec<store::Record>,
@@ -98,6 +101,7 @@ impl Life {
             generation: 0,
             given: None,
             in_force: None,
+            results: Arc::default(),
             asked: BTreeMap::new(),
             disk: Vec::new(),
             enforced: 0,
@@ -164,7 +168,7 @@ impl Life {
             }),
             Step::ButForPod(pod) => self.finish_apply(|desired| {
                 let mut outcome = Applied::complete(desired);
-                if let Some(result) = outcome.endpoints.get_mut(&uid(pod)) {
+                if let Some(result) = Arc::make_mut(&mut outcome.endpoints).get_mut(&uid(pod)) {
                     *result = Err("no such link".to_owned());
                 }
                 outcome
@@ -192,7 +196,11 @@ impl Life {
 
     fn finish_apply(&mut self, outcome: impl FnOnce(&Desired) -> Applied) {
         let Some(desired) = self.given.take() else { return };
-        let (revision, outcome) = (desired.revision, outcome(&desired));
+        let (revision, mut outcome) = (desired.revision, outcome(&desired));
+        if outcome.endpoints == self.results {
+            outcome.endpoints = Arc::clone(&self.results);
+        }
+        self.results = Arc::clone(&outcome.endpoints);
         if outcome.in_force.is_ok() {
             self.in_force = Some((desired, outcome.clone()));
         }
@@ -201,7 +209,7 @@ impl Life {
 
     fn removed(&mut self, pod: u8, reported: bool) {
         let Some((_, outcome)) = &mut self.in_force else { return };
-        outcome.endpoints.remove(&uid(pod));
+        Arc::make_mut(&mut outcome.endpoints).remove(&uid(pod));
         if reported {
             let event = BackendEvent::Drift(format!("the filter of pod {pod} is gone"));
             self.node.backend_event(&event, self.now);
@@ -212,7 +220,7 @@ impl Life {
 
     /// The endpoints that are in force now.
     fn observe(&mut self) {
-        let results = self.in_force.iter().flat_map(|(_, outcome)| &outcome.endpoints);
+        let results = self.in_force.iter().flat_map(|(_, outcome)| outcome.endpoints.iter());
         let endpoints = results.filter(|(_, is)| is.is_ok()).map(|(uid, _)| uid.clone());
         let observed = Observed { endpoints: endpoints.collect(), drift: Vec::new() };
         self.node.observed(Ok(observed), self.now);

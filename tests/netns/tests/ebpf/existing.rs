@@ -143,7 +143,7 @@ fn enforce_for(backend: &mut EbpfBackend, revision: u64, policies: &[Value], end
     let runtime = runtime.enable_all().build().unwrap();
     let applied = runtime.block_on(backend.apply(&desired));
     let all = PODS.map(|(pod, _)| (pod.to_owned(), Ok(())));
-    assert_eq!(applied.endpoints, all.into(), "{applied:?}");
+    assert_eq!(*applied.endpoints, all.into(), "{applied:?}");
 }
 
 #[test]
