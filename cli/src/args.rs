@@ -92,6 +92,9 @@ pub(crate) enum MigrateVerb {
     },
     /// Give the node back to amazon-vpc-cni
     Rollback {
+        /// The treatment of ferrule-agent's eBPF programs
+        #[arg(long, value_enum, default_value_t = OwnPolicy::Keep)]
+        policy: OwnPolicy,
         /// Timeout for daemons to start or stop, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         wait: u64,
@@ -130,6 +133,15 @@ pub(crate) enum Policy {
     Keep,
 }
 
+/// The treatment of ferrule-agent's eBPF programs in a rollback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OwnPolicy {
+    /// Keep them: they enforce the last policies
+    Keep,
+    /// Remove them as the last step, as `ferrule-agent retire` does: pods have the policies of other agents only
+    Drop,
+}
+
 /// Paths and endpoints on a node.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Places {
@@ -157,6 +169,9 @@ pub(crate) struct Places {
     /// The socket of ferrule-agent
     #[arg(long, value_name = "FILE", env = "FERRULE_AGENT_SOCKET", default_value = registry::AGENT_SOCKET)]
     pub(crate) agent: PathBuf,
+    /// The folder of ferrule-agent's pinned programs and maps
+    #[arg(long, value_name = "DIR", env = "FERRULE_AGENT_BPF_PINS", default_value = registry::BPF_MAPS)]
+    pub(crate) agent_pins: PathBuf,
     /// The mount point of the node's procfs
     #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub(crate) proc: PathBuf,

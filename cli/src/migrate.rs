@@ -5,7 +5,7 @@ mod observe;
 mod run_lock;
 
 use crate::{
-    args::{MigrateVerb, Places, Policy, Side},
+    args::{MigrateVerb, OwnPolicy, Places, Policy, Side},
     output::Output,
 };
 use anyhow::{Context as _, Result};
@@ -43,8 +43,12 @@ pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
         MigrateVerb::Apply { policy, wait, places } => {
             go(places, Owner::Ferrule, choice(*policy), *wait)
         }
-        MigrateVerb::Rollback { wait, places } => {
-            go(places, Owner::AmazonVpcCni, PolicyChoice::Refuse, *wait)
+        MigrateVerb::Rollback { policy, wait, places } => {
+            let policy = match policy {
+                OwnPolicy::Keep => PolicyChoice::Keep,
+                OwnPolicy::Drop => PolicyChoice::Drop,
+            };
+            go(places, Owner::AmazonVpcCni, policy, *wait)
         }
         MigrateVerb::Status { output, places } => {
             say(&status(&observe::observe(places, false), *output)?)?;

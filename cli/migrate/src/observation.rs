@@ -70,6 +70,8 @@ pub struct Program {
     pub protocol: u16,
     /// Unique within its priority.
     pub handle: u32,
+    /// True if a TCX link has the program. The kernel runs it before all filters, and the numbers above are 0.
+    pub is_tcx: bool,
 }
 
 /// The state of Ferrule.
@@ -87,6 +89,10 @@ pub struct Ferrule {
     pub tombstones: Observed<Vec<PodKey>>,
     /// The answer of ferrule-agent: its policies are in force on each pod of the node, or the reason why not.
     pub enforces: Observed<()>,
+    /// True if ferrule-agent runs.
+    pub agent_runs: bool,
+    /// The number of the filters, TCX links and folders of pins by which ferrule-agent enforces policies.
+    pub attachments: Observed<usize>,
     /// True if Ferrule's nftables table exists.
     pub table: Observed<bool>,
 }

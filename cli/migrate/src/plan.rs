@@ -13,16 +13,17 @@ use crate::{
 use config_model::{Migration, Owner, PodKey};
 use std::{collections::BTreeSet, fmt};
 
-/// The treatment of a policy agent that runs beside amazon-vpc-cni.
+/// The treatment of the programs that enforce policies. They are those of amazon-vpc-cni's policy agent, and in a rollback
+/// those of Ferrule, which stay without a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyChoice {
     #[default]
     Refuse,
-    /// Its programs are detached from the pods.
+    /// They are detached from the pods.
     Drop,
-    /// Ferrule calls it for each pod.
+    /// They stay. In a takeover Ferrule calls the agent for each pod.
     Keep,
-    /// Its programs are detached once Ferrule enforces the policies itself. Its pins stay.
+    /// They are detached once Ferrule enforces the policies itself. Their pins stay.
     Enforce,
 }
 
@@ -37,6 +38,8 @@ pub enum Wait {
     FerruleDaemonServes,
     /// ferrule-ipamd has stopped.
     FerruleDaemonStopped,
+    /// ferrule-agent has stopped. While it runs, it attaches its programs again.
+    FerruleAgentStopped,
     /// No process of ferrule-cni runs.
     FerruleCallsFinished,
     /// amazon-vpc-cni's agent serves.
@@ -90,6 +93,8 @@ pub enum Step {
     },
     /// Deletes Ferrule's nftables table.
     RemoveTable,
+    /// Removes ferrule-agent's programs and pins.
+    Retire,
     /// Detaches programs of the policy agent.
     Detach {
         programs: Vec<Program>,
@@ -120,7 +125,7 @@ pub fn plan(seen: &Observation, owner: Owner, policy: PolicyChoice) -> Plan {
     let mut draft = Draft::default();
     match owner {
         Owner::Ferrule => takeover::draft(seen, policy, &mut draft),
-        Owner::AmazonVpcCni => rollback::draft(seen, &mut draft),
+        Owner::AmazonVpcCni => rollback::draft(seen, policy, &mut draft),
     }
     let Draft { mut refusals, steps, facts } = draft;
     refusals.sort();
@@ -174,6 +179,9 @@ impl fmt::Display for Wait {
             }
             Self::FerruleDaemonStopped => {
                 "ferrule-ipamd has stopped on this node (take the node out of Ferrule's DaemonSet)"
+            }
+            Self::FerruleAgentStopped => {
+                "ferrule-agent has stopped on this node (take the node out of Ferrule's DaemonSet)"
             }
             Self::FerruleCallsFinished => "no call of the plugin ferrule-cni is in progress",
             Self::VpcCniAgentServes => {
@@ -231,6 +239,9 @@ impl fmt::Display for Step {
                 )
             }
             Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
+            Self::Retire => f.write_str(
+                "remove Ferrule's eBPF programs: these pods have no policies of Ferrule from here on",
+            ),
             Self::Detach { programs, enforced } => {
                 let links: BTreeSet<&str> = programs.iter().map(|it| it.link.as_str()).collect();
                 let (programs, links) = (programs.len(), links.len());

@@ -1,10 +1,11 @@
 //! Applies the steps. A power failure leaves each step either complete or undone.
 
-use super::observe::{self, FOLDER, TABLE, lock_file, text};
+use super::observe::{self, FOLDER, TABLE, agent_lock, answers, lock_file, text};
 use crate::args::Places;
 use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step, is_guarded};
 use config_model::{Migration, Tombstone, registry};
+use datapath_ebpf::Attachments;
 use install_disk::Folders;
 use install_plan::{Conflist, FolderKind, Op, Plan};
 use nix::fcntl::{Flock, FlockArg};
@@ -39,12 +40,22 @@ impl<'a> Applier<'a> {
         if self.has_daemon_lock() || !path.exists() {
             return Ok(());
         }
-        let file = File::open(&path).with_context(|| format!("open {}", path.display()))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|(_, errno)| {
-            anyhow!(errno).context("cannot lock ferrule-ipamd's state: the daemon has started again; stop it and run this again")
-        })?;
-        self.daemon_lock = Some(lock);
+        let why = "cannot lock ferrule-ipamd's state: the daemon has started again; stop it and run this again";
+        self.daemon_lock = Some(locked(&path, why)?);
+        Ok(())
+    }
+
+    /// Removes ferrule-agent's programs and pins. No agent starts meanwhile.
+    fn retire(&self) -> Result<()> {
+        const WHY: &str =
+            "cannot open the pods: ferrule-agent has started again; stop it and run this again";
+        let Places { agent, agent_pins, state_dir, .. } = self.places;
+        let path = agent_lock(state_dir);
+        let _lock = path.exists().then(|| locked(&path, WHY)).transpose()?;
+        if answers(agent) {
+            bail!(WHY);
+        }
+        Attachments::remove(agent_pins)?;
         Ok(())
     }
 
@@ -83,6 +94,7 @@ impl<'a> Applier<'a> {
             Step::RemoveTable => delete_nft_table(Family::V4, TABLE)
                 .map(drop)
                 .context("cannot delete Ferrule's nftables table"),
+            Step::Retire => self.retire(),
             Step::DropFerruleCheckpoint => self.drop_checkpoint(),
             Step::Detach { programs, enforced } => detach(programs, *enforced),
             Step::Unpin { names } => names.iter().try_for_each(|name| {
@@ -144,6 +156,13 @@ impl<'a> Applier<'a> {
     }
 }
 
+/// Locks a file until the result is dropped.
+fn locked(path: &Path, why: &'static str) -> Result<Flock<File>> {
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+    lock.map_err(|(_, errno)| anyhow!(errno).context(why))
+}
+
 /// Deletes the rule with this text if it is Ferrule's. Rules of other owners stay.
 fn drop_rule(wanted: &str) -> Result<()> {
     let mut socket = Socket::open()?;
@@ -168,7 +187,7 @@ fn drop_rule(wanted: &str) -> Result<()> {
 fn detach(wanted: &[Program], enforced: bool) -> Result<()> {
     let kernel = observe::kernel().map_err(anyhow::Error::msg)?;
     let mut socket = Socket::open()?;
-    let found = observe::programs(&kernel)?;
+    let found = observe::programs(&kernel).map_err(anyhow::Error::msg)?;
     let all: Vec<Program> = found.iter().map(|(program, _)| program.clone()).collect();
     let open = wanted.iter().find(|program| all.contains(program) && !is_guarded(program, &all));
     if let Some(Program { link, name, .. }) = open.filter(|_| enforced) {
@@ -177,7 +196,7 @@ fn detach(wanted: &[Program], enforced: bool) -> Result<()> {
         );
     }
     for (program, filter) in found {
-        if wanted.contains(&program) {
+        if let Some(filter) = filter.filter(|_| wanted.contains(&program)) {
             socket.delete_bpf_filter(&filter)?;
         }
     }

@@ -9,6 +9,7 @@ use cli_migrate::{
     Program, RouteView, RuleView, VpcCni,
 };
 use config_model::{EnforcingMode, Migration, PodKey, PodName, TableId, Tombstone, registry};
+use datapath_ebpf::{Attachments, tcx_programs};
 use datapath_rpc::AgentAt;
 use ipamd_core::{
     BlockSource, Checkpoint, HeldAddress, Record,
@@ -49,6 +50,8 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
             assignments: assignments(&state.join(CHECKPOINT)),
             enforces: enforces(&places.agent),
             tombstones: tombstones(&state.join(registry::TOMBSTONE_DIR)),
+            agent_runs: answers(&places.agent) || is_locked(&agent_lock(state)),
+            attachments: attachments(&places.agent_pins),
             table: table(),
         },
         calls: calls(&places.proc),
@@ -63,6 +66,17 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
 /// ferrule-ipamd locks this file while it runs.
 pub(crate) fn lock_file(state_dir: &Path) -> PathBuf {
     state_dir.join(FOLDER).join("lock")
+}
+
+/// ferrule-agent locks this file while it runs, if the folder of its state is the default.
+pub(crate) fn agent_lock(state_dir: &Path) -> PathBuf {
+    state_dir.join("agent/lock")
+}
+
+fn attachments(pins: &Path) -> Observed<usize> {
+    let found = Attachments::observe(pins);
+    let found = found.map_err(|err| chain("cannot list Ferrule's eBPF programs", &err))?;
+    Ok(found.filters + found.tcx_links + found.folders)
 }
 
 /// Reads the files of a folder by name; empty if the folder does not exist.
@@ -92,7 +106,7 @@ fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Observed<Vec<File>> {
 }
 
 /// Returns true if a process accepts connections at the socket.
-fn answers(socket: &Path) -> bool {
+pub(crate) fn answers(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
@@ -103,26 +117,47 @@ fn policy(places: &Places, kernel: &Observed<Kernel>) -> Policy {
         serves: answers(&socket),
         socket: socket.display().to_string(),
         programs: links.and_then(|kernel| {
-            let all =
-                programs(kernel).map_err(|err| chain("cannot read the programs on links", &err))?;
-            Ok(all.into_iter().map(|(program, _)| program).collect())
+            Ok(programs(kernel)?.into_iter().map(|(program, _)| program).collect())
         }),
         folder: places.pins.display().to_string(),
         pins: pins(&places.pins),
     }
 }
 
-/// Returns the programs on the host's veths, in the planner's types and in the kernel's.
-pub(crate) fn programs(kernel: &Kernel) -> Result<Vec<(Program, BpfFilter)>, SocketError> {
-    let mut socket = Socket::open()?;
+/// Returns the programs on the host's veths, in the kernel's order, and the filter of each. A program of a TCX link has none.
+pub(crate) fn programs(kernel: &Kernel) -> Observed<Vec<(Program, Option<BpfFilter>)>> {
+    let failed = |err: SocketError| chain("cannot read the programs on links", &err);
+    let mut socket = Socket::open().map_err(failed)?;
     let mut found = Vec::new();
     for link in kernel.links.iter().filter(|link| link.veth) {
         for side in [Side::Ingress, Side::Egress] {
-            let filters = socket.bpf_filters(IfIndex(link.index), side)?;
-            found.extend(filters.into_iter().map(|filter| (program(&link.name, &filter), filter)));
+            let tcx = tcx_programs(&link.name, side);
+            let tcx = match socket.index_of(&link.name).map_err(failed)? {
+                // The link was removed or renamed meanwhile.
+                index if index != Some(IfIndex(link.index)) => continue,
+                _ => tcx.map_err(|err| chain("cannot read the programs on links", &err))?,
+            };
+            found.extend(tcx.into_iter().map(|name| (tcx_program(&link.name, side, name), None)));
+            let filters = socket.bpf_filters(IfIndex(link.index), side).map_err(failed)?;
+            let filters =
+                filters.into_iter().map(|filter| (program(&link.name, &filter), Some(filter)));
+            found.extend(filters);
         }
     }
     Ok(found)
+}
+
+fn tcx_program(link: &str, side: Side, name: String) -> Program {
+    Program {
+        link: link.to_owned(),
+        ingress: side == Side::Ingress,
+        name,
+        chain: 0,
+        priority: 0,
+        protocol: 0,
+        handle: 0,
+        is_tcx: true,
+    }
 }
 
 fn program(link: &str, filter: &BpfFilter) -> Program {
@@ -134,6 +169,7 @@ fn program(link: &str, filter: &BpfFilter) -> Program {
         priority: filter.priority,
         protocol: filter.protocol,
         handle: filter.handle,
+        is_tcx: false,
     }
 }
 

@@ -20,6 +20,11 @@ pub(super) fn describe(policy: &Policy, draft: &mut Draft) {
         }
         if is_agents(program) {
             by_link.entry(&program.link).or_default().push(&program.name);
+        } else if program.is_tcx {
+            let Program { link, name, .. } = program;
+            draft
+                .facts
+                .push(format!("{link} has a TCX program {name:?} of another owner, which stays"));
         } else {
             let Program { link, name, priority, handle, .. } = program;
             draft.facts.push(format!(
@@ -151,8 +156,10 @@ fn is_ferrules(program: &Program) -> bool {
 fn is_agents(program: &Program) -> bool {
     let name = if program.ingress { FROM_POD } else { TO_POD };
     let veth = PREFIXES.iter().any(|prefix| program.link.starts_with(prefix));
-    let Program { chain, priority, handle, protocol, .. } = program;
-    veth && program.name == name && (*chain, *priority, *handle, *protocol) == (0, 1, 1, ALL)
+    let Program { chain, priority, handle, protocol, is_tcx, .. } = program;
+    veth && !is_tcx
+        && program.name == name
+        && (*chain, *priority, *handle, *protocol) == (0, 1, 1, ALL)
 }
 
 /// Returns the pins with its names.

@@ -4,17 +4,18 @@
 //! all of them exist. Ferrule's nftables table is deleted last, because it translates addresses until the agent
 //! has its own rules.
 
-use super::{Draft, Step, Wait, takeover::aside};
+use super::{Draft, PolicyChoice, Step, Wait, takeover::aside};
 use crate::{
     Assignment, Kernel, Observation, RuleView,
     conflist::{self, OURS},
+    refusal::UNSEEN,
     result, vpc_cni,
 };
 use config_model::{Migration, Owner, TableId, registry};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
+pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
     let journal = draft.seen("the journal of migrations", &seen.journal).copied().flatten();
     let Some(files) = draft.seen("the runtime's network configurations", &seen.conflists) else {
         return;
@@ -22,6 +23,7 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
     let back = journal.filter(|journal| journal.owner == Owner::AmazonVpcCni);
     if back.is_some_and(|journal| journal.done) || (journal.is_none() && is_untouched(seen)) {
         draft.facts.push("the node is amazon-vpc-cni's".to_owned());
+        retire(seen, policy, draft);
         return;
     }
     let begun = Migration::to(Owner::AmazonVpcCni);
@@ -101,7 +103,26 @@ pub(super) fn draft(seen: &Observation, draft: &mut Draft) {
             draft.refuse("nftables", why, "fix the cause and run this again as root");
         }
     }
+    retire(seen, policy, draft);
     draft.step(Step::Note(Migration { handed_over: true, done: true, ..begun }));
+}
+
+/// Removes Ferrule's programs on request only: pods that no other agent guards are open then.
+fn retire(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
+    let is_requested = policy == PolicyChoice::Drop;
+    match &seen.ferrule.attachments {
+        Ok(0) => {}
+        Ok(count) if !is_requested => draft.facts.push(format!(
+            "{count} filters, TCX links and folders of pins of Ferrule stay and enforce its last policies; \
+             --policy drop removes them"
+        )),
+        Ok(_) => {
+            draft.step_if(seen.ferrule.agent_runs, Step::Await(Wait::FerruleAgentStopped));
+            draft.step(Step::Retire);
+        }
+        Err(why) if is_requested => draft.refuse("Ferrule's eBPF programs", why, UNSEEN),
+        Err(_) => {}
+    }
 }
 
 /// Returns true if Ferrule never managed this node.

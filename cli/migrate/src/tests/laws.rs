@@ -1,7 +1,7 @@
 //! Takeover and rollback converge, rest, resume and spare. No address ever has two owners.
 
 use super::node::{CONFLIST, Node, pod};
-use crate::{Calls, PolicyChoice, RuleView, Step, result};
+use crate::{Calls, PolicyChoice, Program, RuleView, Step, plan, result};
 use config_model::{Migration, Owner, TableId, VethName};
 use proptest::prelude::*;
 
@@ -191,6 +191,80 @@ fn a_policy_agents_programs_leave_once_ferrule_enforces_and_its_pins_stay() {
     node.choice = PolicyChoice::Drop;
     let taken = go(&mut node, Owner::Ferrule, 100);
     assert_eq!((taken.len(), node.pins.len(), node.programs.len()), (1, 1, 7));
+}
+
+/// A node that was taken over, with ferrule-agent's programs.
+fn enforced() -> Node {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    node.attach_ours();
+    (node.our_agent, node.attachments) = (true, node.programs.len() + 1);
+    node
+}
+
+#[test]
+fn a_rollback_removes_ferrules_programs_last_and_on_request_only() {
+    let mut node = enforced();
+    let kept = node.programs.clone();
+    let facts = node.plan(Owner::AmazonVpcCni).facts;
+    assert!(facts.iter().any(|fact| fact.contains("--policy drop removes them")), "{facts:?}");
+    go(&mut node, Owner::AmazonVpcCni, 100);
+    assert_eq!((&node.programs, node.attachments), (&kept, kept.len() + 1));
+    let rests = node.plan(Owner::AmazonVpcCni);
+    assert_eq!(rests.steps, []);
+    assert!(rests.facts.iter().any(|fact| fact.contains("--policy drop removes them")));
+    // Later, on a node that was given back.
+    node.choice = PolicyChoice::Drop;
+    let taken = go(&mut node, Owner::AmazonVpcCni, 100);
+    let [wait, removal] = &*taken else { panic!("{taken:?}") };
+    assert!(wait.contains("ferrule-agent has stopped"), "{wait}");
+    assert!(removal.contains("remove Ferrule's eBPF programs"), "{removal}");
+    assert_eq!(node.attachments, 0);
+
+    let mut node = enforced();
+    node.choice = PolicyChoice::Drop;
+    let taken = go(&mut node, Owner::AmazonVpcCni, 100);
+    let at = |words: &str| taken.iter().position(|step| step.contains(words)).unwrap();
+    assert!(at("amazon-vpc-cni's agent serves") < at("ferrule-agent has stopped"));
+    assert!(at("ferrule-agent has stopped") < at("remove Ferrule's eBPF programs"));
+    assert!(at("remove Ferrule's eBPF programs") < at("record the end of the migration"));
+    assert_eq!((node.attachments, node.plan(Owner::AmazonVpcCni).steps), (0, vec![]));
+}
+
+#[test]
+fn ferrules_programs_that_cannot_be_listed_stop_only_their_removal() {
+    let mut seen = enforced().see();
+    seen.ferrule.attachments = Err("no netlink".to_owned());
+    let refusals = |policy| plan(&seen, Owner::AmazonVpcCni, policy).refusals;
+    assert_eq!(refusals(PolicyChoice::Refuse), []);
+    let refused = refusals(PolicyChoice::Drop);
+    assert_eq!((refused.len(), refused[0].cause.as_str()), (1, "no netlink"));
+}
+
+#[test]
+fn a_tcx_link_of_ferrule_is_a_witness_unless_another_one_is_before_it() {
+    let mut node = Node::of_theirs(three());
+    go(&mut node, Owner::Ferrule, 100);
+    node.programs = Node::with_policy(three()).programs;
+    (node.choice, node.agent_enforces) = (PolicyChoice::Enforce, true);
+    let is_waiting = |node: &Node| {
+        let steps = node.plan(Owner::Ferrule).steps;
+        steps[0].to_string().contains("Ferrule enforces the policies")
+    };
+    assert!(is_waiting(&node));
+    let first = node.programs.iter().find(|of| of.handle == 1).unwrap().clone();
+    node.attach_ours();
+    for program in &mut node.programs {
+        if ["from_pod", "to_pod"].contains(&program.name.as_str()) {
+            (program.priority, program.handle, program.is_tcx) = (0, 0, true);
+        }
+    }
+    assert!(!is_waiting(&node));
+    let named = Program { name: "other".to_owned(), is_tcx: true, ..first };
+    node.programs.insert(0, named);
+    assert!(is_waiting(&node));
+    let facts = node.plan(Owner::Ferrule).facts;
+    assert!(facts.iter().any(|fact| fact.contains("TCX program \"other\"")), "{facts:?}");
 }
 
 #[test]

@@ -58,13 +58,17 @@ pub(super) struct Node {
     pub(super) programs: Vec<Program>,
     /// True if ferrule-agent reports its policies as in force.
     pub(super) agent_enforces: bool,
+    /// True if ferrule-agent runs.
+    pub(super) our_agent: bool,
+    /// Its filters, TCX links and folders of pins.
+    pub(super) attachments: usize,
     pub(super) pins: Vec<String>,
 }
 
 pub(super) fn program(link: &str, ingress: bool) -> Program {
     let name = if ingress { "handle_egress" } else { "handle_ingress" };
     let (link, name) = (link.to_owned(), name.to_owned());
-    Program { link, ingress, name, chain: 0, priority: 1, protocol: 3, handle: 1 }
+    Program { link, ingress, name, chain: 0, priority: 1, protocol: 3, handle: 1, is_tcx: false }
 }
 
 fn is_ferrules(program: &Program) -> bool {
@@ -112,6 +116,8 @@ impl Node {
             serves_policy: false,
             programs: Vec::new(),
             agent_enforces: false,
+            our_agent: false,
+            attachments: 0,
             pins: Vec::new(),
             pods,
         };
@@ -267,6 +273,8 @@ impl Node {
                 },
                 assignments: Ok(self.assignments.clone()),
                 tombstones: Ok(self.tombstones.clone()),
+                agent_runs: self.our_agent,
+                attachments: Ok(self.attachments),
                 table: Ok(self.table),
             },
             calls: Ok(self.calls),
@@ -297,6 +305,7 @@ impl Node {
                 self.agent_enforces = true;
                 self.attach_ours();
             }
+            Step::Await(Wait::FerruleAgentStopped) => self.our_agent = false,
             Step::Await(Wait::FerruleDaemonStopped) => self.our_daemon = false,
             Step::Await(Wait::VpcCniCallsFinished) => self.calls.vpc_cni = 0,
             Step::Await(Wait::FerruleCallsFinished) => self.calls.ferrule = 0,
@@ -339,6 +348,13 @@ impl Node {
             Step::RemoveTable => {
                 assert!(self.their_agent, "SNAT is not in force");
                 self.table = false;
+            }
+            Step::Retire => {
+                assert!(!self.our_agent, "it attaches them again");
+                assert!(self.their_agent, "the rollback may not come about");
+                assert_eq!(self.choice, PolicyChoice::Drop);
+                self.programs.retain(|program| !is_ferrules(program));
+                self.attachments = 0;
             }
             Step::Detach { programs, enforced } => {
                 let all = &self.programs;
