@@ -1213,4 +1213,52 @@ int sweep_flows(struct __sk_buff *skb)
 	return sweep.left;
 }
 
+/* Of a chain of words: another word leads to another sum. `datapath/ebpf/src/compare.rs` has the same. */
+static inline_always __u64 mix(__u64 sum, __u64 word)
+{
+	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+	return sum ^ sum >> 32;
+}
+
+static long add_class(void *map, const struct address *key, const struct halves *value, __u64 *sum)
+{
+	(void)map;
+	*sum += mix(mix(mix(mix(1, key->high), key->low), value->of[0]), value->of[1]);
+	return 0;
+}
+
+static long add_set_row(void *map, const struct set_key *key, const __u32 *value, __u64 *sum)
+{
+	(void)map;
+	*sum += mix(mix(mix(mix(1, key->set), key->class), key->service), *value);
+	return 0;
+}
+
+static long add_rule(void *map, const __u32 *key, const __u64 *value, __u64 *sum)
+{
+	(void)map;
+	*sum += mix(mix(1, *key), *value);
+	return 0;
+}
+
+/*
+ * Adds up all rows of a map: of `classes`, `set_rows` or `rules`, by the number in `cb`. Userspace runs it and compares the
+ * sum in `cb` with that of the rows that it has written.
+ */
+SEC("classifier")
+int sum_rows(struct __sk_buff *skb)
+{
+	__u64 sum = 0;
+
+	if (skb->cb[0] == 0)
+		for_each(&classes, add_class, &sum, 0);
+	else if (skb->cb[0] == 1)
+		for_each(&set_rows, add_set_row, &sum, 0);
+	else
+		for_each(&rules, add_rule, &sum, 0);
+	skb->cb[0] = sum;
+	skb->cb[1] = sum >> 32;
+	return 0;
+}
+
 char program_license[] SEC("license") = "Dual BSD/GPL";

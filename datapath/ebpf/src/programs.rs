@@ -2,7 +2,7 @@
 
 use crate::{
     Events, LoadError,
-    compare::Comparison,
+    compare::{Comparison, Summed},
     maps::{Layout, Maps, layouts, layouts_in},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -173,7 +173,7 @@ impl Programs {
         let maps_folder = pins;
         let pins = pins.map(|folder| folder.join(program_folder(&bytes)));
         let mut pinned = BTreeMap::new();
-        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
+        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain(RUN) {
             let fault = |cause| LoadError::Program { name, cause };
             let pin = pins.as_ref().map(|folder| folder.join(name));
             // The program of an earlier process has the same instructions and maps.
@@ -228,7 +228,7 @@ impl Programs {
             (Some(maps), Some(of_maps)) => maps.repair(of_maps)?,
             _ => Vec::new(),
         };
-        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]) {
+        for name in Hook::ATTACHED.map(Hook::name).into_iter().chain(RUN) {
             let program = self.program(name)?;
             let id = program.info().map_err(|cause| LoadError::Program { name, cause })?.id();
             if repair_program(&folder, name, id, |pin| program.pin(pin))? {
@@ -296,11 +296,33 @@ impl Programs {
 
     /// Compares the next rows with those that were written. Returns the map of the first one that differs.
     pub(crate) fn compare(
-        &self,
+        &mut self,
         comparison: &mut Comparison,
         held: &Held,
     ) -> Result<Option<&'static str>, LoadError> {
-        comparison.step(held, &self.maps)
+        comparison.step(held, self)
+    }
+
+    /// The sum of a map's rows.
+    pub(crate) fn sum(&mut self, map: Summed) -> Result<u64, LoadError> {
+        // Of `struct __sk_buff`: cb.
+        let (mut context, mut after) = ([0_u8; 192], [0_u8; 192]);
+        context[48..52].copy_from_slice(&map.number().to_ne_bytes());
+        let options = TestRunOptions {
+            data_in: Some(&[0; 64]),
+            ctx_in: Some(&context),
+            ctx_out: Some(&mut after),
+            ..TestRunOptions::default()
+        };
+        let run = self.program(SUM)?.test_run(options);
+        run.map_err(|cause| LoadError::Program { name: SUM, cause })?;
+        let mut sum = [0; 8];
+        sum.copy_from_slice(&after[48..56]);
+        Ok(u64::from_ne_bytes(sum))
+    }
+
+    pub(crate) fn maps(&self) -> &Maps {
+        &self.maps
     }
 
     /// The folders of programs of other object files, in the folder of the maps.
@@ -603,7 +625,7 @@ impl Programs {
     pub fn verified_instructions(
         &mut self,
     ) -> Result<BTreeMap<&'static str, Option<u32>>, LoadError> {
-        let names = Hook::ATTACHED.map(Hook::name).into_iter().chain([SWEEP]);
+        let names = Hook::ATTACHED.map(Hook::name).into_iter().chain(RUN);
         let counts = names.map(|name| {
             let info = self.program(name)?.info();
             let info = info.map_err(|cause| LoadError::Program { name, cause })?;
@@ -711,6 +733,12 @@ pub(crate) const GRACE: Duration = Duration::from_millis(10);
 
 /// The program that removes connections that have ended.
 const SWEEP: &str = "sweep_flows";
+
+/// The program that adds up the rows of a map.
+const SUM: &str = "sum_rows";
+
+/// The programs that are not attached.
+const RUN: [&str; 2] = [SWEEP, SUM];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

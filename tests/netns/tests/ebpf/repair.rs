@@ -10,6 +10,7 @@ use datapath_abi::{Held, Write};
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Programs};
 use datapath_node::BackendEvent;
+use datapath_plan::Address;
 use std::{
     collections::BTreeSet,
     fs::{read_dir, remove_dir_all, remove_file},
@@ -91,11 +92,15 @@ fn pins_and_rows_that_another_process_changes_are_repaired() {
     let endpoint = held.endpoints.values().next().unwrap();
     let row = endpoint.slot * 2 + u32::from(held.generation % 2 == 1);
     let (key, _) = held.set_rows.first_key_value().unwrap();
+    let rule = held.rules.keys().next().unwrap();
     let table = held.small_tables.keys().next().unwrap();
     for change in [
         Write::Class(*class.0, None),
         Write::Class(*class.0, Some([wrong; 2])),
+        Write::Class(Address(7), Some([wrong; 2])),
         Write::SetRow(*key, None),
+        Write::SetRow((wrong, 0, 0), Some(0)),
+        Write::Rule(*rule, Some(wrong)),
         Write::SmallTable(*table, Box::new([0; 256])),
         Write::Row(row, datapath_abi::Row([wrong; 4])),
     ] {
