@@ -1213,7 +1213,7 @@ int sweep_flows(struct __sk_buff *skb)
 	return sweep.left;
 }
 
-/* Of a chain of words: another word leads to another sum. `datapath/ebpf/src/compare.rs` has the same. */
+/* Of a chain of words: another word leads to another sum. `datapath/ebpf/src/sums.rs` has the same. */
 static inline_always __u64 mix(__u64 sum, __u64 word)
 {
 	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;

@@ -1089,7 +1089,7 @@ impl EbpfBackend {
             }
         });
         let differs = match (repaired, &self.goal) {
-            (Ok(_), Some(_)) => self.programs.compare(&mut self.comparison, &self.held),
+            (Ok(_), Some(_)) => self.comparison.step(&self.held, &mut self.programs),
             (Ok(_), None) => Ok(None),
             (Err(error), _) => Err(error),
         };

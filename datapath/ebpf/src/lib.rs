@@ -21,6 +21,7 @@ mod programs;
 mod reasons;
 mod retire;
 mod settings;
+mod sums;
 mod tcx;
 mod written;
 

@@ -2,12 +2,12 @@
 
 use crate::{
     Events, LoadError,
-    compare::{Comparison, Summed},
     maps::{Layout, Maps, layouts, layouts_in},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
     settings::settings,
+    sums::Summed,
 };
 use aya::{
     Ebpf, EbpfLoader,
@@ -292,15 +292,6 @@ impl Programs {
     pub(crate) fn hold_half_open(&mut self, keeps: bool) -> Result<(), LoadError> {
         self.settings.keeps_half_open = keeps;
         self.maps.set(&self.settings).map(drop)
-    }
-
-    /// Compares the next rows with those that were written. Returns the map of the first one that differs.
-    pub(crate) fn compare(
-        &mut self,
-        comparison: &mut Comparison,
-        held: &Held,
-    ) -> Result<Option<&'static str>, LoadError> {
-        comparison.step(held, self)
     }
 
     /// The sum of a map's rows.
