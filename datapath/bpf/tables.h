@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Layout of the maps. `datapath/abi` has the same layouts in Rust; a test compares their sizes. */
+/*
+ * Layout of the maps. `datapath/abi` has the same layouts in Rust; a test compares their sizes. Maps of policies start small,
+ * so that their buckets need little memory and few of the processor's caches. Userspace replaces a full one by a larger one.
+ */
 #pragma once
 
 #include "kernel.h"
@@ -321,7 +324,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct address);
 	MAP_TYPE(value, struct halves);
-	MAP_NUMBER(max_entries, 131072);
+	MAP_NUMBER(max_entries, 16384);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } classes SEC(".maps");
 
@@ -337,7 +340,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct address);
 	MAP_TYPE(value, struct halves);
-	MAP_NUMBER(max_entries, 16384);
+	MAP_NUMBER(max_entries, 4096);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } services SEC(".maps");
 
@@ -345,7 +348,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct set_key);
 	MAP_TYPE(value, __u32);
-	MAP_NUMBER(max_entries, 262144);
+	MAP_NUMBER(max_entries, 32768);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } set_rows SEC(".maps");
 
@@ -353,14 +356,14 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, struct small_table);
-	MAP_NUMBER(max_entries, 8192);
+	MAP_NUMBER(max_entries, 2048);
 } small_tables SEC(".maps");
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, struct large_table);
-	MAP_NUMBER(max_entries, 256);
+	MAP_NUMBER(max_entries, 64);
 } large_tables SEC(".maps");
 
 /* Connections that are open. No packet removes one. Userspace sets the number of rows. */
@@ -400,7 +403,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, __u32);
 	MAP_TYPE(value, __u64);
-	MAP_NUMBER(max_entries, 131072);
+	MAP_NUMBER(max_entries, 8192);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } rules SEC(".maps");
 

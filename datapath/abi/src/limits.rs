@@ -1,6 +1,6 @@
 //! The rows that maps can have.
 
-/// The limits of the maps that can grow. The defaults are those of `datapath/bpf/tables.h`.
+/// The limits of the maps that can grow. The defaults are the first ones, those of `datapath/bpf/tables.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub rules: u32,
@@ -15,13 +15,13 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            rules: 131_072,
-            set_rows: 262_144,
-            classes: 131_072,
+            rules: 8192,
+            set_rows: 32_768,
+            classes: 16_384,
             prefixes: 65_536,
-            services: 16_384,
-            small_tables: 8192,
-            large_tables: 256,
+            services: 4096,
+            small_tables: 2048,
+            large_tables: 64,
         }
     }
 }

@@ -89,6 +89,27 @@ impl Numbers {
         }
     }
 
+    /// The same numbers, and as many others as are needed.
+    pub(crate) fn without_limit(&self) -> Self {
+        let mut numbers = self.clone();
+        numbers.small.limit = u32::MAX;
+        numbers.large.limit = u32::MAX;
+        numbers.rules.limit = u32::MAX;
+        numbers
+    }
+
+    /// The rows that a map needs for the numbers so far; 0 if it has no numbers.
+    pub(crate) fn count(&self, map: &str) -> u32 {
+        [
+            (self.small.map, self.small.next),
+            (self.large.map, self.large.next),
+            (self.rules.map, self.rules.next),
+        ]
+        .into_iter()
+        .find(|(of, _)| *of == map)
+        .map_or(0, |(_, next)| next)
+    }
+
     /// Releases the numbers of contents that are out of use.
     pub(crate) fn retain(
         &mut self,

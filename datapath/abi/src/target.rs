@@ -38,16 +38,8 @@ impl Target {
     /// # Errors
     /// If the maps have no number for a table or rule.
     pub fn of(tables: &Tables, numbers: &mut Numbers) -> Result<Self, Full> {
-        let delta = Delta {
-            addresses: tables.addresses.keys().copied().collect(),
-            prefixes: tables.prefixes.keys().copied().collect(),
-            services: tables.services.keys().copied().collect(),
-            sets: tables.sets.keys().copied().collect(),
-            rows: BTreeSet::new(),
-            pods: tables.pods.keys().cloned().collect(),
-        };
         let mut target = Self::default();
-        target.update(tables, &delta, numbers)?;
+        target.update(tables, &all(tables), numbers)?;
         Ok(target)
     }
 
@@ -61,6 +53,22 @@ impl Target {
     /// # Errors
     /// If the maps have no number for a table or rule. The target is then not complete.
     pub fn update(
+        &mut self,
+        tables: &Tables,
+        delta: &Delta,
+        numbers: &mut Numbers,
+    ) -> Result<Scope, Full> {
+        self.encode(tables, delta, numbers).map_err(|full| {
+            // The rows for all of the tables, so that the map grows once.
+            let mut numbers = numbers.without_limit();
+            match Self::default().encode(tables, &all(tables), &mut numbers) {
+                Ok(_) => Full { needed: numbers.count(full.map).max(full.needed), ..full },
+                Err(full) => full,
+            }
+        })
+    }
+
+    fn encode(
         &mut self,
         tables: &Tables,
         delta: &Delta,
@@ -214,6 +222,18 @@ impl Target {
             Some(fault) => Err(*fault),
             None => Ok(Row(sets.map(|set| set.0))),
         }
+    }
+}
+
+/// All of the tables as a difference.
+fn all(tables: &Tables) -> Delta {
+    Delta {
+        addresses: tables.addresses.keys().copied().collect(),
+        prefixes: tables.prefixes.keys().copied().collect(),
+        services: tables.services.keys().copied().collect(),
+        sets: tables.sets.keys().copied().collect(),
+        rows: BTreeSet::new(),
+        pods: tables.pods.keys().cloned().collect(),
     }
 }
 

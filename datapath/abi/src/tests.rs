@@ -222,10 +222,10 @@ fn a_flip_before_the_other_writes_is_detected() {
 #[test]
 fn a_map_that_would_be_full_is_not_written() {
     let mut target = Target::default();
-    target.classes.extend((0..131_073).map(|at| (Address(at), 7)));
+    target.classes.extend((0..16_385).map(|at| (Address(at), 7)));
     let full = plan(&Held::default(), &target, &BTreeMap::new(), &Own::default(), None);
     let full = full.expect_err("one row too many").to_string();
-    assert!(full.contains("map classes: it has 131072 rows"), "{full}");
+    assert!(full.contains("map classes: it has 16384 rows"), "{full}");
     let pods = (0..2049).map(|link| (link, Pod::default())).collect();
     let full = plan(&Held::default(), &Target::default(), &pods, &Own::default(), None);
     assert_eq!(full.expect_err("one link too many").map, "endpoints");

@@ -209,7 +209,7 @@ mod tests {
     fn a_budget_refuses_a_map_by_name() {
         let layouts = layouts(131_072);
         assert!(check_memory(&layouts, [("classes", 131_072)], 128 * MIB).is_ok());
-        assert!(check_memory(&layouts, [("classes", 131_072)], 48 * MIB).is_err());
+        assert!(check_memory(&layouts, [("classes", 131_072)], 24 * MIB).is_err());
         let larger = Growth { map: FLOWS, rows: 16_777_216, needed: 131_073 };
         let why = check_growth(&layouts, &[], larger, 128 * MIB).map_err(|why| why.to_string());
         let why = why.err().unwrap_or_default();

@@ -174,7 +174,13 @@ fn a_packet_without_whole_ports_reaches_only_pods_that_are_not_isolated() {
                 let to_pod = SockaddrIn::new(10, 0, 0, last, 0);
                 sendto(from.as_raw_fd(), &bytes[..length], &to_pod, MsgFlags::empty()).unwrap();
                 let mut space = [0; 128];
-                let received = recv(to.as_raw_fd(), &mut space, MsgFlags::empty());
+                let received = loop {
+                    match recv(to.as_raw_fd(), &mut space, MsgFlags::empty()) {
+                        // A read with a time limit ends when the process continues after a stop.
+                        Err(Errno::EINTR) => {}
+                        received => break received,
+                    }
+                };
                 let case = format!("{protocol:?}, {length} bytes, to 10.0.0.{last}: {received:?}");
                 if is_isolated {
                     assert_eq!(received, Err(Errno::EAGAIN), "{case}");

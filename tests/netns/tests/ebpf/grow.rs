@@ -60,13 +60,13 @@ fn a_full_map_grows_within_its_budget_and_connections_continue() {
     };
 
     // Without the memory for it the earlier state stays in force.
-    let mut backend = open(54);
+    let mut backend = open(44);
     enforce(&mut backend, 1, &[policy(8080)]);
     let connection = connect_to(at_b).unwrap();
     let before = folders(&pins);
     let refused = runtime().block_on(backend.apply(&desired(2, &[from_peers(70_000)])));
     let why = format!("{refused:?}");
-    assert!(why.contains("the map prefixes") && why.contains("FERRULE_AGENT_MAP_MEMORY"), "{why}");
+    assert!(why.contains("the map set_rows") && why.contains("FERRULE_AGENT_MAP_MEMORY"), "{why}");
     assert!(answers(&connection) && connect_to(at_b).is_some());
     assert_eq!(folders(&pins), before);
     drop(backend);
@@ -87,6 +87,33 @@ fn a_full_map_grows_within_its_budget_and_connections_continue() {
     assert!(!answers(&connection) && connect_to(at_b).is_none(), "the next state is in force");
     assert_eq!(folders(&pins), grown);
 }
+
+#[test]
+fn a_first_state_replaces_each_full_map_once() {
+    let Some(object) = object("a_first_state_replaces_each_full_map_once") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    let pins = bpffs.path().join("maps");
+    let connections = Connections { map_memory: 128 << 20, ..connections() };
+    let mut backend = EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap();
+    // Each rule has a table of its own. The first maps have room for a quarter of the tables, and for most of the rules.
+    let mut policy = from_peers(RULES);
+    let rules = policy["spec"]["ingress"][0]["from"].as_array().unwrap().iter().zip(1..=RULES);
+    let rules = rules.map(|(peer, port)| json!({"from": [peer], "ports": [{"port": port}]}));
+    policy["spec"]["ingress"] = rules.collect();
+    enforce(&mut backend, 1, &[policy]);
+    let of = folders(&pins);
+    let [folder] = of.as_slice() else { panic!("{of:?}") };
+    assert!(folder.to_string_lossy().ends_with("+2"), "two maps have grown: {folder:?}");
+    let programs = backend.into_programs();
+    let rows = ["small_tables", "rules"].map(|map| programs.rows(map).unwrap());
+    assert_eq!(rows, [16_384; 2]);
+    let held = programs.read().unwrap();
+    assert!(held.small_tables.len() >= 9000 && held.rules.len() == 9000, "all rows are written");
+}
+
+/// More than the first map of rules has.
+const RULES: u32 = 9000;
 
 /// Answers each datagram at a port of b, until the process ends.
 fn echo(port: u16) {
