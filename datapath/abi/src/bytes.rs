@@ -1,6 +1,6 @@
 //! Keys and values as bytes.
 
-use datapath_plan::{Address, Prefix};
+use datapath_plan::{Address, PodSets, Prefix, SetId};
 
 /// An address as a key.
 pub type AddressKey = [u8; 16];
@@ -73,6 +73,12 @@ pub struct Row(pub [u64; 4]);
 impl Row {
     /// The sets of a pod whose policies are not known: no packet passes.
     pub const CLOSED: Self = Self([u64::MAX; 4]);
+
+    /// The row of a pod whose policies cannot come into force: closed in the directions for which it has rules.
+    pub fn closed_where_judged(sets: &PodSets) -> Self {
+        let closed = |set: SetId| if set.0 == 0 { 0 } else { u64::MAX };
+        Self(sets.all().map(closed))
+    }
 
     pub fn to_bytes(self) -> RowValue {
         words(self.0)

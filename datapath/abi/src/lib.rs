@@ -35,7 +35,7 @@ pub use intervals::TooLong;
 pub use limits::{Full, Limits};
 pub use lookup::{Question, Steps};
 pub use numbers::Numbers;
-pub use plan::{Own, Plan, Pod, cleanup, plan, sizes};
+pub use plan::{Own, Plan, Pod, cleanup, is_new, plan, plan_started, sizes};
 pub use scope::Scope;
 pub use settings::{Settings, SettingsValue, Share, ShareValue};
 pub use target::Target;

@@ -153,6 +153,35 @@ pub fn plan(
     Ok(plan)
 }
 
+/// Plans the rows of pods that start under a state that cannot come into force. The plan has no flip: the earlier state stays
+/// in force for every link that has its pod already. `pods` are the pods' host links by ifindex.
+///
+/// # Errors
+/// If the maps have no room for a link.
+pub fn plan_started(held: &Held, pods: &BTreeMap<u32, Pod>) -> Result<Plan, Full> {
+    let used: BTreeSet<u32> = held.endpoints.values().map(|endpoint| endpoint.slot).collect();
+    let mut free = (0..SLOTS).filter(|slot| !used.contains(slot));
+    let mut plan = Plan::default();
+    let needed = u32::try_from(held.endpoints.len() + pods.len()).unwrap_or(u32::MAX);
+    for (link, pod) in pods.iter().filter(|(link, pod)| is_new(held, **link, &pod.uid)) {
+        // A link of an earlier pod gets another slot, because a program may use its row.
+        let full = Full { map: "endpoints", limit: SLOTS, needed };
+        let slot = free.next().ok_or(full)?;
+        plan.before.push(Write::Row(Held::row_number(slot, held.half()), pod.row));
+        plan.before.push(Write::Share(slot));
+        let uid = pod.uid[..pod.uid.floor_char_boundary(UID)].to_owned();
+        let endpoint = Endpoint { slot, v4: pod.v4, v6: pod.v6, uid };
+        plan.after.push(Write::Endpoint(*link, Some(endpoint)));
+    }
+    Ok(plan)
+}
+
+/// True if a link does not have this pod yet.
+pub fn is_new(held: &Held, link: u32, uid: &str) -> bool {
+    let uid = &uid[..uid.floor_char_boundary(UID)];
+    held.endpoints.get(&link).is_none_or(|endpoint| endpoint.uid != uid)
+}
+
 /// The removal of rows to which nothing in force refers. The caller waits after a plan until
 /// no program judges by the earlier state. Outside of `scope` no row is to be removed.
 pub fn cleanup(held: &Held, target: &Target, scope: Option<&Scope>) -> Vec<Write> {

@@ -216,8 +216,7 @@ impl Target {
 
     /// The row of a pod with these sets.
     fn row(&self, sets: &PodSets) -> Result<Row, TooLong> {
-        let PodSets { ingress, egress, hairpin_ingress, hairpin_egress } = *sets;
-        let sets = [ingress, egress, hairpin_ingress, hairpin_egress];
+        let sets = sets.all();
         match sets.iter().find_map(|set| self.refused.get(set)) {
             Some(fault) => Err(*fault),
             None => Ok(Row(sets.map(|set| set.0))),

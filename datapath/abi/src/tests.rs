@@ -2,9 +2,9 @@
 
 use crate::{
     Held, Own, Plan, Pod, Row, SmallTable, Target, Write, cleanup, held::BY_PREFIX,
-    intervals::look_up, numbers::Numbers, plan,
+    intervals::look_up, is_new, numbers::Numbers, plan, plan_started,
 };
-use datapath_plan::{Address, Prefix};
+use datapath_plan::{Address, PodSets, Prefix, SetId};
 use proptest::{
     collection::{btree_map, vec},
     option,
@@ -87,7 +87,10 @@ fn answers(held: &Held) -> BTreeMap<u32, Vec<u32>> {
     let answer = |set: u64, address: Address| {
         let row = held.set_rows.get(&(set, class(address), 0));
         let row = row.or_else(|| held.set_rows.get(&(set, 0, 0)));
-        row.and_then(|number| held.small_tables.get(number)).map_or(9, |table| look_up(table, 7))
+        let table = row.and_then(|number| held.small_tables.get(number));
+        // Set 0 allows everything, and a set without rows nothing.
+        let otherwise = if set == 0 { 0 } else { 9 };
+        table.map_or(otherwise, |table| look_up(table, 7))
     };
     let of_pod = |endpoint: &crate::Endpoint| {
         let set = held.row_of(endpoint).map_or(u64::MAX, |row| row.0[0]);
@@ -199,6 +202,99 @@ proptest! {
     fn each_packet_gets_the_answer_of_the_earlier_state_or_of_the_later_one(states in states()) {
         check_sequence(states, |plan| plan.writes().collect())?;
     }
+}
+
+/// Pods that start, by link: a UID, and true if the pod has rules.
+fn starting() -> impl Strategy<Value = BTreeMap<u32, (u8, bool)>> {
+    btree_map(0..2 * LINKS, (0_u8..2, any::<bool>()), 0..6)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::default())]
+
+    /// The pods of states have no UID.
+    #[test]
+    fn a_pod_that_starts_under_a_refused_state_changes_no_other_pod(
+        states in vec(state(), 1..4),
+        refused in vec((starting(), option::weighted(0.3, 0_usize..20)), 1..4),
+        last in state(),
+    ) {
+        let mut held = Held::default();
+        let mut numbers = held.numbers();
+        let own = Own::default();
+        for state in states {
+            let target = state.target(&mut numbers);
+            let plan = plan(&held, &target, &state.pods(), &own, None).expect("it fits");
+            plan.writes().for_each(|write| held.apply(write));
+        }
+        let closed = vec![9; ADDRESSES as usize];
+        for (starting, cut) in refused {
+            let row = |has_rules| if has_rules { Row::CLOSED } else { Row::default() };
+            let pod = |(uid, has_rules): &(u8, bool)| {
+                Pod { uid: format!("new{uid}"), row: row(*has_rules), ..Pod::default() }
+            };
+            let pods: BTreeMap<u32, Pod> =
+                starting.iter().map(|(link, of)| (*link, pod(of))).collect();
+            let before = answers(&held);
+            let earlier = held.clone();
+            let is_new = |link: &u32| is_new(&earlier, *link, &pods[link].uid);
+            let new: Vec<u32> = pods.keys().filter(|link| is_new(link)).copied().collect();
+            let plan = plan_started(&held, &pods).expect("it fits");
+            prop_assert_eq!(&plan.flip, &None);
+            carry_out(&mut held, plan.writes().take(cut.unwrap_or(usize::MAX)), |held| {
+                for (link, of) in answers(held) {
+                    let was = before.get(&link);
+                    let is_started = new.contains(&link) && held.endpoints[&link].uid == pods[&link].uid;
+                    if is_started {
+                        prop_assert_eq!(of == closed, pods[&link].row == Row::CLOSED);
+                    } else {
+                        prop_assert_eq!(Some(&of), was);
+                    }
+                }
+                Ok(())
+            })?;
+            let slots: std::collections::BTreeSet<u32> =
+                held.endpoints.values().map(|of| of.slot).collect();
+            prop_assert_eq!(slots.len(), held.endpoints.len(), "two links have one slot");
+            if cut.is_none() {
+                prop_assert!(new.iter().all(|link| held.endpoints[link].uid == pods[link].uid));
+                prop_assert_eq!(plan_started(&held, &pods), Ok(Plan::default()), "it rests");
+            }
+        }
+        // A state that fits is in force as always.
+        let target = last.target(&mut numbers);
+        let plan = plan(&held, &target, &last.pods(), &own, None).expect("it fits");
+        plan.writes().for_each(|write| held.apply(write));
+        let mut fresh = Held::default();
+        let whole = super::plan(&fresh, &target, &last.pods(), &own, None).expect("it fits");
+        whole.writes().for_each(|write| fresh.apply(write));
+        prop_assert_eq!(answers(&held), answers(&fresh));
+    }
+}
+
+#[test]
+fn a_pod_is_closed_in_the_directions_for_which_it_has_rules() {
+    let sets = |all: [u64; 4]| {
+        let [ingress, egress, hairpin_ingress, hairpin_egress] = all.map(SetId);
+        PodSets { ingress, egress, hairpin_ingress, hairpin_egress }
+    };
+    let row = |all| Row::closed_where_judged(&sets(all)).0;
+    const CLOSED: u64 = u64::MAX;
+    assert_eq!(row([0; 4]), [0; 4], "no policy selects it");
+    assert_eq!(row([7, 0, 0, 0]), [CLOSED, 0, 0, 0]);
+    assert_eq!(row([0, 9, 0, 0]), [0, CLOSED, 0, 0]);
+    assert_eq!(row([7, 9, 5, 3]), [CLOSED; 4]);
+    assert_eq!(row([7, 0, 5, 0]), [CLOSED, 0, CLOSED, 0]);
+}
+
+#[test]
+fn a_pod_that_starts_needs_a_free_slot() {
+    let pods = |links: std::ops::Range<u32>| links.map(|link| (link, Pod::default())).collect();
+    let mut held = Held::default();
+    let all = plan_started(&held, &pods(0..2048)).expect("a slot for each");
+    all.writes().for_each(|write| held.apply(write));
+    let full = plan_started(&held, &pods(2048..2049)).expect_err("one link too many");
+    assert_eq!((full.map, full.needed), ("endpoints", 2049));
 }
 
 /// A plan with the flip before the rows that it puts into force is detected.

@@ -15,13 +15,16 @@ use crate::{
     pins::folders_of_maps,
     pods::Pods,
     programs::GRACE,
+    starting::{is_starting, starting},
     tcx::Method,
 };
 use async_trait::async_trait;
 use config_model::{Span, causes};
 use config_settings::Connections;
 use control_wire::KnownId;
-use datapath_abi::{Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, sizes};
+use datapath_abi::{
+    Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, plan_started, sizes,
+};
 use datapath_backend::{Backend, BackendError};
 use datapath_names::Wanted;
 use datapath_node::{
@@ -811,6 +814,11 @@ impl Backend for EbpfBackend {
             result = self.put_into_force(&Desired { changed: None, ..desired.clone() }).await;
         }
         self.is_refused = result.is_err();
+        if result.as_ref().is_err_and(|error| !matches!(error, LoadError::Stopped))
+            && let Err(error) = self.close_started(desired)
+        {
+            tracing::error!(why = causes(&error), "cannot close the pods that start");
+        }
         match result {
             Ok(endpoints) => {
                 self.revision = desired.revision;
@@ -969,6 +977,31 @@ impl Backend for EbpfBackend {
 }
 
 impl EbpfBackend {
+    /// Closes the pods that start under a state that is not in force, in the directions for which it has rules.
+    fn close_started(&mut self, desired: &Desired) -> Result<(), LoadError> {
+        if !desired.endpoints.values().any(|endpoint| is_starting(&self.held, endpoint)) {
+            return Ok(());
+        }
+        let compilation = Compilation::new(&desired.state, &self.names.resolved().1);
+        let node = desired.state.node.as_deref().unwrap_or_default();
+        let mut links = Links::observe(node, self.method)?;
+        let sets = &compilation.tables().pods;
+        let pods = starting(&self.held, desired, sets, &links.routed);
+        let plan = plan_started(&self.held, &pods)?;
+        self.programs.write(&mut self.held, plan.writes())?;
+        for (link, why) in self.attach(&mut links, &pods, |link| pods.contains_key(&link))? {
+            tracing::error!(link, why, "cannot close a pod that starts");
+        }
+        let closed = pods.values().filter(|pod| pod.row != Row::default()).count();
+        if closed > 0 {
+            tracing::warn!(
+                closed,
+                "the state is not in force: pods that start are closed in the directions for which they have rules"
+            );
+        }
+        Ok(())
+    }
+
     /// Replaces a map by a larger one, without an effect on packets. The links that failed are in [`Self::outdated`].
     fn grow(&mut self, map: &'static str, needed: u32) -> Result<(), LoadError> {
         let layout = self.programs.layouts().iter().find(|layout| layout.name == map);

@@ -21,6 +21,7 @@ mod programs;
 mod reasons;
 mod retire;
 mod settings;
+mod starting;
 mod sums;
 mod tcx;
 mod written;

@@ -65,6 +65,14 @@ pub struct PodSets {
     pub hairpin_egress: SetId,
 }
 
+impl PodSets {
+    /// The sets in the order of a pod's row.
+    pub fn all(&self) -> [SetId; 4] {
+        let Self { ingress, egress, hairpin_ingress, hairpin_egress } = *self;
+        [ingress, egress, hairpin_ingress, hairpin_egress]
+    }
+}
+
 impl SetRows {
     /// The table for a class and a Service.
     pub fn table(&self, class: ClassId, service: u64) -> TableId {

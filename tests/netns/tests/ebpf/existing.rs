@@ -79,7 +79,7 @@ fn passes(mut from: &TcpStream, mut to: &TcpStream) -> bool {
 }
 
 /// The pods with their links. The container is that of a pod that the plugin has reported, or empty.
-fn endpoints(container: &str) -> Endpoints {
+pub(crate) fn endpoints(container: &str) -> Endpoints {
     endpoints_at(container, str::to_owned)
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn desired(revision: u64, policies: &[Value]) -> Desired {
     desired_for(revision, policies, endpoints(""))
 }
 
-fn desired_for(revision: u64, policies: &[Value], endpoints: Endpoints) -> Desired {
+pub(crate) fn desired_for(revision: u64, policies: &[Value], endpoints: Endpoints) -> Desired {
     Desired {
         revision,
         state: Arc::new(snapshot(policies)),

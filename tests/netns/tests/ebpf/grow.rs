@@ -309,20 +309,8 @@ fn a_pod_behind_the_program_of_another_owner_is_enforced_and_reported() {
     }
 }
 
-#[test]
-fn a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced() {
-    let name = "a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced";
-    let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    node(bpffs.path());
-    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8080").unwrap()));
-    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8081").unwrap()));
-    let at_b = |port| SocketAddr::from(([10, 0, 0, 2], port));
-    let pins = bpffs.path().join("maps");
-    let mut backend = EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
-    enforce(&mut backend, 1, &[policy(8080)]);
-    let connection = connect_to(at_b(8080)).unwrap();
-    // More addresses of the node than `own_addresses` has rows.
+/// Gives the node more addresses than the map `own_addresses` has rows.
+pub(crate) fn fill_own_addresses() {
     let mut batch = std::process::Command::new("ip")
         .args(["-batch", "-"])
         .stdin(std::process::Stdio::piped())
@@ -336,6 +324,22 @@ fn a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced() {
     std::io::Write::write_all(input, lines.collect::<String>().as_bytes()).unwrap();
     drop(batch.stdin.take());
     assert!(batch.wait().unwrap().success());
+}
+
+#[test]
+fn a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced() {
+    let name = "a_full_map_of_fixed_size_refuses_the_state_and_pods_stay_enforced";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8080").unwrap()));
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:8081").unwrap()));
+    let at_b = |port| SocketAddr::from(([10, 0, 0, 2], port));
+    let pins = bpffs.path().join("maps");
+    let mut backend = EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
+    enforce(&mut backend, 1, &[policy(8080)]);
+    let connection = connect_to(at_b(8080)).unwrap();
+    fill_own_addresses();
     let refused = runtime().block_on(backend.apply(&desired(2, &[policy(8081)])));
     let why = format!("{refused:?}");
     assert!(why.contains("own_addresses"), "{why}");

@@ -14,6 +14,7 @@ mod malformed;
 mod names;
 mod nat;
 mod planted;
+mod refused;
 mod reject;
 mod repair;
 mod retire;
