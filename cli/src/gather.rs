@@ -32,7 +32,7 @@ pub(crate) fn observe(args: &DoctorArgs) -> Observation {
         features: kernel::features(&args.root, &args.proc, &args.sys),
         veth_prefix: args.veth_prefix.clone(),
         ebpf: (args.backend == Backend::Ebpf)
-            .then(|| ebpf::observe(&args.proc, &args.sys, &args.bpf_pins)),
+            .then(|| ebpf::observe(&args.root, &args.proc, &args.sys, &args.bpf_pins)),
         routing,
     }
 }

@@ -14,7 +14,7 @@ mod report;
 pub use check::Check;
 pub use checks::examine;
 pub use observation::{
-    Chain, Ebpf, Feature, Imds, LinkFile, LinkView, Metadata, Observation, Observed, RouteView,
-    Routing, RuleView, Unit,
+    AgentMemory, Chain, Ebpf, EbpfAgent, Feature, Imds, LinkFile, LinkView, Metadata, Observation,
+    Observed, RouteView, Routing, RuleView, Unit,
 };
 pub use report::{Finding, Report, Severity, Unchecked};

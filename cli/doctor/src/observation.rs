@@ -47,8 +47,29 @@ pub struct Ebpf {
     pub pins: String,
     /// True if that folder, or the nearest folder above it that exists, is on a bpffs.
     pub has_bpffs: Observed<bool>,
-    /// Effective capabilities of each running `ferrule-agent`, as bits by their kernel numbers. Empty if none runs.
-    pub agents: Observed<Vec<u64>>,
+    /// Each running `ferrule-agent`. Empty if none runs.
+    pub agents: Observed<Vec<EbpfAgent>>,
+    /// The runtime's configurations that chain the plugin `bandwidth` after `ferrule-cni`.
+    pub bandwidth: Observed<Vec<String>>,
+}
+
+/// A running `ferrule-agent`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EbpfAgent {
+    /// Effective capabilities, as bits by their kernel numbers.
+    pub capabilities: u64,
+    pub memory: Observed<AgentMemory>,
+}
+
+/// The memory of a `ferrule-agent`, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentMemory {
+    /// The lowest limit of its control group and of those above; `None` without a limit.
+    pub limit: Option<u64>,
+    /// Its setting for all maps, `FERRULE_AGENT_MAP_MEMORY`.
+    pub maps: u64,
+    /// Its need besides maps.
+    pub others: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -298,6 +298,11 @@ pub struct Connections {
     pub map_memory: u64,
 }
 
+impl Connections {
+    /// The memory that the agent needs besides maps, in bytes.
+    pub const AGENT_MEMORY: u64 = 48 << 20;
+}
+
 /// The times after which a connection without a packet has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {

@@ -115,8 +115,9 @@ fn rows_for(open: u32, connections: &Connections) -> u32 {
 pub(crate) fn budget(wanted: u64) -> u64 {
     let limit = std::fs::read_to_string(CGROUP_LIMIT).ok();
     let limit = limit.and_then(|text| text.trim().parse::<u64>().ok());
-    let Some(left) =
-        limit.map(|limit| limit.saturating_sub(OF_AGENT)).filter(|left| *left < wanted)
+    let Some(left) = limit
+        .map(|limit| limit.saturating_sub(Connections::AGENT_MEMORY))
+        .filter(|left| *left < wanted)
     else {
         return wanted;
     };
@@ -189,8 +190,6 @@ const FLOWS: &str = "flows";
 /// The map of connections leaves this part of the budget to the rows of policies: a quarter.
 const RESERVE: u64 = 4;
 const MIB: u64 = 1 << 20;
-/// The memory of the agent without maps.
-const OF_AGENT: u64 = 48 * MIB;
 /// The limit of the own control group, where cgroups have version 2.
 const CGROUP_LIMIT: &str = "/sys/fs/cgroup/memory.max";
 

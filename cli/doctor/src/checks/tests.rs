@@ -4,8 +4,8 @@
 
 use super::{Check, examine};
 use crate::{
-    Chain, Ebpf, Feature, Finding, LinkFile, LinkView, Metadata, Observation, RouteView, Routing,
-    RuleView, Severity, Unit,
+    AgentMemory, Chain, Ebpf, EbpfAgent, Feature, Finding, LinkFile, LinkView, Metadata,
+    Observation, RouteView, Routing, RuleView, Severity, Unit,
 };
 use config_model::{Mac, TableId};
 use ipnet::IpNet;
@@ -68,7 +68,8 @@ fn good() -> Observation {
             release: Ok("6.1.0-18-amd64".to_owned()),
             pins: "/sys/fs/bpf/ferrule/maps".to_owned(),
             has_bpffs: Ok(true),
-            agents: Ok(vec![0xc0_0000_3000]),
+            agents: Ok(vec![agent(0xc0_0000_3000)]),
+            bandwidth: Ok(Vec::new()),
         }),
     }
 }
@@ -363,19 +364,68 @@ fn the_backend_ebpf_needs_a_kernel_a_bpffs_and_capabilities() {
     let found = only(|node| ebpf(node).has_bpffs = Ok(false));
     assert_eq!(found.object, "/sys/fs/bpf/ferrule/maps");
     assert!(found.fix.starts_with("mount -t bpf bpf /sys/fs/bpf"), "{}", found.fix);
-    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_3000, 3 << 12]));
+    let found = only(|node| ebpf(node).agents = Ok([0xc0_0000_3000, 3 << 12].map(agent).into()));
     assert_eq!(found.object, "ferrule-agent");
     assert!(found.wrong.ends_with("lacks CAP_BPF and CAP_PERFMON"), "{}", found.wrong);
-    let found = only(|node| ebpf(node).agents = Ok(vec![1 << 13]));
+    let found = only(|node| ebpf(node).agents = Ok(vec![agent(1 << 13)]));
     assert!(found.fix.contains("policy.backend=ebpf"), "{}", found.fix);
-    let found = only(|node| ebpf(node).agents = Ok(vec![0xc0_0000_1000]));
+    let found = only(|node| ebpf(node).agents = Ok(vec![agent(0xc0_0000_1000)]));
     assert_eq!(found.severity, Severity::Warning);
     assert!(found.wrong.ends_with("lacks CAP_NET_RAW"), "{}", found.wrong);
     // CAP_SYS_ADMIN includes two of them, and a node whose agent does not run yet has no finding.
-    for agents in [vec![1 << 21 | 3 << 12], Vec::new()] {
+    for agents in [vec![agent(1 << 21 | 3 << 12)], Vec::new()] {
         assert!(!found_with(|node| ebpf(node).agents = Ok(agents)));
     }
     assert!(!found_with(|node| ebpf(node).release = Ok("10.0.0".to_owned())));
+}
+
+#[test]
+fn the_plugin_bandwidth_needs_a_kernel_with_tcx() {
+    let chained = |release: &'static str| {
+        move |node: &mut Observation| {
+            ebpf(node).release = Ok(release.to_owned());
+            ebpf(node).bandwidth = Ok(vec!["05-ferrule.conflist".to_owned()]);
+        }
+    };
+    let found = only(chained("6.1.0-18-amd64"));
+    assert_eq!((&*found.object, found.severity), ("05-ferrule.conflist", Severity::Fault));
+    assert!(found.wrong.contains("6.1.0-18-amd64 has no TCX"), "{}", found.wrong);
+    assert!(
+        found.fix.contains("6.6 or newer") && found.fix.contains("ENABLE_BANDWIDTH_PLUGIN=false")
+    );
+    assert!(!found_with(chained("6.6.0")) && !found_with(chained("6.12.1-cloud")));
+}
+
+#[test]
+fn the_memory_limit_of_the_agent_has_room_for_its_maps() {
+    let limited = |limit: Option<u64>| {
+        move |node: &mut Observation| {
+            let memory = AgentMemory { limit, maps: 128 << 20, others: 48 << 20 };
+            ebpf(node).agents = Ok(vec![EbpfAgent { memory: Ok(memory), ..agent(0xc0_0000_3000) }]);
+        }
+    };
+    let found = only(limited(Some((176 << 20) - 1)));
+    assert_eq!((&*found.object, found.severity), ("ferrule-agent", Severity::Warning));
+    assert!(found.wrong.contains("175 MiB") && found.wrong.contains("128 MiB"), "{}", found.wrong);
+    assert!(found.why.contains("only 127 MiB are left"), "{}", found.why);
+    assert!(found.fix.contains("limits.memory") && found.fix.contains("176Mi"), "{}", found.fix);
+    // Less than the agent needs without maps.
+    assert!(only(limited(Some(1 << 20))).why.contains("only 0 MiB are left"));
+    assert!(!found_with(limited(Some(176 << 20))) && !found_with(limited(None)));
+}
+
+#[test]
+fn a_part_of_the_ebpf_check_that_could_not_run_is_reported_without_findings_only() {
+    let mut node = good();
+    let hidden = EbpfAgent { memory: Err("no environ".to_owned()), ..agent(0xc0_0000_3000) };
+    ebpf(&mut node).agents = Ok(vec![hidden]);
+    let report = examine(&node);
+    assert_eq!((report.findings.len(), report.unseen[0].why.as_str()), (0, "no environ"));
+    ebpf(&mut node).has_bpffs = Ok(false);
+    assert_eq!((examine(&node).findings.len(), examine(&node).unseen.len()), (1, 0));
+    let mut node = good();
+    ebpf(&mut node).bandwidth = Err("no folder".to_owned());
+    assert_eq!(examine(&node).unseen[0].why, "no folder");
 }
 
 #[test]
@@ -435,6 +485,12 @@ fn found_with(change: impl FnOnce(&mut Observation)) -> bool {
 
 fn set(node: &mut Observation, name: &str, value: &str) {
     node.sysctls.insert(name.to_owned(), Ok(value.to_owned()));
+}
+
+/// An agent with these capabilities and without a memory limit.
+fn agent(capabilities: u64) -> EbpfAgent {
+    let memory = AgentMemory { limit: None, maps: 128 << 20, others: 48 << 20 };
+    EbpfAgent { capabilities, memory: Ok(memory) }
 }
 
 fn ebpf(node: &mut Observation) -> &mut Ebpf {
