@@ -8,12 +8,14 @@ use crate::{
     deps::{self, Need},
     generate,
     interrupt::Guard,
+    programs::{self, Targets},
     say,
 };
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
@@ -96,7 +98,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             deps::install(&[Need::Iproute, Need::Clang, Need::Go])?;
             let object = bpf::bench_object()?.display().to_string();
             let peer = bpf::peer_object()?.display().to_string();
-            measure(args, "bench-enforce", &["--object", &object, "--peer", &peer])?
+            let report = measure(args, "bench-enforce", &["--object", &object, "--peer", &peer])?;
+            with_figures(report, &enforced_adds(args)?)
         }
         Name::Policy => measure(args, "bench-policy", &[])?,
         Name::Stream => measure(args, "bench-stream", &[])?,
@@ -173,7 +176,7 @@ fn add(args: &Args) -> Result<Value> {
     if args.beside {
         return beside(&programs, &bench, args.rounds);
     }
-    let mut report = beside_the_floor(&programs, &bench, args.rounds)?;
+    let report = beside_the_floor(&programs, &bench, args.rounds)?;
     // Every round of the comparison takes both sides' rests.
     let compared = beside(&programs, &bench, args.rounds.div_ceil(4)).inspect_err(|_| {
         print(&report, args.output);
@@ -181,13 +184,50 @@ fn add(args: &Args) -> Result<Value> {
             "the comparison with amazon-vpc-cni failed; the figures beside the floor are above",
         );
     })?;
+    Ok(with_figures(report, &compared))
+}
+
+/// Adds the figures of another report.
+fn with_figures(mut report: Value, more: &Value) -> Value {
     if let (Some(figures), Some(more)) =
-        (report["figures"].as_array_mut(), compared["figures"].as_array())
+        (report["figures"].as_array_mut(), more["figures"].as_array())
     {
         figures.extend_from_slice(more);
     }
-    Ok(report)
+    report
 }
+
+/// ADDs on a node of a real cluster that enforces policies, beside a node that does not.
+fn enforced_adds(args: &Args) -> Result<Value> {
+    deps::install(&[Need::Nft, Need::Iptables])?;
+    let programs = binaries::build(args.profile)?;
+    let bench = driver(args.profile, "bench-add")?;
+    let built = programs::build(&BTreeSet::from(["tests-lab"]), Targets::Tests)?;
+    let tests = built.tests("tests-lab", Some("kubernetes"));
+    let [program] = tests.as_slice() else { bail!("the tests of tests-lab were not built") };
+    let labs = PathBuf::from(format!("/run/ferrule-bench-{}", std::process::id()));
+    let _guard = Guard::folder(&programs, &labs)?;
+    let output = programs.dir.join("adds.json");
+    say::step("measuring ADDs on two nodes of a cluster; they take turns call by call");
+    let mut command = Command::new(program.executable());
+    command.args(["--ignored", "--exact", ENFORCED_ADDS]).current_dir(program.folder());
+    command.env("FERRULE_BIN_DIR", &programs.dir).env("FERRULE_LAB_DIR", &labs);
+    command.env("FERRULE_BPF", bpf::object()?).env("FERRULE_BENCH_ADD", bench);
+    command.env("FERRULE_BENCH_FIGURES", &output);
+    let rounds = if args.small { 10 } else { args.rounds };
+    command.env("FERRULE_BENCH_ROUNDS", rounds.to_string());
+    // Standard output is for the figures.
+    let run = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let run = run.context("start the test program of tests-lab")?;
+    if !run.status.success() {
+        bail!("{ENFORCED_ADDS} failed:\n{}", String::from_utf8_lossy(&run.stdout));
+    }
+    let text = std::fs::read_to_string(&output);
+    figures(&text.with_context(|| format!("read {}", output.display()))?)
+}
+
+/// The test that measures them.
+const ENFORCED_ADDS: &str = "adds::measures_adds_beside_a_node_without_enforcement";
 
 /// An m5.4xlarge has 232 addresses for pods: the burst of 110 finds its addresses warm.
 fn beside_the_floor(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {

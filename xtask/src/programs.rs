@@ -38,6 +38,11 @@ impl TestProgram {
     pub(crate) fn executable(&self) -> &Path {
         &self.executable
     }
+
+    /// The folder in which it runs.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
 }
 
 /// The result of one build.

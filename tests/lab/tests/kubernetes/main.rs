@@ -1,5 +1,6 @@
 //! Nodes as members of a cluster: a real API server, and the production daemon with the rights of its manifest.
 
+mod adds;
 mod bad_input;
 mod branches;
 mod burst;

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 use tests_bench::figures::{self, Bench, Figure};
@@ -44,9 +44,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut bench = Bench::new("add");
     let ours = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
     let theirs = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
+    let place = |node| Place { lab: &args.lab, name: &args.name, node };
     let mut both = [
-        WorkerProcess::start(args, &args.ours, &args.plugin, ours)?,
-        WorkerProcess::start(args, &args.theirs, &PathBuf::from("/opt/cni/bin/aws-cni"), theirs)?,
+        place(&args.ours).start(&args.plugin, ours, None)?,
+        place(&args.theirs).start(Path::new("/opt/cni/bin/aws-cni"), theirs, None)?,
     ];
     for pods in &args.pods {
         eprintln!("  with {pods} other pods: {} rounds, {BURSTS} bursts", args.rounds);
@@ -68,17 +69,7 @@ fn size(
     for party in both.iter_mut() {
         party.ask(&format!("hold {pods}"))?;
     }
-    let mut turns = |line: &str, count: usize| -> Result<[Vec<Vec<f64>>; 2]> {
-        let mut answers = [Vec::new(), Vec::new()];
-        for turn in 0..count {
-            // The order alternates, so that neither side is always the first.
-            for at in [turn % 2, 1 - turn % 2] {
-                answers[at].push(both[at].ask(line)?);
-            }
-        }
-        Ok(answers)
-    };
-    let [ours, theirs] = turns("one", rounds)?;
+    let [ours, theirs] = turns(both, "one", rounds)?;
     let mut push =
         |name: String, pick: fn(&[f64]) -> f64, at: usize, unit, of: [&[Vec<f64>]; 2]| {
             let [ours, theirs] = of.map(|answers| pick(&column(answers, at)));
@@ -100,12 +91,12 @@ fn size(
             [&ours, &theirs],
         );
     }
-    let [ours, theirs] = turns(&format!("burst {BURST}"), BURSTS)?;
+    let [ours, theirs] = turns(both, &format!("burst {BURST}"), BURSTS)?;
     for (verb, at) in [("add", 0), ("del", 1)] {
         let name = format!("{verb}_burst_{BURST}_beside_{pods}");
         push(name, |of| quantile(of, 50), at, "ms", [&ours, &theirs]);
     }
-    let [ours, theirs] = turns("resident", 1)?;
+    let [ours, theirs] = turns(both, "resident", 1)?;
     let mib = |of: &[f64]| quantile(of, 50) / 1024.0;
     push(format!("agent_resident_beside_{pods}"), mib, 0, "MiB", [&ours, &theirs]);
     let ours = mib(&column(&ours, 0));
@@ -113,11 +104,27 @@ fn size(
     Ok(())
 }
 
-fn column(answers: &[Vec<f64>], at: usize) -> Vec<f64> {
+/// Sends a command to both workers by turns. Returns the answers of each.
+pub(crate) fn turns(
+    both: &mut [WorkerProcess; 2],
+    line: &str,
+    count: usize,
+) -> Result<[Vec<Vec<f64>>; 2]> {
+    let mut answers = [Vec::new(), Vec::new()];
+    for turn in 0..count {
+        // The order alternates, so that neither side is always the first.
+        for at in [turn % 2, 1 - turn % 2] {
+            answers[at].push(both[at].ask(line)?);
+        }
+    }
+    Ok(answers)
+}
+
+pub(crate) fn column(answers: &[Vec<f64>], at: usize) -> Vec<f64> {
     answers.iter().filter_map(|answer| answer.get(at).copied()).collect()
 }
 
-fn quantile(values: &[f64], percent: usize) -> f64 {
+pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
@@ -125,29 +132,48 @@ fn quantile(values: &[f64], percent: usize) -> f64 {
 }
 
 /// A worker process on its node. It exits when its standard input is closed.
-struct WorkerProcess {
+pub(crate) struct WorkerProcess {
     node: String,
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl WorkerProcess {
-    fn start(args: &Args, node: &str, plugin: &PathBuf, of: [&str; 2]) -> Result<Self> {
-        let [cni, conflist] = of;
+/// A node of a lab.
+pub(crate) struct Place<'a> {
+    /// Path of the lab's tool.
+    pub(crate) lab: &'a Path,
+    /// Name of the lab.
+    pub(crate) name: &'a str,
+    pub(crate) node: &'a str,
+}
+
+impl Place<'_> {
+    /// Starts a worker on the node, for a CNI and the path of its conflist.
+    pub(crate) fn start(
+        &self,
+        plugin: &Path,
+        [cni, conflist]: [&str; 2],
+        pods: Option<&Path>,
+    ) -> Result<WorkerProcess> {
         let me = std::env::current_exe().context("this program's path")?;
-        let mut command = Command::new(&args.lab);
-        command.args(["--name", &args.name, "node", "exec", node, "--"]).arg(me);
+        let mut command = Command::new(self.lab);
+        command.args(["--name", self.name, "node", "exec", self.node, "--"]).arg(me);
         command.args(["worker", "--cni", cni, "--conflist", conflist, "--plugin"]).arg(plugin);
+        if let Some(pods) = pods {
+            command.arg("--pods").arg(pods);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("start {command:?}"))?;
         let input = child.stdin.take();
         let output =
             BufReader::new(child.stdout.take().context("the worker has no standard output")?);
-        Ok(Self { node: node.to_owned(), child, input, output })
+        Ok(WorkerProcess { node: self.node.to_owned(), child, input, output })
     }
+}
 
-    fn ask(&mut self, line: &str) -> Result<Vec<f64>> {
+impl WorkerProcess {
+    pub(crate) fn ask(&mut self, line: &str) -> Result<Vec<f64>> {
         let what = || format!("{line} on {}", self.node);
         let input = self.input.as_mut().with_context(what)?;
         writeln!(input, "{line}").and_then(|()| input.flush()).with_context(what)?;

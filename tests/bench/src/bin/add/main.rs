@@ -9,6 +9,7 @@
 
 mod beside;
 mod daemon;
+mod enforced;
 mod programs;
 mod sandbox;
 mod worker;
@@ -40,7 +41,9 @@ enum Cli {
     Floor(Args),
     /// Compare with amazon-vpc-cni, outside of the nodes
     Beside(beside::Args),
-    /// Worker of `beside` on a node
+    /// Compare a node that enforces policies with one that does not, outside of the nodes
+    Enforced(enforced::Args),
+    /// Worker of `beside` and `enforced` on a node
     Worker(worker::Args),
 }
 
@@ -64,6 +67,7 @@ fn main() -> Result<()> {
     match Cli::parse() {
         Cli::Floor(args) => floor(&args),
         Cli::Beside(args) => beside::run(&args),
+        Cli::Enforced(args) => enforced::run(&args),
         Cli::Worker(args) => worker::run(&args),
     }
 }

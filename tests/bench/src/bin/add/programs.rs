@@ -1,6 +1,6 @@
 //! The measured programs: plugin and floor, spawned in the same way.
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Pod, Sandbox};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::{
@@ -41,10 +41,10 @@ impl Plugin {
             Verb::Del => "DEL",
         };
         let id = format!("{:064x}", u64::from(pod.number) + 1);
+        let Pod { namespace, name, uid } = &pod.pod;
         let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={};\
-             K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID=uid-{}",
-            pod.name, pod.number
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};\
+             K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
         );
         let mut command = Command::new(&self.path);
         command
@@ -63,7 +63,7 @@ impl Plugin {
         drop(stdin);
         let output = child.wait_with_output().context("wait for the plugin")?;
         if !output.status.success() {
-            bail!("{verb} of {}: {}", pod.name, String::from_utf8_lossy(&output.stdout));
+            bail!("{verb} of {name}: {}", String::from_utf8_lossy(&output.stdout));
         }
         Ok(())
     }

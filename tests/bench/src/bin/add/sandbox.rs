@@ -5,6 +5,7 @@ use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     sched::{CloneFlags, unshare},
 };
+use serde::Deserialize;
 use std::{
     fs::File,
     path::{Path, PathBuf},
@@ -13,10 +14,17 @@ use std::{
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// A pod of the API.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
 /// A network namespace that is removed on drop.
 pub(crate) struct Sandbox {
-    /// Valid as a pod's name.
-    pub(crate) name: String,
+    pub(crate) pod: Pod,
     /// Unique within a run.
     pub(crate) number: u32,
     /// Path below `/run/netns`.
@@ -24,9 +32,20 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
+    /// A sandbox of a pod that no API server knows.
     pub(crate) fn new(kind: &str, at: usize) -> Result<Self> {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("bench-{kind}-{at}-{number}");
+        let (name, uid) = (format!("bench-{kind}-{at}-{number}"), format!("uid-{number}"));
+        Self::with(number, Pod { namespace: "bench".to_owned(), name, uid })
+    }
+
+    /// A sandbox of this pod.
+    pub(crate) fn of(pod: &Pod) -> Result<Self> {
+        Self::with(COUNT.fetch_add(1, Ordering::Relaxed), pod.clone())
+    }
+
+    fn with(number: u32, pod: Pod) -> Result<Self> {
+        let name = format!("bench-{number}-{}", pod.name);
         let path = Path::new("/run/netns").join(&name);
         std::fs::create_dir_all("/run/netns").context("create /run/netns")?;
         File::create(&path).with_context(|| format!("create {}", path.display()))?;
@@ -40,7 +59,7 @@ impl Sandbox {
         })
         .join()
         .map_err(|_| anyhow::anyhow!("the thread of sandbox {name} panicked"))??;
-        Ok(Self { name, number, path })
+        Ok(Self { pod, number, path })
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::{
     daemon::{Daemon, gauge},
     programs::{Plugin, Verb},
-    sandbox::Sandbox,
+    sandbox::{Pod, Sandbox},
     side_by_side, wait_until,
 };
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::{
     io::{BufRead as _, Write as _},
     path::PathBuf,
@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Path of the node's conflist
     #[arg(long)]
     conflist: PathBuf,
+    /// Path of a JSON list of the pods to start, by namespace, name and uid; default: pods that no API server knows
+    #[arg(long)]
+    pods: Option<PathBuf>,
 }
 
 /// Concurrent ADDs while background pods are created.
@@ -38,8 +41,13 @@ const AT_A_TIME: usize = 8;
 
 /// Reads a command per line and answers with a line of milliseconds or KiB, until the input is closed.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let pods = args.pods.as_ref().map(|path| -> Result<Vec<Pod>> {
+        let context = || format!("read {}", path.display());
+        serde_json::from_slice(&std::fs::read(path).with_context(context)?).with_context(context)
+    });
     let mut worker = Worker {
         cni: args.cni,
+        pods: pods.transpose()?,
         plugin: Plugin::new(&args.plugin, &args.conflist)?,
         background: Vec::new(),
         round: 0,
@@ -66,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 struct Worker {
     cni: Cni,
+    pods: Option<Vec<Pod>>,
     plugin: Plugin,
     background: Vec<Sandbox>,
     round: usize,
@@ -127,6 +136,10 @@ impl Worker {
     }
 
     fn sandboxes(&mut self, count: usize) -> Result<Vec<Sandbox>> {
+        if let Some(pods) = &self.pods {
+            ensure!(count <= pods.len(), "{count} pods are wanted, and {} exist", pods.len());
+            return pods.iter().take(count).map(Sandbox::of).collect();
+        }
         self.round += 1;
         (0..count).map(|at| Sandbox::new("beside", self.round * 1000 + at)).collect()
     }
