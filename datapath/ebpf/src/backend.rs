@@ -215,6 +215,11 @@ impl EbpfBackend {
         })
     }
 
+    /// For tests: the programs.
+    pub fn programs(&mut self) -> &mut Programs {
+        &mut self.programs
+    }
+
     /// Ends the backend and returns its programs. Maps and filters stay.
     pub fn into_programs(self) -> Programs {
         self.programs

@@ -30,11 +30,7 @@ impl Agent {
     pub(crate) async fn start(object: &Path, pins: &Path, world: &World) -> Result<Self> {
         let connections = Settings::defaults().agent.connections;
         let maps = pins.join("maps");
-        let mut programs = Programs::load(object, Some(&maps), &connections)?;
-        // The backend takes the ring of events, which these programs refer to.
-        for name in ["first_packet", "only_pick", "only_lookups", Hook::TestToWire.name()] {
-            programs.time(name, &[0; 64], [0, 0], [0; 16], 1)?;
-        }
+        let programs = Programs::load(object, Some(&maps), &connections)?;
         let backend = EbpfBackend::over(programs, &maps, connections)?;
         let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
         node.began(([10, 9, 9, 1], 1).into(), &[1; 16], false);
@@ -125,7 +121,12 @@ impl Agent {
         self.node.tick(now);
     }
 
-    pub(crate) fn into_programs(self) -> Programs {
-        self.backend.into_programs()
+    /// Ends the agent and returns its programs, with those that only tests run.
+    pub(crate) fn into_programs(mut self) -> Result<Programs> {
+        // These programs refer to the ring of events, which the backend has.
+        for name in ["first_packet", "only_pick", "only_lookups", Hook::TestToWire.name()] {
+            self.backend.programs().time(name, &[0; 64], [0, 0], [0; 16], 1)?;
+        }
+        Ok(self.backend.into_programs())
     }
 }

@@ -165,7 +165,7 @@ pub(crate) async fn beside_foreign(
     world: &World,
     rounds: u32,
 ) -> Result<u32> {
-    let mut programs = Agent::start(object, pins, world).await?.into_programs();
+    let mut programs = Agent::start(object, pins, world).await?.into_programs()?;
     packet::connections(&mut programs, world.pods, IDLE)?;
     let syn = packet::start(world::address(0, false), world::pod_address(0), 80);
     for _ in 0..rounds {

@@ -130,7 +130,7 @@ impl Part {
             Self::Memory => {
                 let agent = Agent::start(&args.object, &pins.join("memory"), &NODE).await?;
                 let maps = agent.maps.clone();
-                packet::connections(&mut agent.into_programs(), NODE.pods, CONNECTIONS)?;
+                packet::connections(&mut agent.into_programs()?, NODE.pods, CONNECTIONS)?;
                 let bytes = memory_of_maps(&maps)?;
                 let mega = |bytes: u64| bytes as f64 / 1e6;
                 bench.push(Figure::bounded("kernel_memory", mega(bytes), "MB", 32.0));

@@ -62,7 +62,7 @@ async fn load(object: &Path, pins: &Path, peers: u32) -> Result<Programs> {
         is_open: true,
         has_names: false,
     };
-    Ok(Agent::start(object, pins, &world).await?.into_programs())
+    Agent::start(object, pins, &world).await?.into_programs()
 }
 
 /// The cost of first packets by these programs and by those of the peer, in nanoseconds.
