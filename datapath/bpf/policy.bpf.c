@@ -401,6 +401,17 @@ static inline_always __u32 decide(struct flow *flow, __u64 now_active)
 	return (flow->generation ^ (__u32)now_active) & COMPARED ? judge_again(flow, now_active) : flow->decision;
 }
 
+/* Notes a packet of a connection. Processors share the row, so it is written only if it changes. */
+static inline_always void note(struct flow *flow, const struct packet *packet, int is_reply, __u64 now)
+{
+	if (flow->seen != now)
+		flow->seen = now;
+	if (is_reply && !flow->answered)
+		flow->answered = 1;
+	if (packet->tcp_flags & ~flow->tcp_flags)
+		flow->tcp_flags |= packet->tcp_flags;
+}
+
 /* Judges a packet without a connection in the order of its ends. Returns the decision. */
 static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
 				     const struct packet *packet, struct judged *judged,
@@ -428,6 +439,14 @@ static inline_always int has_direction(const struct packet *packet)
 	if (packet->protocol == ICMP)
 		return type != ECHO_REPLY_V4 && type != ECHO_REPLY_V6;
 	return packet->protocol == TCP && is_start(packet);
+}
+
+/* The endpoint of the link by which a packet entered. */
+static inline_always struct endpoint *sender_of(__u32 link)
+{
+	__u32 place = link & (PLACES - 1), *endpoints_there = map_lookup(&places, &place);
+
+	return endpoints_there && !*endpoints_there ? 0 : map_lookup(&endpoints, &link);
 }
 
 /* Copies the packet as its pod sent it. Returns 0 if it is not known any more. */
@@ -529,7 +548,8 @@ static inline_always struct flow *find(const struct flow_key *key, __u64 now)
 static inline_always int is_same_key(const struct flow_key *one, const struct flow_key *other)
 {
 	return is_equal(&one->low, &other->low) && is_equal(&one->high, &other->high) &&
-	       one->low_port == other->low_port && one->high_port == other->high_port;
+	       one->low_port == other->low_port && one->high_port == other->high_port &&
+	       one->protocol == other->protocol;
 }
 
 static inline_always struct share *share_of(const struct endpoint *endpoint)
@@ -678,7 +698,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
 	struct flow *flow = 0;
 	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow, is_dns = 0;
-	int is_older = 0, is_turned = 0;
+	int is_older = 0, is_turned = 0, is_absent = 0;
 	__u64 now, active_generation;
 
 	if (!work) {
@@ -696,7 +716,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			ingress = work->sent_as.link;
 	}
 	if (ingress)
-		from = map_lookup(&endpoints, &ingress);
+		from = sender_of(ingress);
 	/* The pod has ended meanwhile, or its packet has lost its origin. */
 	if ((is_sent && !from) || (!ingress && has_ticket)) {
 		work->judged = (struct judged){ .from = ingress, .to = to ? skb->ifindex : 0 };
@@ -766,6 +786,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 
 	if (has_flow && is_sent && work->sent_as.has_flow) {
 		flow = find(&work->sent_as.key, now);
+		is_absent = !flow;
 		/* Where masquerading led an answer to an address of the node, `from_pod` has judged it as a request. */
 		if (flow && from && to && flow->initiator == ingress && flow->responder != skb->ifindex)
 			flow = 0;
@@ -775,7 +796,9 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	if (flow) {
 		work->key = work->sent_as.key;
 	} else if (has_flow || work->packet.is_error) {
-		flow = find(&work->key, now);
+		/* Without NAT both keys are the same. */
+		if (!is_absent || !is_same_key(&work->key, &work->sent_as.key))
+			flow = find(&work->key, now);
 		/* Its first packet had lost its ticket. Answers have the ends as the pod sends them. */
 		if (flow && has_flow && is_sent && work->sent_as.has_flow && flow->from_low == from_low &&
 		    !is_same_key(&work->key, &work->sent_as.key)) {
@@ -840,9 +863,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 
 		if (decision != ALLOW)
 			return revoke(skb, &work->packet, &work->judged, flow, decision, BPF_F_INGRESS);
-		flow->seen = now;
-		flow->answered |= is_reply;
-		flow->tcp_flags |= work->packet.tcp_flags;
+		note(flow, &work->packet, is_reply, now);
 		/* The answer opens a connection; of TCP, the packet after it. */
 		if (!flow->is_open && flow->answered &&
 		    (work->packet.protocol != TCP || (!is_reply && !(work->packet.tcp_flags & (TCP_SYN | TCP_RST))))) {
@@ -1023,9 +1044,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 
 			if (decision != ALLOW)
 				return revoke(skb, packet, judged, flow, decision, 0);
-			flow->seen = now;
-			flow->answered |= is_reply;
-			flow->tcp_flags |= packet->tcp_flags;
+			note(flow, packet, is_reply, now);
 			return TC_ACT_UNSPEC;
 		}
 	}

@@ -287,6 +287,19 @@ struct {
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } endpoints SEC(".maps");
 
+/*
+ * By the lowest bits of a link's number: at least the number of endpoints whose links have these bits. Packets from other
+ * nodes enter by a link that has no endpoint. A lookup of that would cost more than this one.
+ */
+#define PLACES 4096
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, PLACES);
+} places SEC(".maps");
+
 /* The generation. */
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);

@@ -26,6 +26,7 @@ type Halves = [u8; 16];
 
 /// The maps. The programs and the pins hold them too.
 pub(crate) struct Maps {
+    places: Array<MapData, u32>,
     endpoints: HashMap<MapData, u32, EndpointValue>,
     active: Array<MapData, u64>,
     rows: Array<MapData, RowValue>,
@@ -58,8 +59,9 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 33] = [
+const LAYOUTS: [Layout; 34] = [
     Layout::new("endpoints", 4, 104, 2048),
+    Layout::new("places", 4, 4, PLACES),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
     Layout::new("classes", 16, 16, 16_384),
@@ -212,6 +214,7 @@ impl Maps {
         }
         Ok(Self {
             endpoints: typed(ebpf, "endpoints")?,
+            places: typed(ebpf, "places")?,
             active: typed(ebpf, "active")?,
             rows: typed(ebpf, "rows")?,
             classes: typed(ebpf, "classes")?,
@@ -246,6 +249,10 @@ impl Maps {
         held.generation = self.active.get(&0, 0).map_err(at("active"))?;
         for row in self.endpoints.iter() {
             let (link, value) = row.map_err(at("endpoints"))?;
+            // The programs do not find it.
+            if self.at_place(link).map_err(at("places"))? == 0 {
+                continue;
+            }
             held.endpoints.insert(link, Endpoint::from_bytes(&value));
         }
         for endpoint in held.endpoints.values() {
@@ -301,7 +308,8 @@ impl Maps {
         let (name, is_same) = match written {
             Written::Generation(of) => ("active", is(self.active.get(&0, 0), &of)),
             Written::Endpoint(link, of) => {
-                ("endpoints", is(self.endpoints.get(&link, 0), &of.to_bytes()))
+                let is_same = is(self.endpoints.get(&link, 0), &of.to_bytes());
+                ("endpoints", is_same.and_then(|is_same| Ok(is_same && self.at_place(link)? > 0)))
             }
             Written::Row(number, of) => ("rows", is(self.rows.get(&number, 0), &of.to_bytes())),
             Written::OwnAddress(at) => {
@@ -380,11 +388,42 @@ impl Maps {
             }
             Write::Flip(generation) => ("active", self.active.set(0, generation, 0)),
             Write::Endpoint(link, Some(endpoint)) => {
-                ("endpoints", self.endpoints.insert(link, endpoint.to_bytes(), 0))
+                ("endpoints", self.add_endpoint(*link, endpoint))
             }
-            Write::Endpoint(link, None) => ("endpoints", gone(self.endpoints.remove(link))),
+            Write::Endpoint(link, None) => ("endpoints", self.remove_endpoint(*link)),
         };
         written.map_err(|cause| LoadError::Map { name, cause })
+    }
+
+    /// The count at the place of a link.
+    fn at_place(&self, link: u32) -> Result<u32, MapError> {
+        self.places.get(&(link % PLACES), 0)
+    }
+
+    fn has_endpoint(&self, link: u32) -> Result<bool, MapError> {
+        match self.endpoints.get(&link, 0) {
+            Ok(_) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// A process that ends between both writes leaves a count that is too large. It is never too small.
+    fn add_endpoint(&mut self, link: u32, endpoint: &Endpoint) -> Result<(), MapError> {
+        let count = self.at_place(link)?;
+        if count == 0 || !self.has_endpoint(link)? {
+            self.places.set(link % PLACES, count.saturating_add(1), 0)?;
+        }
+        self.endpoints.insert(link, endpoint.to_bytes(), 0)
+    }
+
+    fn remove_endpoint(&mut self, link: u32) -> Result<(), MapError> {
+        if !self.has_endpoint(link)? {
+            return Ok(());
+        }
+        gone(self.endpoints.remove(&link))?;
+        let count = self.at_place(link)?;
+        self.places.set(link % PLACES, count.saturating_sub(1), 0)
     }
 
     /// Writes the rows of one map.
@@ -581,6 +620,8 @@ pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
 /// The processors that the machine can have. A map for each processor has a value for each of them.
 static PROCESSORS: LazyLock<u64> =
     LazyLock::new(|| nr_cpus().ok().and_then(|count| count.try_into().ok()).unwrap_or(1));
+/// As in `datapath/bpf/tables.h`.
+const PLACES: u32 = 4096;
 /// `struct bucket` of kernel/bpf/hashtab.c.
 const BUCKET: u64 = 16;
 /// A row of a hash map without key and value: `struct htab_elem` and its place among objects of equal size.

@@ -2,16 +2,21 @@
 
 use crate::{
     Kernel, object,
-    traffic::{PODS, policy, write},
+    traffic::{PODS, policy, snapshot, write},
 };
 use datapath_abi::Pod;
 use datapath_ebpf::Hook;
-use datapath_plan::Tables;
+use datapath_plan::{Names, Tables, compile};
 use nix::{
     net::if_::if_nametoindex,
     sched::{CloneFlags, unshare},
 };
-use std::{collections::BTreeMap, net::Ipv4Addr, process::Command};
+use serde_json::json;
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    process::Command,
+};
 
 pub(crate) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -108,6 +113,37 @@ pub(crate) fn icmp_v6(kind: u8, hop_limit: u8) -> Vec<u8> {
     }
     bytes.extend([kind, 0, 0, 0, 0, 0, 0, 0]);
     bytes
+}
+
+#[test]
+fn a_pod_is_known_by_its_link_while_another_link_has_the_same_lowest_bits() {
+    let name = "a_pod_is_known_by_its_link_while_another_link_has_the_same_lowest_bits";
+    let Some(mut node) = Node::new(name) else { return };
+    let isolated = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "p", "namespace": "x", "uid": "p"},
+        "spec": {"podSelector": {"matchLabels": {"app": "a"}}, "policyTypes": ["Egress"]},
+    });
+    let tables = compile(&snapshot(&[isolated]), &Names::none());
+    let pod = |address: Ipv4Addr| Pod {
+        uid: "a".to_owned(),
+        v4: Some(IpAddr::from(address).into()),
+        ..Pod::default()
+    };
+    let links = [0, 4096, 8192].map(|of| node.a + of);
+    let packet = frame(0x800, &tcp(A, OUTSIDE, (40_000, 8080), SYN));
+    let mut actions = |pods: &[u32]| {
+        node.kernel.write(&tables, pods.iter().map(|link| (*link, pod(A))).collect());
+        links.map(|link| {
+            node.kernel.programs.test(Hook::ToWire, &packet, node.wire, link, 0).unwrap()
+        })
+    };
+    // The link of another node's packets has no policies.
+    assert_eq!(actions(&links[..2]), [SHOT, SHOT, PASS]);
+    assert_eq!(actions(&links[1..2]), [PASS, SHOT, PASS], "after the end of the other pod");
+    assert_eq!(actions(&links[1..2]), [PASS, SHOT, PASS], "nothing has changed");
+    assert_eq!(actions(&links), [SHOT; 3]);
+    assert_eq!(actions(&[]), [PASS; 3]);
 }
 
 #[test]
