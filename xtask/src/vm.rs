@@ -28,7 +28,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 13] = [
+const MODULES: [&str; 14] = [
     "8021q",
     "veth",
     "sch_ingress",
@@ -36,6 +36,7 @@ const MODULES: [&str; 13] = [
     "ifb",
     "sch_tbf",
     "cls_u32",
+    "cls_flower",
     "act_mirred",
     "nf_conntrack_netlink",
     "nft_chain_nat",

@@ -1081,6 +1081,10 @@ impl EbpfBackend {
             if matches!(error, LoadError::Stopped) {
                 return Err(error);
             }
+            // It has the programs.
+            if error.is_behind() {
+                continue;
+            }
             let index = link.index.0;
             if links.still_exists(&link)? && !links.is_attached(&self.programs, index, hooks)? {
                 let (link, why) = (link.name, causes(&error));

@@ -40,9 +40,9 @@ pub enum LoadError {
     #[error("cannot use the TCX link of {link}: {cause}; it is attached again")]
     Link { link: String, cause: LinkError },
     #[error(
-        "cannot attach to {link} before the program {name:?} of another owner: {cause}; remove a filter of priority 1 that has no program, if there is one"
+        "cannot attach to {link} before the {other} of another owner: {cause}; remove the filters of priority 1 on this link, or give them a later one"
     )]
-    Behind { link: String, name: String, cause: Box<ProgramError> },
+    Behind { link: String, other: String, cause: Box<ProgramError> },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
     #[error("cannot list the TCX programs of {link}: {cause}; run as root")]
@@ -82,4 +82,11 @@ pub enum LoadError {
     /// For tests: the process ends here.
     #[error("the process was stopped")]
     Stopped,
+}
+
+impl LoadError {
+    /// True if the programs are attached, and filters of another owner are before them.
+    pub(crate) fn is_behind(&self) -> bool {
+        matches!(self, Self::Behind { .. })
+    }
 }

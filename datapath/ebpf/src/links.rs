@@ -8,7 +8,7 @@ use crate::{
 use config_model::HostLink;
 use datapath_abi::Own;
 use datapath_plan::Address;
-use routing_netlink::{BpfFilter, Side, Socket, SocketError, With};
+use routing_netlink::{BpfFilter, Filters, Side, Socket, SocketError, With};
 use routing_plan::{IfIndex, Link, LinkKind, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -102,8 +102,8 @@ impl Links {
     }
 
     /// The filters of a link on one side.
-    pub(crate) fn filters(&mut self, link: u32, side: Side) -> Result<Vec<BpfFilter>, SocketError> {
-        self.socket.bpf_filters(IfIndex(link), side)
+    pub(crate) fn filters(&mut self, link: u32, side: Side) -> Result<Filters, SocketError> {
+        self.socket.filters(IfIndex(link), side)
     }
 
     /// Attaches the hooks of a link and removes our other filters. A queue `ingress` excludes `clsact`; then TCX is used.
@@ -142,7 +142,8 @@ impl Links {
                 programs.detach_tcx(link.index.0, side)?;
             }
             let filters = self.filters(link.index.0, side)?;
-            for filter in filters.iter().filter(|filter| is_ours(filter) || is_misplaced(filter)) {
+            let ours = filters.bpf.iter().filter(|filter| is_ours(filter) || is_misplaced(filter));
+            for filter in ours {
                 programs.effect()?;
                 self.socket.delete_bpf_filter(filter)?;
             }
@@ -159,16 +160,20 @@ impl Links {
         // Each call waits for the kernel's network lock. A new queue has no filters to read.
         if Programs::add_queue(&link.name) {
             for hook in hooks {
-                programs.attach(*hook, &link.name, &[])?;
+                programs.attach(*hook, &link.name, &Filters::default())?;
             }
             return Ok(());
         }
+        let mut is_behind = Ok(());
         for side in SIDES {
             let filters = self.filters(link.index.0, side)?;
             let hook = hooks.iter().find(|hook| hook.side() == side);
-            let kept = match hook {
-                Some(hook) => programs.attach(*hook, &link.name, &filters)?,
-                None => None,
+            let attached =
+                hook.map_or(Ok(None), |hook| programs.attach(*hook, &link.name, &filters));
+            // Behind the filters of others the program is attached anyway.
+            let kept = match attached {
+                Err(error) if error.is_behind() => Err(error),
+                attached => Ok(attached?),
             };
             // A queue `ingress` in the place of `clsact` takes the filter of the other side.
             if side == Side::Egress {
@@ -181,19 +186,26 @@ impl Links {
                     return Err(LoadError::Queue { link: link.name.clone() });
                 }
             }
+            let kept = match kept {
+                Ok(kept) => kept,
+                Err(error) => {
+                    is_behind = is_behind.and(Err(error));
+                    continue;
+                }
+            };
             let is_kept = |filter: &BpfFilter| kept == Some((filter.priority, filter.handle));
-            for filter in filters.iter().filter(|filter| is_ours(filter) && !is_kept(filter)) {
+            for filter in filters.bpf.iter().filter(|filter| is_ours(filter) && !is_kept(filter)) {
                 programs.effect()?;
                 self.socket.delete_bpf_filter(filter)?;
             }
         }
-        Ok(())
+        is_behind
     }
 
     /// Our filters for packets to the link that process packets from it.
     fn misplaced(&mut self, link: u32) -> Result<Vec<BpfFilter>, SocketError> {
         let filters = self.filters(link, Side::Ingress)?;
-        Ok(filters.into_iter().filter(is_misplaced).collect())
+        Ok(filters.bpf.into_iter().filter(is_misplaced).collect())
     }
 
     /// True if the hooks of a link are attached before the programs of others. Such a program can end the kernel's run of
@@ -208,7 +220,7 @@ impl Links {
             return Ok(true);
         }
         let ingress = self.filters(link, Side::Ingress)?;
-        if ingress.iter().any(is_misplaced) {
+        if ingress.bpf.iter().any(is_misplaced) {
             return Ok(false);
         }
         let egress = self.filters(link, Side::Egress)?;
@@ -231,7 +243,7 @@ impl Links {
         for link in pods.into_iter().filter(|link| !programs.has_tcx(*link, Side::Ingress)) {
             // The other side can have `to_wire`, from the time at which the link was not known as a pod's.
             let filters = self.filters(link, Side::Ingress);
-            if filters.is_ok_and(|filters| !filters.iter().any(is_ours)) {
+            if filters.is_ok_and(|filters| !filters.bpf.iter().any(is_ours)) {
                 unguarded.insert(link);
             }
         }
@@ -248,7 +260,7 @@ impl Links {
         let mut removed = 0;
         for side in SIDES {
             removed += usize::from(programs.detach_tcx(link, side)?);
-            for filter in self.filters(link, side)?.iter().filter(|filter| is_ours(filter)) {
+            for filter in self.filters(link, side)?.bpf.iter().filter(|filter| is_ours(filter)) {
                 programs.effect()?;
                 removed += usize::from(self.socket.delete_bpf_filter(filter)?);
             }

@@ -20,7 +20,7 @@ use aya::{
 };
 use config_settings::Connections;
 use datapath_abi::{Flow, FlowKey, Held, Settings, Use, Write};
-use routing_netlink::{BpfFilter, Side};
+use routing_netlink::{BpfFilter, Filters, OtherFilters, Side};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -375,80 +375,74 @@ impl Programs {
         &mut self,
         hook: Hook,
         link: &str,
-        filters: &[BpfFilter],
+        filters: &Filters,
     ) -> Result<Option<(u16, u32)>, LoadError> {
         let first = first(filters).filter(|filter| is_ours(filter));
-        let place = first.map(|filter| (filter.priority, filter.handle));
-        if first.is_some_and(|filter| self.is_current(hook, filter)) {
-            return Ok(place);
+        if let Some(earlier) = first {
+            self.replace(hook, link, earlier)?;
+            return Ok(Some((earlier.priority, earlier.handle)));
         }
         self.effect()?;
         let fault =
             |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
-        let direction = hook.direction();
         let program = self.program(hook.name())?;
-        let attached = match place {
-            Some((priority, handle)) => {
-                let handle = TcHandle::from(handle);
-                let earlier =
-                    SchedClassifierLink::attached(link, direction, priority, handle, None)
-                        .map_err(|cause| fault(TcError::IoError(cause).into()))?;
-                program.attach_to_link(earlier).map_err(fault)?
-            }
-            None => {
-                // The kernel runs the newest filter of a priority first.
-                match program.attach_with_options(link, direction, free(filters, PRIORITY)) {
-                    Ok(attached) => attached,
-                    // Filters of other kinds have the first priority.
-                    Err(cause) => return self.attach_later(hook, link, filters, cause),
-                }
-            }
-        };
-        // A drop of the link would detach it.
-        std::mem::forget(program.take_link(attached).map_err(fault)?);
-        Ok(place)
+        // The kernel runs the newest filter of a priority first.
+        match program.attach_with_options(link, hook.direction(), free(filters, PRIORITY)) {
+            // A drop of the link would detach it.
+            Ok(id) => std::mem::forget(program.take_link(id).map_err(fault)?),
+            // Filters of other kinds have the first priority.
+            Err(cause) => return self.attach_later(hook, link, filters, cause),
+        }
+        Ok(None)
     }
 
     /// Attaches at the later priority, in place of an earlier filter of ours. `cause` is the refusal of the first priority.
-    /// Behind the program of another owner it judges the packets that this one lets continue.
+    /// Behind the filters of another owner it judges the packets that these let continue.
     fn attach_later(
         &mut self,
         hook: Hook,
         link: &str,
-        filters: &[BpfFilter],
+        filters: &Filters,
         cause: ProgramError,
     ) -> Result<Option<(u16, u32)>, LoadError> {
         let fault =
             |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
-        let direction = hook.direction();
-        let ours = filters.iter().find(|filter| is_ours(filter));
-        let place = ours.map(|filter| (filter.priority, filter.handle));
-        if !ours.is_some_and(|filter| self.is_current(hook, filter)) {
+        let ours = filters.bpf.iter().find(|filter| is_ours(filter));
+        if let Some(earlier) = ours {
+            self.replace(hook, link, earlier)?;
+        } else {
             let program = self.program(hook.name())?;
-            let attached = match place {
-                Some((priority, handle)) => {
-                    let handle = TcHandle::from(handle);
-                    let earlier =
-                        SchedClassifierLink::attached(link, direction, priority, handle, None)
-                            .map_err(|cause| fault(TcError::IoError(cause).into()))?;
-                    program.attach_to_link(earlier).map_err(fault)?
-                }
-                None => match program.attach_with_options(link, direction, free(filters, LATER)) {
-                    Ok(attached) => attached,
-                    Err(_) => return Err(fault(cause)),
-                },
-            };
-            std::mem::forget(program.take_link(attached).map_err(fault)?);
+            match program.attach_with_options(link, hook.direction(), free(filters, LATER)) {
+                Ok(id) => std::mem::forget(program.take_link(id).map_err(fault)?),
+                Err(_) => return Err(fault(cause)),
+            }
         }
-        let before = filters.iter().take_while(|filter| !is_ours(filter));
+        let place = ours.map(|filter| (filter.priority, filter.handle));
         let later = place.map_or(LATER, |(priority, _)| priority);
-        match before.into_iter().find(|other| other.chain == 0 && other.priority <= later) {
+        match foreign_before(filters, later) {
             Some(other) => {
-                let (link, name) = (link.to_owned(), other.name.clone());
-                Err(LoadError::Behind { link, name, cause: Box::new(cause) })
+                Err(LoadError::Behind { link: link.to_owned(), other, cause: Box::new(cause) })
             }
             None => Ok(place),
         }
+    }
+
+    /// Puts the hook's program into an earlier filter of ours, if this one has another program.
+    fn replace(&mut self, hook: Hook, link: &str, earlier: &BpfFilter) -> Result<(), LoadError> {
+        if self.is_current(hook, earlier) {
+            return Ok(());
+        }
+        self.effect()?;
+        let fault =
+            |cause| LoadError::Attach { program: hook.name(), link: link.to_owned(), cause };
+        let (priority, handle) = (earlier.priority, TcHandle::from(earlier.handle));
+        let earlier = SchedClassifierLink::attached(link, hook.direction(), priority, handle, None)
+            .map_err(|cause| fault(TcError::IoError(cause).into()))?;
+        let program = self.program(hook.name())?;
+        let id = program.attach_to_link(earlier).map_err(fault)?;
+        // A drop of the link would detach it.
+        std::mem::forget(program.take_link(id).map_err(fault)?);
+        Ok(())
     }
 
     /// The kernel's id of a hook's program.
@@ -688,14 +682,30 @@ pub(crate) fn direction(side: Side) -> TcAttachType {
     }
 }
 
-/// The filter whose program the kernel runs first.
-pub(crate) fn first(filters: &[BpfFilter]) -> Option<&BpfFilter> {
-    filters.iter().find(|filter| filter.chain == 0)
+/// The filter whose program the kernel runs first. `None` if a filter of another kind is before it.
+pub(crate) fn first(filters: &Filters) -> Option<&BpfFilter> {
+    let first = filters.bpf.iter().find(|filter| filter.chain == 0)?;
+    other_before(filters, first.priority).is_none().then_some(first)
+}
+
+/// The first filters of another kind that the kernel runs before this priority. A priority has one kind.
+fn other_before(filters: &Filters, priority: u16) -> Option<&OtherFilters> {
+    filters.others.iter().find(|other| other.chain == 0 && other.priority < priority)
+}
+
+/// The first filter of another owner that the kernel runs before ours of this priority.
+fn foreign_before(filters: &Filters, priority: u16) -> Option<String> {
+    if let Some(OtherFilters { kind, priority, .. }) = other_before(filters, priority) {
+        return Some(format!("{kind} filter of priority {priority}"));
+    }
+    let mut before = filters.bpf.iter().take_while(|filter| !is_ours(filter));
+    let other = before.find(|other| other.chain == 0 && other.priority <= priority)?;
+    Some(format!("program {:?} of priority {}", other.name, other.priority))
 }
 
 /// The place of a new filter. It is the first of its priority.
-fn free(filters: &[BpfFilter], priority: u16) -> TcAttachOptions {
-    let others = filters.iter().filter(|filter| filter.priority == priority);
+fn free(filters: &Filters, priority: u16) -> TcAttachOptions {
+    let others = filters.bpf.iter().filter(|filter| filter.priority == priority);
     let used: BTreeSet<u32> = others.map(|filter| filter.handle).collect();
     let handle = (FIRST_HANDLE..).find(|handle| !used.contains(handle)).unwrap_or(FIRST_HANDLE);
     let handle = TcHandle::from(handle);

@@ -1,4 +1,4 @@
-//! BPF programs that are attached to a link as filters of its clsact queue.
+//! The filters of a link's clsact queue, among them BPF programs.
 
 use crate::{Socket, SocketError, encode::Request};
 use netlink_packet_core::NLM_F_DUMP;
@@ -36,19 +36,42 @@ pub struct BpfFilter {
     pub program: Option<u32>,
 }
 
+/// A priority of a link whose filters are of another kind than BPF, such as `u32` or `flower`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OtherFilters {
+    pub kind: String,
+    pub chain: u32,
+    pub priority: u16,
+}
+
+/// The filters on one side of a link, in the kernel's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    pub bpf: Vec<BpfFilter>,
+    pub others: Vec<OtherFilters>,
+}
+
 impl Socket {
     /// The programs on one side of a link; empty if the link or its queue does not exist.
     ///
     /// # Errors
     /// The kernel refuses, or the list changed during each read.
     pub fn bpf_filters(&mut self, dev: IfIndex, side: Side) -> Result<Vec<BpfFilter>, SocketError> {
+        Ok(self.filters(dev, side)?.bpf)
+    }
+
+    /// All filters on one side of a link; empty if the link or its queue does not exist.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the list changed during each read.
+    pub fn filters(&mut self, dev: IfIndex, side: Side) -> Result<Filters, SocketError> {
         let request =
             Request::new(RouteNetlinkMessage::GetTrafficFilter(message(dev, side)), NLM_F_DUMP);
         self.list(
             FILTERS,
             &request,
             |errno| GONE.contains(&errno),
-            |filters: &mut Vec<BpfFilter>, answer| filters.extend(filter_in(&answer, dev, side)),
+            |filters: &mut Filters, answer| filters.add(&answer, dev, side),
         )
     }
 
@@ -85,25 +108,37 @@ fn message(dev: IfIndex, side: Side) -> TcMessage {
     message
 }
 
-fn filter_in(answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) -> Option<BpfFilter> {
-    let RouteNetlinkMessage::NewTrafficFilter(sent) = answer else { return None };
-    let handle = u32::from(sent.header.handle);
-    let kind = sent.attributes.iter().find_map(|attribute| {
-        let TcAttribute::Kind(kind) = attribute else { return None };
-        Some(kind.as_str())
-    });
-    // Before the filters of one priority comes a message about the priority as a whole.
-    if kind != Some(TcFilterBpf::KIND) || handle == 0 {
-        return None;
-    }
-    let [priority, protocol] = halves(sent.header.info);
-    let protocol = u16::from_be(protocol);
-    let (chain, name, program) = (0, String::new(), None);
-    let mut filter = BpfFilter { dev, side, chain, priority, protocol, handle, name, program };
-    for attribute in &sent.attributes {
-        if let TcAttribute::Chain(chain) = attribute {
-            filter.chain = *chain;
+impl Filters {
+    fn add(&mut self, answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) {
+        let RouteNetlinkMessage::NewTrafficFilter(sent) = answer else { return };
+        let [priority, protocol] = halves(sent.header.info);
+        let protocol = u16::from_be(protocol);
+        let (mut kind, mut chain) = ("", 0);
+        for attribute in &sent.attributes {
+            if let TcAttribute::Kind(of) = attribute {
+                kind = of;
+            }
+            if let TcAttribute::Chain(of) = attribute {
+                chain = *of;
+            }
         }
+        // Before the filters of one priority comes a message about the priority as a whole.
+        match (kind == TcFilterBpf::KIND, u32::from(sent.header.handle)) {
+            (true, 0) | (false, 1..) => {}
+            (false, 0) => self.others.push(OtherFilters { kind: kind.to_owned(), chain, priority }),
+            (true, handle) => {
+                let (name, program) = (String::new(), None);
+                let filter =
+                    BpfFilter { dev, side, chain, priority, protocol, handle, name, program };
+                self.bpf.push(with_program(filter, &sent.attributes));
+            }
+        }
+    }
+}
+
+/// Adds the name and the id of the program.
+fn with_program(mut filter: BpfFilter, attributes: &[TcAttribute]) -> BpfFilter {
+    for attribute in attributes {
         let TcAttribute::Options(options) = attribute else { continue };
         for option in options {
             if let TcOption::Bpf(TcFilterBpfOption::ProgName(name)) = option {
@@ -114,7 +149,7 @@ fn filter_in(answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) -> Option<B
             }
         }
     }
-    Some(filter)
+    filter
 }
 
 fn halves(info: u32) -> [u16; 2] {

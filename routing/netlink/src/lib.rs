@@ -24,7 +24,7 @@ pub mod reply;
 mod socket;
 mod tables;
 
-pub use filters::{BpfFilter, Side};
+pub use filters::{BpfFilter, Filters, OtherFilters, Side};
 #[cfg(feature = "daemon")]
 pub use kernel::{Kernel, KernelError, LinuxKernel};
 pub use lists::With;

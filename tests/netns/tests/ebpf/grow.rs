@@ -23,7 +23,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 
 /// Pod a and this number of other addresses may connect to port 8080 of b.
-fn from_peers(peers: u32) -> Value {
+pub(crate) fn from_peers(peers: u32) -> Value {
     let first = u32::from_be_bytes([100, 64, 0, 0]);
     // Neighbors would be one range.
     let address = |peer: u32| std::net::Ipv4Addr::from(first + 2 * peer);

@@ -7,6 +7,7 @@ mod bad_input;
 mod contract;
 mod events;
 mod existing;
+mod foreign;
 mod grow;
 mod hostile;
 mod judge;
@@ -80,7 +81,7 @@ impl Kernel {
     pub(crate) fn attach(&mut self, hook: Hook, link: &str) {
         let mut socket = Socket::open().unwrap();
         let index = socket.index_of(link).unwrap().unwrap();
-        let filters = socket.bpf_filters(index, hook.side()).unwrap();
+        let filters = socket.filters(index, hook.side()).unwrap();
         Programs::add_queue(link);
         self.programs.attach(hook, link, &filters).unwrap();
     }
