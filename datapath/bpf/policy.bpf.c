@@ -295,6 +295,14 @@ static inline_always __u32 unparsed(int parsed)
 	return parsed < MALFORMED_V4 ? BAD_IPV4 : BAD_IPV4 + (parsed - MALFORMED_V4);
 }
 
+/* Counts a packet that cannot be parsed, and lets it continue. */
+static inline_always int pass_unparsed(int parsed)
+{
+	if (parsed != LATER_FRAGMENT)
+		count(NOT_PARSED);
+	return TC_ACT_UNSPEC;
+}
+
 /* The packet in the other direction. */
 static inline_always void turn(struct judged *judged, const struct packet *packet)
 {
@@ -745,7 +753,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 	row_of(from, work->judged.half, &work->source);
 	row_of(to, work->judged.half, &work->destination);
 	if (!work->source.egress && !work->destination.ingress && parsed != PARSED)
-		return TC_ACT_UNSPEC;
+		return pass_unparsed(parsed);
 	now = time_of(work);
 	if (work->packet.is_fragment && parsed == LATER_FRAGMENT) {
 		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
@@ -1018,7 +1026,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoin
 	judged->half = active_generation & 1;
 	row_of(from, judged->half, &source);
 	if (!source.egress)
-		return TC_ACT_UNSPEC;
+		return parsed == PARSED ? TC_ACT_UNSPEC : pass_unparsed(parsed);
 	if (parsed != PARSED) {
 		/* The stack joins fragments, and the first one is judged-> */
 		if (parsed == LATER_FRAGMENT)

@@ -274,6 +274,8 @@ enum reason {
 	NOT_COUNTED,
 	/* Passed, because its connection may be older than the enforcement of its pod. */
 	WINDOW,
+	/* Passed although it cannot be parsed: no policy is about its ends. */
+	NOT_PARSED,
 	REASONS,
 };
 

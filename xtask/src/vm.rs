@@ -47,7 +47,7 @@ const MODULES: [&str; 14] = [
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
 /// The time limit for one machine. A longer run is a failure.
-const DEADLINE: Duration = Duration::from_secs(900);
+const DEADLINE: Duration = Duration::from_secs(1500);
 /// The prefix of the line after each test program.
 const ENDED: &str = "the tests ended: ";
 /// Random cases of each property. A translated kernel is slow.

@@ -642,10 +642,15 @@ impl EbpfBackend {
             let is_pod = goal.pods.contains_key(&link.index.0);
             let hooks = hooks_of(&link, is_pod);
             // A link that failed is tried again by the next full pass: its own events must not start one.
-            if goal.failed.contains_key(&link.index.0)
-                || check.links.is_attached(&self.programs, link.index.0, hooks)?
-            {
+            if goal.failed.contains_key(&link.index.0) {
                 continue;
+            }
+            match check.links.is_attached(&self.programs, link.index.0, hooks) {
+                Ok(true) => continue,
+                // A link that was removed in the meantime needs no filters.
+                _ if !check.links.still_exists(&link)? => continue,
+                Ok(false) => {}
+                Err(error) => return Err(error.into()),
             }
             if is_pod {
                 return Ok(Some(format!(

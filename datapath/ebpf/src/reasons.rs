@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 42;
+pub(crate) const COUNT: u32 = 43;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -47,4 +47,5 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "event_lost",
     "not_counted",
     "window",
+    "not_parsed",
 ];

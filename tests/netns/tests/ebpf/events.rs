@@ -73,6 +73,25 @@ fn each_drop_counts_for_one_reason() {
     }
 }
 
+#[test]
+fn a_packet_that_cannot_be_parsed_passes_and_counts_without_policies() {
+    let name = "a_packet_that_cannot_be_parsed_passes_and_counts_without_policies";
+    let Some(mut node) = Node::new(name) else { return };
+    write(&mut node.kernel, &[]);
+    let mut later = tcp(A, B, (40_000, 8080), SYN);
+    later[7] = 9;
+    for (packet, expected) in [
+        (v4(6, A, B, &[0; 3]), [("not_parsed", 1)].as_slice()),
+        (later, &[]),
+        (tcp(A, B, (40_000, 8080), SYN), &[]),
+    ] {
+        let before = node.kernel.programs.counters().unwrap();
+        assert_eq!(node.others_to_b(&frame(0x800, &packet)), PASS);
+        let after = node.kernel.programs.counters().unwrap();
+        assert_eq!(grown(&before, &after), expected);
+    }
+}
+
 /// Pod b rejects TCP 9090 of pod a by a rule that asks for a log.
 fn reject() -> Value {
     json!({
