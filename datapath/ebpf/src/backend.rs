@@ -12,7 +12,7 @@ use crate::{
     maps::{layout_name, newest},
     memory::memory_of_maps,
     names::{Resolver, nanoseconds},
-    pins::folders_of_maps,
+    pins::{folders_of_maps, removed},
     pods::Pods,
     programs::GRACE,
     starting::{is_starting, starting},
@@ -1175,12 +1175,7 @@ impl EbpfBackend {
         let others = std::mem::take(&mut self.others);
         let folders = others.into_iter().chain(self.programs.links_folder());
         for folder in folders.chain([self.pins.clone()]) {
-            match std::fs::remove_dir_all(&folder) {
-                Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(LoadError::Unpin { path: folder, cause });
-                }
-                Ok(()) | Err(_) => {}
-            }
+            removed(std::fs::remove_dir_all(&folder), &folder)?;
         }
         Ok(())
     }

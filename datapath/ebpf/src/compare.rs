@@ -1,11 +1,6 @@
 //! The comparison of the maps with the contents that were written, a part at a time.
 
-use crate::{
-    LoadError, Programs,
-    maps::Maps,
-    sums::Summed,
-    written::{Written, all},
-};
+use crate::{LoadError, Programs, maps::Maps, sums::Summed, written::looked_up};
 use datapath_abi::Held;
 
 /// The place up to which the maps were compared.
@@ -33,21 +28,7 @@ impl Comparison {
     /// Compares the next rows of maps without a sum.
     fn step_rows(&mut self, held: &Held, maps: &Maps) -> Result<Option<&'static str>, LoadError> {
         let mut compared = 0;
-        let has_sum = |written: &Written<'_>| match written {
-            Written::Class(..) => Summed::Classes.is_small(held),
-            Written::SetRow(..) => Summed::SetRows.is_small(held),
-            Written::Rule(..) => Summed::Rules.is_small(held),
-            Written::Generation(_)
-            | Written::Endpoint(..)
-            | Written::Row(..)
-            | Written::OwnAddress(_)
-            | Written::Node(..)
-            | Written::Service(..)
-            | Written::Prefix(..)
-            | Written::SmallTable(..)
-            | Written::LargeTable(..) => false,
-        };
-        let rows = all(held).filter(|written| !has_sum(written));
+        let rows = looked_up(held, |map| !map.is_small(held));
         for written in rows.skip(self.next).take(STEP) {
             compared += 1;
             if let Some(map) = maps.differs(written)? {

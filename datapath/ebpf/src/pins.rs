@@ -58,6 +58,16 @@ pub(crate) fn repair_program(
     Ok(true)
 }
 
+/// The result of a removal of a pin or a folder of pins: one that does not exist is removed.
+pub(crate) fn removed(removed: std::io::Result<()>, path: &Path) -> Result<(), LoadError> {
+    match removed {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => {
+            Err(LoadError::Unpin { path: path.to_owned(), cause })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// The folder of a growth that is not complete.
 pub(crate) const BEGUN: &str = "begun";
 

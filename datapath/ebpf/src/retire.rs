@@ -3,7 +3,7 @@
 use crate::{
     LoadError, kernel,
     links::is_misplaced,
-    pins::folders_of_maps,
+    pins::{folders_of_maps, removed},
     programs::{Hook, direction, is_ours},
     tcx::{self, Method},
 };
@@ -108,9 +108,9 @@ impl Found {
             socket.delete_bpf_filter(filter)?;
         }
         for pin in &self.tcx_links {
-            gone(remove_file(pin), pin)?;
+            removed(remove_file(pin), pin)?;
         }
-        self.folders.iter().try_for_each(|folder| gone(remove_dir_all(folder), folder))
+        self.folders.iter().try_for_each(|folder| removed(remove_dir_all(folder), folder))
     }
 
     /// The TCX links that the kernel has not ended yet. A device that has ended has none.
@@ -151,15 +151,6 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
         Ok(entries) => Ok(entries.flatten().map(|entry| entry.path()).collect()),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(LoadError::Folder { folder: folder.to_owned(), cause }),
-    }
-}
-
-fn gone(removed: io::Result<()>, path: &Path) -> Result<(), LoadError> {
-    match removed {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            Err(LoadError::Unpin { path: path.to_owned(), cause })
-        }
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 

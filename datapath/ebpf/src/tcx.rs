@@ -2,7 +2,7 @@
 //!
 //! A pin keeps its link, and the link its program. A link whose device has ended stays pinned until [`Programs::forget_links`].
 
-use crate::{Hook, LoadError, Programs};
+use crate::{Hook, LoadError, Programs, pins::removed};
 use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier,
     links::{FdLink, LinkError, PinnedLink},
@@ -185,10 +185,5 @@ impl Programs {
 }
 
 fn remove(pin: &Path) -> Result<(), LoadError> {
-    match std::fs::remove_file(pin) {
-        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
-            Err(LoadError::Folder { folder: pin.to_owned(), cause })
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    removed(std::fs::remove_file(pin), pin)
 }

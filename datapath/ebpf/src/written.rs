@@ -1,5 +1,6 @@
 //! The rows that were written, as they are held.
 
+use crate::sums::Summed;
 use datapath_abi::{Endpoint, Held, LargeTable, Row, SmallTable};
 use datapath_plan::{Address, Prefix};
 
@@ -20,8 +21,14 @@ pub(crate) enum Written<'a> {
     Rule(u32, u64),
 }
 
-/// Returns each row of `held`.
-pub(crate) fn all(held: &Held) -> impl Iterator<Item = Written<'_>> {
+/// Returns each row of `held`. Of the maps that a program can add up it has those that `is_wanted` selects.
+pub(crate) fn looked_up(
+    held: &Held,
+    is_wanted: impl Fn(Summed) -> bool,
+) -> impl Iterator<Item = Written<'_>> {
+    let classes = is_wanted(Summed::Classes).then_some(&held.classes).into_iter().flatten();
+    let set_rows = is_wanted(Summed::SetRows).then_some(&held.set_rows).into_iter().flatten();
+    let rules = is_wanted(Summed::Rules).then_some(&held.rules).into_iter().flatten();
     let node = (0..).zip(&held.node).map(|(family, at)| Written::Node(family, *at));
     std::iter::once(Written::Generation(held.generation))
         .chain(held.endpoints.iter().map(|(link, of)| Written::Endpoint(*link, of)))
@@ -29,10 +36,10 @@ pub(crate) fn all(held: &Held) -> impl Iterator<Item = Written<'_>> {
         .chain(held.own_addresses.iter().map(|at| Written::OwnAddress(*at)))
         .chain(node)
         .chain(held.services.iter().map(|(at, of)| Written::Service(*at, *of)))
-        .chain(held.classes.iter().map(|(at, of)| Written::Class(*at, *of)))
+        .chain(classes.map(|(at, of)| Written::Class(*at, *of)))
         .chain(held.prefixes.iter().map(|(at, of)| Written::Prefix(*at, *of)))
-        .chain(held.set_rows.iter().map(|(key, table)| Written::SetRow(*key, *table)))
+        .chain(set_rows.map(|(key, table)| Written::SetRow(*key, *table)))
         .chain(held.small_tables.iter().map(|(number, of)| Written::SmallTable(*number, of)))
         .chain(held.large_tables.iter().map(|(number, of)| Written::LargeTable(*number, of)))
-        .chain(held.rules.iter().map(|(number, of)| Written::Rule(*number, *of)))
+        .chain(rules.map(|(number, of)| Written::Rule(*number, *of)))
 }

@@ -9,20 +9,33 @@ use std::{
 };
 use tests_bench::figures::{self, Bench, Figure};
 
+/// A lab and the plugin of its nodes.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct InLab {
     /// Path of the lab's tool
     #[arg(long)]
     lab: PathBuf,
     /// Name of the lab
     #[arg(long)]
     name: String,
+    /// Path of Ferrule's plugin
+    #[arg(long)]
+    pub(crate) plugin: PathBuf,
+}
+
+impl InLab {
+    pub(crate) fn place<'a>(&'a self, node: &'a str) -> Place<'a> {
+        Place { lab: &self.lab, name: &self.name, node }
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    of: InLab,
     /// Ferrule's node
     #[arg(long)]
     ours: String,
-    /// Path of Ferrule's plugin
-    #[arg(long)]
-    plugin: PathBuf,
     /// Node of amazon-vpc-cni
     #[arg(long)]
     theirs: String,
@@ -44,10 +57,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut bench = Bench::new("add");
     let ours = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
     let theirs = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
-    let place = |node| Place { lab: &args.lab, name: &args.name, node };
     let mut both = [
-        place(&args.ours).start(&args.plugin, ours, None)?,
-        place(&args.theirs).start(Path::new("/opt/cni/bin/aws-cni"), theirs, None)?,
+        args.of.place(&args.ours).start(&args.of.plugin, ours, None)?,
+        args.of.place(&args.theirs).start(Path::new("/opt/cni/bin/aws-cni"), theirs, None)?,
     ];
     for pods in &args.pods {
         eprintln!("  with {pods} other pods: {} rounds, {BURSTS} bursts", args.rounds);
@@ -141,11 +153,9 @@ pub(crate) struct WorkerProcess {
 
 /// A node of a lab.
 pub(crate) struct Place<'a> {
-    /// Path of the lab's tool.
-    pub(crate) lab: &'a Path,
-    /// Name of the lab.
-    pub(crate) name: &'a str,
-    pub(crate) node: &'a str,
+    lab: &'a Path,
+    name: &'a str,
+    node: &'a str,
 }
 
 impl Place<'_> {

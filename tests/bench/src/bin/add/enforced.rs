@@ -1,21 +1,14 @@
 //! ADDs of pods whose policies are enforced, beside a node on which nothing enforces them. The two alternate call by call.
 
-use crate::beside::{Place, column, quantile, turns};
+use crate::beside::{InLab, column, quantile, turns};
 use anyhow::Result;
 use std::path::PathBuf;
 use tests_bench::figures::{self, Bench, Figure};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Path of the lab's tool
-    #[arg(long)]
-    lab: PathBuf,
-    /// Name of the lab
-    #[arg(long)]
-    name: String,
-    /// Path of the plugin
-    #[arg(long)]
-    plugin: PathBuf,
+    #[command(flatten)]
+    of: InLab,
     /// Node whose agent has the backend `ebpf`
     #[arg(long)]
     enforced: String,
@@ -35,8 +28,11 @@ const CNI: [&str; 2] = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let worker = |node: &str| {
-        let place = Place { lab: &args.lab, name: &args.name, node };
-        place.start(&args.plugin, CNI, Some(&args.pods.join(format!("{node}.json"))))
+        args.of.place(node).start(
+            &args.of.plugin,
+            CNI,
+            Some(&args.pods.join(format!("{node}.json"))),
+        )
     };
     let mut both = [worker(&args.enforced)?, worker(&args.open)?];
     for node in &mut both {
