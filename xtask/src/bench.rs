@@ -197,7 +197,8 @@ fn with_figures(mut report: Value, more: &Value) -> Value {
     report
 }
 
-/// ADDs on a node of a real cluster that enforces policies, beside a node that does not.
+/// ADDs on a node of a real cluster that enforces policies, beside a node that does not and one of
+/// aws-network-policy-agent.
 fn enforced_adds(args: &Args) -> Result<Value> {
     deps::install(&[Need::Nft, Need::Iptables])?;
     let programs = binaries::build(args.profile)?;
@@ -208,7 +209,7 @@ fn enforced_adds(args: &Args) -> Result<Value> {
     let labs = PathBuf::from(format!("/run/ferrule-bench-{}", std::process::id()));
     let _guard = Guard::folder(&programs, &labs)?;
     let output = programs.dir.join("adds.json");
-    say::step("measuring ADDs on two nodes of a cluster; they take turns call by call");
+    say::step("measuring ADDs on three nodes of a cluster; they take turns call by call");
     let mut command = Command::new(program.executable());
     command.args(["--ignored", "--exact", ENFORCED_ADDS]).current_dir(program.folder());
     command.env("FERRULE_BIN_DIR", &programs.dir).env("FERRULE_LAB_DIR", &labs);

@@ -49,12 +49,21 @@ fn build(recipe: &Recipe, other: Option<&str>, sources: &Path, out: &Path) -> Re
                 run(go.arg(format!("-tags={tags}")).arg("-o").arg(out.join(name)).arg(package))?;
             }
         }
-        Source::Ebpf { files, module, folder, objects } => {
+        Source::Ebpf { files, module, commands, tags, folder, objects } => {
             write(files, sources)?;
             empty(out)?;
             let mut go = build_in(sources, other, &link_flags);
             run(go.arg("-o").arg(out.join(recipe.name)).arg("."))?;
-            let folder = downloaded(&format!("{module}@{version}"))?.join(folder);
+            let theirs = downloaded(&format!("{module}@{version}"))?;
+            // That module names the versions of its dependencies.
+            let copied = tempfile::tempdir().context("make a folder for the module")?;
+            copy(&theirs, copied.path())?;
+            for (command, name) in commands {
+                let mut go = build_in(copied.path(), other, &link_flags);
+                go.arg(format!("-tags={tags}")).arg("-o").arg(out.join(name));
+                run(go.arg(format!("./{command}")))?;
+            }
+            let folder = theirs.join(folder);
             for object in objects {
                 let source = folder.join(format!("{object}.c"));
                 compile(&source, &[sources, &folder], &out.join(format!("{object}.o")))?;

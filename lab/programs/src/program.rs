@@ -108,8 +108,8 @@ impl Program {
         recipe::CONFORMANCE.ready()
     }
 
-    /// aws-network-policy-agent without a cluster: the folder of `network-policy-agent`, which attaches that agent's eBPF
-    /// programs by its own code, and of these programs. Needs clang.
+    /// aws-network-policy-agent: the folder of its eBPF programs, of `controller`, which is the program of its image, and
+    /// of `network-policy-agent`, which attaches the eBPF programs by that agent's code without a cluster. Needs clang.
     ///
     /// # Errors
     /// As [`Program::ready`], or if clang is missing.

@@ -28,10 +28,14 @@ pub(crate) enum Source {
         /// Each package of tests, and the name of its program.
         tests: &'static [(&'static str, &'static str)],
     },
-    /// A program of a module of ours, and eBPF programs of a module of others that it loads.
+    /// A program of a module of ours, and eBPF programs of a module of others that it loads, with that module's commands.
     Ebpf {
         files: &'static [(&'static str, &'static str)],
         module: &'static str,
+        /// Each command's folder in that module, and the name of its program.
+        commands: &'static [(&'static str, &'static str)],
+        /// The tags of the commands.
+        tags: &'static str,
         /// The folder of the eBPF programs in that module.
         folder: &'static str,
         /// The names of the eBPF programs without `.c` and `.o`.
@@ -216,6 +220,8 @@ pub(crate) const NETWORK_POLICY_AGENT: Recipe = Recipe {
     source: Source::Ebpf {
         files: module!("network-policy-agent", "go.mod", "go.sum", "main.go", "vmlinux.h"),
         module: "github.com/aws/aws-network-policy-agent",
+        commands: &[(".", "controller")],
+        tags: "netgo,ebpf,core",
         folder: "pkg/ebpf/c",
         objects: &[
             "tc.v4ingress.bpf",
@@ -226,21 +232,22 @@ pub(crate) const NETWORK_POLICY_AGENT: Recipe = Recipe {
             "v6events.bpf",
         ],
     },
-    stamp: Stamp::None,
+    stamp: Stamp::Variables(&["github.com/aws/aws-network-policy-agent/pkg/version.GitVersion"]),
 };
 
 impl Recipe {
     /// Digest that distinguishes states of the sources.
     pub(crate) fn key(&self) -> String {
         let mut hash = Sha1::new();
-        let (before, pairs) = match self.source {
-            Source::Module { files, .. }
-            | Source::Packages { files, .. }
-            | Source::Ebpf { files, .. } => (String::new(), files),
-            Source::Main { commands, .. } => (format!("{}-", self.version), commands),
+        let (before, pairs, more) = match self.source {
+            Source::Module { files, .. } | Source::Packages { files, .. } => {
+                (String::new(), files, &[][..])
+            }
+            Source::Ebpf { files, commands, .. } => (String::new(), files, commands),
+            Source::Main { commands, .. } => (format!("{}-", self.version), commands, &[][..]),
             Source::Install { .. } => return self.version.to_owned(),
         };
-        for (name, text) in pairs {
+        for (name, text) in pairs.iter().chain(more) {
             hash.update(name);
             hash.update([0]);
             hash.update(text);

@@ -117,9 +117,23 @@ impl Lab {
     /// # Errors
     /// Only if it cannot be started.
     pub fn plugin(&self, node: &str, vars: &[(&str, &str)], conf: &Value) -> Result<Output> {
+        self.plugin_at(node, "/opt/cni/bin/ferrule-cni", vars, conf)
+    }
+
+    /// Calls the plugin at this path of a node. See [`Lab::plugin`].
+    ///
+    /// # Errors
+    /// Only if it cannot be started.
+    pub fn plugin_at(
+        &self,
+        node: &str,
+        path: &str,
+        vars: &[(&str, &str)],
+        conf: &Value,
+    ) -> Result<Output> {
         let vars = vars.iter().map(|(name, value)| format!("{name}={value}"));
         let mut command = self.command(&["node", "exec", node, "--", "env"]);
-        command.args(vars).args(["CNI_PATH=/opt/cni/bin", "/opt/cni/bin/ferrule-cni"]);
+        command.args(vars).args(["CNI_PATH=/opt/cni/bin", path]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start the plugin")?;
         let mut stdin = child.stdin.take().context("the plugin has no standard input")?;

@@ -1,22 +1,25 @@
-//! The benchmark of ADDs on a node that enforces policies, beside one that does not.
+//! The benchmark of ADDs on a node that enforces policies, beside a node that does not and a node of
+//! aws-network-policy-agent.
 
 use crate::{
-    enforced::Site,
-    policed::{AgentSite, Controllers, gate::Gate, pods},
+    enforced::{Site, connect, serve},
+    policed::{AgentSite, Controllers, gate::Gate, pods, sandbox::Started},
+    proxy::{NetworkNamespace, SERVED},
+    theirs::{self, Theirs},
     world::World,
 };
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::{
     fs::{self, File},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::{Command, Stdio},
 };
-use tests_lab::{bpf_object, programs};
+use tests_lab::{Lab, bpf_object, programs};
 
-/// The node whose agent enforces policies, and the one whose agent does not.
-const NODES: [&str; 2] = ["node1", "node2"];
+/// The node whose agent enforces policies, the one whose agent does not, and the one of aws-network-policy-agent.
+const NODES: [&str; 3] = ["node1", "node2", "node3"];
 /// The pods of each node.
 const PODS: usize = 110;
 const POLICIES: usize = 20;
@@ -39,6 +42,53 @@ fn policy(number: usize) -> Value {
     })
 }
 
+/// A started pod.
+struct Running {
+    address: IpAddr,
+    netns: NetworkNamespace,
+    /// The name of the host end of its link.
+    link: String,
+}
+
+impl Running {
+    fn of(lab: &Lab, node: &str, netns: &str, result: &Value) -> Result<Self> {
+        let link = result["interfaces"][0]["name"].as_str().context("no interface")?;
+        Ok(Self {
+            address: pods::address_of(result)?,
+            netns: pods::enter(lab, node, netns)?,
+            link: link.to_owned(),
+        })
+    }
+
+    fn reaches(&self, other: &Self) -> Result<bool> {
+        Ok(connect(&self.netns, (other.address, SERVED).into())?.is_some())
+    }
+}
+
+/// Starts two pods without policies, and one that all policies are about. Fails if the node does not enforce them, or
+/// enforces others. The pods stay.
+fn ensure_enforced(
+    lab: &Lab,
+    node: &str,
+    filters: [&str; 2],
+    start: impl Fn(&str, &str) -> Result<Running>,
+) -> Result<()> {
+    let free = start(&format!("free-{node}"), "free")?;
+    let other = start(&format!("other-{node}"), "free")?;
+    let policed = start(&format!("{node}-held"), "client")?;
+    for pod in [&free, &other, &policed] {
+        serve(&pod.netns)?;
+    }
+    ensure!(other.reaches(&free)?, "{node}: a pod without policies is closed");
+    ensure!(!policed.reaches(&free)?, "{node}: no policy for egress is in force");
+    ensure!(!free.reaches(&policed)?, "{node}: no policy for ingress is in force");
+    for (side, name) in [("ingress", filters[0]), ("egress", filters[1])] {
+        let found = lab.on_node(node, &["tc", "filter", "show", "dev", &policed.link, side])?;
+        ensure!(found.contains(name), "{node}: no filter {name} in:\n{found}");
+    }
+    Ok(())
+}
+
 #[test]
 #[ignore = "a benchmark: `cargo xtask bench enforce` runs it"]
 fn measures_adds_beside_a_node_without_enforcement() -> Result<()> {
@@ -53,12 +103,28 @@ fn measures_adds_beside_a_node_without_enforcement() -> Result<()> {
     for number in 0..POLICIES {
         world.apply(&policy(number))?;
     }
-    let settings = [
-        &["--nodes", "2", "--type", "m5.24xlarge", "--env", "FERRULE_POLICY=true"][..],
-        &["--env", "MINIMUM_IP_TARGET=250", "--env", "WARM_IP_TARGET=1"],
-        &["--env", "IP_COOLDOWN_PERIOD=2", "--env", "AWS_VPC_K8S_CNI_LOGLEVEL=INFO"],
-    ];
-    let lab = world.lab(&bin, LAB, &settings.concat())?;
+    let [enforced, open, other] = NODES;
+    let settings =
+        [
+            &[
+                "--type",
+                "m5.24xlarge",
+                "--env",
+                "MINIMUM_IP_TARGET=250",
+                "--env",
+                "WARM_IP_TARGET=1",
+            ][..],
+            &["--env", "IP_COOLDOWN_PERIOD=2", "--env", "AWS_VPC_K8S_CNI_LOGLEVEL=INFO"],
+        ]
+        .concat();
+    let ours = ["--nodes", "2", "--env", "FERRULE_POLICY=true"];
+    let lab = world.lab(&bin, LAB, &[&ours[..], &settings].concat())?;
+    let theirs = Theirs::new(&world)?;
+    let log = ["--env", "AWS_VPC_K8S_PLUGIN_LOG_LEVEL=INFO"];
+    let more = [&log[..], &["--env", "NETWORK_POLICY_ENFORCING_MODE=standard"]].concat();
+    // Their daemon reads the number of pods from the node's status.
+    world.patch_node_status(other, &json!({"status": {"capacity": {"pods": "737"}}}))?;
+    theirs.add_node(&lab, other, &[&settings[..], &more].concat())?;
     let controllers = Controllers::new(&world, &bin)?;
     let replica = controllers.start()?;
     let folder = tempfile::tempdir()?;
@@ -70,20 +136,36 @@ fn measures_adds_beside_a_node_without_enforcement() -> Result<()> {
         let pods: Value = pods.collect::<Result<Vec<_>>>()?.into();
         fs::write(folder.path().join(format!("{node}.json")), pods.to_string())?;
     }
-    let [enforced, open] = NODES;
     let site = Site::new(&world, &lab, &bin, &object, enforced, replica.at)?;
     let gate = Gate::open(&lab, open, Ipv4Addr::LOCALHOST)?;
     gate.lead_to(Some(replica.at));
-    let other = AgentSite::new(&world, &bin, open)?;
-    let agent = other.start(&lab, &["--replica", &gate.at.to_string()])?;
+    let unenforced = AgentSite::new(&world, &bin, open)?;
+    let agent = unenforced.start(&lab, &["--replica", &gate.at.to_string()])?;
     let enforcing = site.agent.as_ref().context("no agent")?;
-    for (site, agent) in [(&site.site, enforcing), (&other, &agent)] {
+    for (site, agent) in [(&site.site, enforcing), (&unenforced, &agent)] {
         site.until(agent, "a state in force", |status| status.applied > 0)?;
     }
+    ensure_enforced(&lab, enforced, ["from_pod", "to_pod"], |name, app| {
+        let pod = pods::start(&world, &lab, enforced, name, app)?;
+        Running::of(&lab, enforced, &pod.path, &pod.result)
+    })?;
+
+    // A replica of the pods runs on another node, so their agent knows the policies of the pods that start.
+    for number in 0..POLICIES {
+        let replica = theirs::selected(&format!("{other}-elsewhere"), "10.0.255.9", "10.0.255.1");
+        world.apply(&theirs::endpoint(&policy(number), &[replica], &[]))?;
+    }
+    let their_agent = theirs.start(&lab, other)?;
+    their_agent.wait_for_lines("Processing Policy Endpoint", POLICIES)?;
+    ensure_enforced(&lab, other, ["handle_egress", "handle_ingress"], |name, app| {
+        let pod: Started = pods::create(&world, other, name, app)?;
+        let (netns, result) = theirs::start(&lab, other, &pod)?;
+        Running::of(&lab, other, &netns, &result)
+    })?;
     let mut command = Command::new(bench);
     command.arg("enforced").arg("--lab").arg(bin.join("ferrule-lab")).args(["--name", LAB]);
     command.arg("--plugin").arg(bin.join("ferrule-cni")).arg("--pods").arg(folder.path());
-    command.args(["--enforced", enforced, "--open", open]);
+    command.args(["--enforced", enforced, "--open", open, "--theirs", other]);
     if let Some(rounds) = std::env::var_os("FERRULE_BENCH_ROUNDS") {
         command.arg("--rounds").arg(rounds);
     }

@@ -39,7 +39,7 @@ struct Running {
 }
 
 /// A connection on which the server has answered.
-struct Connection(TcpStream);
+pub(crate) struct Connection(TcpStream);
 
 impl Running {
     /// Connects to a server. `None` if nothing answers.
@@ -48,7 +48,8 @@ impl Running {
     }
 }
 
-fn connect(from: &NetworkNamespace, to: SocketAddr) -> Result<Option<Connection>> {
+/// Connects to a server. `None` if nothing answers.
+pub(crate) fn connect(from: &NetworkNamespace, to: SocketAddr) -> Result<Option<Connection>> {
     let connected = from.within(|| Ok(TcpStream::connect_timeout(&to, SILENCE)))?;
     match connected {
         Ok(stream) => {
@@ -61,7 +62,7 @@ fn connect(from: &NetworkNamespace, to: SocketAddr) -> Result<Option<Connection>
 }
 
 /// The servers of the pods answer each byte.
-fn serve(netns: &NetworkNamespace) -> Result<()> {
+pub(crate) fn serve(netns: &NetworkNamespace) -> Result<()> {
     let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVED));
     let listener = netns.within(|| Ok(std::net::TcpListener::bind(at)?))?;
     std::thread::spawn(move || {

@@ -17,4 +17,5 @@ mod matrix;
 mod membership;
 mod policed;
 mod proxy;
+mod theirs;
 mod world;

@@ -47,6 +47,10 @@ pub(crate) struct Args {
     pods: Vec<usize>,
 }
 
+/// The CNI of a worker, and its conflist.
+pub(crate) const OURS: [&str; 2] = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
+pub(crate) const THEIRS: [&str; 2] = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
+pub(crate) const THEIR_PLUGIN: &str = "/opt/cni/bin/aws-cni";
 const BURST: usize = 30;
 /// Bursts at each size.
 const BURSTS: usize = 3;
@@ -55,11 +59,9 @@ const RESIDENT: f64 = 20.0;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut bench = Bench::new("add");
-    let ours = ["ferrule", "/etc/cni/net.d/05-ferrule.conflist"];
-    let theirs = ["amazon-vpc-cni", "/etc/cni/net.d/10-aws.conflist"];
     let mut both = [
-        args.of.place(&args.ours).start(&args.of.plugin, ours, None)?,
-        args.of.place(&args.theirs).start(Path::new("/opt/cni/bin/aws-cni"), theirs, None)?,
+        args.of.place(&args.ours).start(&args.of.plugin, OURS, None)?,
+        args.of.place(&args.theirs).start(Path::new(THEIR_PLUGIN), THEIRS, None)?,
     ];
     for pods in &args.pods {
         eprintln!("  with {pods} other pods: {} rounds, {BURSTS} bursts", args.rounds);
@@ -116,17 +118,17 @@ fn size(
     Ok(())
 }
 
-/// Sends a command to both workers by turns. Returns the answers of each.
-pub(crate) fn turns(
-    both: &mut [WorkerProcess; 2],
+/// Sends a command to all workers by turns. Returns the answers of each.
+pub(crate) fn turns<const N: usize>(
+    all: &mut [WorkerProcess; N],
     line: &str,
     count: usize,
-) -> Result<[Vec<Vec<f64>>; 2]> {
-    let mut answers = [Vec::new(), Vec::new()];
+) -> Result<[Vec<Vec<f64>>; N]> {
+    let mut answers = [const { Vec::new() }; N];
     for turn in 0..count {
-        // The order alternates, so that neither side is always the first.
-        for at in [turn % 2, 1 - turn % 2] {
-            answers[at].push(both[at].ask(line)?);
+        // The first one changes, so that no side is always the first.
+        for at in (0..N).map(|at| (turn + at) % N) {
+            answers[at].push(all[at].ask(line)?);
         }
     }
     Ok(answers)

@@ -5,7 +5,8 @@
 //! The same code spawns both, alternating, in one run, so that the ratios are comparable between machines.
 //!
 //! `bench-add beside` runs outside of the nodes. It has a worker on each of two nodes: one with Ferrule, one
-//! with the real amazon-vpc-cni.
+//! with the real amazon-vpc-cni. `bench-add enforced` and `bench-add agents` compare nodes that enforce policies in the
+//! same way.
 
 mod beside;
 mod daemon;
@@ -41,9 +42,12 @@ enum Cli {
     Floor(Args),
     /// Compare with amazon-vpc-cni, outside of the nodes
     Beside(beside::Args),
-    /// Compare a node that enforces policies with one that does not, outside of the nodes
+    /// Compare a node that enforces policies with one that does not, and with one of aws-network-policy-agent, outside
+    /// of the nodes
     Enforced(enforced::Args),
-    /// Worker of `beside` and `enforced` on a node
+    /// Compare the memory of the agents of two nodes, outside of the nodes
+    Agents(enforced::AgentsArgs),
+    /// Worker of the other commands on a node
     Worker(worker::Args),
 }
 
@@ -68,6 +72,7 @@ fn main() -> Result<()> {
         Cli::Floor(args) => floor(&args),
         Cli::Beside(args) => beside::run(&args),
         Cli::Enforced(args) => enforced::run(&args),
+        Cli::Agents(args) => enforced::agents(&args),
         Cli::Worker(args) => worker::run(&args),
     }
 }

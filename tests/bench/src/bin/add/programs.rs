@@ -40,7 +40,7 @@ impl Plugin {
             Verb::Add => "ADD",
             Verb::Del => "DEL",
         };
-        let id = format!("{:064x}", u64::from(pod.number) + 1);
+        let id = container(pod);
         let Pod { namespace, name, uid } = &pod.pod;
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};\
@@ -70,7 +70,7 @@ impl Plugin {
 
     /// True if the node still has a host veth of this pod.
     pub(crate) fn has_link(&self, pod: &Sandbox) -> bool {
-        let id = format!("{:064x}", u64::from(pod.number) + 1);
+        let id = container(pod);
         std::fs::read_dir("/sys/class/net").is_ok_and(|links| {
             links.flatten().any(|link| {
                 std::fs::read_to_string(link.path().join("ifalias"))
@@ -78,6 +78,11 @@ impl Plugin {
             })
         })
     }
+}
+
+/// The ID of a sandbox. Other programs that start pods on the node use other numbers.
+fn container(pod: &Sandbox) -> String {
+    format!("b{:063x}", pod.number)
 }
 
 /// The static program that only sends the netlink messages.

@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "hold" => worker.hold(number)?,
             "one" => worker.one()?,
             "burst" => worker.burst(number)?,
-            "resident" => worker.resident()?,
+            "resident" => worker.resident("ferrule-ipamd", "aws-k8s-agent")?,
+            "agent" => worker.resident("ferrule-agent", "controller")?,
             "end" => worker.end()?,
             _ => bail!("unknown command {line:?}"),
         };
@@ -119,10 +120,11 @@ impl Worker {
         Ok(vec![ms(added), ms(deleted)])
     }
 
-    fn resident(&self) -> Result<Vec<f64>> {
+    /// The resident memory of the process with the name of this CNI.
+    fn resident(&self, ours: &str, theirs: &str) -> Result<Vec<f64>> {
         let name = match self.cni {
-            Cni::Ferrule => "ferrule-ipamd",
-            Cni::AmazonVpcCni => "aws-k8s-agent",
+            Cni::Ferrule => ours,
+            Cni::AmazonVpcCni => theirs,
         };
         Ok(vec![Daemon::named(name)?.resident_kib()? as f64])
     }

@@ -38,6 +38,10 @@ pub(crate) struct Sandbox<'a> {
     node: &'a str,
     pod: &'a Started,
     number: usize,
+    /// The path of the plugin on the node.
+    plugin: &'static str,
+    /// The network configuration without a previous result.
+    config: Value,
 }
 
 static NUMBERS: AtomicUsize = AtomicUsize::new(0);
@@ -45,18 +49,30 @@ static NUMBERS: AtomicUsize = AtomicUsize::new(0);
 impl<'a> Sandbox<'a> {
     /// Creates the sandbox's network namespace.
     pub(crate) fn new(lab: &'a Lab, node: &'a str, pod: &'a Started) -> Result<Self> {
+        let config = json!({
+            "cniVersion": "1.0.0", "name": "aws-cni", "type": "ferrule-cni", "mtu": "9001",
+            "vethPrefix": "eni", "addWait": "60", "pluginLogFile": PLUGIN_LOG,
+        });
+        Self::with(lab, node, pod, "/opt/cni/bin/ferrule-cni", config)
+    }
+
+    /// Creates the sandbox's network namespace, for a plugin and its network configuration.
+    pub(crate) fn with(
+        lab: &'a Lab,
+        node: &'a str,
+        pod: &'a Started,
+        plugin: &'static str,
+        config: Value,
+    ) -> Result<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         lab.on_node(node, &["ip", "netns", "add", &format!("policed-{number}")])?;
-        Ok(Self { lab, node, pod, number })
+        Ok(Self { lab, node, pod, number, plugin, config })
     }
 
     /// Calls the plugin once.
     pub(crate) fn call(&self, verb: &str, prev_result: &Value) -> Result<Answer> {
-        let netconf = json!({
-            "cniVersion": "1.0.0", "name": "aws-cni", "type": "ferrule-cni", "mtu": "9001",
-            "vethPrefix": "eni", "addWait": "60", "prevResult": prev_result,
-            "pluginLogFile": PLUGIN_LOG,
-        });
+        let mut netconf = self.config.clone();
+        netconf["prevResult"] = prev_result.clone();
         let Started { name, uid } = self.pod;
         let args = format!(
             "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID={uid}"
@@ -70,7 +86,7 @@ impl<'a> Sandbox<'a> {
             ("CNI_IFNAME", "eth0"),
             ("CNI_ARGS", &args),
         ];
-        let ended = self.lab.plugin(self.node, &vars, &netconf)?;
+        let ended = self.lab.plugin_at(self.node, self.plugin, &vars, &netconf)?;
         let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
         let value: Value = match printed.trim() {
             "" => Value::Null,
@@ -117,9 +133,18 @@ pub(crate) fn until_all_start(
     pods: &[Started],
     patience: Duration,
 ) -> Result<Vec<Vec<Answer>>> {
+    until_all_start_in(pods, patience, |pod| Sandbox::new(lab, node, pod))
+}
+
+/// The same in sandboxes of this kind.
+pub(crate) fn until_all_start_in<'a>(
+    pods: &'a [Started],
+    patience: Duration,
+    sandbox: impl Fn(&'a Started) -> Result<Sandbox<'a>> + Sync,
+) -> Result<Vec<Vec<Answer>>> {
     let last = Instant::now() + patience;
     side_by_side(pods, |pod| {
-        let sandbox = Sandbox::new(lab, node, pod)?;
+        let sandbox = sandbox(pod)?;
         let mut answers = Vec::new();
         loop {
             answers.push(sandbox.add()?);
@@ -132,9 +157,9 @@ pub(crate) fn until_all_start(
     })
 }
 
-fn side_by_side<T: Send>(
-    pods: &[Started],
-    start: impl Fn(&Started) -> Result<T> + Sync,
+fn side_by_side<'a, T: Send>(
+    pods: &'a [Started],
+    start: impl Fn(&'a Started) -> Result<T> + Sync,
 ) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let (next, start) = (&next, &start);
