@@ -217,6 +217,7 @@ fn enforced_adds(args: &Args) -> Result<Value> {
     command.env("FERRULE_BENCH_FIGURES", &output);
     let rounds = if args.small { 10 } else { args.rounds };
     command.env("FERRULE_BENCH_ROUNDS", rounds.to_string());
+    command.env("FERRULE_BENCH_PODS", if args.small { "1000" } else { "10000" });
     // Standard output is for the figures.
     let run = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let run = run.context("start the test program of tests-lab")?;
@@ -224,7 +225,9 @@ fn enforced_adds(args: &Args) -> Result<Value> {
         bail!("{ENFORCED_ADDS} failed:\n{}", String::from_utf8_lossy(&run.stdout));
     }
     let text = std::fs::read_to_string(&output);
-    figures(&text.with_context(|| format!("read {}", output.display()))?)
+    let text = text.with_context(|| format!("read {}", output.display()))?;
+    let (adds, agents) = text.trim().split_once('\n').context("no figures of the agents")?;
+    Ok(with_figures(figures(adds)?, &figures(agents)?))
 }
 
 /// The test that measures them.

@@ -2,11 +2,17 @@
 //! aws-network-policy-agent.
 
 use crate::{
+    crowd::Crowd,
     enforced::{Site, connect, serve},
-    policed::{AgentSite, Controllers, gate::Gate, pods, sandbox::Started},
+    policed::{
+        AgentSite, Controllers,
+        gate::Gate,
+        pods,
+        sandbox::{Answer, Started, until_all_start, until_all_start_in},
+    },
     proxy::{NetworkNamespace, SERVED},
     theirs::{self, Theirs},
-    world::World,
+    world::{PATIENCE, World},
 };
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -15,6 +21,7 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::PathBuf,
     process::{Command, Stdio},
+    time::Duration,
 };
 use tests_lab::{Lab, bpf_object, programs};
 
@@ -23,6 +30,8 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 /// The pods of each node.
 const PODS: usize = 110;
 const POLICIES: usize = 20;
+/// The time between the state in force and the measurement of memory.
+const REST: Duration = Duration::from_secs(20);
 const LAB: &str = "t-adds";
 
 /// Policies that all pods are subjects of, in both directions.
@@ -136,7 +145,7 @@ fn measures_adds_beside_a_node_without_enforcement() -> Result<()> {
         let pods: Value = pods.collect::<Result<Vec<_>>>()?.into();
         fs::write(folder.path().join(format!("{node}.json")), pods.to_string())?;
     }
-    let site = Site::new(&world, &lab, &bin, &object, enforced, replica.at)?;
+    let mut site = Site::new(&world, &lab, &bin, &object, enforced, replica.at)?;
     let gate = Gate::open(&lab, open, Ipv4Addr::LOCALHOST)?;
     gate.lead_to(Some(replica.at));
     let unenforced = AgentSite::new(&world, &bin, open)?;
@@ -162,14 +171,54 @@ fn measures_adds_beside_a_node_without_enforcement() -> Result<()> {
         let (netns, result) = theirs::start(&lab, other, &pod)?;
         Running::of(&lab, other, &netns, &result)
     })?;
-    let mut command = Command::new(bench);
+    let mut command = Command::new(&bench);
     command.arg("enforced").arg("--lab").arg(bin.join("ferrule-lab")).args(["--name", LAB]);
     command.arg("--plugin").arg(bin.join("ferrule-cni")).arg("--pods").arg(folder.path());
     command.args(["--enforced", enforced, "--open", open, "--theirs", other]);
     if let Some(rounds) = std::env::var_os("FERRULE_BENCH_ROUNDS") {
         command.arg("--rounds").arg(rounds);
     }
-    let status = command.stdin(Stdio::null()).stdout(File::create(&figures)?).status()?;
+    let file = File::create(&figures)?;
+    let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).status()?;
     ensure!(status.success(), "the benchmark failed: {status}\n{}", site.site.log());
+
+    // Both agents start in a large cluster, on nodes with pods.
+    let size = std::env::var("FERRULE_BENCH_PODS").ok().and_then(|size| size.parse().ok());
+    let peers: usize = size.unwrap_or(10_000);
+    let crowd = Crowd { peers, policies: peers / 10 };
+    crowd.create(&world)?;
+    let ours = crowd.pods_of(&world, enforced)?;
+    until_all_start(&lab, enforced, &ours, PATIENCE)?;
+    let pods = crowd.pods_of(&world, other)?;
+    let config = theirs::config(&lab, other)?;
+    let sandbox = |pod| theirs::sandbox(&lab, other, pod, &config);
+    let answers = until_all_start_in(&pods, PATIENCE, sandbox)?;
+    let started = pods.iter().zip(&answers).map(|(pod, answers)| match answers.last() {
+        Some(Answer::Starts(result)) => {
+            Ok((pod.name.clone(), pods::address_of(result)?.to_string()))
+        }
+        answer => anyhow::bail!("{}: {answer:?}", pod.name),
+    });
+    let started: Vec<_> = started.collect::<Result<_>>()?;
+    let host = lab.on_node(other, &["sh", "-c", "ip -4 -o address show dev eth0"])?;
+    let host = host.split_whitespace().nth(3).and_then(|of| of.split('/').next());
+    crowd.endpoints(&world, host.context("no address of the node")?, &started)?;
+    drop(their_agent);
+    site.agent = None;
+    site.start(&object)?;
+    let enforcing = site.agent.as_ref().context("no agent")?;
+    let policies = u64::try_from(crowd.policies)?;
+    site.site.until(enforcing, "all policies in force", |status| {
+        status.policies >= policies && status.applied > 0 && status.applied == status.revision
+    })?;
+    let their_agent = theirs.start(&lab, other)?;
+    their_agent.wait_for_lines("Processing Policy Endpoint", crowd.policies)?;
+    std::thread::sleep(REST);
+    let mut command = Command::new(&bench);
+    command.arg("agents").arg("--lab").arg(bin.join("ferrule-lab")).args(["--name", LAB]);
+    command.arg("--plugin").arg(bin.join("ferrule-cni"));
+    command.args(["--enforced", enforced, "--theirs", other]);
+    let status = command.stdin(Stdio::null()).stdout(file).status()?;
+    ensure!(status.success(), "the benchmark failed: {status}");
     lab.down()
 }

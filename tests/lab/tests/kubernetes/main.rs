@@ -7,6 +7,7 @@ mod burst;
 mod coming;
 mod connections;
 mod cordon;
+mod crowd;
 mod custom;
 mod enforced;
 mod first_packet;

@@ -74,6 +74,8 @@ impl Theirs {
     /// `info`, which is that of the other agents.
     pub(crate) fn start(&self, lab: &Lab, node: &str) -> Result<Agent> {
         let log = self.folder.path().join("agent.log");
+        // An agent continues the log of the one before it.
+        let _ = fs::remove_file(&log);
         let script = format!(
             "mkdir -p /host/opt/cni/bin && cd {} && exec ./controller \
              --kubeconfig={} --log-file={} --log-level=info --enable-ipv6=false \
