@@ -48,6 +48,8 @@ const MODULES: [&str; 14] = [
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
 /// The time limit for one machine. A longer run is a failure.
 const DEADLINE: Duration = Duration::from_secs(1500);
+/// The memory of one machine, in MiB. One process runs all tests of the programs, and maps of 30 MB are in use.
+const MEMORY: &str = "2048";
 /// The prefix of the line after each test program.
 const ENDED: &str = "the tests ended: ";
 /// Random cases of each property. A translated kernel is slow.
@@ -70,7 +72,7 @@ pub(crate) struct Suite<'a> {
 /// # Errors
 /// If the machine goes down early, or a test program crashes or has no tests. Failed tests are no error.
 pub(crate) fn run(release: &str, suites: &[Suite<'_>], mut line: impl FnMut(&str)) -> Result<()> {
-    let dir = cargo::target_dir().join("vm");
+    let dir = cargo::target_dir().join("vm").join(release);
     fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
     let kernel = Kernel::fetch(&dir, release)?;
     let initrd = file_system(&dir, &kernel, suites)?;
@@ -151,7 +153,7 @@ struct Apt {
 
 impl Apt {
     fn new(dir: &Path, release: &str) -> Result<Self> {
-        let folder = dir.join(format!("apt-{release}"));
+        let folder = dir.join("apt");
         for part in ["lists/partial", "cache/archives/partial", "parts"] {
             let part = folder.join(part);
             fs::create_dir_all(&part).with_context(|| format!("create {}", part.display()))?;
@@ -274,7 +276,7 @@ fn libraries(program: &Path, root: &Path) -> Result<()> {
 
 fn boot(kernel: &Kernel, initrd: &Path, mut line: impl FnMut(&str)) -> Result<()> {
     let mut machine = Command::new("qemu-system-x86_64")
-        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024", "-no-reboot"])
+        .args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", MEMORY, "-no-reboot"])
         .args(["-nographic", "-nic", "none", "-monitor", "none", "-append"])
         .arg("console=ttyS0 quiet panic=-1 rdinit=/init")
         .arg("-kernel")

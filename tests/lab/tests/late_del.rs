@@ -1,6 +1,6 @@
 //! Late and repeated DELs without namespace and prevResult, as a kubelet causes them.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests_lab::{Lab, programs};
 
@@ -80,7 +80,11 @@ fn old_dels_spare_the_new_pod(test: &str, name: &str, daemon_up: bool) -> Result
         old.call("DEL", "", &Value::Null)?;
     }
     let rules = lab.on_node("node1", &["ip", "rule"])?;
-    ensure!(!rules.contains(&format!(" {gone} ")), "rules of {gone} are left:\n{rules}");
+    if rules.contains(&format!(" {gone} ")) {
+        let routes = lab.on_node("node1", &["ip", "route", "show", "table", "all"])?;
+        let logs = lab.run(&["logs", "node1", "--lines", "100"])?;
+        bail!("rules of {gone} are left:\n{rules}\n{routes}\n{logs}");
+    }
     if !daemon_up {
         lab.run(&["daemon", "start", "node1"])?;
         // The daemon has read the tombstones when it answers the next ADD.
