@@ -80,7 +80,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// The reference of the ratio: the floor or the peer of the same run.
     pub reference: Option<f64>,
-    /// Value divided by reference.
+    /// Value divided by reference, or the median of that over all turns.
     pub ratio: Option<f64>,
     /// The maximum of the ratio, or of the value if there is no reference. `None` if the figure is only
     /// reported.
@@ -118,9 +118,23 @@ impl Figure {
         Self { reference: Some(round(reference)), ratio, ..Self::reported(name, value, unit) }
     }
 
+    /// Medians of turns, each with a value and its reference. Other work on the machine slows down both of a turn.
+    pub fn in_turns(name: &str, unit: &'static str, turns: &[[f64; 2]]) -> Self {
+        let of = |call: fn(&[f64; 2]) -> f64| median(turns.iter().map(call).collect());
+        let ratio = of(|[value, reference]| value / reference);
+        Self {
+            ratio: ratio.is_finite().then_some(round(ratio)),
+            ..Self::with_reference(name, of(|turn| turn[0]), unit, of(|turn| turn[1]))
+        }
+    }
+
     /// Sets the target: at most `target` times the reference.
     pub fn at_most(self, target: f64) -> Self {
-        let within = self.reference.is_none_or(|reference| self.value <= target * reference);
+        let within = match (self.reference, self.ratio) {
+            (None, _) => true,
+            (Some(reference), Some(ratio)) if reference > 0.0 => ratio <= target,
+            (Some(reference), _) => self.value <= target * reference,
+        };
         Self { target: Some(target), met: self.met && within, ..self }
     }
 
@@ -135,6 +149,11 @@ impl Figure {
         let less = self.reference.is_none_or(|reference| self.value < reference || nothing);
         Self { target: Some(1.0), met: self.met && less, ..self }
     }
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn round(value: f64) -> f64 {
@@ -221,6 +240,14 @@ mod tests {
     fn a_ratio_beyond_its_target_is_not_met() {
         assert!(Figure::against("f", 2.0, 1.0, 2.0).met);
         assert!(!Figure::against("f", 2.1, 1.0, 2.0).met);
+    }
+
+    #[test]
+    fn the_ratio_of_turns_is_that_of_a_typical_turn() {
+        let figure = Figure::in_turns("f", "us", &[[11.0, 10.0], [90.0, 10.0], [33.0, 30.0]]);
+        assert_eq!((figure.value, figure.reference, figure.ratio), (33.0, Some(10.0), Some(1.1)));
+        assert!(figure.clone().at_most(1.1).met);
+        assert!(!figure.at_most(1.09).met);
     }
 
     #[test]

@@ -1,42 +1,64 @@
 //! Traffic of a pod with policies, beside a node without programs. Both nodes take turns.
+//!
+//! Both ends of a round trip run on one core. Otherwise the scheduler decides for the whole run on which core a server
+//! runs. A datagram to a server on an idle core takes three times as long.
 
 use crate::way::Way;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use nix::{
+    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    unistd::Pid,
+};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     thread,
     time::{Duration, Instant},
 };
 
-/// Of each way in its order.
+/// Of each turn, the values of both ways in their order.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     /// Microseconds of a datagram and its answer.
-    pub(crate) round_trip: [f64; 2],
+    pub(crate) round_trip: Vec<[f64; 2]>,
     /// Microseconds of a connection with one request.
-    pub(crate) connection: [f64; 2],
-    /// Gigabits of one stream in a second.
-    pub(crate) stream: [f64; 2],
+    pub(crate) connection: Vec<[f64; 2]>,
+    /// Nanoseconds for 1,000 bits of one stream.
+    pub(crate) stream: Vec<[f64; 2]>,
 }
 
 pub(crate) fn measure(ways: [&Way; 2], turns: u32) -> Result<Traffic> {
+    let cores = cores()?;
+    let [first, .., last] = cores[..] else {
+        return Err(anyhow!("need two cores, and have {}", cores.len()));
+    };
     thread::scope(|scope| {
-        // It moves from namespace to namespace.
+        // It moves from namespace to namespace. Its threads run on its core too.
         let measured = scope.spawn(|| {
-            let round_trips = served(ways, Way::echo, Way::end_echo, || {
+            stay_on(last)?;
+            let round_trip = served(ways, Way::echo, Way::end_echo, || {
                 compare(ways, turns, |way| timed(TRIPS, || way.round_trip()))
             })?;
-            let connections = served(ways, Way::answer, Way::end_answer, || {
+            let connection = served(ways, Way::answer, Way::end_answer, || {
                 compare(ways, turns, |way| timed(CONNECTIONS, || way.request()))
             })?;
-            Ok(Traffic {
-                round_trip: round_trips.map(|times| quantile(times, 4)),
-                connection: connections.map(|times| quantile(times, 4)),
-                stream: compare(ways, turns.div_ceil(20), stream)?.map(|rates| quantile(rates, 2)),
-            })
+            let stream = compare(ways, turns.div_ceil(5), |way| stream(way, first))?;
+            Ok(Traffic { round_trip, connection, stream })
         });
         measured.join().map_err(|_| anyhow!("the thread panicked"))?
     })
+}
+
+/// The cores on which this process may run.
+fn cores() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0)).context("read the allowed cores")?;
+    Ok((0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect())
+}
+
+/// Keeps the calling thread on one core.
+fn stay_on(core: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core).with_context(|| format!("select core {core}"))?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("use only core {core}"))
 }
 
 /// Measures while each pod has a server in a thread of its own.
@@ -65,14 +87,16 @@ fn compare(
     ways: [&Way; 2],
     turns: u32,
     measure: impl Fn(&Way) -> Result<f64>,
-) -> Result<[Vec<f64>; 2]> {
-    let mut values = [Vec::new(), Vec::new()];
+) -> Result<Vec<[f64; 2]>> {
+    let mut values = Vec::new();
     for turn in 0..turns {
         let order = if turn % 2 == 0 { [0, 1] } else { [1, 0] };
+        let mut of_turn = [0.0; 2];
         for at in order {
             ways[at].beyond.enter()?;
-            values[at].push(measure(ways[at])?);
+            of_turn[at] = measure(ways[at])?;
         }
+        values.push(of_turn);
     }
     Ok(values)
 }
@@ -86,35 +110,41 @@ fn timed(calls: u32, call: impl Fn() -> Result<()>) -> Result<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(calls))
 }
 
-fn stream(way: &Way) -> Result<f64> {
+/// The time of 1,000 bits in nanoseconds. The sender has a core of its own.
+fn stream(way: &Way, core_of_sender: usize) -> Result<f64> {
     let connection = way.connect()?;
     let (mut client, mut server) = (connection.client, connection.server);
-    let started = Instant::now();
+    let mut started = None;
     thread::scope(|scope| {
-        scope.spawn(move || {
+        let sender = scope.spawn(move || {
+            stay_on(core_of_sender)?;
             let bytes = vec![0; 128 << 10];
-            while started.elapsed() < STREAM && client.write_all(&bytes).is_ok() {}
+            // Other work on its core can delay it.
+            let begun = Instant::now();
+            while begun.elapsed() < STREAM {
+                client.write_all(&bytes).context("send a stream")?;
+            }
+            Ok::<_, anyhow::Error>(())
         });
         let (mut bytes, mut received) = (vec![0; 128 << 10], 0_u64);
         loop {
             match server.read(&mut bytes) {
                 Ok(0) => break,
+                // The time starts with the first bytes.
+                Ok(_) if started.is_none() => started = Some(Instant::now()),
                 Ok(read) => received += read as u64,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("a stream has stopped"),
             }
         }
-        Ok(received as f64 * 8.0 / 1e9 / started.elapsed().as_secs_f64())
+        let elapsed = started.map_or(Duration::ZERO, |started: Instant| started.elapsed());
+        sender.join().map_err(|_| anyhow!("a sender panicked"))??;
+        ensure!(received > 0, "no byte of a stream was received");
+        Ok(elapsed.as_secs_f64() * 1e12 / (received as f64 * 8.0))
     })
-}
-
-/// The value below which one of `parts` is.
-fn quantile(mut of: Vec<f64>, parts: usize) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / parts).copied().unwrap_or(f64::NAN)
 }
 
 /// Calls of one turn.
 const TRIPS: u32 = 50;
 const CONNECTIONS: u32 = 10;
-const STREAM: Duration = Duration::from_millis(300);
+const STREAM: Duration = Duration::from_millis(100);
