@@ -108,8 +108,8 @@ impl Program {
         recipe::CONFORMANCE.ready()
     }
 
-    /// aws-network-policy-agent: the folder of its eBPF programs, of `controller`, which is the program of its image, and
-    /// of `network-policy-agent`, which attaches the eBPF programs by that agent's code without a cluster. Needs clang.
+    /// aws-network-policy-agent: the folder of its eBPF programs and of two programs. `controller` is the program of its
+    /// image. `network-policy-agent` attaches the eBPF programs by that agent's code without a cluster. Needs clang.
     ///
     /// # Errors
     /// As [`Program::ready`], or if clang is missing.

@@ -1,5 +1,5 @@
-//! ADDs of pods whose policies are enforced, beside a node on which nothing enforces them and beside a node on which the
-//! real aws-network-policy-agent enforces them. The nodes take turns call by call.
+//! ADDs of pods whose policies are enforced. On a second node no policy is enforced, and on a third one the real
+//! aws-network-policy-agent enforces them. The nodes take turns call by call.
 
 use crate::beside::{InLab, OURS, THEIR_PLUGIN, THEIRS, column, quantile, turns};
 use anyhow::Result;
