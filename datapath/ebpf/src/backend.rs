@@ -453,7 +453,11 @@ impl EbpfBackend {
         }
         for (link, why) in &failed {
             if let Some(pod) = pods.get(link) {
-                results.insert(pod.uid.clone(), Err(why.clone()));
+                // The link of an earlier sandbox does not count for the pod that runs now.
+                let endpoint = desired.endpoints.get(&pod.uid);
+                if endpoint.is_some_and(|of| of.links.iter().any(|of| of.ifindex == *link)) {
+                    results.insert(pod.uid.clone(), Err(why.clone()));
+                }
                 continue;
             }
             // Packets of pods to other nodes leave by it without a verdict.

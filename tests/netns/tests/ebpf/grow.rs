@@ -2,7 +2,7 @@
 
 use crate::{
     connections,
-    existing::{desired, enforce},
+    existing::{desired, enforce, enforce_at},
     object,
     repair::drift,
     tcx::{ensure_refused, has_tcx},
@@ -307,6 +307,33 @@ fn a_pod_behind_the_program_of_another_owner_is_enforced_and_reported() {
         assert!(connect_to(at_b(allowed)).is_some_and(|stream| answers(&stream)));
         assert!(connect_to(at_b(denied)).is_none(), "{denied}");
     }
+}
+
+/// The next sandbox of a pod has the same UID and another link.
+#[test]
+fn a_link_of_an_ended_sandbox_does_not_fail_the_next_one() {
+    let Some(object) = object("a_link_of_an_ended_sandbox_does_not_fail_the_next_one") else {
+        return;
+    };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    for (program, words) in [
+        ("tc", "qdisc add dev b clsact"),
+        (
+            "tc",
+            "filter add dev b egress protocol all prio 1 u32 match u32 0 0xffffffff classid 1:1",
+        ),
+        ("ip", "link add next type veth peer name peer"),
+    ] {
+        let status = std::process::Command::new(program).args(words.split(' ')).status();
+        assert!(status.unwrap().success());
+    }
+    let pins = bpffs.path().join("maps");
+    let mut backend = EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
+    let applied = runtime().block_on(backend.apply(&desired(1, &[policy(8080)])));
+    assert!(applied.endpoints["b"].is_err(), "{applied:?}");
+    let next = |pod: &str| if pod == "b" { "next" } else { pod }.to_owned();
+    enforce_at(&mut backend, 2, &[policy(8080)], next);
 }
 
 /// Gives the node more addresses than the map `own_addresses` has rows.
