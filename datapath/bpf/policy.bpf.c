@@ -59,13 +59,64 @@ static inline_always __u32 look_up(__u32 table, __u32 key)
 	return small ? search(small->intervals, SMALL, key) : FAULT_OF(NO_TABLE);
 }
 
+/* Of a chain of words: another word leads to another sum. `datapath/abi/src/slots.rs` and `datapath/ebpf/src/sums.rs` have the same. */
+static inline_always __u64 mix(__u64 sum, __u64 word)
+{
+	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
+	return sum ^ sum >> 32;
+}
+
+/*
+ * 0, computed from a value. A load from an address that depends on a value follows the load of this value, also on processors
+ * that reorder loads.
+ */
+static inline_always __u64 after(__u64 value)
+{
+	asm volatile("%0 &= 0" : "+r"(value));
+	return value;
+}
+
+/* The slot of an address. `half` is that of the generation. */
+static inline_always struct class_slot *slot_of(const struct address *address, __u32 half)
+{
+	__u32 at = after(half);
+	struct class_slot *slot = map_lookup(&classes, &at);
+	__u64 low = address->low, high = address->high, hash;
+	__u32 last;
+
+	if (!slot || low == SLOT_FREE || low == SLOT_GONE)
+		return 0;
+	last = slot->of[0];
+	hash = low * slot->low + high * slot->high;
+	hash = mix(hash >> 32, hash);
+	/* The first slot of a cache line. */
+	at = hash >> 32 & last & ~1u;
+	for (__u32 probe = 0; probe < PROBES; probe++) {
+		__u32 entry = FIRST_SLOT + at;
+		__u64 found;
+
+		slot = map_lookup(&classes, &entry);
+		if (!slot)
+			return 0;
+		found = *(volatile __u64 *)&slot->low;
+		slot = (void *)slot + after(found);
+		if (found == low && slot->high == high)
+			return slot;
+		if (found == SLOT_FREE)
+			return 0;
+		at = (at + 1) & last;
+	}
+	return 0;
+}
+
 /* The class of an address in one half of the state. */
 static inline_always __u64 class_of(const struct address *address, __u32 half)
 {
-	struct halves *classes_of = map_lookup(&classes, address);
+	struct class_slot *slot = slot_of(address, half);
+	struct halves *classes_of;
 
-	if (classes_of && classes_of->of[half & 1] != BY_PREFIX)
-		return classes_of->of[half & 1];
+	if (slot && slot->of[half & 1] != BY_PREFIX)
+		return slot->of[half & 1];
 	struct prefix prefix = { .length = 128 };
 
 	__builtin_memcpy(prefix.first, address, sizeof(prefix.first));
@@ -1240,17 +1291,14 @@ int sweep_flows(struct __sk_buff *skb)
 	return sweep.left;
 }
 
-/* Of a chain of words: another word leads to another sum. `datapath/ebpf/src/sums.rs` has the same. */
-static inline_always __u64 mix(__u64 sum, __u64 word)
+static long add_class(void *map, const __u32 *key, const struct class_slot *value, __u64 *sum)
 {
-	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
-	return sum ^ sum >> 32;
-}
+	struct address address = { .high = value->high, .low = value->low };
 
-static long add_class(void *map, const struct address *key, const struct halves *value, __u64 *sum)
-{
 	(void)map;
-	*sum += mix(mix(mix(mix(1, key->high), key->low), value->of[0]), value->of[1]);
+	/* A row that a packet does not find does not count. */
+	if (*key >= FIRST_SLOT && slot_of(&address, 0) == value)
+		*sum += mix(mix(mix(mix(1, value->high), value->low), value->of[0]), value->of[1]);
 	return 0;
 }
 

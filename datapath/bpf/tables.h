@@ -335,12 +335,36 @@ struct {
 	MAP_NUMBER(max_entries, 2);
 } node_address SEC(".maps");
 
+/*
+ * A hash table with open addressing: the kernel's hash map would need three cache lines for a row, and this needs one. A row
+ * is in the first slot of its place that was free, or in one of the PROBES slots from there on. Userspace writes `low` last.
+ * A slot that was in use gets another address only after a grace period.
+ */
+struct class_slot {
+	/* SLOT_FREE, SLOT_GONE, or the second half of an address. Addresses with these halves are in `prefixes`. */
+	__u64 low;
+	__u64 high;
+	/* The class in both halves of the state. */
+	__u64 of[2];
+};
+
+/* No row of a place before this slot is in a slot behind it. */
+#define SLOT_FREE 0
+/* The row was removed. */
+#define SLOT_GONE 0xffffffffffffffffull
+#define PROBES 128
+/*
+ * The first entry is a header: `low` and `high` are random factors of the hash, so that no tenant can choose addresses of one
+ * place, and `of[0]` is the number of slots less 1. A pair of slots is a cache line, because the entries start at a page.
+ */
+#define FIRST_SLOT 2
+
 struct {
-	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
-	MAP_TYPE(key, struct address);
-	MAP_TYPE(value, struct halves);
-	MAP_NUMBER(max_entries, 16384);
-	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct class_slot);
+	MAP_NUMBER(max_entries, 32768 + FIRST_SLOT);
+	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
 } classes SEC(".maps");
 
 struct {

@@ -19,6 +19,7 @@ mod plan;
 mod scope;
 mod settings;
 mod settle;
+mod slots;
 mod target;
 
 #[cfg(test)]
@@ -38,4 +39,5 @@ pub use numbers::Numbers;
 pub use plan::{Own, Plan, Pod, cleanup, is_new, plan, plan_started, sizes};
 pub use scope::Scope;
 pub use settings::{Settings, SettingsValue, Share, ShareValue};
+pub use slots::{SlotValue, SlotWrite, Slots, has_no_slot, row_of, slot_entries, slot_rows};
 pub use target::Target;

@@ -6,6 +6,7 @@ use crate::{
     limits::Full,
     numbers::Numbers,
     scope::Scope,
+    slots::has_no_slot,
 };
 use datapath_plan::{Address, ClassId, Delta, PodSets, Prefix, SetId, TableId, Tables};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,11 +76,20 @@ impl Target {
         numbers: &mut Numbers,
     ) -> Result<Scope, Full> {
         let mut scope = Scope::default();
-        for address in &delta.addresses {
-            set(&mut self.classes, *address, tables.addresses.get(address).map(|class| class.0));
+        let (without_slot, with_slot): (Vec<Address>, Vec<Address>) =
+            delta.addresses.iter().partition(|address| has_no_slot(**address));
+        for address in with_slot {
+            set(&mut self.classes, address, tables.addresses.get(&address).map(|class| class.0));
         }
-        for prefix in &delta.prefixes {
-            set(&mut self.prefixes, *prefix, tables.prefixes.get(prefix).map(|class| class.0));
+        let alone = without_slot.into_iter().map(Prefix::only);
+        let prefixes: BTreeSet<Prefix> = alone.chain(delta.prefixes.iter().copied()).collect();
+        scope.prefixes = !prefixes.is_empty();
+        for prefix in prefixes {
+            // The class of an address wins, and counts its ranges too.
+            let own = (prefix == Prefix::only(prefix.first) && has_no_slot(prefix.first))
+                .then(|| tables.addresses.get(&prefix.first));
+            let class = own.flatten().or_else(|| tables.prefixes.get(&prefix));
+            set(&mut self.prefixes, prefix, class.map(|class| class.0));
         }
         for address in &delta.services {
             set(&mut self.services, *address, tables.services.get(address).copied());
@@ -112,7 +122,6 @@ impl Target {
         }
         scope.classes.extend(&delta.addresses);
         scope.services.extend(&delta.services);
-        scope.prefixes = !delta.prefixes.is_empty();
         Ok(scope)
     }
 

@@ -4,6 +4,7 @@
 //! [`Programs`] loads the programs, which are compiled from `datapath/bpf`, and owns their maps.
 
 mod backend;
+mod classes;
 mod compare;
 mod error;
 mod events;

@@ -1,6 +1,11 @@
 //! The maps of the programs, with the types of their keys and values.
 
-use crate::{LoadError, reasons::COUNT, written::Written};
+use crate::{
+    LoadError,
+    classes::{CLASSES, Classes},
+    reasons::COUNT,
+    written::Written,
+};
 use aya::{
     Ebpf,
     maps::{
@@ -12,7 +17,7 @@ use aya::{
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, Row,
     RowValue, SetKey, Settings, SettingsValue, Share, ShareValue, SmallTable, Use, UseValue, Write,
-    address, address_key, halves, halves_of, set_key, set_of,
+    address, address_key, halves, halves_of, set_key, set_of, slot_entries, slot_rows,
 };
 use datapath_plan::Prefix;
 use std::{
@@ -30,7 +35,7 @@ pub(crate) struct Maps {
     endpoints: HashMap<MapData, u32, EndpointValue>,
     active: Array<MapData, u64>,
     rows: Array<MapData, RowValue>,
-    classes: HashMap<MapData, AddressKey, Halves>,
+    classes: Classes,
     prefixes: LpmTrie<MapData, AddressKey, Halves>,
     services: HashMap<MapData, AddressKey, Halves>,
     set_rows: HashMap<MapData, SetKey, u32>,
@@ -64,7 +69,7 @@ const LAYOUTS: [Layout; 34] = [
     Layout::new("places", 4, 4, PLACES),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
-    Layout::new("classes", 16, 16, 16_384),
+    Layout::new(CLASSES, 4, 32, 16_384),
     Layout::new("prefixes", 20, 16, 65_536),
     Layout::new("services", 16, 16, 4096),
     Layout::new("set_rows", 24, 4, 32_768),
@@ -118,7 +123,7 @@ pub(crate) fn layouts_in(
         if pin.exists() {
             let found = MapInfo::from_pin(&pin);
             let found = found.map_err(|cause| LoadError::Map { name: layout.name, cause })?;
-            layout.rows = found.max_entries();
+            layout.rows = layout.rows_of(found.max_entries());
         }
     }
     Ok(layouts)
@@ -165,6 +170,16 @@ impl Layout {
         Self { rows, ..self }
     }
 
+    /// The entries of the map.
+    pub(crate) fn entries(&self) -> u32 {
+        if self.name == CLASSES { slot_entries(self.rows) } else { self.rows }
+    }
+
+    /// The rows of a map with this number of entries.
+    fn rows_of(&self, entries: u32) -> u32 {
+        if self.name == CLASSES { slot_rows(entries) } else { entries }
+    }
+
     /// True if it is replaced by a larger map when it would be full.
     fn grows(&self) -> bool {
         self.name == "flows" || Limits::default().of(self.name).is_some()
@@ -180,14 +195,12 @@ impl Layout {
             rows.next_power_of_two() * BUCKET + used.min(rows) * (HASH_ROW + key + value)
         };
         match self.name {
-            "rules" | "set_rows" | "classes" | "services" | "own_addresses" => {
-                hash(used(self.name), value)
-            }
+            "rules" | "set_rows" | "services" | "own_addresses" => hash(used(self.name), value),
             // A row can need an inner node.
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
             "uses" => hash(used("rules"), value * *PROCESSORS),
             "flows" | "half_open" | "fragments" | "endpoints" => hash(rows, value),
-            _ => rows * value.max(1),
+            _ => u64::from(self.entries()) * value.max(1),
         }
     }
 
@@ -196,7 +209,7 @@ impl Layout {
         let fault = |cause| LoadError::Map { name: self.name, cause };
         let found = MapInfo::from_pin(pin).map_err(fault)?;
         let found = (found.key_size(), found.value_size(), found.max_entries());
-        if found == (self.key, self.value, self.rows) {
+        if found == (self.key, self.value, self.entries()) {
             return Ok(());
         }
         Err(LoadError::Layout { name: self.name, found })
@@ -217,7 +230,7 @@ impl Maps {
             places: typed(ebpf, "places")?,
             active: typed(ebpf, "active")?,
             rows: typed(ebpf, "rows")?,
-            classes: typed(ebpf, "classes")?,
+            classes: Classes::new(typed(ebpf, CLASSES)?)?,
             prefixes: typed(ebpf, "prefixes")?,
             services: typed(ebpf, "services")?,
             set_rows: typed(ebpf, "set_rows")?,
@@ -261,10 +274,7 @@ impl Maps {
                 held.rows.insert(number, Row::from_bytes(&row));
             }
         }
-        for row in self.classes.iter() {
-            let (key, value) = row.map_err(at("classes"))?;
-            held.classes.insert(address(key), halves_of(&value));
-        }
+        held.classes = self.classes.read()?;
         for row in self.prefixes.iter() {
             let (key, value) = row.map_err(at("prefixes"))?;
             let length = u8::try_from(key.prefix_len()).unwrap_or(u8::MAX);
@@ -321,9 +331,7 @@ impl Maps {
             Written::Service(at, of) => {
                 ("services", is(self.services.get(&address_key(at), 0), &halves(of)))
             }
-            Written::Class(at, of) => {
-                ("classes", is(self.classes.get(&address_key(at), 0), &halves(of)))
-            }
+            Written::Class(at, of) => (CLASSES, Ok(self.classes.get(at)? == Some(of))),
             Written::Prefix(prefix, of) => {
                 ("prefixes", is(self.prefixes.get(&trie_key(prefix), 0), &halves(of)))
             }
@@ -361,10 +369,8 @@ impl Maps {
                 ("set_rows", self.set_rows.insert(set_key(*key), table, 0))
             }
             Write::SetRow(key, None) => ("set_rows", gone(self.set_rows.remove(&set_key(*key)))),
-            Write::Class(at, Some(of)) => {
-                ("classes", self.classes.insert(address_key(*at), halves(*of), 0))
-            }
-            Write::Class(at, None) => ("classes", gone(self.classes.remove(&address_key(*at)))),
+            Write::Class(at, Some(of)) => return self.classes.insert(*at, *of),
+            Write::Class(at, None) => return self.classes.remove(*at),
             Write::Service(at, Some(of)) => {
                 ("services", self.services.insert(address_key(*at), halves(*of), 0))
             }

@@ -142,7 +142,7 @@ impl Programs {
         }
         let mut loader = EbpfLoader::new();
         for layout in &layouts {
-            loader.map_max_entries(layout.name, layout.rows);
+            loader.map_max_entries(layout.name, layout.entries());
         }
         let unreadable = |cause| LoadError::File { file: object.to_owned(), cause };
         let bytes = std::fs::read(object).map_err(unreadable)?;

@@ -61,6 +61,11 @@ impl Prefix {
 }
 
 impl Prefix {
+    /// The prefix of one address.
+    pub fn only(address: Address) -> Self {
+        Self { first: address, length: 128 }
+    }
+
     /// The prefix of this length that contains an address.
     pub fn around(address: Address, length: u8) -> Self {
         let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);

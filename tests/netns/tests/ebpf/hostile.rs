@@ -2,7 +2,7 @@
 
 use crate::{
     Kernel, object,
-    traffic::{PODS, policy, snapshot, write},
+    traffic::{PODS, policy, snapshot, v6_of, write},
 };
 use datapath_abi::Pod;
 use datapath_ebpf::Hook;
@@ -14,7 +14,7 @@ use nix::{
 use serde_json::json;
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     process::Command,
 };
 
@@ -98,6 +98,17 @@ pub(crate) fn tcp(
     segment.resize(20, 0);
     segment[13] = flags;
     v4(6, source, destination, &segment)
+}
+
+/// The start of a connection to [`B`]'s other address.
+fn tcp_v6(source: Ipv6Addr, ports: (u16, u16)) -> Vec<u8> {
+    let mut bytes = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
+    bytes.extend(source.octets());
+    bytes.extend(v6_of("b").octets());
+    bytes.extend([ports.0.to_be_bytes(), ports.1.to_be_bytes()].concat());
+    bytes.resize(60, 0);
+    bytes[53] = SYN;
+    bytes
 }
 
 /// "Port unreachable" about a packet.
@@ -237,4 +248,39 @@ fn a_pod_whose_policies_are_unknown_is_closed() {
         PASS,
         "of its own node"
     );
+}
+
+#[test]
+fn an_address_that_looks_like_a_mark_of_a_slot_is_judged_like_any_other() {
+    let name = "an_address_that_looks_like_a_mark_of_a_slot_is_judged_like_any_other";
+    let Some(mut node) = Node::new(name) else { return };
+    let with_row = compile(&snapshot(&[policy(8080)]), &Names::none());
+    let class = with_row.addresses[&IpAddr::from(A).into()];
+    let pod = Pod { uid: "b".to_owned(), ..Pod::default() };
+    let alike = ["2001:db8::1", "2001:db8::", "2001:db8::ffff:ffff:ffff:ffff", "::"];
+    let alike = alike.map(|at| at.parse::<Ipv6Addr>().unwrap());
+    let mut port = 40_000;
+    let mut actions = |tables: &Tables| {
+        node.kernel.write(tables, BTreeMap::from([(node.b, pod.clone())]));
+        alike.map(|source| {
+            port += 1;
+            let packet = frame(0x86dd, &tcp_v6(source, (port, 8080)));
+            node.kernel.programs.test(Hook::ToPod, &packet, node.b, node.wire, 0).unwrap()
+        })
+    };
+    for address in alike {
+        let mut tables = with_row.clone();
+        tables.addresses.insert(IpAddr::from(address).into(), class);
+        let expected = alike.map(|of| if of == address { PASS } else { SHOT });
+        assert_eq!(actions(&tables), expected, "with a row of {address}");
+        assert_eq!(actions(&with_row), [SHOT; 4], "without the row of {address}");
+    }
+    // A row that was removed keeps its slot for a grace period, and others have the same first half.
+    let mut tables = with_row.clone();
+    for last in 1..2000 {
+        let address = Ipv6Addr::from_bits((0x2001_0db8 << 96) + last);
+        tables.addresses.insert(IpAddr::from(address).into(), class);
+    }
+    assert_eq!(actions(&tables), [PASS, SHOT, SHOT, SHOT]);
+    assert_eq!(actions(&with_row), [SHOT; 4]);
 }

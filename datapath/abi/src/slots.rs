@@ -1,0 +1,367 @@
+//! The hash table in the map `classes`: slots with open addressing, as `slot_of` of `policy.bpf.c` reads them.
+//!
+//! Programs read while userspace writes one slot at a time. [`Slots::insert`] and [`Slots::remove`] return the slots to
+//! write: after each of them every other address has the row that it had.
+
+use crate::bytes::{AddressKey, address, address_key};
+use datapath_plan::Address;
+
+/// An entry of the map: the second half of an address, the first half, and both halves of its class.
+pub type SlotValue = [u8; 32];
+
+/// The hash of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    factors: [u64; 2],
+    /// The number of slots less 1: a power of two less 1.
+    last: u32,
+}
+
+/// An entry with its new value.
+pub type SlotWrite = (u32, SlotValue);
+
+/// True for an address that has no slot, because its second half marks a slot without an address. Its class is in
+/// `prefixes`.
+pub fn has_no_slot(of: Address) -> bool {
+    let [_, low] = words(&address_key(of));
+    low == FREE || low == GONE
+}
+
+/// The number of entries that hold this number of rows: at most one half of the slots is in use.
+pub const fn slot_entries(rows: u32) -> u32 {
+    rows.saturating_mul(2).saturating_add(FIRST)
+}
+
+/// The rows that this number of entries holds.
+pub const fn slot_rows(entries: u32) -> u32 {
+    entries.saturating_sub(FIRST) / 2
+}
+
+/// The row of an entry. `None` if it has none.
+pub fn row_of(entry: u32, value: &SlotValue) -> Option<(Address, [u64; 2])> {
+    let [low, high, even, odd] = words(value);
+    if entry < FIRST || low == FREE || low == GONE {
+        return None;
+    }
+    let mut key = AddressKey::default();
+    key[..8].copy_from_slice(&high.to_ne_bytes());
+    key[8..].copy_from_slice(&low.to_ne_bytes());
+    Some((address(key), [even, odd]))
+}
+
+impl Slots {
+    /// An empty table. `entries` is that of [`slot_entries`] for a power of two. The factors are random.
+    pub fn new(entries: u32, factors: [u64; 2]) -> Self {
+        // An even factor would lose bits.
+        Self { factors: factors.map(|of| of | 1), last: entries.saturating_sub(FIRST + 1) }
+    }
+
+    /// The table of a header. `None` for a map without a header.
+    pub fn of_header(value: &SlotValue) -> Option<Self> {
+        let [first, second, last, _] = words(value);
+        let last = u32::try_from(last).ok().filter(|last| *last > 0)?;
+        Some(Self { factors: [first, second], last })
+    }
+
+    /// The value of entry [`Self::HEADER`].
+    pub fn header(&self) -> SlotValue {
+        value([self.factors[0], self.factors[1], u64::from(self.last), 0])
+    }
+
+    /// The entry of the header.
+    pub const HEADER: u32 = 0;
+
+    /// The entries in which a row can be, in order.
+    fn probes(&self, of: Address) -> impl Iterator<Item = u32> + use<> {
+        let [high, low] = words(&address_key(of));
+        let hash =
+            low.wrapping_mul(self.factors[0]).wrapping_add(high.wrapping_mul(self.factors[1]));
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(MULTIPLIER);
+        let high = u32::try_from(hash >> 32).unwrap_or_default();
+        let (first, last) = (high & self.last & !1, self.last);
+        (0..PROBES).map(move |probe| FIRST + (first.wrapping_add(probe) & last))
+    }
+
+    /// The row of an address, with its entry.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn find<E>(
+        &self,
+        of: Address,
+        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
+    ) -> Result<Option<(u32, [u64; 2])>, E> {
+        for entry in self.probes(of) {
+            let found = read(entry)?;
+            if let Some((_, halves)) = row_of(entry, &found).filter(|(at, _)| *at == of) {
+                return Ok(Some((entry, halves)));
+            }
+            if marker(&found) == FREE {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The writes that add a row or replace it. `None` if no slot is free. `rests` is true for an entry whose row was
+    /// removed less than a grace period ago.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn insert<E>(
+        &self,
+        of: Address,
+        halves: [u64; 2],
+        rests: impl Fn(u32) -> bool,
+        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
+    ) -> Result<Option<Vec<SlotWrite>>, E> {
+        let [high, low] = words(&address_key(of));
+        let complete = value([low, high, halves[0], halves[1]]);
+        let mut free = None;
+        for entry in self.probes(of) {
+            let found = read(entry)?;
+            if row_of(entry, &found).is_some_and(|(at, _)| at == of) {
+                return Ok(Some(vec![(entry, complete)]));
+            }
+            let marker = marker(&found);
+            if (marker == FREE || marker == GONE) && !rests(entry) {
+                free.get_or_insert((entry, marker));
+            }
+            if marker == FREE {
+                break;
+            }
+        }
+        let Some((entry, marker)) = free else { return Ok(None) };
+        // A program that finds the address finds its class too.
+        let prepared = value([marker, high, halves[0], halves[1]]);
+        Ok(Some(vec![(entry, prepared), (entry, complete)]))
+    }
+
+    /// The writes that remove a row. The caller keeps the entry from other rows for a grace period, and then frees it.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn remove<E>(
+        &self,
+        of: Address,
+        read: impl FnMut(u32) -> Result<SlotValue, E>,
+    ) -> Result<Option<SlotWrite>, E> {
+        let [high, _] = words(&address_key(of));
+        let found = self.find(of, read)?;
+        Ok(found.map(|(entry, halves)| (entry, value([GONE, high, halves[0], halves[1]]))))
+    }
+
+    /// The writes after which probes stop at an entry that is gone, and at those before it, if no row is behind them.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub fn free<E>(
+        &self,
+        entry: u32,
+        rests: impl Fn(u32) -> bool,
+        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
+    ) -> Result<Vec<SlotWrite>, E> {
+        let step = |entry: u32, by: u32| {
+            FIRST + ((entry.wrapping_sub(FIRST)).wrapping_add(by) & self.last)
+        };
+        let mut writes = Vec::new();
+        if marker(&read(step(entry, 1))?) != FREE {
+            return Ok(writes);
+        }
+        let mut at = entry;
+        while writes.len() < PROBES as usize && !rests(at) && marker(&read(at)?) == GONE {
+            writes.push((at, SlotValue::default()));
+            at = step(at, u32::MAX);
+        }
+        Ok(writes)
+    }
+}
+
+fn marker(of: &SlotValue) -> u64 {
+    let [low, ..] = words::<4>(of);
+    low
+}
+
+fn value(of: [u64; 4]) -> SlotValue {
+    let mut value = SlotValue::default();
+    for (to, word) in value.chunks_exact_mut(8).zip(of) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    value
+}
+
+fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+    }
+    words
+}
+
+/// `FIRST_SLOT` of `datapath/bpf/tables.h`.
+const FIRST: u32 = 2;
+/// As in `datapath/bpf/tables.h`.
+const PROBES: u32 = 128;
+/// `SLOT_FREE` of `datapath/bpf/tables.h`.
+const FREE: u64 = 0;
+/// `SLOT_GONE` of `datapath/bpf/tables.h`.
+const GONE: u64 = u64::MAX;
+/// As in `mix` of `datapath/bpf/policy.bpf.c`.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{collection::vec, prelude::*, test_runner::TestCaseResult};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        convert::Infallible,
+    };
+
+    /// A small table: its rows are in few places, so their probes meet.
+    const ENTRIES: u32 = slot_entries(8);
+    const ADDRESSES: u8 = 24;
+
+    struct Table {
+        slots: Slots,
+        memory: Vec<SlotValue>,
+        resting: BTreeSet<u32>,
+        rows: BTreeMap<Address, [u64; 2]>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u8, u64),
+        Remove(u8),
+        Grace,
+    }
+
+    fn of(number: u8) -> Address {
+        // Neighbors, and addresses whose halves are those of others.
+        let (high, low) = (u128::from(number / 8), u128::from(number % 8 + 1));
+        Address(high << 64 | low)
+    }
+
+    impl Table {
+        fn read(&self) -> impl FnMut(u32) -> Result<SlotValue, Infallible> {
+            |entry| Ok(self.memory[entry as usize])
+        }
+
+        fn found(&self) -> BTreeMap<Address, [u64; 2]> {
+            let rows = (0..ADDRESSES).map(of).filter_map(|at| {
+                let Ok(row) = self.slots.find(at, self.read());
+                row.map(|(_, halves)| (at, halves))
+            });
+            rows.collect()
+        }
+
+        /// Carries out writes of one row. Each lookup between two of them has the row before or after.
+        fn write(&mut self, writes: &[SlotWrite], at: Option<Address>) -> TestCaseResult {
+            let before = self.found();
+            for (entry, value) in writes {
+                self.memory[*entry as usize] = *value;
+                let now = self.found();
+                for address in (0..ADDRESSES).map(of).filter(|of| Some(*of) != at) {
+                    prop_assert_eq!(now.get(&address), before.get(&address), "{:?}", address);
+                }
+                if let Some(row) = at {
+                    let (was, is) = (before.get(&row), self.rows.get(&row));
+                    prop_assert!([was, is].contains(&now.get(&row)));
+                }
+            }
+            prop_assert_eq!(&self.found(), &self.rows);
+            Ok(())
+        }
+
+        fn run(&mut self, step: &Step) -> TestCaseResult {
+            match step {
+                Step::Insert(number, class) => {
+                    let (at, halves) = (of(*number), [*class, *class + 1]);
+                    let rests = |entry: u32| self.resting.contains(&entry);
+                    let Ok(writes) = self.slots.insert(at, halves, rests, self.read());
+                    let Some(writes) = writes else { return Ok(()) };
+                    if writes.len() > 1 {
+                        prop_assert!(!self.resting.contains(&writes[0].0));
+                    }
+                    self.rows.insert(at, halves);
+                    self.write(&writes, Some(at))
+                }
+                Step::Remove(number) => {
+                    let at = of(*number);
+                    let Ok(removed) = self.slots.remove(at, self.read());
+                    prop_assert_eq!(removed.is_some(), self.rows.remove(&at).is_some());
+                    self.resting.extend(removed.map(|(entry, _)| entry));
+                    self.write(removed.as_slice(), Some(at))
+                }
+                Step::Grace => {
+                    while let Some(entry) = self.resting.pop_first() {
+                        let rests = |entry: u32| self.resting.contains(&entry);
+                        let Ok(writes) = self.slots.free(entry, rests, self.read());
+                        self.write(&writes, None)?;
+                    }
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_write_leaves_the_rows_of_other_addresses(
+            factors in any::<[u64; 2]>(),
+            steps in vec(prop_oneof![
+                4 => (0..ADDRESSES, any::<u32>()).prop_map(|(at, of)| Step::Insert(at, u64::from(of))),
+                4 => (0..ADDRESSES).prop_map(Step::Remove),
+                1 => Just(Step::Grace),
+            ], 0..80),
+        ) {
+            let slots = Slots::new(ENTRIES, factors);
+            prop_assert_eq!(Slots::of_header(&slots.header()), Some(slots));
+            let memory = vec![SlotValue::default(); ENTRIES as usize];
+            let (resting, rows) = (BTreeSet::new(), BTreeMap::new());
+            let mut table = Table { slots, memory, resting, rows };
+            for step in &steps {
+                table.run(step)?;
+            }
+            // Nothing is left of rows that were removed.
+            for number in 0..ADDRESSES {
+                table.run(&Step::Remove(number))?;
+            }
+            table.run(&Step::Grace)?;
+            // A full table has no end of a probe any longer.
+            let mut markers = table.memory.iter().skip(FIRST as usize).map(marker);
+            let expected = if markers.next() == Some(FREE) { FREE } else { GONE };
+            prop_assert!(markers.all(|of| of == expected));
+        }
+    }
+
+    #[test]
+    fn a_table_at_its_limit_has_room() {
+        // Of neighboring addresses in both families, as nodes give them to pods.
+        let v4 = (0..32_768_u128).map(|at| Address(0xffff_0a00_0000 + at));
+        let v6 = (0..32_768_u128).map(|at| Address((0x2001_0db8 << 96) + (at << 80) + 1));
+        let slots =
+            Slots::new(slot_entries(65_536), [0x1234_5678_9abc_def1, 0xfedc_ba98_7654_3211]);
+        let mut memory = vec![SlotValue::default(); slot_entries(65_536) as usize];
+        let mut longest = 0;
+        for at in v4.chain(v6) {
+            let read = |entry: u32| Ok::<_, Infallible>(memory[entry as usize]);
+            let Ok(writes) = slots.insert(at, [7; 2], |_| false, read);
+            let writes = writes.unwrap_or_else(|| panic!("no slot for {at:?}"));
+            let probe = slots.probes(at).position(|entry| entry == writes[0].0);
+            longest = longest.max(probe.unwrap_or_default());
+            for (entry, value) in writes {
+                memory[entry as usize] = value;
+            }
+        }
+        assert!(longest < 96, "the row of an address is {longest} slots behind its place");
+    }
+
+    #[test]
+    fn markers_are_no_addresses() {
+        let subnet = Address(0x2001_0db8 << 96);
+        assert!(has_no_slot(subnet) && has_no_slot(Address(u128::MAX)));
+        assert!(!has_no_slot(Address(1)) && !has_no_slot(Address(0xffff_0000_0000)));
+        assert_eq!(slot_rows(slot_entries(16_384)), 16_384);
+    }
+}
