@@ -84,6 +84,7 @@ impl Classes {
     /// Frees the entries that have rested.
     fn free(&mut self) -> Result<(), LoadError> {
         while let Some((_, entry)) = self.since.pop_front_if(|(since, _)| since.elapsed() > GRACE) {
+            self.resting.remove(&entry);
             let rests = |entry: u32| self.resting.contains(&entry);
             let writes = self.slots.free(entry, rests, self.entry()).map_err(fault)?;
             self.write(&writes)?;

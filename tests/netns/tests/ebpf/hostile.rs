@@ -4,7 +4,7 @@ use crate::{
     Kernel, object,
     traffic::{PODS, policy, snapshot, v6_of, write},
 };
-use datapath_abi::Pod;
+use datapath_abi::{Pod, Write};
 use datapath_ebpf::Hook;
 use datapath_plan::{Names, Tables, compile};
 use nix::{
@@ -283,4 +283,19 @@ fn an_address_that_looks_like_a_mark_of_a_slot_is_judged_like_any_other() {
     }
     assert_eq!(actions(&tables), [PASS, SHOT, SHOT, SHOT]);
     assert_eq!(actions(&with_row), [SHOT; 4]);
+}
+
+#[test]
+fn an_address_that_comes_and_goes_does_not_fill_the_table_of_classes() {
+    let name = "an_address_that_comes_and_goes_does_not_fill_the_table_of_classes";
+    let Some(mut node) = Node::new(name) else { return };
+    let mut held = node.kernel.programs.read().unwrap();
+    let address = IpAddr::from(OUTSIDE).into();
+    // More often than a place has slots.
+    for _ in 0..300 {
+        node.kernel.programs.write(&mut held, [&Write::Class(address, Some([7; 2]))]).unwrap();
+        assert_eq!(node.kernel.programs.read().unwrap().classes, held.classes);
+        node.kernel.programs.write(&mut held, [&Write::Class(address, None)]).unwrap();
+    }
+    assert_eq!(node.kernel.programs.read().unwrap().classes, held.classes);
 }
