@@ -1,7 +1,7 @@
 //! The hash table in the map `classes`: slots with open addressing, as `slot_of` of `policy.bpf.c` reads them.
 //!
-//! Programs read while userspace writes one slot at a time. [`Slots::insert`] and [`Slots::remove`] return the slots to
-//! write: after each of them every other address has the row that it had.
+//! Programs read while userspace writes one word of a slot at a time, the first word last. After each of the words every
+//! other address has the row that it had.
 
 use crate::bytes::{AddressKey, address, address_key};
 use datapath_plan::Address;
@@ -17,7 +17,7 @@ pub struct Slots {
     last: u32,
 }
 
-/// An entry with its new value.
+/// An entry with its new value. The caller writes the first word last.
 pub type SlotWrite = (u32, SlotValue);
 
 /// True for an address that has no slot, because its second half marks a slot without an address. Its class is in
@@ -83,97 +83,79 @@ impl Slots {
     }
 
     /// The row of an address, with its entry.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn find<E>(
+    pub fn find(
         &self,
         of: Address,
-        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
-    ) -> Result<Option<(u32, [u64; 2])>, E> {
+        mut read: impl FnMut(u32) -> SlotValue,
+    ) -> Option<(u32, [u64; 2])> {
         for entry in self.probes(of) {
-            let found = read(entry)?;
+            let found = read(entry);
             if let Some((_, halves)) = row_of(entry, &found).filter(|(at, _)| *at == of) {
-                return Ok(Some((entry, halves)));
+                return Some((entry, halves));
             }
             if marker(&found) == FREE {
                 break;
             }
         }
-        Ok(None)
+        None
     }
 
-    /// The writes that add a row or replace it. `None` if no slot is free. `rests` is true for an entry whose row was
+    /// The write that adds a row or replaces it. `None` if no slot is free. `rests` is true for an entry whose row was
     /// removed less than a grace period ago.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn insert<E>(
+    pub fn insert(
         &self,
         of: Address,
         halves: [u64; 2],
         rests: impl Fn(u32) -> bool,
-        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
-    ) -> Result<Option<Vec<SlotWrite>>, E> {
+        mut read: impl FnMut(u32) -> SlotValue,
+    ) -> Option<SlotWrite> {
         let [high, low] = words(&address_key(of));
-        let complete = value([low, high, halves[0], halves[1]]);
+        let row = value([low, high, halves[0], halves[1]]);
         let mut free = None;
         for entry in self.probes(of) {
-            let found = read(entry)?;
+            let found = read(entry);
             if row_of(entry, &found).is_some_and(|(at, _)| at == of) {
-                return Ok(Some(vec![(entry, complete)]));
+                return Some((entry, row));
             }
             let marker = marker(&found);
             if (marker == FREE || marker == GONE) && !rests(entry) {
-                free.get_or_insert((entry, marker));
+                free.get_or_insert(entry);
             }
             if marker == FREE {
                 break;
             }
         }
-        let Some((entry, marker)) = free else { return Ok(None) };
-        // A program that finds the address finds its class too.
-        let prepared = value([marker, high, halves[0], halves[1]]);
-        Ok(Some(vec![(entry, prepared), (entry, complete)]))
+        free.map(|entry| (entry, row))
     }
 
-    /// The writes that remove a row. The caller keeps the entry from other rows for a grace period, and then frees it.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn remove<E>(
-        &self,
-        of: Address,
-        read: impl FnMut(u32) -> Result<SlotValue, E>,
-    ) -> Result<Option<SlotWrite>, E> {
+    /// The write that removes a row. `None` if the address has none. The caller keeps the entry from other rows for a grace
+    /// period, and then frees it.
+    pub fn remove(&self, of: Address, read: impl FnMut(u32) -> SlotValue) -> Option<SlotWrite> {
         let [high, _] = words(&address_key(of));
-        let found = self.find(of, read)?;
-        Ok(found.map(|(entry, halves)| (entry, value([GONE, high, halves[0], halves[1]]))))
+        let (entry, halves) = self.find(of, read)?;
+        Some((entry, value([GONE, high, halves[0], halves[1]])))
     }
 
     /// The writes after which probes stop at an entry that is gone, and at those before it, if no row is behind them.
-    ///
-    /// # Errors
-    /// If an entry cannot be read.
-    pub fn free<E>(
+    pub fn free(
         &self,
         entry: u32,
         rests: impl Fn(u32) -> bool,
-        mut read: impl FnMut(u32) -> Result<SlotValue, E>,
-    ) -> Result<Vec<SlotWrite>, E> {
+        mut read: impl FnMut(u32) -> SlotValue,
+    ) -> Vec<SlotWrite> {
         let step = |entry: u32, by: u32| {
             FIRST + ((entry.wrapping_sub(FIRST)).wrapping_add(by) & self.last)
         };
         let mut writes = Vec::new();
-        if marker(&read(step(entry, 1))?) != FREE {
-            return Ok(writes);
+        if marker(&read(step(entry, 1))) != FREE {
+            return writes;
         }
         let mut at = entry;
-        while writes.len() < PROBES as usize && !rests(at) && marker(&read(at)?) == GONE {
+        while writes.len() < PROBES as usize && !rests(at) && marker(&read(at)) == GONE {
             writes.push((at, SlotValue::default()));
             at = step(at, u32::MAX);
         }
-        Ok(writes)
+        writes
     }
 }
 
@@ -213,10 +195,7 @@ const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 mod tests {
     use super::*;
     use proptest::{collection::vec, prelude::*, test_runner::TestCaseResult};
-    use std::{
-        collections::{BTreeMap, BTreeSet},
-        convert::Infallible,
-    };
+    use std::collections::{BTreeMap, BTreeSet};
 
     /// A small table: its rows are in few places, so their probes meet.
     const ENTRIES: u32 = slot_entries(8);
@@ -243,33 +222,30 @@ mod tests {
     }
 
     impl Table {
-        fn read(&self) -> impl FnMut(u32) -> Result<SlotValue, Infallible> {
-            |entry| Ok(self.memory[entry as usize])
+        fn read(&self) -> impl FnMut(u32) -> SlotValue {
+            |entry| self.memory[entry as usize]
         }
 
         fn found(&self) -> BTreeMap<Address, [u64; 2]> {
-            let rows = (0..ADDRESSES).map(of).filter_map(|at| {
-                let Ok(row) = self.slots.find(at, self.read());
-                row.map(|(_, halves)| (at, halves))
-            });
-            rows.collect()
+            let row = |at| Some((at, self.slots.find(at, self.read())?.1));
+            (0..ADDRESSES).map(of).filter_map(row).collect()
         }
 
-        /// Carries out writes of one row. Each lookup between two of them has the row before or after.
-        fn write(&mut self, writes: &[SlotWrite], at: Option<Address>) -> TestCaseResult {
+        /// Carries out a write of a row, word by word. Between two words each half of the row is that before or after.
+        fn write(&mut self, (entry, value): SlotWrite, at: Option<Address>) -> TestCaseResult {
             let before = self.found();
-            for (entry, value) in writes {
-                self.memory[*entry as usize] = *value;
+            for word in (0..4).rev().map(|word| word * 8..word * 8 + 8) {
+                self.memory[entry as usize][word.clone()].copy_from_slice(&value[word]);
                 let now = self.found();
                 for address in (0..ADDRESSES).map(of).filter(|of| Some(*of) != at) {
                     prop_assert_eq!(now.get(&address), before.get(&address), "{:?}", address);
                 }
-                if let Some(row) = at {
-                    let (was, is) = (before.get(&row), self.rows.get(&row));
-                    prop_assert!([was, is].contains(&now.get(&row)));
+                for half in at.iter().flat_map(|at| [(at, 0), (at, 1)]) {
+                    let [was, is, now] = [&before, &self.rows, &now]
+                        .map(|of| of.get(half.0).map(|halves| halves[half.1]));
+                    prop_assert!([was, is].contains(&now));
                 }
             }
-            prop_assert_eq!(&self.found(), &self.rows);
             Ok(())
         }
 
@@ -278,30 +254,32 @@ mod tests {
                 Step::Insert(number, class) => {
                     let (at, halves) = (of(*number), [*class, *class + 1]);
                     let rests = |entry: u32| self.resting.contains(&entry);
-                    let Ok(writes) = self.slots.insert(at, halves, rests, self.read());
-                    let Some(writes) = writes else { return Ok(()) };
-                    if writes.len() > 1 {
-                        prop_assert!(!self.resting.contains(&writes[0].0));
-                    }
+                    let write = self.slots.insert(at, halves, rests, self.read());
+                    let Some(write) = write else { return Ok(()) };
+                    prop_assert!(!self.resting.contains(&write.0));
                     self.rows.insert(at, halves);
-                    self.write(&writes, Some(at))
+                    self.write(write, Some(at))?;
                 }
                 Step::Remove(number) => {
                     let at = of(*number);
-                    let Ok(removed) = self.slots.remove(at, self.read());
+                    let removed = self.slots.remove(at, self.read());
                     prop_assert_eq!(removed.is_some(), self.rows.remove(&at).is_some());
-                    self.resting.extend(removed.map(|(entry, _)| entry));
-                    self.write(removed.as_slice(), Some(at))
+                    if let Some(write) = removed {
+                        self.resting.insert(write.0);
+                        self.write(write, Some(at))?;
+                    }
                 }
                 Step::Grace => {
                     while let Some(entry) = self.resting.pop_first() {
                         let rests = |entry: u32| self.resting.contains(&entry);
-                        let Ok(writes) = self.slots.free(entry, rests, self.read());
-                        self.write(&writes, None)?;
+                        for write in self.slots.free(entry, rests, self.read()) {
+                            self.write(write, None)?;
+                        }
                     }
-                    Ok(())
                 }
             }
+            prop_assert_eq!(&self.found(), &self.rows);
+            Ok(())
         }
     }
 
@@ -345,14 +323,11 @@ mod tests {
         let mut memory = vec![SlotValue::default(); slot_entries(65_536) as usize];
         let mut longest = 0;
         for at in v4.chain(v6) {
-            let read = |entry: u32| Ok::<_, Infallible>(memory[entry as usize]);
-            let Ok(writes) = slots.insert(at, [7; 2], |_| false, read);
-            let writes = writes.unwrap_or_else(|| panic!("no slot for {at:?}"));
-            let probe = slots.probes(at).position(|entry| entry == writes[0].0);
+            let write = slots.insert(at, [7; 2], |_| false, |entry| memory[entry as usize]);
+            let (entry, value) = write.unwrap_or_else(|| panic!("no slot for {at:?}"));
+            let probe = slots.probes(at).position(|probed| probed == entry);
             longest = longest.max(probe.unwrap_or_default());
-            for (entry, value) in writes {
-                memory[entry as usize] = value;
-            }
+            memory[entry as usize] = value;
         }
         assert!(longest < 96, "the row of an address is {longest} slots behind its place");
     }

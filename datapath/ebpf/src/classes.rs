@@ -1,17 +1,22 @@
 //! The classes of addresses: the hash table of [`Slots`] in an array.
 
-use crate::{LoadError, programs::GRACE};
-use aya::maps::{Array, MapData, MapError};
-use datapath_abi::{Full, SlotValue, SlotWrite, Slots, row_of, slot_rows};
+use crate::{LoadError, mapped::Mapped, programs::GRACE, sums::of_classes};
+use aya::maps::{Map, MapData, MapError};
+use datapath_abi::{Full, SlotWrite, Slots, row_of, slot_rows};
 use datapath_plan::Address;
+use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    os::fd::AsFd as _,
     time::Instant,
 };
 
 /// The map `classes`.
 pub(crate) struct Classes {
-    map: Array<MapData, SlotValue>,
+    /// It keeps the map alive.
+    _map: MapData,
+    entries: Mapped,
     slots: Slots,
     /// The entries whose rows were removed less than a grace period ago.
     resting: BTreeSet<u32>,
@@ -21,84 +26,93 @@ pub(crate) struct Classes {
 
 impl Classes {
     /// Takes a map, and writes the header of a new one.
-    pub(crate) fn new(mut map: Array<MapData, SlotValue>) -> Result<Self, LoadError> {
-        let header = map.get(&Slots::HEADER, 0).map_err(fault)?;
-        let slots = match Slots::of_header(&header) {
+    pub(crate) fn new(map: Map) -> Result<Self, LoadError> {
+        let Map::Array(map) = map else { return Err(LoadError::Absent(CLASSES)) };
+        let count = map.info().map_err(fault)?.max_entries();
+        let entries = Mapped::new(map.fd().as_fd(), count).map_err(io_fault)?;
+        let slots = match Slots::of_header(&entries.read(Slots::HEADER)) {
             Some(slots) => slots,
             None => {
-                let mut factors = [0; 16];
-                let filled = rustix::rand::getrandom(
-                    factors.as_mut_slice(),
-                    rustix::rand::GetRandomFlags::empty(),
-                );
-                filled.map_err(|errno| fault(MapError::IoError(errno.into())))?;
-                let [first, second] = [&factors[..8], &factors[8..]]
-                    .map(|bytes| bytes.try_into().map_or(0, u64::from_ne_bytes));
-                let slots = Slots::new(map.len(), [first, second]);
-                map.set(Slots::HEADER, slots.header(), 0).map_err(fault)?;
+                let slots = Slots::new(count, [random()?, random()?]);
+                entries.write(Slots::HEADER, &slots.header());
                 slots
             }
         };
-        Ok(Self { map, slots, resting: BTreeSet::new(), since: VecDeque::new() })
-    }
-
-    fn entry(&self) -> impl FnMut(u32) -> Result<SlotValue, MapError> {
-        |entry| self.map.get(&entry, 0)
+        let (resting, since) = (BTreeSet::new(), VecDeque::new());
+        Ok(Self { _map: map, entries, slots, resting, since })
     }
 
     /// All rows.
-    pub(crate) fn read(&self) -> Result<BTreeMap<Address, [u64; 2]>, LoadError> {
-        let entries = (0..).zip(self.map.iter());
-        let rows = entries.map(|(entry, value)| Ok(row_of(entry, &value.map_err(fault)?)));
-        rows.filter_map(Result::transpose).collect()
+    pub(crate) fn read(&self) -> BTreeMap<Address, [u64; 2]> {
+        let entries = 0..self.entries.entries();
+        entries.filter_map(|entry| row_of(entry, &self.entries.read(entry))).collect()
     }
 
-    pub(crate) fn get(&self, of: Address) -> Result<Option<[u64; 2]>, LoadError> {
-        let found = self.slots.find(of, self.entry()).map_err(fault)?;
-        Ok(found.map(|(_, halves)| halves))
+    /// The sum of the rows that a program finds.
+    pub(crate) fn sum(&self) -> u64 {
+        let read = |entry| self.entries.read(entry);
+        let rows = (0..self.entries.entries()).filter_map(|entry| {
+            let row = row_of(entry, &read(entry))?;
+            let found = self.slots.find(row.0, read);
+            found.is_some_and(|(at, _)| at == entry).then_some(row)
+        });
+        of_classes(rows)
+    }
+
+    pub(crate) fn get(&self, of: Address) -> Option<[u64; 2]> {
+        self.slots.find(of, |entry| self.entries.read(entry)).map(|(_, halves)| halves)
     }
 
     /// Adds a row or replaces it.
-    pub(crate) fn insert(&mut self, of: Address, halves: [u64; 2]) -> Result<(), LoadError> {
-        self.free()?;
+    pub(crate) fn insert(&mut self, of: Address, halves: [u64; 2]) -> Result<(), Full> {
+        self.free();
         let rests = |entry: u32| self.resting.contains(&entry);
-        let writes = self.slots.insert(of, halves, rests, self.entry()).map_err(fault)?;
-        let limit = slot_rows(self.map.len());
+        let write = self.slots.insert(of, halves, rests, |entry| self.entries.read(entry));
+        let limit = slot_rows(self.entries.entries());
         // The place of the address has no free slot: a larger map has other places.
         let full = Full { map: CLASSES, limit, needed: limit.saturating_add(1) };
-        self.write(&writes.ok_or(full)?)
+        self.write(write.ok_or(full)?);
+        Ok(())
     }
 
     /// Removes a row, if it exists.
-    pub(crate) fn remove(&mut self, of: Address) -> Result<(), LoadError> {
-        self.free()?;
-        let Some(removed) = self.slots.remove(of, self.entry()).map_err(fault)? else {
-            return Ok(());
-        };
-        self.write(&[removed])?;
-        self.resting.insert(removed.0);
-        self.since.push_back((Instant::now(), removed.0));
-        Ok(())
+    pub(crate) fn remove(&mut self, of: Address) {
+        self.free();
+        if let Some(removed) = self.slots.remove(of, |entry| self.entries.read(entry)) {
+            self.write(removed);
+            self.resting.insert(removed.0);
+            self.since.push_back((Instant::now(), removed.0));
+        }
     }
 
     /// Frees the entries that have rested.
-    fn free(&mut self) -> Result<(), LoadError> {
+    fn free(&mut self) {
         while let Some((_, entry)) = self.since.pop_front_if(|(since, _)| since.elapsed() > GRACE) {
             self.resting.remove(&entry);
             let rests = |entry: u32| self.resting.contains(&entry);
-            let writes = self.slots.free(entry, rests, self.entry()).map_err(fault)?;
-            self.write(&writes)?;
+            let writes = self.slots.free(entry, rests, |entry| self.entries.read(entry));
+            writes.into_iter().for_each(|write| self.write(write));
         }
-        Ok(())
     }
 
-    fn write(&mut self, writes: &[SlotWrite]) -> Result<(), LoadError> {
-        writes.iter().try_for_each(|(entry, value)| self.map.set(*entry, *value, 0).map_err(fault))
+    fn write(&self, (entry, value): SlotWrite) {
+        self.entries.write(entry, &value);
     }
+}
+
+fn random() -> Result<u64, LoadError> {
+    let mut bytes = [0; 8];
+    getrandom(bytes.as_mut_slice(), GetRandomFlags::empty())
+        .map_err(|errno| io_fault(errno.into()))?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 fn fault(cause: MapError) -> LoadError {
     LoadError::Map { name: CLASSES, cause }
+}
+
+fn io_fault(cause: io::Error) -> LoadError {
+    fault(MapError::IoError(cause))
 }
 
 /// The name of the map.

@@ -13,6 +13,7 @@ mod grow;
 mod kernel;
 mod links;
 mod lookup;
+mod mapped;
 mod maps;
 mod memory;
 mod names;

@@ -230,7 +230,7 @@ impl Maps {
             places: typed(ebpf, "places")?,
             active: typed(ebpf, "active")?,
             rows: typed(ebpf, "rows")?,
-            classes: Classes::new(typed(ebpf, CLASSES)?)?,
+            classes: Classes::new(ebpf.take_map(CLASSES).ok_or(LoadError::Absent(CLASSES))?)?,
             prefixes: typed(ebpf, "prefixes")?,
             services: typed(ebpf, "services")?,
             set_rows: typed(ebpf, "set_rows")?,
@@ -274,7 +274,7 @@ impl Maps {
                 held.rows.insert(number, Row::from_bytes(&row));
             }
         }
-        held.classes = self.classes.read()?;
+        held.classes = self.classes.read();
         for row in self.prefixes.iter() {
             let (key, value) = row.map_err(at("prefixes"))?;
             let length = u8::try_from(key.prefix_len()).unwrap_or(u8::MAX);
@@ -331,7 +331,7 @@ impl Maps {
             Written::Service(at, of) => {
                 ("services", is(self.services.get(&address_key(at), 0), &halves(of)))
             }
-            Written::Class(at, of) => (CLASSES, Ok(self.classes.get(at)? == Some(of))),
+            Written::Class(at, of) => (CLASSES, Ok(self.classes.get(at) == Some(of))),
             Written::Prefix(prefix, of) => {
                 ("prefixes", is(self.prefixes.get(&trie_key(prefix), 0), &halves(of)))
             }
@@ -369,8 +369,11 @@ impl Maps {
                 ("set_rows", self.set_rows.insert(set_key(*key), table, 0))
             }
             Write::SetRow(key, None) => ("set_rows", gone(self.set_rows.remove(&set_key(*key)))),
-            Write::Class(at, Some(of)) => return self.classes.insert(*at, *of),
-            Write::Class(at, None) => return self.classes.remove(*at),
+            Write::Class(at, Some(of)) => return Ok(self.classes.insert(*at, *of)?),
+            Write::Class(at, None) => {
+                self.classes.remove(*at);
+                return Ok(());
+            }
             Write::Service(at, Some(of)) => {
                 ("services", self.services.insert(address_key(*at), halves(*of), 0))
             }
@@ -399,6 +402,11 @@ impl Maps {
             Write::Endpoint(link, None) => ("endpoints", self.remove_endpoint(*link)),
         };
         written.map_err(|cause| LoadError::Map { name, cause })
+    }
+
+    /// The sum of the rows of `classes`.
+    pub(crate) fn sum_of_classes(&self) -> u64 {
+        self.classes.sum()
     }
 
     /// The count at the place of a link.

@@ -296,9 +296,10 @@ impl Programs {
 
     /// The sum of a map's rows.
     pub(crate) fn sum(&mut self, map: Summed) -> Result<u64, LoadError> {
+        let Some(number) = map.number() else { return Ok(self.maps.sum_of_classes()) };
         // Of `struct __sk_buff`: cb.
         let (mut context, mut after) = ([0_u8; 192], [0_u8; 192]);
-        context[48..52].copy_from_slice(&map.number().to_ne_bytes());
+        context[48..52].copy_from_slice(&number.to_ne_bytes());
         let options = TestRunOptions {
             data_in: Some(&[0; 64]),
             ctx_in: Some(&context),

@@ -1,8 +1,9 @@
-//! The sums of rows, as the program `sum_rows` of `policy.bpf.c` adds them up.
+//! The sums of rows. The program `sum_rows` of `policy.bpf.c` adds up those of hash maps in the same way.
 
 use datapath_abi::{Held, address_key, set_key};
+use datapath_plan::Address;
 
-/// A map whose rows a program adds up.
+/// A map whose rows are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Summed {
     Classes,
@@ -21,16 +22,16 @@ impl Summed {
         }
     }
 
-    /// The number by which the program `sum_rows` knows the map.
-    pub(crate) fn number(self) -> u32 {
+    /// The number by which the program `sum_rows` knows the map. `None` if this process adds up its rows.
+    pub(crate) fn number(self) -> Option<u32> {
         match self {
-            Self::Classes => 0,
-            Self::SetRows => 1,
-            Self::Rules => 2,
+            Self::Classes => None,
+            Self::SetRows => Some(0),
+            Self::Rules => Some(1),
         }
     }
 
-    /// While a program adds up rows, its processor handles no packet. The rows of a larger map are looked up.
+    /// While rows are added up, pods that start wait, or packets of a processor. The rows of a larger map are looked up.
     pub(crate) fn is_small(self, held: &Held) -> bool {
         let rows = match self {
             Self::Classes => held.classes.len(),
@@ -43,16 +44,21 @@ impl Summed {
     /// The sum of the rows that were written.
     pub(crate) fn sum(self, held: &Held) -> u64 {
         match self {
-            Self::Classes => total(held.classes.iter().map(|(address, halves)| {
-                let [high, low] = words(&address_key(*address));
-                [high, low].into_iter().chain(*halves)
-            })),
+            Self::Classes => of_classes(held.classes.iter().map(|(at, of)| (*at, *of))),
             Self::SetRows => total(held.set_rows.iter().map(|(key, table)| {
                 words::<3>(&set_key(*key)).into_iter().chain([u64::from(*table)])
             })),
             Self::Rules => total(held.rules.iter().map(|(number, of)| [u64::from(*number), *of])),
         }
     }
+}
+
+/// The sum of rows of the map `classes`.
+pub(crate) fn of_classes(rows: impl Iterator<Item = (Address, [u64; 2])>) -> u64 {
+    total(rows.map(|(address, halves)| {
+        let [high, low] = words(&address_key(address));
+        [high, low].into_iter().chain(halves)
+    }))
 }
 
 fn total<R: IntoIterator<Item = u64>>(rows: impl Iterator<Item = R>) -> u64 {
