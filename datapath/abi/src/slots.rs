@@ -1,7 +1,7 @@
 //! The hash table in the map `classes`: slots with open addressing, as `slot_of` of `policy.bpf.c` reads them.
 //!
-//! Programs read while userspace writes one word of a slot at a time, the first word last. After each of the words every
-//! other address has the row that it had.
+//! The words of a slot are written one at a time, the first word last. After each word every other address has the row that
+//! it had.
 
 use crate::bytes::{AddressKey, address, address_key};
 use datapath_plan::Address;
@@ -301,7 +301,7 @@ mod tests {
             for step in &steps {
                 table.run(step)?;
             }
-            // Nothing is left of rows that were removed.
+            // Rows that were removed leave free slots.
             for number in 0..ADDRESSES {
                 table.run(&Step::Remove(number))?;
             }

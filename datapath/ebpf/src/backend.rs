@@ -5,6 +5,7 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
+    grace::GRACE,
     grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
     kernel,
     links::{Links, hooks_of},
@@ -14,7 +15,6 @@ use crate::{
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
     pods::Pods,
-    programs::GRACE,
     starting::{is_starting, starting},
     tcx::Method,
 };

@@ -1,6 +1,6 @@
 //! The classes of addresses: the hash table of [`Slots`] in an array.
 
-use crate::{LoadError, mapped::Mapped, programs::GRACE, sums::of_classes};
+use crate::{LoadError, grace::GRACE, mapped::Mapped, sums::of_classes};
 use aya::maps::{Map, MapData, MapError};
 use datapath_abi::{Full, SlotWrite, Slots, row_of, slot_rows};
 use datapath_plan::Address;
@@ -14,7 +14,7 @@ use std::{
 
 /// The map `classes`.
 pub(crate) struct Classes {
-    /// It keeps the map alive.
+    /// Open as long as this value lives.
     _map: MapData,
     entries: Mapped,
     slots: Slots,

@@ -5,9 +5,9 @@
 
 use crate::{
     LoadError, Programs,
+    grace::GRACE,
     maps::{Layout, folder_of, layouts, open_flows},
     pins::BEGUN,
-    programs::GRACE,
 };
 use config_settings::Connections;
 use datapath_abi::Held;

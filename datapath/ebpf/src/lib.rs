@@ -9,6 +9,7 @@ mod compare;
 mod error;
 mod events;
 mod existing;
+mod grace;
 mod grow;
 mod kernel;
 mod links;

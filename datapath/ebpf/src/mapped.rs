@@ -49,7 +49,7 @@ impl Mapped {
         self.words().get(first..first + WORDS)
     }
 
-    /// An entry. One that does not exist is empty.
+    /// An entry. An entry that does not exist is empty.
     pub(crate) fn read(&self, entry: u32) -> SlotValue {
         let mut value = SlotValue::default();
         let words = self.slot(entry).unwrap_or_default();

@@ -730,9 +730,6 @@ const LATER: u16 = 50;
 /// Others have handle 1. aws-network-policy-agent removes a filter of this handle of any priority.
 const FIRST_HANDLE: u32 = 2;
 
-/// The longest time for which a program runs.
-pub(crate) const GRACE: Duration = Duration::from_millis(10);
-
 /// The program that removes connections that have ended.
 const SWEEP: &str = "sweep_flows";
 
