@@ -59,7 +59,7 @@ static inline_always __u32 look_up(__u32 table, __u32 key)
 	return small ? search(small->intervals, SMALL, key) : FAULT_OF(NO_TABLE);
 }
 
-/* Of a chain of words: another word leads to another sum. `datapath/abi/src/slots.rs` and `datapath/ebpf/src/sums.rs` have the same. */
+/* Of a chain of words: another word leads to another sum. `slots.rs` and `sums.rs` have the same. */
 static inline_always __u64 mix(__u64 sum, __u64 word)
 {
 	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
@@ -76,13 +76,15 @@ static inline_always __u64 after(__u64 value)
 	return value;
 }
 
-/* The slot of an address. `half` is that of the generation. */
+/*
+ * The slot of an address. `half` is that of the generation. One variable is on the stack: kernel 6.1 adds up the stacks of all
+ * callers.
+ */
 static inline_always struct class_slot *slot_of(const struct address *address, __u32 half)
 {
-	__u32 at = after(half);
-	struct class_slot *slot = map_lookup(&classes, &at);
+	__u32 entry = after(half), last;
+	struct class_slot *slot = map_lookup(&classes, &entry);
 	__u64 low = address->low, high = address->high, hash;
-	__u32 last;
 
 	if (!slot || low == SLOT_FREE || low == SLOT_GONE)
 		return 0;
@@ -90,9 +92,8 @@ static inline_always struct class_slot *slot_of(const struct address *address, _
 	hash = low * slot->low + high * slot->high;
 	hash = mix(hash >> 32, hash);
 	/* The first slot of a cache line. */
-	at = hash >> 32 & last & ~1u;
+	entry = FIRST_SLOT + (hash >> 32 & last & ~1u);
 	for (__u32 probe = 0; probe < PROBES; probe++) {
-		__u32 entry = FIRST_SLOT + at;
 		__u64 found;
 
 		slot = map_lookup(&classes, &entry);
@@ -104,24 +105,25 @@ static inline_always struct class_slot *slot_of(const struct address *address, _
 			return slot;
 		if (found == SLOT_FREE)
 			return 0;
-		at = (at + 1) & last;
+		entry = FIRST_SLOT + ((entry - FIRST_SLOT + 1) & last);
 	}
 	return 0;
 }
 
-/* The class of an address in one half of the state. */
-static inline_always __u64 class_of(const struct address *address, __u32 half)
+/* The class of an address in one half of the state. The half is read again, so it takes no place on the stack. */
+static inline_always __u64 class_of(const struct address *address, const volatile __u8 *half)
 {
-	struct class_slot *slot = slot_of(address, half);
+	struct class_slot *slot = slot_of(address, *half);
+	__u32 in_force = *half & 1;
 	struct halves *classes_of;
 
-	if (slot && slot->of[half & 1] != BY_PREFIX)
-		return slot->of[half & 1];
+	if (slot && slot->of[in_force] != BY_PREFIX)
+		return slot->of[in_force];
 	struct prefix prefix = { .length = 128 };
 
 	__builtin_memcpy(prefix.first, address, sizeof(prefix.first));
 	classes_of = map_lookup(&prefixes, &prefix);
-	return classes_of ? classes_of->of[half & 1] : 0;
+	return classes_of ? classes_of->of[*half & 1] : 0;
 }
 
 /* The class of a Service's address; 0 if it is none that a rule names. */
@@ -168,7 +170,7 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 		return FAULT_OF(NO_TICKET);
 	/* On the stack: kernel 6.1 accepts no key of a map in memory of the caller. */
 	other = is_egress ? judged->destination : judged->source;
-	key.class = class_of(&other, judged->half) + PLANTED_KEY;
+	key.class = class_of(&other, &judged->half) + PLANTED_KEY;
 	if (judged->service && (set & NAMES_SERVICES)) {
 		key.service = judged->service;
 		table = map_lookup(&set_rows, &key);
