@@ -39,5 +39,7 @@ pub use numbers::Numbers;
 pub use plan::{Own, Plan, Pod, cleanup, is_new, plan, plan_started, sizes};
 pub use scope::Scope;
 pub use settings::{Settings, SettingsValue, Share, ShareValue};
-pub use slots::{SlotValue, SlotWrite, Slots, has_no_slot, row_of, slot_entries, slot_rows};
+pub use slots::{
+    SlotValue, SlotWrite, Slots, has_no_slot, is_gone, row_of, slot_entries, slot_rows,
+};
 pub use target::Target;

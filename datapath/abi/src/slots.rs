@@ -37,6 +37,11 @@ pub const fn slot_rows(entries: u32) -> u32 {
     entries.saturating_sub(FIRST) / 2
 }
 
+/// True for an entry whose row was removed.
+pub fn is_gone(entry: u32, value: &SlotValue) -> bool {
+    entry >= FIRST && marker(value) == GONE
+}
+
 /// The row of an entry. `None` if it has none.
 pub fn row_of(entry: u32, value: &SlotValue) -> Option<(Address, [u64; 2])> {
     let [low, high, even, odd] = words(value);

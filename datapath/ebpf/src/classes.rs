@@ -2,7 +2,7 @@
 
 use crate::{LoadError, grace::GRACE, mapped::Mapped, sums::of_classes};
 use aya::maps::{Map, MapData, MapError};
-use datapath_abi::{Full, SlotWrite, Slots, row_of, slot_rows};
+use datapath_abi::{Full, SlotWrite, Slots, is_gone, row_of, slot_rows};
 use datapath_plan::Address;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::{
@@ -38,7 +38,11 @@ impl Classes {
                 slots
             }
         };
-        let (resting, since) = (BTreeSet::new(), VecDeque::new());
+        // An earlier process may have removed their rows just now.
+        let gone = (0..entries.entries()).filter(|entry| is_gone(*entry, &entries.read(*entry)));
+        let resting: BTreeSet<u32> = gone.collect();
+        let now = Instant::now();
+        let since = resting.iter().map(|entry| (now, *entry)).collect();
         Ok(Self { _map: map, entries, slots, resting, since })
     }
 

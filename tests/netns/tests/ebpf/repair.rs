@@ -86,6 +86,23 @@ fn pins_and_rows_that_another_process_changes_are_repaired() {
     enforce(&mut backend, 1, &[policy(8080)]);
     assert!(answers(&open));
 
+    // The slot of a row that was removed just before a restart rests too, and is free afterwards.
+    let mut other = load();
+    let none = &mut Held::default();
+    let of = |last: u128| Address(0x2001_0db8 << 96 | last);
+    other.write(none, [&Write::Class(of(1), Some([7; 2])), &Write::Class(of(1), None)]).unwrap();
+    let mut other = load();
+    let mut classes = other.read().unwrap().classes;
+    for last in 2..100 {
+        other.write(none, [&Write::Class(of(last), Some([8; 2]))]).unwrap();
+        classes.insert(of(last), [8; 2]);
+    }
+    assert_eq!(other.read().unwrap().classes, classes);
+    for last in 2..100 {
+        other.write(none, [&Write::Class(of(last), None)]).unwrap();
+    }
+    assert_eq!(load().read().unwrap().classes, held.classes);
+
     let mut other = load();
     let (half, wrong) = (usize::from(held.generation % 2 == 1), u64::MAX - 1);
     let class = held.classes.iter().find(|(_, of)| of[half] != u64::MAX).unwrap();
