@@ -59,7 +59,7 @@ static inline_always __u32 look_up(__u32 table, __u32 key)
 	return small ? search(small->intervals, SMALL, key) : FAULT_OF(NO_TABLE);
 }
 
-/* Of a chain of words: another word leads to another sum. `slots.rs` and `sums.rs` have the same. */
+/* Of a chain of words: another word leads to another sum. `datapath/ebpf/src/sums.rs` has the same. */
 static inline_always __u64 mix(__u64 sum, __u64 word)
 {
 	sum = (sum ^ word) * 0x9e3779b97f4a7c15ull;
@@ -89,8 +89,9 @@ static inline_always struct class_slot *slot_of(const struct address *address, _
 	if (!slot || low == SLOT_FREE || low == SLOT_GONE)
 		return 0;
 	last = slot->of[0];
-	hash = low * slot->low + high * slot->high;
-	hash = mix(hash >> 32, hash);
+	/* Each half of a word has a factor, so no two of them cancel out in the bits of the place. */
+	hash = (__u32)low * slot->low + (low >> 32) * slot->high;
+	hash += (__u32)high * slot->of[1] + (high >> 32) * (slot->low ^ slot->of[1] << 1);
 	/* The first slot of a cache line. */
 	entry = FIRST_SLOT + (hash >> 32 & last & ~1u);
 	for (__u32 probe = 0; probe < PROBES; probe++) {

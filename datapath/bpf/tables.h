@@ -354,7 +354,7 @@ struct class_slot {
 #define SLOT_GONE 0xffffffffffffffffull
 #define PROBES 128
 /*
- * The first entry is a header: `low` and `high` are random factors of the hash, so that no tenant can choose addresses of one
+ * The first entry is a header: `low`, `high` and `of[1]` are random factors of the hash, so that no tenant can choose addresses of one
  * place, and `of[0]` is the number of slots less 1. A pair of slots is a cache line, because the entries start at a page.
  */
 #define FIRST_SLOT 2

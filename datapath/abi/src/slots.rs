@@ -12,7 +12,7 @@ pub type SlotValue = [u8; 32];
 /// The hash of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots {
-    factors: [u64; 2],
+    factors: [u64; 3],
     /// The number of slots less 1: a power of two less 1.
     last: u32,
 }
@@ -56,21 +56,21 @@ pub fn row_of(entry: u32, value: &SlotValue) -> Option<(Address, [u64; 2])> {
 
 impl Slots {
     /// An empty table. `entries` is that of [`slot_entries`] for a power of two. The factors are random.
-    pub fn new(entries: u32, factors: [u64; 2]) -> Self {
+    pub fn new(entries: u32, factors: [u64; 3]) -> Self {
         // An even factor would lose bits.
         Self { factors: factors.map(|of| of | 1), last: entries.saturating_sub(FIRST + 1) }
     }
 
     /// The table of a header. `None` for a map without a header.
     pub fn of_header(value: &SlotValue) -> Option<Self> {
-        let [first, second, last, _] = words(value);
+        let [first, second, last, third] = words(value);
         let last = u32::try_from(last).ok().filter(|last| *last > 0)?;
-        Some(Self { factors: [first, second], last })
+        Some(Self { factors: [first, second, third], last })
     }
 
     /// The value of entry [`Self::HEADER`].
     pub fn header(&self) -> SlotValue {
-        value([self.factors[0], self.factors[1], u64::from(self.last), 0])
+        value([self.factors[0], self.factors[1], u64::from(self.last), self.factors[2]])
     }
 
     /// The entry of the header.
@@ -79,9 +79,12 @@ impl Slots {
     /// The entries in which a row can be, in order.
     fn probes(&self, of: Address) -> impl Iterator<Item = u32> + use<> {
         let [high, low] = words(&address_key(of));
-        let hash =
-            low.wrapping_mul(self.factors[0]).wrapping_add(high.wrapping_mul(self.factors[1]));
-        let hash = (hash ^ (hash >> 32)).wrapping_mul(MULTIPLIER);
+        let [first, second, third] = self.factors;
+        let term = |word: u64, factor: u64| (word & 0xffff_ffff).wrapping_mul(factor);
+        let hash = term(low, first)
+            .wrapping_add(term(low >> 32, second))
+            .wrapping_add(term(high, third))
+            .wrapping_add(term(high >> 32, first ^ (third << 1)));
         let high = u32::try_from(hash >> 32).unwrap_or_default();
         let (first, last) = (high & self.last & !1, self.last);
         (0..PROBES).map(move |probe| FIRST + (first.wrapping_add(probe) & last))
@@ -193,8 +196,6 @@ const PROBES: u32 = 128;
 const FREE: u64 = 0;
 /// `SLOT_GONE` of `datapath/bpf/tables.h`.
 const GONE: u64 = u64::MAX;
-/// As in `mix` of `datapath/bpf/policy.bpf.c`.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {
@@ -291,7 +292,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_write_leaves_the_rows_of_other_addresses(
-            factors in any::<[u64; 2]>(),
+            factors in any::<[u64; 3]>(),
             steps in vec(prop_oneof![
                 4 => (0..ADDRESSES, any::<u32>()).prop_map(|(at, of)| Step::Insert(at, u64::from(of))),
                 4 => (0..ADDRESSES).prop_map(Step::Remove),
@@ -322,9 +323,13 @@ mod tests {
     fn a_table_at_its_limit_has_room() {
         // Of neighboring addresses in both families, as nodes give them to pods.
         let v4 = (0..32_768_u128).map(|at| Address(0xffff_0a00_0000 + at));
-        let v6 = (0..32_768_u128).map(|at| Address((0x2001_0db8 << 96) + (at << 80) + 1));
-        let slots =
-            Slots::new(slot_entries(65_536), [0x1234_5678_9abc_def1, 0xfedc_ba98_7654_3211]);
+        // A range for each node, and pods in order.
+        let v6 = (0..32_768_u128)
+            .map(|at| Address((0x2001_0db8 << 96) + (at / 128 << 64) + at % 128 + 1));
+        let slots = Slots::new(
+            slot_entries(65_536),
+            [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0xaef1_7502_108e_f2d9],
+        );
         let mut memory = vec![SlotValue::default(); slot_entries(65_536) as usize];
         let mut longest = 0;
         for at in v4.chain(v6) {

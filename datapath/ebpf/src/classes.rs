@@ -33,7 +33,7 @@ impl Classes {
         let slots = match Slots::of_header(&entries.read(Slots::HEADER)) {
             Some(slots) => slots,
             None => {
-                let slots = Slots::new(count, [random()?, random()?]);
+                let slots = Slots::new(count, [random()?, random()?, random()?]);
                 entries.write(Slots::HEADER, &slots.header());
                 slots
             }
