@@ -176,6 +176,15 @@ pub fn address_key(address: Address) -> AddressKey {
     address.0.to_be_bytes()
 }
 
+/// The words of a key, in the order of its bytes.
+pub fn words_of<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+    }
+    words
+}
+
 /// The address of a key.
 pub fn address(key: AddressKey) -> Address {
     Address(u128::from_be_bytes(key))
@@ -219,7 +228,7 @@ pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     part
 }
 
-fn words<const N: usize, const M: usize>(words: [u64; N]) -> [u8; M] {
+pub(crate) fn words<const N: usize, const M: usize>(words: [u64; N]) -> [u8; M] {
     let mut bytes = [0; M];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
         place.copy_from_slice(&word.to_ne_bytes());

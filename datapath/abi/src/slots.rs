@@ -3,7 +3,7 @@
 //! The words of a slot are written one at a time, the first word last. After each word every other address has the row that
 //! it had.
 
-use crate::bytes::{AddressKey, address, address_key};
+use crate::bytes::{AddressKey, address, address_key, words, words_of};
 use datapath_plan::Address;
 
 /// An entry of the map: the second half of an address, the first half, and both halves of its class.
@@ -23,7 +23,7 @@ pub type SlotWrite = (u32, SlotValue);
 /// True for an address that has no slot, because its second half marks a slot without an address. Its class is in
 /// `prefixes`.
 pub fn has_no_slot(of: Address) -> bool {
-    let [_, low] = words(&address_key(of));
+    let [_, low] = words_of(&address_key(of));
     low == FREE || low == GONE
 }
 
@@ -44,7 +44,7 @@ pub fn is_gone(entry: u32, value: &SlotValue) -> bool {
 
 /// The row of an entry. `None` if it has none.
 pub fn row_of(entry: u32, value: &SlotValue) -> Option<(Address, [u64; 2])> {
-    let [low, high, even, odd] = words(value);
+    let [low, high, even, odd] = words_of(value);
     if entry < FIRST || low == FREE || low == GONE {
         return None;
     }
@@ -61,16 +61,21 @@ impl Slots {
         Self { factors: factors.map(|of| of | 1), last: entries.saturating_sub(FIRST + 1) }
     }
 
-    /// The table of a header. `None` for a map without a header.
-    pub fn of_header(value: &SlotValue) -> Option<Self> {
-        let [first, second, last, third] = words(value);
-        let last = u32::try_from(last).ok().filter(|last| *last > 0)?;
-        Some(Self { factors: [first, second, third], last })
+    /// The table of a header. `None` if it is not the header of a map with this number of entries.
+    pub fn of_header(value: &SlotValue, entries: u32) -> Option<Self> {
+        let [first, second, _, third] = words_of(value);
+        let table = Self::new(entries, [first, second, third]);
+        (table.header() == *value).then_some(table)
     }
 
     /// The value of entry [`Self::HEADER`].
     pub fn header(&self) -> SlotValue {
-        value([self.factors[0], self.factors[1], u64::from(self.last), self.factors[2]])
+        words([self.factors[0], self.factors[1], u64::from(self.last), self.factors[2]])
+    }
+
+    /// The value of an entry whose row was removed.
+    pub fn gone() -> SlotValue {
+        words([GONE, 0, 0, 0])
     }
 
     /// The entry of the header.
@@ -78,7 +83,7 @@ impl Slots {
 
     /// The entries in which a row can be, in order.
     fn probes(&self, of: Address) -> impl Iterator<Item = u32> + use<> {
-        let [high, low] = words(&address_key(of));
+        let [high, low] = words_of(&address_key(of));
         let [first, second, third] = self.factors;
         let term = |word: u64, factor: u64| (word & 0xffff_ffff).wrapping_mul(factor);
         let hash = term(low, first)
@@ -117,8 +122,8 @@ impl Slots {
         rests: impl Fn(u32) -> bool,
         mut read: impl FnMut(u32) -> SlotValue,
     ) -> Option<SlotWrite> {
-        let [high, low] = words(&address_key(of));
-        let row = value([low, high, halves[0], halves[1]]);
+        let [high, low] = words_of(&address_key(of));
+        let row = words([low, high, halves[0], halves[1]]);
         let mut free = None;
         for entry in self.probes(of) {
             let found = read(entry);
@@ -139,9 +144,9 @@ impl Slots {
     /// The write that removes a row. `None` if the address has none. The caller keeps the entry from other rows for a grace
     /// period, and then frees it.
     pub fn remove(&self, of: Address, read: impl FnMut(u32) -> SlotValue) -> Option<SlotWrite> {
-        let [high, _] = words(&address_key(of));
+        let [high, _] = words_of(&address_key(of));
         let (entry, halves) = self.find(of, read)?;
-        Some((entry, value([GONE, high, halves[0], halves[1]])))
+        Some((entry, words([GONE, high, halves[0], halves[1]])))
     }
 
     /// The writes after which probes stop at an entry that is gone, and at those before it, if no row is behind them.
@@ -168,24 +173,8 @@ impl Slots {
 }
 
 fn marker(of: &SlotValue) -> u64 {
-    let [low, ..] = words::<4>(of);
+    let [low, ..] = words_of::<4>(of);
     low
-}
-
-fn value(of: [u64; 4]) -> SlotValue {
-    let mut value = SlotValue::default();
-    for (to, word) in value.chunks_exact_mut(8).zip(of) {
-        to.copy_from_slice(&word.to_ne_bytes());
-    }
-    value
-}
-
-fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
-    }
-    words
 }
 
 /// `FIRST_SLOT` of `datapath/bpf/tables.h`.
@@ -300,7 +289,9 @@ mod tests {
             ], 0..80),
         ) {
             let slots = Slots::new(ENTRIES, factors);
-            prop_assert_eq!(Slots::of_header(&slots.header()), Some(slots));
+            prop_assert_eq!(Slots::of_header(&slots.header(), ENTRIES), Some(slots));
+            prop_assert_eq!(Slots::of_header(&slots.header(), ENTRIES + 16), None);
+            prop_assert_eq!(Slots::of_header(&SlotValue::default(), ENTRIES), None);
             let memory = vec![SlotValue::default(); ENTRIES as usize];
             let (resting, rows) = (BTreeSet::new(), BTreeMap::new());
             let mut table = Table { slots, memory, resting, rows };
@@ -325,7 +316,7 @@ mod tests {
         let v4 = (0..32_768_u128).map(|at| Address(0xffff_0a00_0000 + at));
         // A range for each node, and pods in order.
         let v6 = (0..32_768_u128)
-            .map(|at| Address((0x2001_0db8 << 96) + (at / 128 << 64) + at % 128 + 1));
+            .map(|at| Address((0x2001_0db8 << 96) + ((at / 128) << 64) + at % 128 + 1));
         let slots = Slots::new(
             slot_entries(65_536),
             [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0xaef1_7502_108e_f2d9],

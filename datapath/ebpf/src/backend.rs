@@ -317,6 +317,7 @@ impl EbpfBackend {
         if desired.changed.is_none() {
             // Numbers that were released just now count as free below.
             sleep(GRACE).await;
+            self.programs.remove_lost_classes();
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
@@ -821,9 +822,17 @@ impl Backend for EbpfBackend {
         let mut result = self.put_into_force(desired).await;
         // Each turn makes a map larger, up to the budget.
         while let Err(LoadError::Full(full)) = &result {
-            if let Err(error) = self.grow(full.map, full.needed) {
-                result = Err(error);
-                break;
+            match self.grow(full.map, full.needed) {
+                Ok(()) => {}
+                // The larger map has no room for a row either. A still larger one may have it.
+                Err(LoadError::Full(later)) if later.limit > full.limit => {
+                    result = Err(later.into());
+                    continue;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
             }
             result = self.put_into_force(&Desired { changed: None, ..desired.clone() }).await;
         }

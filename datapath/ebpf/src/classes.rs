@@ -14,7 +14,7 @@ use std::{
 
 /// The map `classes`.
 pub(crate) struct Classes {
-    /// Open as long as this value lives.
+    /// Programs that are loaded later refer to its descriptor.
     _map: MapData,
     entries: Mapped,
     slots: Slots,
@@ -25,12 +25,12 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Takes a map, and writes the header of a new one.
+    /// Maps a map, and writes the header of one that has none. No program finds the rows of another header.
     pub(crate) fn new(map: Map) -> Result<Self, LoadError> {
         let Map::Array(map) = map else { return Err(LoadError::Absent(CLASSES)) };
         let count = map.info().map_err(fault)?.max_entries();
         let entries = Mapped::new(map.fd().as_fd(), count).map_err(io_fault)?;
-        let slots = match Slots::of_header(&entries.read(Slots::HEADER)) {
+        let slots = match Slots::of_header(&entries.read(Slots::HEADER), count) {
             Some(slots) => slots,
             None => {
                 let slots = Slots::new(count, [random()?, random()?, random()?]);
@@ -46,21 +46,51 @@ impl Classes {
         Ok(Self { _map: map, entries, slots, resting, since })
     }
 
-    /// All rows.
-    pub(crate) fn read(&self) -> BTreeMap<Address, [u64; 2]> {
-        let entries = 0..self.entries.entries();
-        entries.filter_map(|entry| row_of(entry, &self.entries.read(entry))).collect()
-    }
-
-    /// The sum of the rows that a program finds.
-    pub(crate) fn sum(&self) -> u64 {
+    /// Each entry with a row, and true if a program finds the row there.
+    fn rows(&self) -> impl Iterator<Item = (u32, (Address, [u64; 2]), bool)> {
         let read = |entry| self.entries.read(entry);
-        let rows = (0..self.entries.entries()).filter_map(|entry| {
+        (0..self.entries.entries()).filter_map(move |entry| {
             let row = row_of(entry, &read(entry))?;
             let found = self.slots.find(row.0, read);
-            found.is_some_and(|(at, _)| at == entry).then_some(row)
-        });
-        of_classes(rows)
+            Some((entry, row, found.is_some_and(|(at, _)| at == entry)))
+        })
+    }
+
+    /// The rows that a program finds.
+    fn found(&self) -> impl Iterator<Item = (Address, [u64; 2])> {
+        self.rows().filter(|(.., is_found)| *is_found).map(|(_, row, _)| row)
+    }
+
+    pub(crate) fn read(&self) -> BTreeMap<Address, [u64; 2]> {
+        self.found().collect()
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        of_classes(self.found())
+    }
+
+    /// Writes the header if another process has changed it. Returns true if it wrote.
+    pub(crate) fn repair_header(&self) -> bool {
+        let is_changed = self.entries.read(Slots::HEADER) != self.slots.header();
+        if is_changed {
+            self.entries.write(Slots::HEADER, &self.slots.header());
+        }
+        is_changed
+    }
+
+    /// Removes rows that no program finds. A later row before them would lead to them.
+    pub(crate) fn remove_lost(&mut self) {
+        let lost = self.rows().filter(|(.., is_found)| !is_found).map(|(entry, ..)| entry);
+        let lost: Vec<u32> = lost.collect();
+        for entry in &lost {
+            self.entries.write(*entry, &Slots::gone());
+            self.rest(*entry);
+        }
+    }
+
+    fn rest(&mut self, entry: u32) {
+        self.resting.insert(entry);
+        self.since.push_back((Instant::now(), entry));
     }
 
     pub(crate) fn get(&self, of: Address) -> Option<[u64; 2]> {
@@ -84,8 +114,7 @@ impl Classes {
         self.free();
         if let Some(removed) = self.slots.remove(of, |entry| self.entries.read(entry)) {
             self.write(removed);
-            self.resting.insert(removed.0);
-            self.since.push_back((Instant::now(), removed.0));
+            self.rest(removed.0);
         }
     }
 

@@ -24,7 +24,10 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
-    sync::LazyLock,
+    sync::{
+        LazyLock,
+        atomic::{Ordering, fence},
+    },
 };
 
 type Halves = [u8; 16];
@@ -395,7 +398,11 @@ impl Maps {
             Write::Node(family, at) => {
                 ("node_address", self.node_address.set(*family, address_key(*at), 0))
             }
-            Write::Flip(generation) => ("active", self.active.set(0, generation, 0)),
+            Write::Flip(generation) => {
+                // A processor that reorders stores must not show the generation before the classes.
+                fence(Ordering::SeqCst);
+                ("active", self.active.set(0, generation, 0))
+            }
             Write::Endpoint(link, Some(endpoint)) => {
                 ("endpoints", self.add_endpoint(*link, endpoint))
             }
@@ -404,9 +411,8 @@ impl Maps {
         written.map_err(|cause| LoadError::Map { name, cause })
     }
 
-    /// The sum of the rows of `classes`.
-    pub(crate) fn sum_of_classes(&self) -> u64 {
-        self.classes.sum()
+    pub(crate) fn classes(&mut self) -> &mut Classes {
+        &mut self.classes
     }
 
     /// The count at the place of a link.

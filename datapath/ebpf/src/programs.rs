@@ -2,6 +2,7 @@
 
 use crate::{
     Events, LoadError,
+    classes::CLASSES,
     maps::{Layout, Maps, layouts, layouts_in},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -239,6 +240,9 @@ impl Programs {
         if self.maps.set(&settings)? {
             repaired.push("settings");
         }
+        if self.maps.classes().repair_header() {
+            repaired.push(CLASSES);
+        }
         Ok(repaired)
     }
 
@@ -296,7 +300,7 @@ impl Programs {
 
     /// The sum of a map's rows.
     pub(crate) fn sum(&mut self, map: Summed) -> Result<u64, LoadError> {
-        let Some(number) = map.number() else { return Ok(self.maps.sum_of_classes()) };
+        let Some(number) = map.number() else { return Ok(self.maps.classes().sum()) };
         // Of `struct __sk_buff`: cb.
         let (mut context, mut after) = ([0_u8; 192], [0_u8; 192]);
         context[48..52].copy_from_slice(&number.to_ne_bytes());
@@ -333,6 +337,11 @@ impl Programs {
             Some(program) => Ok(program),
             None => program(&mut self.ebpf, name),
         }
+    }
+
+    /// Removes the rows of `classes` that no program finds. Another process has broken the order of the slots.
+    pub(crate) fn remove_lost_classes(&mut self) {
+        self.maps.classes().remove_lost();
     }
 
     /// Reads the maps.

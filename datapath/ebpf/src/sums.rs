@@ -1,6 +1,6 @@
 //! The sums of rows. The program `sum_rows` of `policy.bpf.c` adds up those of hash maps in the same way.
 
-use datapath_abi::{Held, address_key, set_key};
+use datapath_abi::{Held, address_key, set_key, words_of};
 use datapath_plan::Address;
 
 /// A map whose rows are added up.
@@ -46,7 +46,7 @@ impl Summed {
         match self {
             Self::Classes => of_classes(held.classes.iter().map(|(at, of)| (*at, *of))),
             Self::SetRows => total(held.set_rows.iter().map(|(key, table)| {
-                words::<3>(&set_key(*key)).into_iter().chain([u64::from(*table)])
+                words_of::<3>(&set_key(*key)).into_iter().chain([u64::from(*table)])
             })),
             Self::Rules => total(held.rules.iter().map(|(number, of)| [u64::from(*number), *of])),
         }
@@ -56,7 +56,7 @@ impl Summed {
 /// The sum of rows of the map `classes`.
 pub(crate) fn of_classes(rows: impl Iterator<Item = (Address, [u64; 2])>) -> u64 {
     total(rows.map(|(address, halves)| {
-        let [high, low] = words(&address_key(address));
+        let [high, low] = words_of(&address_key(address));
         [high, low].into_iter().chain(halves)
     }))
 }
@@ -68,15 +68,6 @@ fn total<R: IntoIterator<Item = u64>>(rows: impl Iterator<Item = R>) -> u64 {
 fn mix(sum: u64, word: u64) -> u64 {
     let sum = (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     sum ^ (sum >> 32)
-}
-
-/// The words of a key, in the order of its bytes.
-fn words<const N: usize>(bytes: &[u8]) -> [u64; N] {
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
-    }
-    words
 }
 
 /// The rows of the largest map that has a sum.

@@ -6,7 +6,8 @@ use crate::{
     object,
     traffic::{answer, answers, connect_to, in_pod, node, policy},
 };
-use datapath_abi::{Held, Write};
+use aya::maps::{Array, Map, MapData};
+use datapath_abi::{Held, SlotValue, Slots, Write, row_of};
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Programs};
 use datapath_node::BackendEvent;
@@ -128,4 +129,29 @@ fn pins_and_rows_that_another_process_changes_are_repaired() {
         assert!(connect_to(at_b).is_some_and(|stream| answers(&stream)), "{change:?}");
         assert_eq!(drift(&mut backend), None, "{change:?}");
     }
+    // A header that another process has changed, and a row that it has moved to where no program finds it.
+    let classes = MapData::from_pin(pins.join("classes")).unwrap();
+    let mut classes = Array::<_, SlotValue>::try_from(Map::Array(classes)).unwrap();
+    let header = classes.get(&Slots::HEADER, 0).unwrap();
+    classes.set(Slots::HEADER, [0; 32], 0).unwrap();
+    assert_eq!(drift(&mut backend), None);
+    assert_eq!(classes.get(&Slots::HEADER, 0).unwrap(), header);
+    assert!(connect_to(at_b).is_some_and(|stream| answers(&stream)));
+
+    let rows = |classes: &Array<MapData, SlotValue>| {
+        let rows = (0..).zip(classes.iter()).filter_map(|(entry, value)| {
+            row_of(entry, &value.unwrap()).map(|(address, _)| (address, entry))
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let (address, entry) = rows(&classes).into_iter().find(|(at, _)| *at == *class.0).unwrap();
+    let (count, elsewhere) = (rows(&classes).len(), (entry + 16_384) % 32_768 + 2);
+    classes.set(elsewhere, classes.get(&entry, 0).unwrap(), 0).unwrap();
+    classes.set(entry, [0; 32], 0).unwrap();
+    assert!(drift(&mut backend).is_some_and(|why| why.contains("classes")));
+    enforce(&mut backend, 1, &[policy(8080)]);
+    assert_eq!(rows(&classes).iter().filter(|(at, _)| *at == address).count(), 1);
+    assert_eq!(rows(&classes).len(), count);
+    assert_eq!(drift(&mut backend), None);
+    assert!(connect_to(at_b).is_some_and(|stream| answers(&stream)));
 }
