@@ -135,6 +135,14 @@ static inline_always __u64 service_of(const struct address *address, __u32 half)
 	return service ? service->of[half & 1] : 0;
 }
 
+/* The class of the Service that a pod's packet asked for; 0 if it is none that a rule names. */
+static inline_always __u64 service_asked(const struct sent *sent_as, __u32 half)
+{
+	if (sent_as->service)
+		return sent_as->service;
+	return service_of(sent_as->from_low ? &sent_as->key.high : &sent_as->key.low, half);
+}
+
 /* A packet as policies judge it. */
 struct judged {
 	struct address source;
@@ -197,14 +205,16 @@ checked_alone __u32 verdict(__u64 set, const struct judged *judged, int is_egres
 	return value;
 }
 
-static inline_always void row_of(const struct endpoint *endpoint, __u32 half, struct row *to)
+static inline_always void row_of(const struct pod *pod, __u32 half, struct row *to)
 {
 	__u32 number;
 	struct row *row;
 
-	if (!endpoint)
+	if (!pod) {
+		*to = (struct row){};
 		return;
-	number = endpoint->slot * 2 + half;
+	}
+	number = pod->slot * 2 + half;
 	row = map_lookup(&rows, &number);
 	*to = row ? *row : (struct row){ CLOSED, CLOSED, CLOSED, CLOSED };
 }
@@ -274,11 +284,53 @@ static inline_always void count_use(__u32 verdict, __u32 length, __u64 now)
 	use->last = now;
 }
 
+/* The pod of a link, or null. */
+static inline_always struct pod *endpoint_of(__u32 link)
+{
+	struct endpoint *endpoint = map_lookup(&endpoints, &link);
+
+	return endpoint ? &endpoint->pod : 0;
+}
+
+/* True if a link has a pod. */
+static inline_always int has_pod(__u32 link)
+{
+	__u32 number = link & (PLACES - 1);
+	struct place *place = map_lookup(&places, &number);
+
+	/* Packets from other nodes enter by a link that has no pod. */
+	return place && (place->link == link || (place->endpoints && endpoint_of(link)));
+}
+
+/* Copies the pod of a link. Returns the copy, or null if the link has no pod. */
+static inline_always struct pod *find_pod(__u32 link, struct pod *to)
+{
+	__u32 number = link & (PLACES - 1), found;
+	struct place *place = map_lookup(&places, &number);
+	struct pod *pod;
+
+	if (!place)
+		return 0;
+	found = *(volatile __u32 *)&place->link;
+	place = (void *)place + after(found);
+	if (found == link) {
+		*to = place->pod;
+		return to;
+	}
+	if (!place->endpoints)
+		return 0;
+	pod = endpoint_of(link);
+	if (!pod)
+		return 0;
+	*to = *pod;
+	return to;
+}
+
 /* True if the pod of a link has an event left in this second. */
 static inline_always int has_event(__u32 link, __u32 limit, __u64 now)
 {
-	struct endpoint *endpoint = map_lookup(&endpoints, &link);
-	__u32 slot = endpoint ? endpoint->slot : ENDPOINTS, second = now / SECOND;
+	struct pod *pod = endpoint_of(link);
+	__u32 slot = pod ? pod->slot : ENDPOINTS, second = now / SECOND;
 	struct sent_events *sent = map_lookup(&event_limits, &slot);
 
 	if (!sent)
@@ -412,6 +464,16 @@ static inline_always int is_v4(const struct address *address)
 	return !address->high && (__u32)address->low == 0xffff0000u;
 }
 
+/* True for an address of the node. */
+static inline_always int is_own_address(const struct address *address)
+{
+	/* `datapath/ebpf/src/maps.rs` has the same. */
+	__u32 number = (address->low ^ address->high) * 0x9e3779b97f4a7c15ull >> 52;
+	__u32 *count = map_lookup(&own_places, &number);
+
+	return count && *count && map_lookup(&own_addresses, address);
+}
+
 /* The address that stands for the node. Its class is that of the node's processes. */
 static inline_always void own_address(const struct address *of, struct address *to)
 {
@@ -425,10 +487,9 @@ static inline_always void own_address(const struct address *of, struct address *
 /* Judges a connection by this generation. Returns the decision. */
 checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 {
-	struct row initiator = {}, responder = {};
+	struct row initiator, responder;
 	struct judged original = {};
-	struct endpoint *from = 0, *to = 0;
-	__u32 link;
+	struct pod *from = 0, *to = 0;
 
 	if (!flow)
 		return DROP;
@@ -438,12 +499,10 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 	original.key = flow->key;
 	original.source_port = flow->source_port;
 	original.half = now_active & 1;
-	link = flow->initiator;
-	if (link)
-		from = map_lookup(&endpoints, &link);
-	link = flow->responder;
-	if (link)
-		to = map_lookup(&endpoints, &link);
+	if (flow->initiator)
+		from = endpoint_of(flow->initiator);
+	if (flow->responder)
+		to = endpoint_of(flow->responder);
 	/* An end that was a pod and is none now. */
 	if ((flow->initiator && !from) || (flow->responder && !to)) {
 		flow->verdict = FAULT_OF(REVOKED_ENDED);
@@ -503,21 +562,13 @@ static inline_always int has_direction(const struct packet *packet)
 	return packet->protocol == TCP && is_start(packet);
 }
 
-/* The endpoint of the link by which a packet entered. */
-static inline_always struct endpoint *sender_of(__u32 link)
-{
-	__u32 place = link & (PLACES - 1), *endpoints_there = map_lookup(&places, &place);
-
-	return endpoints_there && !*endpoints_there ? 0 : map_lookup(&endpoints, &link);
-}
-
 /* Copies the packet as its pod sent it. Returns 0 if it is not known any more. */
-checked_alone int recall(struct __sk_buff *skb, struct sent *to)
+static inline_always int recall(struct __sk_buff *skb, struct sent *to)
 {
 	__u32 place = skb->tc_index & ~TICKET;
 	struct sent *from = map_lookup(&sent, &place);
 
-	if (!from || !to)
+	if (!from)
 		return 0;
 	*to = *from;
 	asm volatile("" ::: "memory");
@@ -594,6 +645,14 @@ static inline_always int revoke(struct __sk_buff *skb, const struct packet *pack
 	return refuse(skb, packet, decision, flags);
 }
 
+/* True if a connection has ended without a sign of that. Another processor may have written a later time. */
+static inline_always int is_expired(const struct flow *flow, __u32 protocol, __u64 now)
+{
+	__s64 since = now - flow->seen;
+
+	return since > 0 && since > (__s64)lifetime(flow, protocol);
+}
+
 /* The connection of a key, if it has not ended. */
 static inline_always struct flow *find(const struct flow_key *key, __u64 now)
 {
@@ -601,10 +660,7 @@ static inline_always struct flow *find(const struct flow_key *key, __u64 now)
 
 	if (!flow)
 		flow = map_lookup(&half_open, key);
-	/* Another processor may have written a later time. */
-	if (flow && (__s64)(now - flow->seen) > (__s64)lifetime(flow, key->protocol))
-		flow = 0;
-	return flow;
+	return flow && !is_expired(flow, key->protocol, now) ? flow : 0;
 }
 
 static inline_always int is_same_key(const struct flow_key *one, const struct flow_key *other)
@@ -614,27 +670,27 @@ static inline_always int is_same_key(const struct flow_key *one, const struct fl
 	       one->protocol == other->protocol;
 }
 
-static inline_always struct share *share_of(const struct endpoint *endpoint)
+static inline_always struct share *share_of(const struct pod *pod)
 {
 	__u32 slot;
 
-	if (!endpoint)
+	if (!pod)
 		return 0;
-	slot = endpoint->slot;
+	slot = pod->slot;
 	return map_lookup(&shares, &slot);
 }
 
 /* Adds one to a pod's connections, or returns 0 if it has its share of them. */
-static inline_always int charge(const struct endpoint *endpoint)
+static inline_always int charge(const struct pod *pod)
 {
 	__u32 first = 0;
 	struct settings *of;
 	struct share *share;
 
-	if (!endpoint)
+	if (!pod)
 		return 1;
 	of = map_lookup(&settings, &first);
-	share = share_of(endpoint);
+	share = share_of(pod);
 	/* Two processors that subtract at once can lead below 0. */
 	if (!of || !share || (__s64)share->flows >= (__s64)of->flows_of_pod)
 		return 0;
@@ -642,18 +698,18 @@ static inline_always int charge(const struct endpoint *endpoint)
 	return 1;
 }
 
-static inline_always void refund(const struct endpoint *endpoint)
+static inline_always void refund(const struct pod *pod)
 {
-	struct share *share = share_of(endpoint);
+	struct share *share = share_of(pod);
 
 	if (share && share->flows)
 		__sync_fetch_and_add(&share->flows, -1);
 }
 
 /* True if a connection without a row may be older than the enforcement of this pod. */
-static inline_always int is_in_window(const struct endpoint *endpoint, __u64 now)
+static inline_always int is_in_window(const struct pod *pod, __u64 now)
 {
-	struct share *share = share_of(endpoint);
+	struct share *share = share_of(pod);
 
 	return share && share->window_end && (__s64)(share->window_end - now) > 0;
 }
@@ -663,21 +719,21 @@ static inline_always void forget(const struct flow_key *key, __u32 initiator, __
 {
 	if (map_delete(&flows, key))
 		return;
-	refund(map_lookup(&endpoints, &initiator));
+	refund(endpoint_of(initiator));
 	if (responder != initiator)
-		refund(map_lookup(&endpoints, &responder));
+		refund(endpoint_of(responder));
 }
 
 /* Moves a connection to those that no packet removes. */
 static inline_always void establish(const struct flow_key *key, const struct flow *flow,
-				    const struct endpoint *from, const struct endpoint *to)
+				    const struct pod *from, const struct pod *to)
 {
 	struct flow copy = *flow;
 	__u32 first = 0;
 	struct settings *of = map_lookup(&settings, &first);
 
 	/* A hairpin has one pod. */
-	if (from == to)
+	if (flow->initiator == flow->responder)
 		to = 0;
 	if (!charge(from)) {
 		count(SHARE);
@@ -704,22 +760,13 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 
 /* Variables of `at_destination`, for which the stack is too small. Softirqs are off, so one packet at a time uses them. */
 struct work {
-	union {
-		struct {
-			struct packet packet;
-			struct flow_key key;
-			struct row source;
-			struct row destination;
-			struct judged judged;
-		};
-		/* These start as zeros. */
-		struct {
-			struct packet packet;
-			struct flow_key key;
-			struct row rows[2];
-			struct judged judged;
-		} blank;
-	};
+	struct packet packet;
+	struct judged judged;
+	struct flow_key key;
+	struct row source;
+	struct row destination;
+	struct pod from;
+	struct pod to;
 	struct sent sent_as;
 	struct judged original;
 	struct flow new;
@@ -749,24 +796,52 @@ static inline_always __u64 time_of(struct work *work)
 }
 
 /*
- * Judges a packet at the hook where its destination is final. `to` is the endpoint of that hook, or null at a link to
- * other nodes.
+ * True for a packet of an open connection that this generation allows, and notes the packet. Most packets are such ones.
+ * `at_destination` comes to the same result in more steps. The key is that of the packet as its pod sent it, if it is known.
  */
-static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *to)
+static inline_always int is_followed(const struct packet *packet, const struct flow_key *key, int from_low, __u32 sender,
+					     __u32 receiver, int is_from_node, int is_sent, int is_answer,
+					     __u64 active_generation, __u64 now)
+{
+	struct flow *flow = map_lookup(&flows, key);
+	int is_reply;
+
+	if (!flow || !flow->is_open || flow->decision != ALLOW || flow->generation != (__u32)active_generation ||
+	    (packet->protocol == TCP && is_start(packet)) || (receiver && packet->source_port == DNS) ||
+	    is_expired(flow, packet->protocol, now))
+		return 0;
+	is_reply = flow->from_low != from_low;
+	if ((is_reply ? receiver : sender) != flow->initiator || (is_reply ? sender : receiver) != flow->responder)
+		return 0;
+	if (!is_reply &&
+	    (is_answer || !is_equal(&flow->destination, &packet->destination) || flow->key != packet->key ||
+	     flow->is_from_node != is_from_node || (is_sent && !flow->is_service_known)))
+		return 0;
+	note(flow, packet, is_reply, now);
+	return 1;
+}
+
+static inline_always struct work *work_of(void)
 {
 	__u32 first = 0;
 	struct work *work = map_lookup(&works, &first);
-	struct endpoint *from = 0;
+
+	if (!work)
+		count(NO_WORK);
+	return work;
+}
+
+/* Judges a packet at the hook where its destination is final: a pod's host veth, or a link to other nodes. */
+static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
+{
+	struct pod *from, *to;
 	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
 	struct flow *flow = 0;
 	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow, is_dns = 0;
 	int is_older = 0, is_turned = 0, is_absent = 0;
+	__u32 sender, receiver = is_at_pod ? skb->ifindex : 0;
 	__u64 now, active_generation;
 
-	if (!work) {
-		count(NO_WORK);
-		return TC_ACT_SHOT;
-	}
 	if (has_ticket) {
 		is_sent = recall(skb, &work->sent_as);
 		/* It is no hash of the packet, and queues are selected by it. */
@@ -777,38 +852,62 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if (is_sent)
 			ingress = work->sent_as.link;
 	}
-	if (ingress)
-		from = sender_of(ingress);
+	sender = ingress && has_pod(ingress) ? ingress : 0;
 	/* The pod has ended meanwhile, or its packet has lost its origin. */
-	if ((is_sent && !from) || (!ingress && has_ticket)) {
-		work->judged = (struct judged){ .from = ingress, .to = to ? skb->ifindex : 0 };
+	if ((is_sent && !sender) || (!ingress && has_ticket)) {
+		work->judged = (struct judged){ .from = ingress, .to = receiver };
 		return drop(skb, &work->judged, is_sent ? ORIGIN_ENDED : NO_ORIGIN);
 	}
-	/* It has passed another link already: a VLAN is one of two. */
-	if (!to && skb->tc_index == JUDGED)
+	if (!receiver && !sender)
 		return TC_ACT_UNSPEC;
-	if (!from && !to)
-		return TC_ACT_UNSPEC;
-	__builtin_memset(&work->blank, 0, sizeof(work->blank));
-	parsed = parse(skb, &work->packet, &work->key, &from_low, to != 0);
-	if (parsed == OTHER || parsed == NEIGHBOR)
-		return TC_ACT_UNSPEC;
+	active_generation = generation();
+	now = time_of(work);
+	if (parse_plain(skb, &work->packet, is_at_pod)) {
+		parsed = PARSED;
+		from_low = is_lower(&work->packet);
+		if (is_sent) {
+			if (work->sent_as.has_flow &&
+			    is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver, 0, 1, 0,
+					active_generation, now))
+				goto followed;
+			flow_of(&work->packet, &work->key);
+		} else {
+			flow_of(&work->packet, &work->key);
+			if (is_followed(&work->packet, &work->key, from_low, sender, receiver, !ingress, 0, 0,
+					active_generation, now))
+				goto followed;
+		}
+	} else {
+		__builtin_memset(&work->packet, 0, sizeof(work->packet));
+		parsed = parse(skb, &work->packet, &work->key, &from_low, is_at_pod);
+		if (parsed == OTHER || parsed == NEIGHBOR)
+			return TC_ACT_UNSPEC;
+	}
+	from = sender ? find_pod(sender, &work->from) : 0;
+	to = receiver ? find_pod(receiver, &work->to) : 0;
+	/* A pod has ended since the start of the program. */
+	if ((sender && !from) || (receiver && !to)) {
+		work->judged = (struct judged){ .from = sender, .to = receiver };
+		return drop(skb, &work->judged, ORIGIN_ENDED);
+	}
 	/* Where the kernel makes fragments of a forwarded IPv6 packet, they lose their origin, and have no socket. */
 	if (!ingress && work->packet.is_fragment && !skb->sk)
 		ingress = UNKNOWN;
-	active_generation = generation();
-	work->judged.half = active_generation & 1;
-	work->judged.source = work->packet.source;
-	work->judged.destination = work->packet.destination;
-	work->judged.source_port = work->packet.source_port;
-	work->judged.key = work->packet.key;
-	work->judged.from = from ? ingress : 0;
-	work->judged.to = to ? skb->ifindex : 0;
-	row_of(from, work->judged.half, &work->source);
-	row_of(to, work->judged.half, &work->destination);
-	if (!work->source.egress && !work->destination.ingress && parsed != PARSED)
-		return pass_unparsed(parsed);
-	now = time_of(work);
+	work->judged = (struct judged){
+		.source = work->packet.source,
+		.destination = work->packet.destination,
+		.key = work->packet.key,
+		.source_port = work->packet.source_port,
+		.half = active_generation & 1,
+		.from = sender,
+		.to = receiver,
+	};
+	if (parsed != PARSED) {
+		row_of(from, work->judged.half, &work->source);
+		row_of(to, work->judged.half, &work->destination);
+		if (!work->source.egress && !work->destination.ingress)
+			return pass_unparsed(parsed);
+	}
 	if (work->packet.is_fragment && parsed == LATER_FRAGMENT) {
 		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
 							work->packet.fragment, work->packet.ip_protocol };
@@ -823,7 +922,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 			return TC_ACT_UNSPEC;
 		return drop(skb, &work->judged, unparsed(parsed));
 	}
-	is_hairpin = from && from == to;
+	is_hairpin = sender && sender == receiver;
 	has_flow = work->packet.has_flow && !work->packet.is_error;
 	if (from) {
 		/* The sender is known, whatever address NAT has given to its packet. */
@@ -831,11 +930,6 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		if (!(work->judged.source.high | work->judged.source.low))
 			work->judged.source = work->packet.source;
 		if (is_sent) {
-			work->judged.service = work->sent_as.service;
-			if (!work->judged.service)
-				work->judged.service = service_of(work->sent_as.from_low ? &work->sent_as.key.high
-											 : &work->sent_as.key.low,
-								  work->judged.half);
 			if (PLANTED_ADDRESS)
 				work->judged.destination =
 					work->sent_as.from_low ? work->sent_as.key.high : work->sent_as.key.low;
@@ -850,7 +944,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		flow = find(&work->sent_as.key, now);
 		is_absent = !flow;
 		/* Where masquerading led an answer to an address of the node, `from_pod` has judged it as a request. */
-		if (flow && from && to && flow->initiator == ingress && flow->responder != skb->ifindex)
+		if (flow && sender && receiver && flow->initiator == sender && flow->responder != receiver)
 			flow = 0;
 		if (flow)
 			from_low = work->sent_as.from_low;
@@ -875,9 +969,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		 * packet. A pod sends errors about its own flows only.
 		 */
 		int is_initiator = flow && flow->from_low == from_low;
-		__u32 receiver = to ? skb->ifindex : 0;
 		int is_own = flow && (is_initiator ? flow->initiator : flow->responder) == receiver &&
-			     (!from || (is_initiator ? flow->responder : flow->initiator) == ingress);
+			     (!sender || (is_initiator ? flow->responder : flow->initiator) == sender);
 
 		if (is_own && decide(flow, active_generation) == ALLOW)
 			goto pass;
@@ -890,7 +983,6 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		flow = 0;
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
-		__u32 sender = from ? ingress : 0, receiver = to ? skb->ifindex : 0;
 
 		/* The address may have been that of an earlier pod. */
 		if ((is_reply ? receiver : sender) != flow->initiator ||
@@ -910,9 +1002,15 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		int is_reply = flow->from_low != from_low;
 
 		/* The class of a Service's address changes with the rules that name the Service. */
-		if (!is_reply && is_sent && flow->service != work->judged.service) {
-			flow->service = work->judged.service;
-			flow->generation = ~(__u32)active_generation;
+		if (!is_reply && is_sent &&
+		    (!flow->is_service_known || flow->generation != (__u32)active_generation)) {
+			__u64 service = service_asked(&work->sent_as, work->judged.half);
+
+			if (flow->service != service) {
+				flow->service = service;
+				flow->generation = ~(__u32)active_generation;
+			}
+			flow->is_service_known = 1;
 		}
 		if (is_reply && flow->service && flow->generation != (__u32)active_generation) {
 			__u64 service = service_of(flow->from_low ? &work->key.high : &work->key.low,
@@ -935,14 +1033,16 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		is_dns = to && is_reply && work->packet.source_port == DNS;
 		goto pass;
 	}
+	row_of(from, work->judged.half, &work->source);
+	row_of(to, work->judged.half, &work->destination);
+	if (is_sent)
+		work->judged.service = service_asked(&work->sent_as, work->judged.half);
 	if (!ingress) {
 		/*
 		 * A process of the node. The policies of a pod do not apply to it. If the source is not an address of the
 		 * node, NAT led a packet of the pod to the node, and this is the answer.
 		 */
-		__u32 *own = map_lookup(&own_addresses, &work->packet.source);
-
-		if (!own && has_flow && work->destination.egress) {
+		if (!is_own_address(&work->packet.source) && has_flow && work->destination.egress) {
 			work->original = work->judged;
 			__u32 value;
 
@@ -996,11 +1096,12 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		.destination = work->judged.destination,
 		.key = work->judged.key,
 		.generation = active_generation,
-		.initiator = from ? ingress : 0,
-		.responder = to ? skb->ifindex : 0,
+		.initiator = sender,
+		.responder = receiver,
 		.source_port = work->judged.source_port,
 		.tcp_flags = work->packet.tcp_flags,
 		.is_from_node = !ingress,
+		.is_service_known = is_sent,
 	};
 
 	work->new.from_low = from_low;
@@ -1016,9 +1117,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct endpoint *
 		work->new.destination = work->original.destination;
 		work->new.key = work->original.key;
 		work->new.source_port = work->original.source_port;
-		work->new.initiator = to ? skb->ifindex : 0;
-		work->new.responder = from ? ingress : 0;
+		work->new.initiator = receiver;
+		work->new.responder = sender;
 		work->new.answered = 1;
+		work->new.is_service_known = 0;
 		work->judged.egress = work->original.egress;
 		work->judged.ingress = work->original.ingress;
 	}
@@ -1041,38 +1143,56 @@ pass:
 
 		map_update(&fragments, &work->fragment, &now, BPF_ANY);
 	}
-	if (from && !to)
+followed:
+	if (!receiver)
 		skb->tc_index = JUDGED;
 	if (is_dns && hold_answer(skb, &work->packet))
 		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;
 }
 
+/* Judges a packet at a pod's host veth. */
+static inline_always int at_pod(struct __sk_buff *skb)
+{
+	struct work *work = work_of();
+
+	if (!work)
+		return TC_ACT_SHOT;
+	return !has_pod(skb->ifindex) || is_released(skb) ? TC_ACT_UNSPEC : at_destination(skb, work, 1);
+}
+
+/* Judges a packet at a link to other nodes. */
+static inline_always int at_wire(struct __sk_buff *skb)
+{
+	struct work *work;
+
+	/* It has passed another link already: a VLAN is one of two. Or `from_pod` has judged it. */
+	if (skb->tc_index == JUDGED)
+		return TC_ACT_UNSPEC;
+	work = work_of();
+	return work ? at_destination(skb, work, 0) : TC_ACT_SHOT;
+}
+
 /* Egress of a pod's host veth: packets to the pod. */
 SEC("classifier")
 int to_pod(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex;
-	struct endpoint *to = map_lookup(&endpoints, &link);
-
-	if (to && is_released(skb))
-		return TC_ACT_UNSPEC;
-	return to ? at_destination(skb, to) : TC_ACT_UNSPEC;
+	return at_pod(skb);
 }
 
 /* Egress of a link to other nodes. */
 SEC("classifier")
 int to_wire(struct __sk_buff *skb)
 {
-	return at_destination(skb, 0);
+	return at_wire(skb);
 }
 
 /* Judges a packet of a pod to its own node. No later hook sees it. */
-static inline_always int at_own_node(struct __sk_buff *skb, const struct endpoint *from, int parsed,
+static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *from, int parsed,
 				     const struct packet *packet, const struct flow_key *key, int from_low,
 				     struct judged *judged)
 {
-	struct row source = {};
+	struct row source;
 	struct flow *flow;
 	__u64 now = ktime_coarse(), active_generation = generation();
 	int is_older = 0;
@@ -1151,19 +1271,17 @@ SEC("classifier")
 int from_pod(struct __sk_buff *skb)
 {
 	__u32 link = skb->ifindex;
-	struct endpoint *from = map_lookup(&endpoints, &link);
+	struct work *work = work_of();
+	struct pod *from;
 	struct packet *packet;
 	const struct address *own;
-	int parsed, from_low = 0;
-	__u32 first = 0;
-	struct work *work = map_lookup(&works, &first);
+	int parsed, from_low = 0, is_plain;
 
+	if (!work)
+		return TC_ACT_SHOT;
+	from = find_pod(link, &work->from);
 	if (!from)
 		return TC_ACT_UNSPEC;
-	if (!work) {
-		count(NO_WORK);
-		return TC_ACT_SHOT;
-	}
 	if (skb->tc_index & TICKET) {
 		struct sent *answer = &work->sent_as;
 
@@ -1174,9 +1292,16 @@ int from_pod(struct __sk_buff *skb)
 	/* Nothing that the pod wrote there is a ticket. */
 	skb->tc_index = 0;
 	/* Not on the stack: that of kernel 6.1 is too small. */
-	__builtin_memset(&work->blank, 0, sizeof(work->blank));
 	packet = &work->packet;
-	parsed = parse(skb, packet, &work->key, &from_low, 1);
+	is_plain = parse_plain(skb, packet, 1);
+	if (is_plain) {
+		parsed = PARSED;
+		from_low = is_lower(packet);
+		flow_of(packet, &work->key);
+	} else {
+		__builtin_memset(packet, 0, sizeof(*packet));
+		parsed = parse(skb, packet, &work->key, &from_low, 1);
+	}
 	work->judged = (struct judged){
 		.source = packet->source,
 		.destination = packet->destination,
@@ -1205,11 +1330,15 @@ int from_pod(struct __sk_buff *skb)
 		return drop(skb, &work->judged, own == &from->v4 ? SPOOFED_V4 : SPOOFED_V6);
 	if (parsed == NEIGHBOR)
 		return TC_ACT_UNSPEC;
-	if (map_lookup(&own_addresses, &packet->destination)) {
+	if (is_own_address(&packet->destination)) {
 		int action = at_own_node(skb, from, parsed, packet, &work->key, from_low, &work->judged);
 
 		if (action != TC_ACT_UNSPEC)
 			return action;
+	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, generation(), time_of(work))) {
+		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
+		skb->tc_index = JUDGED;
+		return TC_ACT_UNSPEC;
 	}
 	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)
 		note_query(skb, packet);
@@ -1248,18 +1377,15 @@ static inline_always void as_sent(struct __sk_buff *skb)
 SEC("classifier")
 int test_to_pod(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex;
-	struct endpoint *to = map_lookup(&endpoints, &link);
-
 	as_sent(skb);
-	return to ? at_destination(skb, to) : TC_ACT_UNSPEC;
+	return at_pod(skb);
 }
 
 SEC("classifier")
 int test_to_wire(struct __sk_buff *skb)
 {
 	as_sent(skb);
-	return at_destination(skb, 0);
+	return at_wire(skb);
 }
 
 struct sweep {

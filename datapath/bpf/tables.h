@@ -13,13 +13,18 @@ struct address {
 	__u64 low;
 };
 
-/* A pod's host link. */
-struct endpoint {
+/* The pod of a host link. */
+struct pod {
 	__u32 slot;
 	__u32 unused;
 	/* The pod's addresses; 0 if it has none of the family. */
 	struct address v4;
 	struct address v6;
+};
+
+/* A pod's host link. */
+struct endpoint {
+	struct pod pod;
 	/* The UID of the pod, for userspace. */
 	char uid[64];
 };
@@ -109,9 +114,15 @@ struct large_table {
 struct flow_key {
 	struct address low;
 	struct address high;
-	__u16 low_port;
-	__u16 high_port;
-	__u32 protocol;
+	union {
+		struct {
+			__u16 low_port;
+			__u16 high_port;
+			__u32 protocol;
+		};
+		/* A word that is written in parts cannot be read before these writes have left the processor. */
+		__u64 ports;
+	};
 };
 
 /*
@@ -147,7 +158,9 @@ struct flow {
 	__u8 is_open;
 	/* The verdict that denied it. */
 	__u32 verdict;
-	__u32 unused;
+	/* `service` is that of a packet as its pod sent it. */
+	__u8 is_service_known;
+	__u8 unused[3];
 };
 
 /* A packet as its pod sent it, for the hook where its destination is final. */
@@ -290,16 +303,26 @@ struct {
 } endpoints SEC(".maps");
 
 /*
- * By the lowest bits of a link's number: at least the number of endpoints whose links have these bits. Packets from other
- * nodes enter by a link that has no endpoint. A lookup of that would cost more than this one.
+ * By the lowest bits of a link's number. One of the endpoints whose links have these bits has a copy here: a lookup of
+ * `endpoints` costs a call of the kernel and five cache lines, and this costs one line. A place is a cache line.
  */
+struct place {
+	/* The link of the copy; 0 if there is none. */
+	__u32 link;
+	/* At least the number of endpoints whose links have these bits. */
+	__u32 endpoints;
+	struct pod pod;
+	__u64 unused[2];
+};
+
 #define PLACES 4096
 
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
 	MAP_TYPE(key, __u32);
-	MAP_TYPE(value, __u32);
+	MAP_TYPE(value, struct place);
 	MAP_NUMBER(max_entries, PLACES);
+	MAP_NUMBER(map_flags, BPF_F_MMAPABLE);
 } places SEC(".maps");
 
 /* The generation. */
@@ -326,6 +349,16 @@ struct {
 	MAP_NUMBER(max_entries, 4096);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } own_addresses SEC(".maps");
+
+/* By `place_of_own`: at least the number of own addresses there. Most packets of pods are to other addresses. */
+#define OWN_PLACES 4096
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, OWN_PLACES);
+} own_places SEC(".maps");
 
 /* One of them for each family: IPv4, IPv6. */
 struct {

@@ -15,9 +15,10 @@ use aya::{
     util::nr_cpus,
 };
 use datapath_abi::{
-    AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, Row,
-    RowValue, SetKey, Settings, SettingsValue, Share, ShareValue, SmallTable, Use, UseValue, Write,
-    address, address_key, halves, halves_of, set_key, set_of, slot_entries, slot_rows,
+    AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, OWN_PLACES,
+    PLACES, Place, PlaceValue, Row, RowValue, SetKey, Settings, SettingsValue, Share, ShareValue,
+    SmallTable, Use, UseValue, Write, address, address_key, halves, halves_of, place_of_own,
+    set_key, set_of, slot_entries, slot_rows,
 };
 use datapath_plan::Prefix;
 use std::{
@@ -34,7 +35,7 @@ type Halves = [u8; 16];
 
 /// The maps. The programs and the pins hold them too.
 pub(crate) struct Maps {
-    places: Array<MapData, u32>,
+    places: Array<MapData, PlaceValue>,
     endpoints: HashMap<MapData, u32, EndpointValue>,
     active: Array<MapData, u64>,
     rows: Array<MapData, RowValue>,
@@ -48,6 +49,7 @@ pub(crate) struct Maps {
     shares: Array<MapData, ShareValue>,
     settings: Array<MapData, SettingsValue>,
     own_addresses: HashMap<MapData, AddressKey, u32>,
+    own_places: Array<MapData, u32>,
     node_address: Array<MapData, AddressKey>,
     flows: HashMap<MapData, FlowKey, FlowValue>,
     half_open: HashMap<MapData, FlowKey, FlowValue>,
@@ -67,9 +69,9 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 34] = [
+const LAYOUTS: [Layout; 35] = [
     Layout::new("endpoints", 4, 104, 2048),
-    Layout::new("places", 4, 4, PLACES),
+    Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
     Layout::new("rows", 4, 32, 4096),
     Layout::new(CLASSES, 4, 32, 16_384),
@@ -82,12 +84,13 @@ const LAYOUTS: [Layout; 34] = [
     Layout::new("shares", 4, 16, 2048),
     Layout::new("settings", 4, 96, 1),
     Layout::new("own_addresses", 16, 4, 4096),
+    Layout::new("own_places", 4, 4, OWN_PLACES),
     Layout::new("node_address", 4, 16, 2),
     Layout::new("flows", 40, 80, 131_072),
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 496, 1),
+    Layout::new("works", 4, 576, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),
@@ -243,6 +246,7 @@ impl Maps {
             shares: typed(ebpf, "shares")?,
             settings: typed(ebpf, "settings")?,
             own_addresses: typed(ebpf, "own_addresses")?,
+            own_places: typed(ebpf, "own_places")?,
             node_address: typed(ebpf, "node_address")?,
             flows: typed(ebpf, "flows")?,
             half_open: typed(ebpf, "half_open")?,
@@ -265,8 +269,8 @@ impl Maps {
         held.generation = self.active.get(&0, 0).map_err(at("active"))?;
         for row in self.endpoints.iter() {
             let (link, value) = row.map_err(at("endpoints"))?;
-            // The programs do not find it.
-            if self.at_place(link).map_err(at("places"))? == 0 {
+            // The programs do not find it as it is.
+            if !self.place(link).map_err(at("places"))?.finds(link, &value) {
                 continue;
             }
             held.endpoints.insert(link, Endpoint::from_bytes(&value));
@@ -298,7 +302,9 @@ impl Maps {
         }
         for row in self.own_addresses.iter() {
             let (key, _) = row.map_err(at("own_addresses"))?;
-            held.own_addresses.insert(address(key));
+            if self.own_place(&key).map_err(at("own_places"))? > 0 {
+                held.own_addresses.insert(address(key));
+            }
         }
         for (family, place) in (0..).zip(&mut held.node) {
             *place = address(self.node_address.get(&family, 0).map_err(at("node_address"))?);
@@ -321,12 +327,17 @@ impl Maps {
         let (name, is_same) = match written {
             Written::Generation(of) => ("active", is(self.active.get(&0, 0), &of)),
             Written::Endpoint(link, of) => {
-                let is_same = is(self.endpoints.get(&link, 0), &of.to_bytes());
-                ("endpoints", is_same.and_then(|is_same| Ok(is_same && self.at_place(link)? > 0)))
+                let of = of.to_bytes();
+                let is_same = is(self.endpoints.get(&link, 0), &of);
+                let finds = || self.place(link).map(|place| place.finds(link, &of));
+                ("endpoints", is_same.and_then(|is_same| Ok(is_same && finds()?)))
             }
             Written::Row(number, of) => ("rows", is(self.rows.get(&number, 0), &of.to_bytes())),
             Written::OwnAddress(at) => {
-                ("own_addresses", is(self.own_addresses.get(&address_key(at), 0), &1))
+                let key = address_key(at);
+                let is_same = is(self.own_addresses.get(&key, 0), &1);
+                let finds = || self.own_place(&key).map(|count| count > 0);
+                ("own_addresses", is_same.and_then(|is_same| Ok(is_same && finds()?)))
             }
             Written::Node(family, at) => {
                 ("node_address", is(self.node_address.get(&family, 0), &address_key(at)))
@@ -389,12 +400,8 @@ impl Maps {
             }
             Write::Row(number, row) => ("rows", self.rows.set(*number, row.to_bytes(), 0)),
             Write::Share(slot) => ("shares", self.shares.set(*slot, [0; 16], 0)),
-            Write::OwnAddress(at, true) => {
-                ("own_addresses", self.own_addresses.insert(address_key(*at), 1, 0))
-            }
-            Write::OwnAddress(at, false) => {
-                ("own_addresses", gone(self.own_addresses.remove(&address_key(*at))))
-            }
+            Write::OwnAddress(at, true) => ("own_addresses", self.add_own(&address_key(*at))),
+            Write::OwnAddress(at, false) => ("own_addresses", self.remove_own(&address_key(*at))),
             Write::Node(family, at) => {
                 ("node_address", self.node_address.set(*family, address_key(*at), 0))
             }
@@ -415,35 +422,56 @@ impl Maps {
         &mut self.classes
     }
 
-    /// The count at the place of a link.
-    fn at_place(&self, link: u32) -> Result<u32, MapError> {
-        self.places.get(&(link % PLACES), 0)
+    fn place(&self, link: u32) -> Result<Place, MapError> {
+        self.places.get(&Place::of(link), 0).map(Place::from_bytes)
     }
 
-    fn has_endpoint(&self, link: u32) -> Result<bool, MapError> {
-        match self.endpoints.get(&link, 0) {
-            Ok(_) => Ok(true),
-            Err(MapError::KeyNotFound) => Ok(false),
-            Err(cause) => Err(cause),
-        }
+    fn set_place(&mut self, link: u32, value: PlaceValue) -> Result<(), MapError> {
+        self.places.set(Place::of(link), value, 0)
+    }
+
+    /// The count at the place of an own address.
+    fn own_place(&self, address: &AddressKey) -> Result<u32, MapError> {
+        self.own_places.get(&place_of_own(address), 0)
     }
 
     /// A process that ends between both writes leaves a count that is too large. It is never too small.
     fn add_endpoint(&mut self, link: u32, endpoint: &Endpoint) -> Result<(), MapError> {
-        let count = self.at_place(link)?;
-        if count == 0 || !self.has_endpoint(link)? {
-            self.places.set(link % PLACES, count.saturating_add(1), 0)?;
+        let (endpoint, is_new) = (endpoint.to_bytes(), !has(self.endpoints.get(&link, 0))?);
+        let [before, after] = self.place(link)?.add(link, &endpoint, is_new);
+        for value in before {
+            self.set_place(link, value)?;
         }
-        self.endpoints.insert(link, endpoint.to_bytes(), 0)
+        self.endpoints.insert(link, endpoint, 0)?;
+        after.into_iter().try_for_each(|value| self.set_place(link, value))
     }
 
     fn remove_endpoint(&mut self, link: u32) -> Result<(), MapError> {
-        if !self.has_endpoint(link)? {
+        if !has(self.endpoints.get(&link, 0))? {
             return Ok(());
         }
+        let [before, after] = self.place(link)?.remove(link);
+        self.set_place(link, before)?;
         gone(self.endpoints.remove(&link))?;
-        let count = self.at_place(link)?;
-        self.places.set(link % PLACES, count.saturating_sub(1), 0)
+        self.set_place(link, after)
+    }
+
+    /// As for an endpoint, the count is never too small.
+    fn add_own(&mut self, address: &AddressKey) -> Result<(), MapError> {
+        let count = self.own_place(address)?;
+        if count == 0 || !has(self.own_addresses.get(address, 0))? {
+            self.own_places.set(place_of_own(address), count.saturating_add(1), 0)?;
+        }
+        self.own_addresses.insert(address, 1, 0)
+    }
+
+    fn remove_own(&mut self, address: &AddressKey) -> Result<(), MapError> {
+        if !has(self.own_addresses.get(address, 0))? {
+            return Ok(());
+        }
+        gone(self.own_addresses.remove(address))?;
+        let count = self.own_place(address)?;
+        self.own_places.set(place_of_own(address), count.saturating_sub(1), 0)
     }
 
     /// Writes the rows of one map.
@@ -628,6 +656,15 @@ fn trie_key(prefix: Prefix) -> Key<AddressKey> {
     Key::new(u32::from(prefix.length), address_key(prefix.first))
 }
 
+/// True if a map has the row.
+fn has<V>(found: Result<V, MapError>) -> Result<bool, MapError> {
+    match found {
+        Ok(_) => Ok(true),
+        Err(MapError::KeyNotFound) => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
 /// A row that does not exist is removed.
 pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
     match removed {
@@ -640,8 +677,6 @@ pub(crate) fn gone(removed: Result<(), MapError>) -> Result<(), MapError> {
 /// The processors that the machine can have. A map for each processor has a value for each of them.
 static PROCESSORS: LazyLock<u64> =
     LazyLock::new(|| nr_cpus().ok().and_then(|count| count.try_into().ok()).unwrap_or(1));
-/// As in `datapath/bpf/tables.h`.
-const PLACES: u32 = 4096;
 /// `struct bucket` of kernel/bpf/hashtab.c.
 const BUCKET: u64 = 16;
 /// A row of a hash map without key and value: `struct htab_elem` and its place among objects of equal size.

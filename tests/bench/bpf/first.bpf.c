@@ -6,14 +6,8 @@
 SEC("classifier")
 int first_packet(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex;
-	struct endpoint *to;
-
 	pick(skb);
-	to = map_lookup(&endpoints, &link);
-	if (to && is_released(skb))
-		return TC_ACT_UNSPEC;
-	return to ? at_destination(skb, to) : TC_ACT_UNSPEC;
+	return at_pod(skb);
 }
 
 SEC("classifier")
@@ -27,13 +21,16 @@ int only_pick(struct __sk_buff *skb)
 SEC("classifier")
 int only_lookups(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex, address = 0;
+	__u32 address = 0;
 	struct judged judged = { .half = generation() & 1 };
-	struct row row = {};
+	struct work *work = work_of();
+	struct row row;
 
+	if (!work)
+		return TC_ACT_SHOT;
 	pick(skb);
 	skb_load(skb, 12, &address, sizeof(address));
 	map_v4(&judged.source, address);
-	row_of(map_lookup(&endpoints, &link), judged.half, &row);
+	row_of(find_pod(skb->ifindex, &work->to), judged.half, &row);
 	return (verdict(row.ingress, &judged, 0) & DECISION) == ALLOW ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }

@@ -49,21 +49,26 @@ pub(crate) fn node(bpffs: &Path) {
     ip("addr add 192.168.0.1/32 dev lo");
     for (pod, address) in PODS {
         ip(&format!("netns add {pod}"));
-        ip(&format!(
-            "link add name {pod} address 02:00:00:00:00:01 type veth peer name eth0 netns {pod}"
-        ));
-        ip(&format!("link set dev {pod} up"));
-        ip(&format!("route add {address}/32 dev {pod}"));
-        for command in [
-            "link set lo up",
-            "link set eth0 up",
-            &format!("addr add {address}/32 dev eth0"),
-            "route add 169.254.1.1/32 dev eth0",
-            "route add default via 169.254.1.1 dev eth0",
-            "neigh add 169.254.1.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent",
-        ] {
-            ip(&format!("-n {pod} {command}"));
-        }
+        connect_pod(pod, address, "");
+    }
+}
+
+/// Gives a pod its link. `index` is empty, or the words for the link's number.
+pub(crate) fn connect_pod(pod: &str, address: &str, index: &str) {
+    ip(&format!(
+        "link add {index} name {pod} address 02:00:00:00:00:01 type veth peer name eth0 netns {pod}"
+    ));
+    ip(&format!("link set dev {pod} up"));
+    ip(&format!("route add {address}/32 dev {pod}"));
+    for command in [
+        "link set lo up",
+        "link set eth0 up",
+        &format!("addr add {address}/32 dev eth0"),
+        "route add 169.254.1.1/32 dev eth0",
+        "route add default via 169.254.1.1 dev eth0",
+        "neigh add 169.254.1.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent",
+    ] {
+        ip(&format!("-n {pod} {command}"));
     }
 }
 
