@@ -535,20 +535,19 @@ static inline_always void note(struct flow *flow, const struct packet *packet, i
 
 /* Judges a packet without a connection in the order of its ends. Returns the decision. */
 static inline_always __u32 judge_first(const struct row *source, const struct row *destination,
-				     const struct packet *packet, struct judged *judged,
+				     const struct packet *packet, struct judged *judged, struct judged *reverse,
 				     int is_hairpin)
 {
-	struct judged reverse;
 	__u32 decision = judge(source, destination, judged, is_hairpin);
 
 	if (decision != ALLOW || is_start(packet))
 		return decision;
 	/* In the middle of a connection it is not known which end began it. */
-	reverse = *judged;
-	turn(&reverse, packet);
-	decision = judge(destination, source, &reverse, is_hairpin);
-	judged->egress = reverse.egress;
-	judged->ingress = reverse.ingress;
+	*reverse = *judged;
+	turn(reverse, packet);
+	decision = judge(destination, source, reverse, is_hairpin);
+	judged->egress = reverse->egress;
+	judged->ingress = reverse->ingress;
 	return decision;
 }
 
@@ -610,9 +609,9 @@ static inline_always void remember(struct __sk_buff *skb, __u32 link, __u64 serv
  * Drops a packet, and answers it if it is rejected. The answer passes the host's stack as if the receiver had sent it, so
  * that NAT is undone. With flag 0 it leaves by the link itself: the packet has come from there.
  */
-static inline_always int refuse(struct __sk_buff *skb, const struct packet *packet, __u32 decision, __u64 flags)
+static inline_always int refuse(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key,
+				__u32 decision, __u64 flags)
 {
-	struct flow_key none = {};
 	struct sent *answer;
 	__u32 place;
 
@@ -622,7 +621,7 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 		count(NOT_ANSWERED);
 		return TC_ACT_SHOT;
 	}
-	remember(skb, skb->ifindex, 0, packet, &none, 0);
+	remember(skb, skb->ifindex, 0, packet, key, 0);
 	place = skb->tc_index & ~TICKET;
 	answer = map_lookup(&sent, &place);
 	if (!answer)
@@ -633,8 +632,8 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 }
 
 /* Refuses a packet of a connection that its policies deny. */
-static inline_always int revoke(struct __sk_buff *skb, const struct packet *packet, struct judged *judged,
-				const struct flow *flow, __u32 decision, __u64 flags)
+static inline_always int revoke(struct __sk_buff *skb, const struct packet *packet, const struct flow_key *key,
+				struct judged *judged, const struct flow *flow, __u32 decision, __u64 flags)
 {
 	int is_egress = (flow->verdict & BY_EGRESS) != 0;
 	__u32 reason = is_egress ? REVOKED_EGRESS : REVOKED_INGRESS;
@@ -642,7 +641,7 @@ static inline_always int revoke(struct __sk_buff *skb, const struct packet *pack
 	judged->egress = is_egress ? flow->verdict & ~BY_EGRESS : ALLOW;
 	judged->ingress = is_egress ? ALLOW : flow->verdict;
 	report(skb, judged, flow->verdict & FAULT ? CAUSE(flow->verdict) : reason);
-	return refuse(skb, packet, decision, flags);
+	return refuse(skb, packet, key, decision, flags);
 }
 
 /* True if a connection has ended without a sign of that. Another processor may have written a later time. */
@@ -728,7 +727,6 @@ static inline_always void forget(const struct flow_key *key, __u32 initiator, __
 static inline_always void establish(const struct flow_key *key, const struct flow *flow,
 				    const struct pod *from, const struct pod *to)
 {
-	struct flow copy = *flow;
 	__u32 first = 0;
 	struct settings *of = map_lookup(&settings, &first);
 
@@ -745,7 +743,7 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 		return;
 	}
 	/* Another processor may have done it. */
-	if (map_update(&flows, key, &copy, BPF_NOEXIST)) {
+	if (map_update(&flows, key, flow, BPF_NOEXIST)) {
 		refund(from);
 		refund(to);
 		if (!map_lookup(&flows, key)) {
@@ -821,6 +819,15 @@ static inline_always int is_followed(const struct packet *packet, const struct f
 	return 1;
 }
 
+/* The key of a fragmented packet. A literal would be on the stack first. */
+static inline_always void fragment_of(const struct packet *packet, struct fragment_key *key)
+{
+	key->source = packet->source;
+	key->destination = packet->destination;
+	key->number = packet->fragment;
+	key->protocol = packet->ip_protocol;
+}
+
 static inline_always struct work *work_of(void)
 {
 	__u32 first = 0;
@@ -831,64 +838,50 @@ static inline_always struct work *work_of(void)
 	return work;
 }
 
-/* Judges a packet at the hook where its destination is final: a pod's host veth, or a link to other nodes. */
-static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
+/* How a packet came to the hook where its destination is final. */
+#define HAS_TICKET 1u
+/* Its ticket is in `work->sent_as`. */
+#define IS_SENT 2u
+/* `parse_plain` has parsed it to `work->packet`. */
+#define IS_PLAIN 4u
+
+/*
+ * Judges a packet at the hook where its destination is final: a pod's host veth, or a link to other nodes. `ingress` is the
+ * link by which it entered, or 0. It is a function of its own, because the verifier of kernel 6.1 would check it anew for each
+ * combination of the caller's values.
+ */
+checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, int is_at_pod)
 {
+	struct work *work = work_of();
 	struct pod *from, *to;
-	__u32 ingress = skb->ingress_ifindex, has_ticket = skb->tc_index & TICKET;
 	struct flow *flow = 0;
-	int parsed, is_hairpin, is_sent = 0, from_low = 0, has_flow, is_dns = 0;
+	int parsed = PARSED, is_hairpin, is_sent = (how & IS_SENT) != 0, from_low = 0, has_flow, is_dns = 0;
 	int is_older = 0, is_turned = 0, is_absent = 0;
 	__u32 sender, receiver = is_at_pod ? skb->ifindex : 0;
 	__u64 now, active_generation;
 
-	if (has_ticket) {
-		is_sent = recall(skb, &work->sent_as);
-		/* It is no hash of the packet, and queues are selected by it. */
-		clear_hash(skb);
-		skb->tc_index = 0;
-		if (is_sent && work->sent_as.is_answer)
-			return TC_ACT_UNSPEC;
-		if (is_sent)
-			ingress = work->sent_as.link;
-	}
-	sender = ingress && has_pod(ingress) ? ingress : 0;
-	/* The pod has ended meanwhile, or its packet has lost its origin. */
-	if ((is_sent && !sender) || (!ingress && has_ticket)) {
+	if (!work)
+		return TC_ACT_SHOT;
+	from = ingress ? find_pod(ingress, &work->from) : 0;
+	sender = from ? ingress : 0;
+	to = receiver ? find_pod(receiver, &work->to) : 0;
+	/* A pod has ended meanwhile, or a packet has lost its origin. */
+	if ((is_sent && !from) || (!ingress && (how & HAS_TICKET)) || (receiver && !to)) {
 		work->judged = (struct judged){ .from = ingress, .to = receiver };
-		return drop(skb, &work->judged, is_sent ? ORIGIN_ENDED : NO_ORIGIN);
+		return drop(skb, &work->judged, is_sent || ingress ? ORIGIN_ENDED : NO_ORIGIN);
 	}
-	if (!receiver && !sender)
+	if (!sender && !receiver)
 		return TC_ACT_UNSPEC;
 	active_generation = generation();
 	now = time_of(work);
-	if (parse_plain(skb, &work->packet, is_at_pod)) {
-		parsed = PARSED;
+	if (how & IS_PLAIN) {
 		from_low = is_lower(&work->packet);
-		if (is_sent) {
-			if (work->sent_as.has_flow &&
-			    is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver, 0, 1, 0,
-					active_generation, now))
-				goto followed;
-			flow_of(&work->packet, &work->key);
-		} else {
-			flow_of(&work->packet, &work->key);
-			if (is_followed(&work->packet, &work->key, from_low, sender, receiver, !ingress, 0, 0,
-					active_generation, now))
-				goto followed;
-		}
+		flow_of(&work->packet, &work->key);
 	} else {
 		__builtin_memset(&work->packet, 0, sizeof(work->packet));
 		parsed = parse(skb, &work->packet, &work->key, &from_low, is_at_pod);
 		if (parsed == OTHER || parsed == NEIGHBOR)
 			return TC_ACT_UNSPEC;
-	}
-	from = sender ? find_pod(sender, &work->from) : 0;
-	to = receiver ? find_pod(receiver, &work->to) : 0;
-	/* A pod has ended since the start of the program. */
-	if ((sender && !from) || (receiver && !to)) {
-		work->judged = (struct judged){ .from = sender, .to = receiver };
-		return drop(skb, &work->judged, ORIGIN_ENDED);
 	}
 	/* Where the kernel makes fragments of a forwarded IPv6 packet, they lose their origin, and have no socket. */
 	if (!ingress && work->packet.is_fragment && !skb->sk)
@@ -909,9 +902,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 			return pass_unparsed(parsed);
 	}
 	if (work->packet.is_fragment && parsed == LATER_FRAGMENT) {
-		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
-							work->packet.fragment, work->packet.ip_protocol };
-		__u64 *passed = map_lookup(&fragments, &work->fragment);
+		__u64 *passed;
+
+		fragment_of(&work->packet, &work->fragment);
+		passed = map_lookup(&fragments, &work->fragment);
 
 		if (!ingress || (passed && (__s64)(now - *passed) < (__s64)timeout_of(TIMEOUT_FRAGMENT)))
 			return TC_ACT_UNSPEC;
@@ -1022,7 +1016,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		__u32 decision = decide(flow, active_generation);
 
 		if (decision != ALLOW)
-			return revoke(skb, &work->packet, &work->judged, flow, decision, BPF_F_INGRESS);
+			return revoke(skb, &work->packet, &work->key, &work->judged, flow, decision, BPF_F_INGRESS);
 		note(flow, &work->packet, is_reply, now);
 		/* The answer opens a connection; of TCP, the packet after it. */
 		if (!flow->is_open && flow->answered &&
@@ -1078,11 +1072,11 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 				goto pass;
 		} else {
 			__u32 decision = judge_first(&work->source, &work->destination, &work->packet, &work->judged,
-						     is_hairpin);
+						     &work->original, is_hairpin);
 
 			if (decision != ALLOW) {
 				report(skb, &work->judged, denial(&work->judged));
-				return refuse(skb, &work->packet, decision, BPF_F_INGRESS);
+				return refuse(skb, &work->packet, &work->key, decision, BPF_F_INGRESS);
 			}
 		}
 	}
@@ -1138,16 +1132,57 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		report(skb, &work->judged, REASONS);
 pass:
 	if (work->packet.is_fragment) {
-		work->fragment = (struct fragment_key){ work->packet.source, work->packet.destination,
-							work->packet.fragment, work->packet.ip_protocol };
-
+		fragment_of(&work->packet, &work->fragment);
 		map_update(&fragments, &work->fragment, &now, BPF_ANY);
 	}
-followed:
 	if (!receiver)
 		skb->tc_index = JUDGED;
 	if (is_dns && hold_answer(skb, &work->packet))
 		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+
+/* As `judge_packet`. Packets of open connections end here. */
+static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
+{
+	__u32 ingress = skb->ingress_ifindex, how = 0, sender, receiver = is_at_pod ? skb->ifindex : 0;
+	int is_sent = 0, is_followed_here;
+	__u64 active_generation = generation(), now = time_of(work);
+
+	if (skb->tc_index & TICKET) {
+		how = HAS_TICKET;
+		is_sent = recall(skb, &work->sent_as);
+		/* It is no hash of the packet, and queues are selected by it. */
+		clear_hash(skb);
+		skb->tc_index = 0;
+		if (is_sent && work->sent_as.is_answer)
+			return TC_ACT_UNSPEC;
+		if (is_sent) {
+			how |= IS_SENT;
+			ingress = work->sent_as.link;
+		}
+	}
+	sender = ingress && has_pod(ingress) ? ingress : 0;
+	if (!receiver && !sender && !how)
+		return TC_ACT_UNSPEC;
+	if (!parse_plain(skb, &work->packet, is_at_pod))
+		return judge_packet(skb, ingress, how, is_at_pod);
+	how |= IS_PLAIN;
+	if ((is_sent && !sender) || (how & HAS_TICKET && !ingress))
+		return judge_packet(skb, ingress, how, is_at_pod);
+	if (is_sent) {
+		is_followed_here = work->sent_as.has_flow &&
+				   is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver,
+					       0, 1, 0, active_generation, now);
+	} else {
+		flow_of(&work->packet, &work->key);
+		is_followed_here = is_followed(&work->packet, &work->key, is_lower(&work->packet), sender, receiver, !ingress,
+					       0, 0, active_generation, now);
+	}
+	if (!is_followed_here)
+		return judge_packet(skb, ingress, how, is_at_pod);
+	if (!receiver)
+		skb->tc_index = JUDGED;
 	return TC_ACT_UNSPEC;
 }
 
@@ -1225,7 +1260,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *fr
 			__u32 decision = decide(flow, active_generation);
 
 			if (decision != ALLOW)
-				return revoke(skb, packet, judged, flow, decision, 0);
+				return revoke(skb, packet, key, judged, flow, decision, 0);
 			note(flow, packet, is_reply, now);
 			return TC_ACT_UNSPEC;
 		}
@@ -1234,7 +1269,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *fr
 	if ((judged->egress & DECISION) != ALLOW) {
 		if (!packet->has_flow || packet->is_error || has_direction(packet) || !is_in_window(from, now)) {
 			report(skb, judged, denial(judged));
-			return refuse(skb, packet, judged->egress & DECISION, 0);
+			return refuse(skb, packet, key, judged->egress & DECISION, 0);
 		}
 		/* It may be an answer to a process of the node, which reaches each pod. */
 		count(WINDOW);
@@ -1351,7 +1386,7 @@ int from_pod(struct __sk_buff *skb)
  * For tests: `to_pod` and `to_wire` after `from_pod`. In `cb` are the class of the Service's address, the link of a later
  * packet that has taken the place, and the IPv4 address that was asked for, before NAT. 0 stands for none.
  */
-static inline_always void as_sent(struct __sk_buff *skb)
+checked_alone int as_sent(struct __sk_buff *skb)
 {
 	struct packet packet = {};
 	struct flow_key key = {};
@@ -1362,7 +1397,7 @@ static inline_always void as_sent(struct __sk_buff *skb)
 	struct sent *taken;
 
 	if (parse(skb, &packet, &key, &from_low, 0) != PARSED)
-		return;
+		return 0;
 	if (asked)
 		map_v4(from_low ? &key.high : &key.low, asked);
 	remember(skb, skb->ingress_ifindex, service, &packet, &key, from_low);
@@ -1372,6 +1407,7 @@ static inline_always void as_sent(struct __sk_buff *skb)
 		taken->link = later;
 		taken->nonce += 1 << 4;
 	}
+	return 0;
 }
 
 SEC("classifier")

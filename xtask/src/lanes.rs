@@ -347,8 +347,10 @@ fn machines(session: &mut Session) -> Result<()> {
         machines.map(ScopedJoinHandle::join)
     });
     for machine in ended {
-        let (release, ran, result) =
-            machine.map_err(|_| anyhow::anyhow!("the thread of a machine panicked"))?;
+        let Ok((release, ran, result)) = machine else {
+            session.tally.failed.push("a machine: its thread panicked".to_owned());
+            continue;
+        };
         session.tally.add(ran);
         if let Err(error) = result {
             session.tally.failed.push(format!("the kernel of {release}: {error:#}"));

@@ -131,6 +131,12 @@ impl Programs {
         self.link_pin(link, side).is_some_and(|pin| pin.exists())
     }
 
+    /// True if a link of any device is pinned.
+    fn has_any_tcx(&self) -> bool {
+        let entries = self.links_folder().and_then(|folder| std::fs::read_dir(folder).ok());
+        entries.is_some_and(|mut entries| entries.next().is_some())
+    }
+
     /// Removes a link. Returns false if there is none.
     pub(crate) fn detach_tcx(&self, link: u32, side: Side) -> Result<bool, LoadError> {
         let Some(pin) = self.link_pin(link, side).filter(|pin| pin.exists()) else {
@@ -148,6 +154,10 @@ impl Programs {
         links: impl Iterator<Item = (u32, &'a [Hook])>,
         is_required: bool,
     ) -> Result<Option<u32>, LoadError> {
+        // Most nodes have no such link. A look for the pins of each link would cost more than the rest of the check.
+        if !is_required && !self.has_any_tcx() {
+            return Ok(None);
+        }
         for (link, hooks) in links {
             let has_any = hooks.iter().any(|hook| self.has_tcx(link, hook.side()));
             if !is_required && !has_any {

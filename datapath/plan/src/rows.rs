@@ -46,8 +46,11 @@ impl AllTables {
 
     /// Removes the tables of no row, once many rows were removed.
     pub(crate) fn sweep(&mut self, tables: &mut Tables) {
+        if self.removed <= SWEEP_AFTER {
+            return;
+        }
         let rows: usize = tables.sets.values().map(|set| set.rows.len() + 1).sum();
-        if self.removed <= rows.max(SWEEP_AFTER) {
+        if self.removed <= rows {
             return;
         }
         self.removed = 0;

@@ -108,6 +108,9 @@ impl Subjects {
 
     /// Discards the sets of the subjects that are in one of these groups, and returns them.
     pub(crate) fn take_sets(&mut self, groups: &BTreeSet<GroupId>) -> Vec<PodSets> {
+        if groups.is_empty() {
+            return Vec::new();
+        }
         let of = |subject: &Subject| !groups.is_disjoint(&subject.groups);
         let states = self.states.iter_mut().filter(|(subject, _)| of(subject));
         states.filter_map(|(_, state)| state.sets.take()).collect()
