@@ -59,7 +59,7 @@ impl Mapped {
         value
     }
 
-    /// True if the first word of an entry is 0, so that the entry is a free slot.
+    /// True for an entry whose first word is 0: a free slot.
     pub(crate) fn is_free(&self, entry: u32) -> bool {
         self.slot(entry).is_some_and(|words| words[0].load(Ordering::Acquire) == 0)
     }
