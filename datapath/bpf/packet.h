@@ -337,6 +337,9 @@ static inline_always int parse_plain(struct __sk_buff *skb, struct packet *packe
 	first = frame->destination[0] >> 4;
 	if (!is_ethernet && (first == 4 || first == 6))
 		return 0;
+	/* The bytes behind the packet's own length are not of its header. */
+	if (from_be16(ip->length) < sizeof(*ip) + 14)
+		return 0;
 	if (ip->version != 0x45 || (ip->fragment & from_be16(0x3fff)) || (ip->protocol != TCP && ip->protocol != UDP))
 		return 0;
 	map_v4(&packet->source, ip->source);

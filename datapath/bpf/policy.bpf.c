@@ -467,7 +467,7 @@ static inline_always int is_v4(const struct address *address)
 /* True for an address of the node. */
 static inline_always int is_own_address(const struct address *address)
 {
-	/* `datapath/ebpf/src/maps.rs` has the same. */
+	/* `datapath/abi/src/places.rs` has the same. */
 	__u32 number = (address->low ^ address->high) * 0x9e3779b97f4a7c15ull >> 52;
 	__u32 *count = map_lookup(&own_places, &number);
 
@@ -513,6 +513,8 @@ checked_alone __u32 judge_again(struct flow *flow, __u64 now_active)
 	flow->decision = flow->is_from_node ? ALLOW : judge(&initiator, &responder, &original, from && from == to);
 	flow->verdict = (original.egress & DECISION) != ALLOW ? original.egress | BY_EGRESS : original.ingress;
 	flow->generation = now_active;
+	/* The Service may have another class in this generation. */
+	flow->is_service_known = 0;
 	return flow->decision;
 }
 
@@ -795,7 +797,7 @@ static inline_always __u64 time_of(struct work *work)
 
 /*
  * True for a packet of an open connection that this generation allows, and notes the packet. Most packets are such ones.
- * `at_destination` comes to the same result in more steps. The key is that of the packet as its pod sent it, if it is known.
+ * `judge_packet` comes to the same result in more steps. The key is that of the packet as its pod sent it, if it is known.
  */
 static inline_always int is_followed(const struct packet *packet, const struct flow_key *key, int from_low, __u32 sender,
 					     __u32 receiver, int is_from_node, int is_sent, int is_answer,
@@ -806,7 +808,7 @@ static inline_always int is_followed(const struct packet *packet, const struct f
 
 	if (!flow || !flow->is_open || flow->decision != ALLOW || flow->generation != (__u32)active_generation ||
 	    (packet->protocol == TCP && is_start(packet)) || (receiver && packet->source_port == DNS) ||
-	    is_expired(flow, packet->protocol, now))
+	    is_expired(flow, key->protocol, now))
 		return 0;
 	is_reply = flow->from_low != from_low;
 	if ((is_reply ? receiver : sender) != flow->initiator || (is_reply ? sender : receiver) != flow->responder)
@@ -954,6 +956,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		    !is_same_key(&work->key, &work->sent_as.key)) {
 			work->new = *flow;
 			work->new.from_low = work->sent_as.from_low;
+			work->new.is_service_known = 0;
 			map_update(&half_open, &work->sent_as.key, &work->new, BPF_ANY);
 		}
 	}
@@ -996,15 +999,15 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		int is_reply = flow->from_low != from_low;
 
 		/* The class of a Service's address changes with the rules that name the Service. */
-		if (!is_reply && is_sent &&
-		    (!flow->is_service_known || flow->generation != (__u32)active_generation)) {
+		int is_asked = !is_reply && is_sent, is_as_sent = is_asked && is_same_key(&work->key, &work->sent_as.key);
+
+		if (is_asked && (!flow->is_service_known || !is_as_sent || flow->generation != (__u32)active_generation)) {
 			__u64 service = service_asked(&work->sent_as, work->judged.half);
 
 			if (flow->service != service) {
 				flow->service = service;
 				flow->generation = ~(__u32)active_generation;
 			}
-			flow->is_service_known = 1;
 		}
 		if (is_reply && flow->service && flow->generation != (__u32)active_generation) {
 			__u64 service = service_of(flow->from_low ? &work->key.high : &work->key.low,
@@ -1017,6 +1020,9 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 
 		if (decision != ALLOW)
 			return revoke(skb, &work->packet, &work->key, &work->judged, flow, decision, BPF_F_INGRESS);
+		/* Of the key as sent only: another address that was asked for may lead to the same ends. */
+		if (is_asked)
+			flow->is_service_known = is_as_sent;
 		note(flow, &work->packet, is_reply, now);
 		/* The answer opens a connection; of TCP, the packet after it. */
 		if (!flow->is_open && flow->answered &&
@@ -1095,7 +1101,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		.source_port = work->judged.source_port,
 		.tcp_flags = work->packet.tcp_flags,
 		.is_from_node = !ingress,
-		.is_service_known = is_sent,
+		.is_service_known = is_sent && work->sent_as.has_flow,
 	};
 
 	work->new.from_low = from_low;
@@ -1147,7 +1153,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 {
 	__u32 ingress = skb->ingress_ifindex, how = 0, sender, receiver = is_at_pod ? skb->ifindex : 0;
 	int is_sent = 0, is_followed_here;
-	__u64 active_generation = generation(), now = time_of(work);
+	__u64 active_generation, now;
 
 	if (skb->tc_index & TICKET) {
 		how = HAS_TICKET;
@@ -1161,10 +1167,15 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 			how |= IS_SENT;
 			ingress = work->sent_as.link;
 		}
+	} else if (is_at_pod && skb->tc_index == JUDGED) {
+		/* `from_pod` judged it as an answer to another node. It has an origin. */
+		how = HAS_TICKET;
 	}
 	sender = ingress && has_pod(ingress) ? ingress : 0;
 	if (!receiver && !sender && !how)
 		return TC_ACT_UNSPEC;
+	active_generation = generation();
+	now = time_of(work);
 	if (!parse_plain(skb, &work->packet, is_at_pod))
 		return judge_packet(skb, ingress, how, is_at_pod);
 	how |= IS_PLAIN;
