@@ -102,10 +102,13 @@ fn judge(
         return Ok(());
     }
     let log = fs::read_to_string(log).unwrap_or_default();
-    let failed = log.lines().filter(|line| {
+    let is_failure = |line: &str| {
         ["FAILED", "Expected", "Error", "level=error"].iter().any(|word| line.contains(word))
-    });
-    for line in failed.take(MOST_LINES) {
+    };
+    // The cause of an error is in the next lines.
+    let lines: Vec<&str> = log.lines().collect();
+    let failed = lines.windows(AFTER_FAILURE).filter(|lines| is_failure(lines[0]));
+    for line in failed.flatten().take(MOST_LINES) {
         println!("{line}");
     }
     println!("{}", cluster.kubectl(&["get", "pods", "-A", "-o", "wide"])?);
@@ -199,4 +202,6 @@ fn escaped(text: &str) -> String {
 
 /// More tests of network policy are in Kubernetes' suite.
 const LEAST_KUBERNETES_TESTS: usize = 45;
+/// The printed lines from a failure on.
+const AFTER_FAILURE: usize = 3;
 const MOST_LINES: usize = 200;
