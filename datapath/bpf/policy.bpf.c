@@ -315,7 +315,10 @@ static inline_always struct pod *find_pod(__u32 link, struct pod *to)
 	place = (void *)place + after(found);
 	if (found == link) {
 		*to = place->pod;
-		return to;
+		asm volatile("" ::: "memory");
+		/* Otherwise another link has the place now, and the copy may have parts of both. */
+		if (*(volatile __u32 *)&place->link == link)
+			return to;
 	}
 	if (!place->endpoints)
 		return 0;

@@ -30,7 +30,8 @@ impl Place {
         u32::from_ne_bytes(part(&self.0, 0))
     }
 
-    fn count(&self) -> u32 {
+    /// At least the number of the endpoints there. 0 beside an endpoint is an error.
+    pub fn count(&self) -> u32 {
         u32::from_ne_bytes(part(&self.0, 4))
     }
 
@@ -39,7 +40,9 @@ impl Place {
         self
     }
 
-    fn with_count(mut self, count: u32) -> Self {
+    /// The same with another count.
+    #[must_use]
+    pub fn with_count(mut self, count: u32) -> Self {
         self.0[4..8].copy_from_slice(&count.to_ne_bytes());
         self
     }
@@ -59,9 +62,7 @@ impl Place {
 
     /// The values before and after an endpoint is a row of `endpoints`. `is_new` is true if it was no row.
     pub fn add(self, link: u32, endpoint: &EndpointValue, is_new: bool) -> [Vec<PlaceValue>; 2] {
-        let count = self.count();
-        let counted =
-            if count == 0 || is_new { self.with_count(count.saturating_add(1)) } else { self };
+        let counted = if is_new { self.with_count(self.count().saturating_add(1)) } else { self };
         let has_other = self.link() != 0 && self.link() != link;
         if has_other {
             return [vec![counted.0], Vec::new()];

@@ -49,8 +49,7 @@ impl Classes {
     /// Each entry with a row, and true if a program finds the row there.
     fn rows(&self) -> impl Iterator<Item = (u32, (Address, [u64; 2]), bool)> {
         let read = |entry| self.entries.read(entry);
-        let used = |entry: &u32| !self.entries.is_free(*entry);
-        (0..self.entries.entries()).filter(used).filter_map(move |entry| {
+        (0..self.entries.entries()).filter_map(move |entry| {
             let row = row_of(entry, &read(entry))?;
             let found = self.slots.find(row.0, read);
             Some((entry, row, found.is_some_and(|(at, _)| at == entry)))

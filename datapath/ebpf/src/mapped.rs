@@ -59,11 +59,6 @@ impl Mapped {
         value
     }
 
-    /// True for an entry whose first word is 0: a free slot.
-    pub(crate) fn is_free(&self, entry: u32) -> bool {
-        self.slot(entry).is_some_and(|words| words[0].load(Ordering::Acquire) == 0)
-    }
-
     /// Writes an entry. A program that reads the new first word reads the other new words too.
     pub(crate) fn write(&self, entry: u32, value: &SlotValue) {
         let words = self.slot(entry).unwrap_or_default();

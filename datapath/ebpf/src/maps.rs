@@ -427,6 +427,8 @@ impl Maps {
     }
 
     fn set_place(&mut self, link: u32, value: PlaceValue) -> Result<(), MapError> {
+        // A processor that reorders stores must not show a link before its copy, or a row before its count.
+        fence(Ordering::SeqCst);
         self.places.set(Place::of(link), value, 0)
     }
 
@@ -435,10 +437,16 @@ impl Maps {
         self.own_places.get(&place_of_own(address), 0)
     }
 
-    /// A process that ends between both writes leaves a count that is too large. It is never too small.
+    /// A process that ends between the writes leaves a count that is too large. It is never too small.
     fn add_endpoint(&mut self, link: u32, endpoint: &Endpoint) -> Result<(), MapError> {
         let (endpoint, is_new) = (endpoint.to_bytes(), !has(self.endpoints.get(&link, 0))?);
-        let [before, after] = self.place(link)?.add(link, &endpoint, is_new);
+        let mut place = self.place(link)?;
+        if !is_new && place.count() == 0 {
+            // Another process has changed it. There may be more rows at this place.
+            let is_here = |other: &u32| Place::of(*other) == Place::of(link);
+            place = place.with_count(count(self.endpoints.keys(), is_here)?);
+        }
+        let [before, after] = place.add(link, &endpoint, is_new);
         for value in before {
             self.set_place(link, value)?;
         }
@@ -458,9 +466,15 @@ impl Maps {
 
     /// As for an endpoint, the count is never too small.
     fn add_own(&mut self, address: &AddressKey) -> Result<(), MapError> {
-        let count = self.own_place(address)?;
-        if count == 0 || !has(self.own_addresses.get(address, 0))? {
-            self.own_places.set(place_of_own(address), count.saturating_add(1), 0)?;
+        let (place, was) = (place_of_own(address), self.own_place(address)?);
+        let is_new = !has(self.own_addresses.get(address, 0))?;
+        let is = match (is_new, was) {
+            (true, _) => was.saturating_add(1),
+            (false, 0) => count(self.own_addresses.keys(), |of| place_of_own(of) == place)?,
+            (false, _) => was,
+        };
+        if is != was {
+            self.own_places.set(place, is, 0)?;
         }
         self.own_addresses.insert(address, 1, 0)
     }
@@ -654,6 +668,14 @@ pub(crate) fn open_flows(pins: &Path) -> Result<u32, LoadError> {
 
 fn trie_key(prefix: Prefix) -> Key<AddressKey> {
     Key::new(u32::from(prefix.length), address_key(prefix.first))
+}
+
+/// The number of these keys.
+fn count<K>(
+    keys: impl Iterator<Item = Result<K, MapError>>,
+    is_one: impl Fn(&K) -> bool,
+) -> Result<u32, MapError> {
+    keys.map(|key| Ok(u32::from(is_one(&key?)))).sum()
 }
 
 /// True if a map has the row.

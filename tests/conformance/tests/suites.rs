@@ -106,9 +106,12 @@ fn judge(
         ["FAILED", "Expected", "Error", "level=error"].iter().any(|word| line.contains(word))
     };
     // The cause of an error is in the next lines.
-    let lines: Vec<&str> = log.lines().collect();
-    let failed = lines.windows(AFTER_FAILURE).filter(|lines| is_failure(lines[0]));
-    for line in failed.flatten().take(MOST_LINES) {
+    let mut left = 0;
+    let shown = log.lines().filter(|line| {
+        left = if is_failure(line) { OF_FAILURE } else { left.saturating_sub(1) };
+        left > 0
+    });
+    for line in shown.take(MOST_LINES) {
         println!("{line}");
     }
     println!("{}", cluster.kubectl(&["get", "pods", "-A", "-o", "wide"])?);
@@ -202,6 +205,6 @@ fn escaped(text: &str) -> String {
 
 /// More tests of network policy are in Kubernetes' suite.
 const LEAST_KUBERNETES_TESTS: usize = 45;
-/// The printed lines from a failure on.
-const AFTER_FAILURE: usize = 3;
+/// The printed lines of a failure, with the first one.
+const OF_FAILURE: u32 = 3;
 const MOST_LINES: usize = 200;

@@ -27,7 +27,7 @@ use std::{
     path::Path,
 };
 
-fn open(object: &Path, bpffs: &Path) -> EbpfBackend {
+pub(crate) fn open(object: &Path, bpffs: &Path) -> EbpfBackend {
     let pins = bpffs.join("maps");
     EbpfBackend::open(object, &pins, connections(), Method::Filters).unwrap()
 }

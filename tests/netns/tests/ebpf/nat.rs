@@ -9,7 +9,7 @@ use crate::{
 use datapath_ebpf::Hook;
 use serde_json::{Value, json};
 use std::{
-    io::Write as _,
+    io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     process::{Command, Stdio},
 };
@@ -193,6 +193,69 @@ fn connections_that_nat_translates_are_judged_where_their_destination_is_final()
     write(&mut kernel, &[]);
     assert!(from_out(30080).is_some(), "without policies everything passes");
     assert!(answered(vip(3)));
+}
+
+/// A Service at the address of [`vip`] 1, and a policy of the cluster with these egress rules of pod a.
+fn service_and_rules(rules: &Value) -> [Value; 2] {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "s", "namespace": "x", "uid": "s"},
+        "spec": {
+            "clusterIP": "172.20.0.1", "clusterIPs": ["172.20.0.1"], "selector": {"app": "b"},
+            "ports": [{"port": 80, "targetPort": 8080}],
+        },
+    });
+    let policy = json!({
+        "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "p", "uid": "p"},
+        "spec": {
+            "priority": 1, "appliedTo": [{"podSelector": {"matchLabels": {"app": "a"}}}],
+            "egress": rules,
+        },
+    });
+    [service, policy]
+}
+
+/// The first packet after a change is an answer, which does not show the Service that was asked for.
+#[test]
+fn a_connection_follows_a_policy_about_its_service_also_after_an_answer() {
+    let name = "a_connection_follows_a_policy_about_its_service_also_after_an_answer";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    outside();
+    let listener = in_pod("b", || listen("0.0.0.0:8080"));
+    let mut kernel = Kernel::load(&object, Some(bpffs.path()));
+    let s = json!([{"name": "s", "namespace": "x"}]);
+    let b = json!([{"podSelector": {"matchLabels": {"app": "b"}}}]);
+    let other = json!([{"action": "Drop", "to": [{"ipBlock": {"cidr": "10.99.0.0/16"}}]}]);
+    write(&mut kernel, &service_and_rules(&other));
+    attach(&mut kernel);
+    let connect = || {
+        let client = connect_to(vip(1)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_read_timeout(Some(SILENCE)).unwrap();
+        (client, server)
+    };
+    let arrives = |mut from: &TcpStream, mut to: &TcpStream| {
+        from.write_all(&[7]).unwrap();
+        to.read(&mut [0]).is_ok_and(|count| count == 1)
+    };
+    let [(client, server), (allowed_client, allowed_server)] = [connect(), connect()];
+    assert!(arrives(&client, &server) && arrives(&server, &client));
+    assert!(arrives(&allowed_client, &allowed_server));
+
+    write(&mut kernel, &service_and_rules(&json!([{"action": "Drop", "toServices": s}])));
+    arrives(&server, &client);
+    assert!(!arrives(&client, &server), "the Service is denied");
+
+    let only_service = json!([{"action": "Allow", "toServices": s}, {"action": "Drop", "to": b}]);
+    write(&mut kernel, &service_and_rules(&only_service));
+    arrives(&allowed_server, &allowed_client);
+    let deadline = std::time::Instant::now() + SILENCE * 20;
+    while !arrives(&allowed_client, &allowed_server) {
+        assert!(std::time::Instant::now() < deadline, "the Service is allowed");
+    }
 }
 
 /// The kernel forgets a datagram's connection earlier than the programs. Then NAT selects another backend.

@@ -1,6 +1,7 @@
 //! The map `places`: links whose numbers end in the same bits, and places that another process has changed.
 
 use crate::{
+    bad_input::open,
     connections,
     existing::{desired_for, endpoints, enforce},
     object,
@@ -39,9 +40,7 @@ fn two_links_at_one_place_have_their_own_policies() {
     ip("link del dev b");
     connect_pod("b", "10.0.0.2", &format!("index {}", link + PLACES));
     serve_in_b();
-    let pins = bpffs.path().join("maps");
-    let programs = Programs::load(&object, Some(&pins), &connections()).unwrap();
-    let mut backend = EbpfBackend::over(programs, &pins, connections()).unwrap();
+    let mut backend = open(&object, bpffs.path());
     let mut revision = 0;
     let mut enforce_at = |pods: &[&str]| {
         revision += 1;
