@@ -49,7 +49,11 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     .pack(folder.path(), &names)?;
     let archive = archive.to_str().context("the image's path is not UTF-8")?;
     cluster.lab().run(&["cluster", "load-image", archive])?;
-    cluster.install(&["enableNetworkPolicy=true", "policy.backend=ebpf"])?;
+    cluster.install(&[
+        "enableNetworkPolicy=true",
+        "policy.backend=ebpf",
+        "crds.upstreamPolicies=true",
+    ])?;
     println!("the cluster {name} is ready");
     Ok(cluster)
 }
