@@ -304,7 +304,7 @@ struct {
 
 /*
  * By the lowest bits of a link's number. One of the endpoints whose links have these bits has a copy here: a lookup of
- * `endpoints` costs a call of the kernel and five cache lines, and this costs one line. A place is a cache line.
+ * `endpoints` costs a call of the kernel and more cache lines. A place is a cache line.
  */
 struct place {
 	/* The link of the copy; 0 if there is none. */
