@@ -237,7 +237,8 @@ func associate(address *net.IPAddr, to uint16, until time.Time) error {
 			return err
 		}
 		for {
-			count, err := socket.Read(bytes)
+			// `Read` does not remove the IP header.
+			count, _, err := socket.ReadFromIP(bytes)
 			var failure net.Error
 			if errors.As(err, &failure) && failure.Timeout() && time.Now().Before(until) {
 				break
