@@ -25,7 +25,7 @@ use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::{JoinSet, spawn_blocking},
+    task::{JoinSet, spawn_blocking, yield_now},
     time::{sleep, timeout},
 };
 
@@ -270,6 +270,8 @@ async fn drive(
         if events.send(event).await.is_err() {
             break;
         }
+        // A pod may wait for the result. The backend's own work follows.
+        yield_now().await;
     }
     if let Err(error) = backend.retire(Retire::Keep).await {
         tracing::warn!(error = causes(&error), "cannot stop the backend");

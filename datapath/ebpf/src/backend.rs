@@ -33,7 +33,7 @@ use datapath_node::{
 };
 use datapath_plan::{Compilation, Names};
 use routing_netlink::{Monitor, Socket, SocketError};
-use routing_plan::Link;
+use routing_plan::{IfIndex, Link};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
@@ -78,6 +78,8 @@ pub struct EbpfBackend {
     flipped: Instant,
     connections: Connections,
     monitor: Option<Monitor>,
+    /// Sockets of earlier passes. A new socket needs five calls of the kernel.
+    sockets: Vec<Socket>,
     /// The next check of links and filters, after an event.
     check_at: Option<Instant>,
     /// The list of links for the next check. With many pods that start it takes seconds.
@@ -203,6 +205,7 @@ impl EbpfBackend {
             flipped: now,
             connections,
             monitor,
+            sockets: Vec::new(),
             check_at: None,
             listing: None,
             checking: None,
@@ -321,6 +324,7 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
+        let queues = self.begin_queues(desired);
         let keeps_pods = self.goal.is_some() && self.keeps_pods(desired);
         if !keeps_pods {
             let wanted = Wanted::of(&desired.state);
@@ -410,6 +414,12 @@ impl EbpfBackend {
         self.write(&target, &pods, &own)?;
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
+            if let Some(queues) = queues
+                && let Ok((socket, added)) = queues.await
+            {
+                self.sockets.push(socket);
+                links.set_queued(added);
+            }
             if desired.changed.is_none() {
                 let unguarded = links.unguarded(&self.programs, pods.keys().copied());
                 let limit = self.connections.limit as usize / 4;
@@ -469,6 +479,8 @@ impl EbpfBackend {
                 }
             }
         }
+        self.sockets.extend(links.map(Links::into_socket));
+        self.sockets.truncate(SOCKETS);
         let results = Arc::new(results);
         let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
         let results = Arc::clone(&goal.results);
@@ -484,9 +496,34 @@ impl EbpfBackend {
         Ok(results)
     }
 
+    /// Adds queues to the links of the pods that a change starts, while the state is compiled and written: on an otherwise
+    /// idle node that takes as long as the rest of the pass. Returns the links that have a new queue.
+    fn begin_queues(&mut self, desired: &Desired) -> Option<JoinHandle<(Socket, BTreeSet<u32>)>> {
+        let touched = desired.changed.as_ref().map(|changed| &changed.endpoints)?;
+        let goal = self.goal.as_ref().filter(|_| self.method == Method::Filters)?;
+        let started = touched.iter().filter_map(|uid| desired.endpoints.get(uid));
+        let links = started.flat_map(|endpoint| &endpoint.links).map(|link| link.ifindex);
+        let new: BTreeSet<u32> = links.filter(|link| !goal.pods.contains_key(link)).collect();
+        if new.is_empty() {
+            return None;
+        }
+        // A link without a new queue gets it in its turn, or its fault is reported there.
+        let mut socket = self.socket().ok()?;
+        Some(spawn_blocking(move || {
+            let mut is_added = |link: &u32| socket.add_clsact(IfIndex(*link)).unwrap_or(false);
+            let added = new.into_iter().filter(|link| is_added(link)).collect();
+            (socket, added)
+        }))
+    }
+
+    /// A socket of an earlier pass, or a new one.
+    fn socket(&mut self) -> Result<Socket, SocketError> {
+        self.sockets.pop().map_or_else(Socket::open, Ok)
+    }
+
     /// The links of the pods that a change starts. `None` if it has other changes of endpoints: those need all links.
     fn reported(
-        &self,
+        &mut self,
         desired: &Desired,
         touched: &BTreeSet<String>,
         goal: &Goal,
@@ -498,11 +535,11 @@ impl EbpfBackend {
                 Some(_) | None => return Ok(None),
             }
         }
-        let known = goal.links.keys().copied();
         if self.has_outdated() || new.is_empty() {
             return Ok(None);
         }
-        Ok(Links::reported(new, known, goal.own.clone(), self.method)?)
+        let (socket, known) = (self.socket()?, goal.links.clone());
+        Ok(Links::reported(socket, new, known, goal.own.clone(), self.method)?)
     }
 
     /// True if a change has neither pods, endpoints nor policies: each pod keeps its sets, addresses and names.
@@ -758,6 +795,9 @@ fn subscribe() -> Option<Monitor> {
 fn links_with_names(desired: &Desired, wanted: &Wanted) -> BTreeMap<u32, String> {
     let with_names = wanted.pods();
     let mut links = BTreeMap::new();
+    if with_names.is_empty() {
+        return links;
+    }
     for endpoint in desired.endpoints.values() {
         let pod = &endpoint.pod.pod;
         let entry = desired.state.entry(&pod.uid, &pod.namespace, &pod.name);
@@ -1200,5 +1240,7 @@ const CHECK_AFTER: Duration = Duration::from_millis(300);
 const CHECK_LINKS: usize = 8;
 /// Two of them are within the time of a repair, which is 2 s.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
+/// The sockets that are kept for the next pass.
+const SOCKETS: usize = 2;
 /// The events of a pod in a second.
 const EVENTS_OF_POD: u32 = 200;

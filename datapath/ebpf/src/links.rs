@@ -23,6 +23,8 @@ pub(crate) struct Links {
     pub(crate) routed: BTreeMap<u32, BTreeSet<IpAddr>>,
     pub(crate) own: Own,
     method: Method,
+    /// The links to which a queue was added for this pass. They have no filters yet.
+    queued: BTreeSet<u32>,
 }
 
 impl Links {
@@ -45,19 +47,19 @@ impl Links {
             routed.entry(link.0).or_default().insert(address);
         }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, routed, own, method })
+        Ok(Self { socket, links, routed, own, method, queued: BTreeSet::new() })
     }
 
     /// The links of pods that start, as the plugin reported them, without a list of all links: while many pods start, that
-    /// list takes seconds. `known` are the links of the earlier state, and `own` its addresses. `None` if one of the links
-    /// does not exist under its name.
+    /// list takes seconds. `known` are the links of the earlier state with their addresses, and `own` the node's addresses.
+    /// `None` if one of the links does not exist under its name.
     pub(crate) fn reported<'a>(
+        mut socket: Socket,
         new: impl IntoIterator<Item = &'a HostLink>,
-        known: impl Iterator<Item = u32>,
+        known: BTreeMap<u32, BTreeSet<IpAddr>>,
         own: Own,
         method: Method,
     ) -> Result<Option<Self>, SocketError> {
-        let mut socket = Socket::open()?;
         let mut links = BTreeMap::new();
         for link in new {
             let index = IfIndex(link.ifindex);
@@ -80,15 +82,35 @@ impl Links {
             };
             links.insert(index.0, link);
         }
-        let all = known.chain(links.keys().copied());
-        let mut routed: BTreeMap<u32, BTreeSet<IpAddr>> =
-            all.map(|link| (link, BTreeSet::new())).collect();
-        for (link, address) in socket.routes()?.pod_addresses() {
-            if let Some(addresses) = routed.get_mut(&link.0) {
-                addresses.insert(address);
+        let mut routed = known;
+        routed.extend(links.keys().map(|link| (*link, BTreeSet::new())));
+        // For a few links the kernel's own selection is cheaper.
+        let routes = match links.len() {
+            0..=FEW => {
+                let mut routes = Observed::default();
+                for link in links.keys() {
+                    routes.append(socket.routes_to(IfIndex(*link))?);
+                }
+                routes
+            }
+            _ => socket.routes()?,
+        };
+        for (link, address) in routes.pod_addresses() {
+            if links.contains_key(&link.0) {
+                routed.entry(link.0).or_default().insert(address);
             }
         }
-        Ok(Some(Self { socket, links, routed, own, method }))
+        Ok(Some(Self { socket, links, routed, own, method, queued: BTreeSet::new() }))
+    }
+
+    /// Notes the links to which a queue was added for this pass.
+    pub(crate) fn set_queued(&mut self, links: BTreeSet<u32>) {
+        self.queued = links;
+    }
+
+    /// The socket, for the next pass.
+    pub(crate) fn into_socket(self) -> Socket {
+        self.socket
     }
 
     /// The hooks of each link.
@@ -113,8 +135,10 @@ impl Links {
         link: &Link,
         hooks: &[Hook],
     ) -> Result<(), LoadError> {
-        // A link that has TCX keeps it. Its earlier programs judge until they are replaced.
-        let has_tcx = SIDES.iter().any(|side| programs.has_tcx(link.index.0, *side));
+        // A link that has TCX keeps it. Its earlier programs judge until they are replaced. A link of a pod that starts has
+        // none.
+        let is_new = self.queued.contains(&link.index.0);
+        let has_tcx = !is_new && SIDES.iter().any(|side| programs.has_tcx(link.index.0, *side));
         if self.method == Method::Tcx || has_tcx {
             return self.attach_by_tcx(programs, link, hooks);
         }
@@ -158,11 +182,13 @@ impl Links {
         hooks: &[Hook],
     ) -> Result<(), LoadError> {
         // Each call waits for the kernel's network lock. A new queue has no filters to read.
-        if Programs::add_queue(&link.name) {
-            for hook in hooks {
-                programs.attach(*hook, &link.name, &Filters::default())?;
+        if self.queued.remove(&link.index.0) || self.socket.add_clsact(link.index)? {
+            programs.effect()?;
+            let filters = programs.first_filters(hooks, link.index)?;
+            // Otherwise each of them is added in its turn, or its fault is reported there.
+            if self.socket.add_bpf_filters(&filters)? {
+                return Ok(());
             }
-            return Ok(());
         }
         let mut is_behind = Ok(());
         for side in SIDES {
@@ -297,6 +323,8 @@ fn own(observed: &Observed, node: &[IpAddr]) -> Own {
     Own { addresses, node }
 }
 
+/// The number of links whose routes are read link by link.
+const FEW: usize = 4;
 const SIDES: [Side; 2] = [Side::Ingress, Side::Egress];
 /// The kind of a link that delays received packets, as the plugin `bandwidth` adds it.
 const IFB: &str = "ifb";

@@ -14,18 +14,18 @@ use aya::{
     Ebpf, EbpfLoader,
     programs::{
         ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
-        tc::{
-            NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle, qdisc_add_clsact,
-        },
+        tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle},
     },
 };
 use config_settings::Connections;
 use datapath_abi::{Flow, FlowKey, Held, Settings, Use, Write};
 use routing_netlink::{BpfFilter, Filters, OtherFilters, Side};
+use routing_plan::IfIndex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     net::Ipv4Addr,
+    os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -369,9 +369,32 @@ impl Programs {
         Ok(())
     }
 
-    /// Adds a queue `clsact` to a link of this network namespace. Returns false if it has one, or if the kernel refuses.
-    pub fn add_queue(link: &str) -> bool {
-        qdisc_add_clsact(link).is_ok()
+    /// The hooks' filters of a link without filters, each with its program.
+    pub(crate) fn first_filters(
+        &self,
+        hooks: &[Hook],
+        dev: IfIndex,
+    ) -> Result<Vec<(BpfFilter, BorrowedFd<'_>)>, LoadError> {
+        let of = |hook: &Hook| {
+            let name = hook.name();
+            let program = match self.pinned.get(name) {
+                Some(program) => program,
+                None => loaded(&self.ebpf, name)?,
+            };
+            let fd = program.fd().map_err(|cause| LoadError::Program { name, cause })?.as_fd();
+            let filter = BpfFilter {
+                dev,
+                side: hook.side(),
+                chain: 0,
+                priority: PRIORITY,
+                protocol: ETH_P_ALL,
+                handle: FIRST_HANDLE,
+                name: name.to_owned(),
+                program: None,
+            };
+            Ok((filter, fd))
+        };
+        hooks.iter().map(of).collect()
     }
 
     /// Attaches the hook's program to a link of this network namespace, before the programs of others and in place of an
@@ -736,6 +759,9 @@ const PRIORITY: u16 = 1;
 /// The priority of earlier releases, and of links whose first priority has filters of another kind.
 const LATER: u16 = 50;
 
+/// Packets of all protocols, in linux/if_ether.h.
+const ETH_P_ALL: u16 = 3;
+
 /// Others have handle 1. aws-network-policy-agent removes a filter of this handle of any priority.
 const FIRST_HANDLE: u32 = 2;
 
@@ -753,6 +779,11 @@ fn program_folder(object: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     object.hash(&mut hasher);
     format!("programs-{:016x}", hasher.finish())
+}
+
+fn loaded<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a SchedClassifier, LoadError> {
+    let program = ebpf.program(name).ok_or(LoadError::Absent(name))?;
+    program.try_into().map_err(|cause| LoadError::Program { name, cause })
 }
 
 fn program<'a>(

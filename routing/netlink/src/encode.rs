@@ -192,6 +192,14 @@ pub(crate) fn dump_routes(family: Family) -> Request {
     Request::new(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
 }
 
+/// The routes of a link.
+pub(crate) fn dump_routes_to(family: Family, dev: IfIndex) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = wire_family(family);
+    message.attributes = vec![RouteAttribute::Oif(dev.0)];
+    Request::new(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP)
+}
+
 pub(crate) fn dump_neighbors(family: Family) -> Request {
     let mut message = NeighbourMessage::default();
     message.header.family = wire_family(family);

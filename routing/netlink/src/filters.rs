@@ -1,12 +1,13 @@
 //! The filters of a link's clsact queue, among them BPF programs.
 
 use crate::{Socket, SocketError, encode::Request};
-use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    tc::{TcAttribute, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
+    tc::{TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
 };
 use routing_plan::{Errno, IfIndex};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 /// The direction of the packets that a filter processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,17 +76,55 @@ impl Socket {
         )
     }
 
+    /// Adds a queue `clsact` to a link. Returns false if the kernel refuses: the link has this queue or another one that
+    /// excludes it, or no longer exists.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn add_clsact(&mut self, dev: IfIndex) -> Result<bool, SocketError> {
+        let mut message = TcMessage::with_index(number(dev));
+        message.header.parent = TcHandle::CLSACT;
+        message.header.handle = TcHandle { minor: 0, ..TcHandle::CLSACT };
+        message.attributes = vec![TcAttribute::Kind(CLSACT.to_owned())];
+        let body = RouteNetlinkMessage::NewQueueDiscipline(message);
+        let answers = self.send(&[Request::new(body, NLM_F_CREATE | NLM_F_EXCL)])?;
+        Ok(answers.errors.is_empty())
+    }
+
+    /// Adds filters with one send, each with the program of its descriptor. Returns false if the kernel refuses one of them:
+    /// the others may be there.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn add_bpf_filters(
+        &mut self,
+        filters: &[(BpfFilter, BorrowedFd<'_>)],
+    ) -> Result<bool, SocketError> {
+        let requests: Vec<_> = filters
+            .iter()
+            .map(|(filter, program)| {
+                let mut message = message_of(filter);
+                let number =
+                    u32::try_from(program.as_raw_fd()).expect("descriptors are not negative");
+                message.attributes.push(TcAttribute::Options(vec![
+                    TcOption::Bpf(TcFilterBpfOption::ProgFd(number)),
+                    TcOption::Bpf(TcFilterBpfOption::ProgName(filter.name.clone())),
+                    TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
+                ]));
+                let body = RouteNetlinkMessage::NewTrafficFilter(message);
+                Request::new(body, NLM_F_CREATE | NLM_F_EXCL)
+            })
+            .collect();
+        Ok(self.send(&requests)?.errors.is_empty())
+    }
+
     /// Removes a program from its link; false if it is already gone.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn delete_bpf_filter(&mut self, filter: &BpfFilter) -> Result<bool, SocketError> {
-        let mut message = message(filter.dev, filter.side);
-        message.header.handle = filter.handle.into();
-        message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
-        message.attributes =
-            vec![TcAttribute::Kind(TcFilterBpf::KIND.to_owned()), TcAttribute::Chain(filter.chain)];
-        let request = Request::new(RouteNetlinkMessage::DelTrafficFilter(message), 0);
+        let body = RouteNetlinkMessage::DelTrafficFilter(message_of(filter));
+        let request = Request::new(body, 0);
         let answers = self.send(&[request])?;
         match answers.errors.first_key_value() {
             None => Ok(true),
@@ -98,8 +137,7 @@ impl Socket {
 }
 
 fn message(dev: IfIndex, side: Side) -> TcMessage {
-    // The kernel uses int; no link has a higher number.
-    let mut message = TcMessage::with_index(i32::try_from(dev.0).unwrap_or(i32::MAX));
+    let mut message = TcMessage::with_index(number(dev));
     let minor = match side {
         Side::Ingress => TcHandle::MIN_INGRESS,
         Side::Egress => TcHandle::MIN_EGRESS,
@@ -107,6 +145,23 @@ fn message(dev: IfIndex, side: Side) -> TcMessage {
     message.header.parent = TcHandle { major: TcHandle::CLSACT.major, minor };
     message
 }
+
+fn message_of(filter: &BpfFilter) -> TcMessage {
+    let mut message = message(filter.dev, filter.side);
+    message.header.handle = filter.handle.into();
+    message.header.info = u32::from(filter.priority) << 16 | u32::from(filter.protocol.to_be());
+    message.attributes =
+        vec![TcAttribute::Kind(TcFilterBpf::KIND.to_owned()), TcAttribute::Chain(filter.chain)];
+    message
+}
+
+/// The kernel uses int; no link has a higher number.
+fn number(dev: IfIndex) -> i32 {
+    i32::try_from(dev.0).unwrap_or(i32::MAX)
+}
+
+/// The kind of a queue for filters of both directions.
+const CLSACT: &str = "clsact";
 
 impl Filters {
     fn add(&mut self, answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) {

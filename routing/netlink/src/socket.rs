@@ -202,6 +202,25 @@ impl Socket {
         Ok(observed)
     }
 
+    /// The routes of both families to one link, and nothing else.
+    ///
+    /// # Errors
+    /// The list cannot be read, or changed during each read.
+    pub fn routes_to(&mut self, dev: IfIndex) -> Result<Observed, SocketError> {
+        let mut observed = Observed::default();
+        for family in [Family::V4, Family::V6] {
+            let list = List::Routes(family);
+            observed.append(self.list(
+                list.name(),
+                &encode::dump_routes_to(family, dev),
+                |errno| list.is_absent(errno) || errno == Errno::ENODEV,
+                |observed, object| list.add(observed, &object),
+            )?);
+        }
+        observed.routes.retain(|route| route.dev == Some(dev));
+        Ok(observed)
+    }
+
     /// Every address of one family.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use nix::{
 };
 use routing_netlink::{Kernel as _, LinuxKernel, Monitor, Netns, Socket, SocketError, With};
 use routing_plan::{
-    Action, Applied, Errno, IfIndex, LinkRef, Neighbor, Observed, Op, RulePattern, Subject,
+    Action, Applied, Errno, IfIndex, LinkRef, Neighbor, Observed, Op, Route, RulePattern, Subject,
     SysctlName,
     pod::{HostEnd, PodNet, VethEnd, VethPair, check, removal},
 };
@@ -364,6 +364,44 @@ fn lists_are_whole_while_others_change_them() {
         }
         disturb.join().unwrap();
         assert!(seen > 0, "no complete list in two seconds");
+    });
+    assert!(passed);
+}
+
+#[test]
+fn routes_of_a_link_are_read_alone_and_a_queue_is_added_once() {
+    if !needs_root() {
+        return;
+    }
+    let passed = in_own_thread("link", || {
+        let mut real = Real::new();
+        let [one, other] =
+            [1, 2].map(|n| real.add_veth(&format!("pod{n}"), Mac([10, 0, 0, 2, 0, n])));
+        let addresses: [[std::net::IpAddr; 2]; 2] = [
+            ["10.1.1.1".parse().unwrap(), "fd00::1".parse().unwrap()],
+            ["10.1.1.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+        ];
+        let routes = [(one, addresses[0]), (other, addresses[1])];
+        let ops: Vec<Op> = routes
+            .iter()
+            .flat_map(|(link, of)| of.map(|address| Route::on_link(TableId::MAIN, address, *link)))
+            .map(|route| Op::new(Subject::Node, Action::AddRoute(route)))
+            .collect();
+        assert_eq!(real.apply(&ops).refused, []);
+        for (link, of) in routes {
+            let observed = real.socket.routes_to(link).unwrap();
+            assert!(observed.routes.iter().all(|route| route.dev == Some(link)), "{observed:?}");
+            assert_eq!(observed.routed_to(link), of.into_iter().collect());
+        }
+        // Both ways of reading agree.
+        let all = real.socket.routes().unwrap();
+        assert_eq!(all.routed_to(one), real.socket.routes_to(one).unwrap().routed_to(one));
+        let absent = IfIndex(9999);
+        assert_eq!(real.socket.routes_to(absent).unwrap().routes, []);
+        assert!(real.socket.add_clsact(one).unwrap());
+        assert!(!real.socket.add_clsact(one).unwrap(), "the link has a queue");
+        assert!(!real.socket.add_clsact(absent).unwrap(), "no such link");
+        assert!(real.socket.add_clsact(other).unwrap(), "the socket works after a refusal");
     });
     assert!(passed);
 }

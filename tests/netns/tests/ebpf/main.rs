@@ -83,7 +83,7 @@ impl Kernel {
         let mut socket = Socket::open().unwrap();
         let index = socket.index_of(link).unwrap().unwrap();
         let filters = socket.filters(index, hook.side()).unwrap();
-        Programs::add_queue(link);
+        socket.add_clsact(index).unwrap();
         self.programs.attach(hook, link, &filters).unwrap();
     }
 }

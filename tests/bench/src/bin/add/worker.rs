@@ -38,6 +38,8 @@ pub(crate) struct Args {
 
 /// Concurrent ADDs while background pods are created.
 const AT_A_TIME: usize = 8;
+/// The repetitions of an ADD of amazon-vpc-cni.
+const AGAIN: usize = 3;
 
 /// Reads a command per line and answers with a line of milliseconds or KiB, until the input is closed.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -115,9 +117,25 @@ impl Worker {
     fn burst(&mut self, count: usize) -> Result<Vec<f64>> {
         self.wait_free(count)?;
         let pods = self.sandboxes(count)?;
-        let added = side_by_side(&pods, |pod| self.plugin.call(Verb::Add, pod))?;
+        let added = side_by_side(&pods, |pod| self.add(pod))?;
         let deleted = side_by_side(&pods, |pod| self.plugin.call(Verb::Del, pod))?;
         Ok(vec![ms(added), ms(deleted)])
+    }
+
+    /// Adds a pod of a burst. amazon-vpc-cni's plugin fails if the kernel's links change during each of its reads: the
+    /// runtime then calls DEL and tries again.
+    fn add(&self, pod: &Sandbox) -> Result<()> {
+        let mut result = self.plugin.call(Verb::Add, pod);
+        for _ in 0..AGAIN {
+            let Err(error) = &result else { break };
+            if self.cni != Cni::AmazonVpcCni {
+                break;
+            }
+            eprintln!("  ADD of amazon-vpc-cni failed, and is repeated: {error:#}");
+            self.plugin.call(Verb::Del, pod)?;
+            result = self.plugin.call(Verb::Add, pod);
+        }
+        result
     }
 
     /// The resident memory of the process with the name of this CNI.
