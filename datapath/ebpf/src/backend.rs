@@ -324,7 +324,7 @@ impl EbpfBackend {
             self.held = self.programs.read()?;
             self.numbers = self.held.numbers();
         }
-        let queues = self.begin_queues(desired);
+        let queues = self.begin_queues(desired)?;
         let keeps_pods = self.goal.is_some() && self.keeps_pods(desired);
         if !keeps_pods {
             let wanted = Wanted::of(&desired.state);
@@ -415,7 +415,7 @@ impl EbpfBackend {
         let mut failed = BTreeMap::new();
         if let Some(links) = &mut links {
             if let Some(queues) = queues
-                && let Ok((socket, added)) = queues.await
+                && let Ok(Ok((socket, added))) = queues.await
             {
                 self.sockets.push(socket);
                 links.set_queued(added);
@@ -479,7 +479,8 @@ impl EbpfBackend {
                 }
             }
         }
-        self.sockets.extend(links.map(Links::into_socket));
+        // A failed list may have answers that are not read.
+        self.sockets.extend(links.filter(|_| failed.is_empty()).map(Links::into_socket));
         self.sockets.truncate(SOCKETS);
         let results = Arc::new(results);
         let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
@@ -497,23 +498,30 @@ impl EbpfBackend {
     }
 
     /// Adds queues to the links of the pods that a change starts, while the state is compiled and written: on an otherwise
-    /// idle node that takes as long as the rest of the pass. Returns the links that have a new queue.
-    fn begin_queues(&mut self, desired: &Desired) -> Option<JoinHandle<(Socket, BTreeSet<u32>)>> {
-        let touched = desired.changed.as_ref().map(|changed| &changed.endpoints)?;
-        let goal = self.goal.as_ref().filter(|_| self.method == Method::Filters)?;
+    /// idle node that takes as long as the rest of the pass. Links of the earlier state may have TCX, and get no queue here.
+    fn begin_queues(&mut self, desired: &Desired) -> Result<Option<Queues>, LoadError> {
+        let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
+        let goal = self.goal.as_ref().filter(|_| self.method == Method::Filters);
+        let (Some(touched), Some(goal)) = (touched, goal) else { return Ok(None) };
         let started = touched.iter().filter_map(|uid| desired.endpoints.get(uid));
-        let links = started.flat_map(|endpoint| &endpoint.links).map(|link| link.ifindex);
-        let new: BTreeSet<u32> = links.filter(|link| !goal.pods.contains_key(link)).collect();
+        let links = started.flat_map(|endpoint| &endpoint.links);
+        let new = links.filter(|link| !goal.links.contains_key(&link.ifindex));
+        let new: Vec<_> = new.map(|link| (link.name.clone(), IfIndex(link.ifindex))).collect();
         if new.is_empty() {
-            return None;
+            return Ok(None);
         }
+        self.programs.effect()?;
+        let mut socket = self.socket()?;
         // A link without a new queue gets it in its turn, or its fault is reported there.
-        let mut socket = self.socket().ok()?;
-        Some(spawn_blocking(move || {
-            let mut is_added = |link: &u32| socket.add_clsact(IfIndex(*link)).unwrap_or(false);
-            let added = new.into_iter().filter(|link| is_added(link)).collect();
-            (socket, added)
-        }))
+        Ok(Some(spawn_blocking(move || {
+            let mut added = BTreeSet::new();
+            for (name, link) in new {
+                if socket.index_of(&name)? == Some(link) && socket.add_clsact(link)? {
+                    added.insert(link.0);
+                }
+            }
+            Ok((socket, added))
+        })))
     }
 
     /// A socket of an earlier pass, or a new one.
@@ -744,6 +752,9 @@ impl EbpfBackend {
         }
     }
 }
+
+/// The links to which queues were added, and the socket for the next pass.
+type Queues = JoinHandle<Result<(Socket, BTreeSet<u32>), SocketError>>;
 
 /// A check of all links, in steps: pods that start wait for a step, not for the check.
 struct Check {

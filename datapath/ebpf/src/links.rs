@@ -189,6 +189,8 @@ impl Links {
             if self.socket.add_bpf_filters(&filters)? {
                 return Ok(());
             }
+            // The queue may be gone already.
+            self.socket.add_clsact(link.index)?;
         }
         let mut is_behind = Ok(());
         for side in SIDES {

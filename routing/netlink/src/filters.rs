@@ -100,6 +100,9 @@ impl Socket {
         &mut self,
         filters: &[(BpfFilter, BorrowedFd<'_>)],
     ) -> Result<bool, SocketError> {
+        if filters.is_empty() {
+            return Ok(true);
+        }
         let requests: Vec<_> = filters
             .iter()
             .map(|(filter, program)| {

@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 /// Concurrent ADDs while background pods are created.
 const AT_A_TIME: usize = 8;
-/// The repetitions of an ADD of amazon-vpc-cni.
+/// The repetitions of a burst of amazon-vpc-cni with a failed ADD.
 const AGAIN: usize = 3;
 
 /// Reads a command per line and answers with a line of milliseconds or KiB, until the input is closed.
@@ -116,26 +116,22 @@ impl Worker {
     /// Concurrent ADDs, then their DELs.
     fn burst(&mut self, count: usize) -> Result<Vec<f64>> {
         self.wait_free(count)?;
-        let pods = self.sandboxes(count)?;
-        let added = side_by_side(&pods, |pod| self.add(pod))?;
-        let deleted = side_by_side(&pods, |pod| self.plugin.call(Verb::Del, pod))?;
-        Ok(vec![ms(added), ms(deleted)])
-    }
-
-    /// Adds a pod of a burst. amazon-vpc-cni's plugin fails if the kernel's links change during each of its reads: the
-    /// runtime then calls DEL and tries again.
-    fn add(&self, pod: &Sandbox) -> Result<()> {
-        let mut result = self.plugin.call(Verb::Add, pod);
-        for _ in 0..AGAIN {
-            let Err(error) = &result else { break };
-            if self.cni != Cni::AmazonVpcCni {
-                break;
+        let mut tries = 0;
+        loop {
+            let pods = self.sandboxes(count)?;
+            let added = side_by_side(&pods, |pod| self.plugin.call(Verb::Add, pod));
+            let deleted = side_by_side(&pods, |pod| self.plugin.call(Verb::Del, pod))?;
+            match added {
+                Ok(added) => return Ok(vec![ms(added), ms(deleted)]),
+                // Its plugin fails if the kernel's links change during each of its reads.
+                Err(error) if self.cni == Cni::AmazonVpcCni && tries < AGAIN => {
+                    eprintln!("  a burst of amazon-vpc-cni failed, and is repeated: {error:#}");
+                }
+                Err(error) => return Err(error),
             }
-            eprintln!("  ADD of amazon-vpc-cni failed, and is repeated: {error:#}");
-            self.plugin.call(Verb::Del, pod)?;
-            result = self.plugin.call(Verb::Add, pod);
+            tries += 1;
+            self.wait_free(count)?;
         }
-        result
     }
 
     /// The resident memory of the process with the name of this CNI.

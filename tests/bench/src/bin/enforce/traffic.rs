@@ -41,7 +41,7 @@ pub(crate) fn measure(ways: [&Way; 2], turns: u32) -> Result<Traffic> {
             let connection = served(ways, Way::answer, Way::end_answer, || {
                 compare(ways, turns, |way| timed(CONNECTIONS, || way.request()))
             })?;
-            let stream = compare(ways, turns.div_ceil(5), |way| stream(way, first))?;
+            let stream = compare(ways, turns.div_ceil(2), |way| stream(way, first))?;
             Ok(Traffic { round_trip, connection, stream })
         });
         measured.join().map_err(|_| anyhow!("the thread panicked"))?
@@ -147,4 +147,4 @@ fn stream(way: &Way, core_of_sender: usize) -> Result<f64> {
 /// Calls of one turn.
 const TRIPS: u32 = 50;
 const CONNECTIONS: u32 = 10;
-const STREAM: Duration = Duration::from_millis(100);
+const STREAM: Duration = Duration::from_millis(40);
