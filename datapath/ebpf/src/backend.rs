@@ -497,7 +497,7 @@ impl EbpfBackend {
         Ok(results)
     }
 
-    /// Adds queues to the links of the pods that a change starts, while the state is compiled and written: on an otherwise
+    /// Adds queues to the links of the pods that a change starts, while the state is compiled and written. On an otherwise
     /// idle node that takes as long as the rest of the pass. Links of the earlier state may have TCX, and get no queue here.
     fn begin_queues(&mut self, desired: &Desired) -> Result<Option<Queues>, LoadError> {
         let touched = desired.changed.as_ref().map(|changed| &changed.endpoints);
