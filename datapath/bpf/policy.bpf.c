@@ -768,6 +768,22 @@ static inline_always void establish(const struct flow_key *key, const struct flo
 		map_delete(&half_open, key);
 }
 
+/*
+ * The last followed packet of a hook on this processor. A later packet of the same connection in the same tick and generation
+ * has the same result, and needs no lookup: its row was noted in this tick.
+ */
+struct last {
+	__u64 tick;
+	__u64 generation;
+	__u32 source;
+	__u32 destination;
+	/* Both ports as they are in the packet. */
+	__u32 ports;
+	__u32 link;
+	__u32 ingress;
+	__u32 protocol;
+};
+
 /* Variables of `at_destination`, for which the stack is too small. Softirqs are off, so one packet at a time uses them. */
 struct work {
 	struct packet packet;
@@ -784,6 +800,9 @@ struct work {
 	/* The coarse time as of this tick. It is the same until the next tick. */
 	__u64 tick;
 	__u64 time;
+	/* Of packets to a pod without a ticket, and of answers of a pod to other nodes. */
+	struct last to_pod;
+	struct last from_pod;
 };
 
 struct {
@@ -803,6 +822,40 @@ static inline_always __u64 time_of(struct work *work)
 		work->time = ktime_coarse();
 	}
 	return work->time;
+}
+
+/* True for a plain packet like the last one of this hook that was followed. The start and the end of a connection are not. */
+static inline_always int is_like(struct __sk_buff *skb, const struct last *last)
+{
+	const struct ethernet *frame = (const void *)(long)skb->data;
+	const struct ipv4 *ip = (const void *)(frame + 1);
+	const struct plain_segment *segment = (const void *)(ip + 1);
+	__u32 differs;
+
+	if ((const void *)&segment->tcp_flags + 1 > (const void *)(long)skb->data_end)
+		return 0;
+	differs = ((__u16)skb->protocol ^ from_be16(ETH_IPV4)) | (frame->type ^ from_be16(ETH_IPV4)) | (ip->version ^ 0x45) |
+		  (ip->fragment & from_be16(0x3fff)) | (ip->protocol ^ last->protocol) | (ip->source ^ last->source) |
+		  (ip->destination ^ last->destination) |
+		  ((segment->source_port | (__u32)segment->destination_port << 16) ^ last->ports) |
+		  (skb->ifindex ^ last->link) | (skb->ingress_ifindex ^ last->ingress);
+	if (differs || from_be16(ip->length) < sizeof(*ip) + 14 || last->tick != ticks() || last->generation != generation())
+		return 0;
+	return ip->protocol != TCP || !(segment->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
+}
+
+/* Notes a followed packet, whose headers are plain. */
+static inline_always void keep_last(struct __sk_buff *skb, struct last *last, const struct packet *packet, __u64 tick,
+				    __u64 active_generation)
+{
+	last->tick = tick;
+	last->generation = active_generation;
+	last->source = packet->source.low >> 32;
+	last->destination = packet->destination.low >> 32;
+	last->ports = from_be16(packet->source_port) | (__u32)from_be16(packet->destination_port) << 16;
+	last->link = skb->ifindex;
+	last->ingress = skb->ingress_ifindex;
+	last->protocol = packet->protocol;
 }
 
 /*
@@ -1162,7 +1215,7 @@ pass:
 static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
 {
 	__u32 ingress = skb->ingress_ifindex, how = 0, sender, receiver = is_at_pod ? skb->ifindex : 0;
-	int is_sent = 0, is_followed_here;
+	int is_sent = 0, is_followed_here, how_came;
 	__u64 active_generation, now;
 
 	if (skb->tc_index & TICKET) {
@@ -1181,6 +1234,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		/* `from_pod` judged it as an answer to another node. It has an origin. */
 		how = HAS_TICKET;
 	}
+	how_came = how;
 	sender = ingress && has_pod(ingress) ? ingress : 0;
 	if (!receiver && !sender && !how)
 		return TC_ACT_UNSPEC;
@@ -1204,6 +1258,8 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		return judge_packet(skb, ingress, how, is_at_pod);
 	if (!receiver)
 		skb->tc_index = JUDGED;
+	else if (!how_came)
+		keep_last(skb, &work->to_pod, &work->packet, work->tick, active_generation);
 	return TC_ACT_UNSPEC;
 }
 
@@ -1214,6 +1270,8 @@ static inline_always int at_pod(struct __sk_buff *skb)
 
 	if (!work)
 		return TC_ACT_SHOT;
+	if (!skb->tc_index && is_like(skb, &work->to_pod))
+		return TC_ACT_UNSPEC;
 	return !has_pod(skb->ifindex) || is_released(skb) ? TC_ACT_UNSPEC : at_destination(skb, work, 1);
 }
 
@@ -1335,6 +1393,10 @@ int from_pod(struct __sk_buff *skb)
 
 	if (!work)
 		return TC_ACT_SHOT;
+	if (!(skb->tc_index & TICKET) && !skb->vlan_present && is_like(skb, &work->from_pod)) {
+		skb->tc_index = JUDGED;
+		return TC_ACT_UNSPEC;
+	}
 	from = find_pod(link, &work->from);
 	if (!from)
 		return TC_ACT_UNSPEC;
@@ -1394,6 +1456,7 @@ int from_pod(struct __sk_buff *skb)
 	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, generation(), time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
 		skb->tc_index = JUDGED;
+		keep_last(skb, &work->from_pod, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	}
 	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)

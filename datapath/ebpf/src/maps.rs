@@ -90,7 +90,7 @@ const LAYOUTS: [Layout; 35] = [
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 576, 1),
+    Layout::new("works", 4, 656, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),

@@ -2,7 +2,7 @@
 
 use crate::{
     Kernel, object,
-    traffic::{PODS, policy, snapshot, v6_of, write},
+    traffic::{PODS, policy, snapshot, v6_of, write, write_between},
 };
 use datapath_abi::{Pod, Write};
 use datapath_ebpf::Hook;
@@ -22,6 +22,8 @@ use std::{
 pub(crate) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+/// The changes of policies during a connection.
+const FLIPS: usize = 50;
 pub(crate) const SYN: u8 = 2;
 const ACK: u8 = 16;
 pub(crate) const PASS: i32 = -1;
@@ -53,6 +55,14 @@ impl Node {
 
     pub(crate) fn sent_by_a(&mut self, packet: &[u8]) -> i32 {
         self.kernel.programs.test(Hook::FromPod, packet, self.a, self.a, 0).unwrap()
+    }
+
+    fn b_to_wire(&mut self, packet: &[u8]) -> i32 {
+        self.kernel.programs.test(Hook::ToWire, packet, self.wire, self.b, 0).unwrap()
+    }
+
+    fn sent_by_b(&mut self, packet: &[u8]) -> i32 {
+        self.kernel.programs.test(Hook::FromPod, packet, self.b, self.b, 0).unwrap()
     }
 
     fn a_to_b(&mut self, packet: &[u8]) -> i32 {
@@ -191,6 +201,37 @@ fn a_revoked_connection_is_not_continued_by_its_other_end() {
     // Allowed again, the connection continues.
     write(&mut node.kernel, &[policy(8080)]);
     assert_eq!(node.a_to_b(&frame(0x800, &tcp(A, B, (40_000, 8080), ACK))), PASS);
+}
+
+#[test]
+fn a_packet_like_the_last_one_has_its_result_only_on_its_link_and_in_its_generation() {
+    let name = "a_packet_like_the_last_one_has_its_result_only_on_its_link_and_in_its_generation";
+    let Some(mut node) = Node::new(name) else { return };
+    // By its address pod a is allowed also from another node.
+    let to_b = |port, flags| frame(0x800, &tcp(A, B, (40_000, port), flags));
+    let to_a = |flags| frame(0x800, &tcp(B, A, (8080, 40_000), flags));
+    assert_eq!(node.others_to_b(&to_b(8080, SYN)), PASS);
+    assert_eq!(node.b_to_wire(&to_a(SYN | ACK)), PASS);
+    for _ in 0..3 {
+        assert_eq!(node.others_to_b(&to_b(8080, ACK)), PASS);
+        assert_eq!(node.sent_by_b(&to_a(ACK)), PASS);
+        assert_eq!(node.sent_by_a(&to_a(ACK)), SHOT, "pod a has another address");
+        assert_eq!(node.others_to_b(&to_b(8081, ACK)), SHOT, "another port");
+    }
+    // Most of these changes are within one tick.
+    let (b, wire) = (node.b, node.wire);
+    for _ in 0..FLIPS {
+        for (port, expected) in [(9090, [PASS, SHOT]), (8080, [SHOT, PASS])] {
+            let mut results = Vec::new();
+            write_between(&mut node.kernel, &[policy(port)], |programs| {
+                let packet = to_b(8080, ACK);
+                // The first one of a tick is looked up.
+                let _ = programs.test(Hook::ToPod, &packet, b, wire, 0).unwrap();
+                results.push(programs.test(Hook::ToPod, &packet, b, wire, 0).unwrap());
+            });
+            assert_eq!(results, expected);
+        }
+    }
 }
 
 #[test]

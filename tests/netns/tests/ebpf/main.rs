@@ -67,12 +67,24 @@ impl Kernel {
 
     /// Puts tables into force. `pods` are the host links by ifindex; their rows follow from their UIDs.
     pub(crate) fn write(&mut self, tables: &Tables, pods: BTreeMap<u32, Pod>) {
+        self.write_between(tables, pods, |_| {});
+    }
+
+    /// [`Self::write`] with calls of `probe` right before and right after the writes that change what is in force.
+    pub(crate) fn write_between(
+        &mut self,
+        tables: &Tables,
+        pods: BTreeMap<u32, Pod>,
+        mut probe: impl FnMut(&mut Programs),
+    ) {
         let target = Target::of(tables, &mut self.numbers).unwrap();
         let row =
             |uid: &str| target.rows.get(uid).map_or(Row::CLOSED, |row| *row.as_ref().unwrap());
         let pods = pods.into_iter().map(|(link, pod)| (link, Pod { row: row(&pod.uid), ..pod }));
         let plan = plan(&self.held, &target, &pods.collect(), &self.own, None).unwrap();
+        probe(&mut self.programs);
         self.programs.write(&mut self.held, plan.writes()).unwrap();
+        probe(&mut self.programs);
         let unused = cleanup(&self.held, &target, None);
         self.programs.write(&mut self.held, &unused).unwrap();
         self.held.release(&mut self.numbers);

@@ -3,7 +3,7 @@
 use crate::{Kernel, detach, object};
 use control_wire::NodeSnapshot;
 use datapath_abi::Pod;
-use datapath_ebpf::Hook;
+use datapath_ebpf::{Hook, Programs};
 use datapath_plan::{Names, compile};
 use nix::{
     mount::{MsFlags, mount},
@@ -189,6 +189,15 @@ pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
 
 /// Puts the policies into force.
 pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
+    write_between(kernel, policies, |_| {});
+}
+
+/// [`write`] with calls of `probe` as in [`Kernel::write_between`].
+pub(crate) fn write_between(
+    kernel: &mut Kernel,
+    policies: &[Value],
+    probe: impl FnMut(&mut Programs),
+) {
     let tables = compile(&snapshot(policies), &Names::none());
     let mut endpoints = BTreeMap::new();
     for (pod, address) in PODS {
@@ -197,7 +206,7 @@ pub(crate) fn write(kernel: &mut Kernel, policies: &[Value]) {
         let of = Pod { uid: pod.to_owned(), v4, v6, ..Pod::default() };
         endpoints.insert(if_nametoindex(pod).unwrap(), of);
     }
-    kernel.write(&tables, endpoints);
+    kernel.write_between(&tables, endpoints, probe);
 }
 
 pub(crate) fn attach(kernel: &mut Kernel) {
