@@ -1187,6 +1187,9 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		work->judged.egress = work->original.egress;
 		work->judged.ingress = work->original.ingress;
 	}
+	/* Otherwise an answer like the last one would not open this connection. */
+	work->to_pod.tick = 0;
+	work->from_pod.tick = 0;
 	/* A row of an earlier connection has this key. */
 	flow = map_lookup(&flows, &work->key);
 	if (flow)
@@ -1390,6 +1393,7 @@ int from_pod(struct __sk_buff *skb)
 	struct packet *packet;
 	const struct address *own;
 	int parsed, from_low = 0, is_plain;
+	__u64 active_generation;
 
 	if (!work)
 		return TC_ACT_SHOT;
@@ -1436,6 +1440,7 @@ int from_pod(struct __sk_buff *skb)
 
 		return drop(skb, &work->judged, is_tagged ? TAGGED : NOT_IP);
 	}
+	active_generation = generation();
 	own = is_v4(&packet->source) ? &from->v4 : &from->v6;
 	/* Neighbor discovery is from a link-local or the unspecified address too. Bytes 0xfe 0x80 come first. */
 	int is_local = parsed == NEIGHBOR && ((packet->source.high & 0xc0ff) == 0x80fe ||
@@ -1453,10 +1458,10 @@ int from_pod(struct __sk_buff *skb)
 
 		if (action != TC_ACT_UNSPEC)
 			return action;
-	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, generation(), time_of(work))) {
+	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, active_generation, time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
 		skb->tc_index = JUDGED;
-		keep_last(skb, &work->from_pod, packet, work->tick, generation());
+		keep_last(skb, &work->from_pod, packet, work->tick, active_generation);
 		return TC_ACT_UNSPEC;
 	}
 	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)
