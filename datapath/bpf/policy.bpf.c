@@ -1218,7 +1218,7 @@ pass:
 static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
 {
 	__u32 ingress = skb->ingress_ifindex, how = 0, sender, receiver = is_at_pod ? skb->ifindex : 0;
-	int is_sent = 0, is_followed_here, how_came;
+	int is_sent = 0, is_followed_here;
 	__u64 active_generation, now;
 
 	if (skb->tc_index & TICKET) {
@@ -1237,7 +1237,6 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		/* `from_pod` judged it as an answer to another node. It has an origin. */
 		how = HAS_TICKET;
 	}
-	how_came = how;
 	sender = ingress && has_pod(ingress) ? ingress : 0;
 	if (!receiver && !sender && !how)
 		return TC_ACT_UNSPEC;
@@ -1261,7 +1260,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 		return judge_packet(skb, ingress, how, is_at_pod);
 	if (!receiver)
 		skb->tc_index = JUDGED;
-	else if (!how_came)
+	else if (how == IS_PLAIN)
 		keep_last(skb, &work->to_pod, &work->packet, work->tick, active_generation);
 	return TC_ACT_UNSPEC;
 }
