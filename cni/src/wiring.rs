@@ -4,6 +4,7 @@ use crate::{
     attachment::Call,
     fault::{Code, Fault},
     sandbox::Sandbox,
+    session::{Session, unavailable},
 };
 use config_model::{HostEndMode, Mac, PodKey, VethName, causes, registry};
 use routing_netlink::{Socket, SocketError, With, write_sysctls};
@@ -22,6 +23,7 @@ use std::{
 
 /// The two namespaces that a pod's interfaces are built in.
 pub(crate) struct Wiring<'a> {
+    call: &'a Call,
     sandbox: &'a Sandbox,
     host: Socket,
     pod: Socket,
@@ -54,20 +56,32 @@ impl From<&Link> for End {
     }
 }
 
+/// The owner of a host veth whose name a pod needs.
+enum Owner {
+    /// The same pod, in this or in an earlier sandbox, or no pod.
+    SamePod,
+    /// The daemon does not know it. If no pod owns the link, the daemon deletes it.
+    Unknown(Fault),
+    OtherPod(Fault),
+}
+
+/// Pause between two looks at a link of an unknown owner.
+const OWNER_RETRY: Duration = Duration::from_millis(100);
 /// Pause between two attempts while an old link of the same name is being deleted.
 const RETRY: Duration = Duration::from_millis(10);
 
 impl<'a> Wiring<'a> {
     /// Opens both namespaces and checks that the name of the pod's first interface is free or ours.
     pub(crate) fn open(
-        call: &Call,
+        call: &'a Call,
         veths: &[VethName],
         sandbox: &'a Sandbox,
     ) -> Result<Self, Fault> {
         let pod = sandbox.socket()?;
         let host = Socket::open().map_err(|error| failed(&call.key, &error))?;
         let (linked, addressed) = (BTreeSet::new(), BTreeSet::new());
-        let mut wiring = Self { sandbox, host, pod, linked, addressed, trunk: None, egress: false };
+        let (trunk, egress) = (None, false);
+        let mut wiring = Self { call, sandbox, host, pod, linked, addressed, trunk, egress };
         wiring.own_pair(&call.key, veths)?;
         Ok(wiring)
     }
@@ -106,7 +120,7 @@ impl<'a> Wiring<'a> {
 
     fn try_build(&mut self, net: &PodNet, deadline: Instant) -> Result<Pair, Fault> {
         let pair = match self.own_pair(&net.key, std::slice::from_ref(&net.veth))? {
-            Some(pair) => self.unless_readdressed(pair, net)?,
+            Some(pair) => self.unless_readdressed(pair, net, deadline)?,
             None => None,
         };
         let pair = match pair {
@@ -273,7 +287,12 @@ impl<'a> Wiring<'a> {
 
     /// The pair, if it has the right address. A pair with another address is deleted: the pod may have learned its
     /// old address.
-    fn unless_readdressed(&mut self, pair: Pair, net: &PodNet) -> Result<Option<Pair>, Fault> {
+    fn unless_readdressed(
+        &mut self,
+        pair: Pair,
+        net: &PodNet,
+        deadline: Instant,
+    ) -> Result<Option<Pair>, Fault> {
         let seen = self.pod.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
         let foreign = seen
             .addresses
@@ -282,7 +301,7 @@ impl<'a> Wiring<'a> {
             .map(|address| address.address.addr())
             .any(|address| address != net.address && !is_second(net, address));
         if foreign {
-            self.clear_name(net)?;
+            self.clear_name(net, deadline)?;
             return Ok(None);
         }
         Ok(Some(pair))
@@ -292,7 +311,7 @@ impl<'a> Wiring<'a> {
         let [host_mac, pod_mac] = mac_addresses(&net.key);
         let mut pair = net.veth_pair(host_mac, pod_mac);
         loop {
-            self.clear_name(net)?;
+            self.clear_name(net, deadline)?;
             let netns = std::os::fd::AsFd::as_fd(self.sandbox);
             match self.host.create_veth(&pair, netns) {
                 Ok(()) => drop(self.linked.insert(net.key.clone())),
@@ -365,17 +384,75 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    /// Deletes the host link of an earlier sandbox of the same pod.
-    fn clear_name(&mut self, net: &PodNet) -> Result<(), Fault> {
-        match self.host_link(net)? {
-            None => Ok(()),
-            Some(link) if link.kind == LinkKind::Veth => self.delete(&net.key, &link),
-            Some(link) => Err(Fault::new(
-                Code::KernelRefused,
-                format!("host interface {} is needed for {} but is not a veth", link.name, net.key),
-                "rename it, or set vethPrefix in the network configuration",
-            )),
+    /// Deletes the host link of an earlier sandbox of the same pod. Two pods can have one name of a host veth: a link
+    /// that may be another pod's stays, and the ADD waits for its end until the deadline.
+    fn clear_name(&mut self, net: &PodNet, deadline: Instant) -> Result<(), Fault> {
+        loop {
+            let Some(link) = self.host_link(net)? else { return Ok(()) };
+            if link.kind != LinkKind::Veth {
+                return Err(Fault::new(
+                    Code::KernelRefused,
+                    format!(
+                        "host interface {} is needed for {} but is not a veth",
+                        link.name, net.key
+                    ),
+                    "rename it, or set vethPrefix in the network configuration",
+                ));
+            }
+            let fault = match self.owner(net, &link, deadline)? {
+                Owner::SamePod => return self.delete(&net.key, &link),
+                Owner::Unknown(fault) if Instant::now() + OWNER_RETRY < deadline => {
+                    drop(fault);
+                    sleep(OWNER_RETRY);
+                    continue;
+                }
+                Owner::Unknown(fault) | Owner::OtherPod(fault) => fault,
+            };
+            return Err(fault);
         }
+    }
+
+    /// The owner of an existing host veth with the name that the pod needs.
+    fn owner(&mut self, net: &PodNet, link: &Link, deadline: Instant) -> Result<Owner, Fault> {
+        if link.group == registry::GROUP_REAP {
+            return Ok(Owner::SamePod);
+        }
+        let pod_text = self.call.pod_text();
+        let in_use = |by: &str| {
+            Fault::new(
+                Code::TryAgainLater,
+                format!("host interface {} for {pod_text} is in use by {by}", link.name),
+                "delete that pod, or create this one under another name; the runtime will try again",
+            )
+        };
+        let Some(key) = link.key() else {
+            let seen =
+                self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
+            let leads = seen.routes.iter().any(|route| route.dev == Some(link.index));
+            // A killed ADD leaves a link without alias and without routes.
+            return Ok(match (&link.alias, leads) {
+                (None, false) => Owner::SamePod,
+                (None, true) => Owner::Unknown(in_use("a pod that amazon-vpc-cni built")),
+                (Some(alias), _) => {
+                    Owner::OtherPod(in_use(&format!("a link with alias {alias:?}")))
+                }
+            });
+        };
+        // A further interface is part of the assignment of its pod's first one.
+        let first = match key.number() {
+            0 => key.clone(),
+            _ => PodKey { ifname: self.call.key.ifname.clone(), ..key.clone() },
+        };
+        if first == self.call.key {
+            return Ok(Owner::SamePod);
+        }
+        let held = Session::inspect(&self.call.daemon, &first, deadline);
+        let held = held.map_err(|error| unavailable(&pod_text, &error))?;
+        Ok(match held.and_then(|held| held.pod) {
+            Some(pod) if Some(&pod) == self.call.attachment.pod.pod.as_ref() => Owner::SamePod,
+            Some(pod) => Owner::OtherPod(in_use(&format!("pod {pod} ({key})"))),
+            None => Owner::Unknown(in_use(&key.to_string())),
+        })
     }
 
     /// The host route comes first and alone: if another pod has it, no object of that pod is changed.

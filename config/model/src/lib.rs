@@ -28,6 +28,6 @@ pub use layout::RuleLayout;
 pub use link::{HostEnd, HostEndMode, HostLink};
 pub use migration::{Migration, Owner};
 pub use net::{Mac, Mark, ParseError};
-pub use pod::{InvalidKey, PodKey, PodName, VethName};
+pub use pod::{InvalidKey, PodKey, PodName, VethHash, VethName};
 pub use time::{Span, Time};
 pub use tombstone::Tombstone;

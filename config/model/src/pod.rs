@@ -141,7 +141,33 @@ fn is_ifname(text: &str) -> bool {
         && !text.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }
 
-/// The name of a pod's host veth: prefix and the first 11 hex digits of SHA-1 over `<namespace>.<pod>`.
+/// The part of a host veth's name that identifies the interface: the first 44 bits of SHA-1 over `<namespace>.<pod>`,
+/// followed by `.<index>` for a further interface.
+///
+/// Two pods can have the same one: `ns/pod.1` and the second interface of `ns/pod` always have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VethHash(u64);
+
+impl VethHash {
+    /// The hash of the pod's interface number `index` (0 for the first).
+    pub fn of(pod: &PodName, index: u8) -> Self {
+        let mut hashed = format!("{}.{}", pod.namespace, pod.name);
+        if index > 0 {
+            let _ = write!(hashed, ".{index}");
+        }
+        let digest: [u8; 20] = Sha1::digest(hashed.as_bytes()).into();
+        let [a, b, c, d, e, f, ..] = digest;
+        Self(u64::from_be_bytes([0, 0, a, b, c, d, e, f]) >> 4)
+    }
+}
+
+impl fmt::Display for VethHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:011x}", self.0)
+    }
+}
+
+/// The name of a pod's host veth: prefix and [`VethHash`] in 11 hex digits.
 /// The form is the one that amazon-vpc-cni, Calico and the AWS policy agent expect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -150,12 +176,7 @@ pub struct VethName(String);
 impl VethName {
     /// The host veth of the pod's interface number `index` (0 for the first).
     pub fn of(prefix: &str, pod: &PodName, index: u8) -> Self {
-        let mut hashed = format!("{}.{}", pod.namespace, pod.name);
-        if index > 0 {
-            let _ = write!(hashed, ".{index}");
-        }
-        let digest = hex(&Sha1::digest(hashed.as_bytes()));
-        Self(format!("{prefix}{}", &digest[..11]))
+        Self(format!("{prefix}{}", VethHash::of(pod, index)))
     }
 
     pub fn as_str(&self) -> &str {
@@ -190,6 +211,17 @@ mod tests {
         assert_eq!(veth("default", "web-0", 1), "enib813f772d20");
         assert_eq!(veth("kube-system", "coredns-abc", 0), "eni3d5d6ab04b5");
         assert_eq!(veth("kube-system", "coredns-abc", 1), "eni769f2b6ef39");
+    }
+
+    #[test]
+    fn two_pods_can_have_one_host_veth() {
+        let hash = |namespace: &str, name: &str, index| {
+            let pod = PodName { namespace: namespace.into(), name: name.into() };
+            VethHash::of(&pod, index)
+        };
+        assert_eq!(hash("shop", "web-282697", 0), hash("tenant", "x-5499148", 0));
+        assert_eq!(hash("shop", "web", 1), hash("shop", "web.1", 0));
+        assert_ne!(hash("shop", "web", 0), hash("shop", "web", 1));
     }
 
     #[test]

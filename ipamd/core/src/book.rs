@@ -20,10 +20,10 @@ pub(crate) use block_set::{Block, BlockSet, BlockState};
 pub(crate) use eni::{Eni, EniFacts, KEEP_LAG, Readiness, ReturnState, Task};
 
 use crate::{BlockSource, Family, checkpoint::AssignedResource, warm::Unit};
-use config_model::{EniId, PodKey, PodName, Time};
+use config_model::{EniId, PodKey, PodName, Time, VethHash};
 use ipnet::IpNet;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     net::IpAddr,
 };
 
@@ -54,6 +54,15 @@ pub(crate) struct Assignment {
     /// The end of the reservation; `None` once it is confirmed.
     pub(crate) lapses: Option<Time>,
     pub(crate) host_interface: Option<String>,
+    /// amazon-vpc-cni built it, so its host end has no alias.
+    pub(crate) adopted: bool,
+}
+
+impl Assignment {
+    /// The hashes in the names of its host veths.
+    fn veths(&self) -> impl Iterator<Item = VethHash> {
+        veths(&self.pod, self.what.addresses().len())
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +78,8 @@ pub(crate) struct AddressBook {
     holders: BTreeMap<PodKey, Assignment>,
     /// The number of assignments per pod.
     by_pod: BTreeMap<PodName, u32>,
+    /// Every key by the names of its host veths.
+    veths: BTreeMap<VethHash, BTreeSet<PodKey>>,
     lapsing: BTreeSet<(Time, PodKey)>,
     /// Cooling addresses that the kernel no longer uses; only time is missing.
     ripening: BTreeSet<(Time, IpAddr)>,
@@ -263,6 +274,19 @@ impl AddressBook {
         self.by_pod.contains_key(pod)
     }
 
+    /// The assignment of another pod with the name of a host veth that the pod needs for this many interfaces.
+    pub(crate) fn veth_holder(
+        &self,
+        pod: &PodName,
+        interfaces: usize,
+    ) -> Option<(VethHash, &PodKey, &Assignment)> {
+        veths(pod, interfaces).find_map(|hash| {
+            let holders = self.veths.get(&hash)?.iter();
+            let holders = holders.filter_map(|key| Some((hash, key, self.holders.get(key)?)));
+            holders.into_iter().find(|(.., holder)| holder.pod != *pod)
+        })
+    }
+
     /// Adds an assignment. Its addresses must be free, or cooling by an older record.
     pub(crate) fn hold(&mut self, key: PodKey, holder: Assignment) {
         for held in holder.what.addresses() {
@@ -272,6 +296,9 @@ impl AddressBook {
             self.lapsing.insert((lapses, key.clone()));
         }
         *self.by_pod.entry(holder.pod.clone()).or_default() += 1;
+        for hash in holder.veths() {
+            self.veths.entry(hash).or_default().insert(key.clone());
+        }
         self.holders.insert(key, holder);
     }
 
@@ -290,11 +317,20 @@ impl AddressBook {
             self.lapsing.remove(&(lapses, key.clone()));
         }
         holder.host_interface = Some(host_interface);
+        holder.adopted = false;
     }
 
     /// Removes the assignment; its addresses cool.
     pub(crate) fn release(&mut self, key: &PodKey, now: Time, until: Time) -> Option<Assignment> {
         let holder = self.holders.remove(key)?;
+        for hash in holder.veths() {
+            if let Entry::Occupied(mut keys) = self.veths.entry(hash) {
+                keys.get_mut().remove(key);
+                if keys.get().is_empty() {
+                    keys.remove();
+                }
+            }
+        }
         if let Some(sandboxes) = self.by_pod.get_mut(&holder.pod) {
             *sandboxes -= 1;
             if *sandboxes == 0 {
@@ -362,4 +398,9 @@ impl AddressBook {
             }
         }
     }
+}
+
+/// The hashes in the names of a pod's host veths. A pod with a branch ENI has one interface.
+fn veths(pod: &PodName, interfaces: usize) -> impl Iterator<Item = VethHash> {
+    (0..=u8::MAX).take(interfaces.max(1)).map(|index| VethHash::of(pod, index))
 }

@@ -33,6 +33,7 @@ pub(crate) struct AssignmentRecord {
     pub(crate) what: AssignedResource,
     pub(crate) lapses: Time,
     pub(crate) host_interface: Option<String>,
+    pub(crate) adopted: bool,
 }
 
 /// The addresses of the pool, or the branch ENI, of an assignment.
@@ -112,9 +113,10 @@ impl Checkpoint {
             Record::ReservedBranch { key, pod, branch, lapses } => {
                 self.hold(key, pod, AssignedResource::Branch(branch.clone()), *lapses);
             }
-            Record::Confirmed { key, host_interface } => {
+            Record::Confirmed { key, host_interface, adopted } => {
                 if let Some(held) = self.held.get_mut(key) {
                     held.host_interface = Some(host_interface.clone());
+                    held.adopted = *adopted;
                 }
             }
             Record::BranchReleased { key } => self.drop_key(key),
@@ -178,7 +180,8 @@ impl Checkpoint {
                 }
             });
             if let Some(host_interface) = held.host_interface.clone() {
-                records.push(Record::Confirmed { key, host_interface });
+                let adopted = held.adopted;
+                records.push(Record::Confirmed { key, host_interface, adopted });
             }
         }
         for (block, eni) in &self.leaving {
@@ -211,7 +214,8 @@ impl Checkpoint {
             self.leaving.remove(&IpNet::from(held.address));
             self.holders.insert(held.address, key.clone());
         }
-        let held = AssignmentRecord { pod: pod.clone(), what, lapses, host_interface: None };
+        let (host_interface, adopted) = (None, false);
+        let held = AssignmentRecord { pod: pod.clone(), what, lapses, host_interface, adopted };
         self.held.insert(key.clone(), held);
     }
 

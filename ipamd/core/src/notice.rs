@@ -41,6 +41,10 @@ pub enum Topic {
     KernelDirty,
     /// A Reserve was refused.
     ReserveRefused,
+    /// A Reserve was refused because another pod has the name of its host veth.
+    VethNameInUse,
+    /// A confirmed pod has no host veth, so the host cannot reach it.
+    LinkMissing,
     /// A witness did not answer.
     WitnessSilent,
     /// EC2 throttled an action; its rate is reduced for a while.
@@ -86,6 +90,8 @@ impl Topic {
             Self::ReservationLapsed => "reservation_lapsed",
             Self::KernelDirty => "kernel_dirty",
             Self::ReserveRefused => "reserve_refused",
+            Self::VethNameInUse => "veth_name_in_use",
+            Self::LinkMissing => "link_missing",
             Self::WitnessSilent => "witness_silent",
             Self::BudgetShrunk => "budget_shrunk",
             Self::Restored => "restored",

@@ -1,7 +1,7 @@
 //! The requests of pods: reserve, confirm, release.
 
 use crate::{
-    Answer, BranchEni, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
+    Answer, BranchEni, Cards, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
     ReleaseCause, Severity, Ticket, Topic,
     book::{Assignment, single},
     checkpoint::AssignedResource,
@@ -20,6 +20,8 @@ impl Core {
             self.refuse(ticket, stopping());
         } else if self.ctx.book.holder(&waiter.key).is_some() {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
+        } else if let Some(refusal) = self.veth_in_use(&waiter) {
+            self.refuse(ticket, refusal);
         } else if !self.ctx.queue.push(waiter) {
             let message = "too many requests wait for an address".to_owned();
             let next_step = "the kubelet retries".to_owned();
@@ -120,6 +122,8 @@ impl Core {
         let Some(waiter) = self.ctx.queue.remove(ticket) else { return false };
         if self.ctx.book.holder(&waiter.key).is_some() {
             self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
+        } else if let Some(refusal) = self.veth_in_use(&waiter) {
+            self.refuse(ticket, refusal);
         } else if !held.is_empty() {
             self.give(waiter, AssignedResource::Addresses(held), now);
         }
@@ -132,12 +136,41 @@ impl Core {
         while let Some(waiter) = self.ctx.queue.pop_branch(pod, &uid) {
             if self.ctx.book.holder(&waiter.key).is_some() {
                 self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
+            } else if let Some(refusal) = self.veth_in_use(&waiter) {
+                self.refuse(waiter.ticket, refusal);
             } else if let Some(refusal) = self.vlan_in_use(pod, &branch) {
                 self.refuse(waiter.ticket, refusal);
             } else {
                 self.give(waiter, AssignedResource::Branch(branch.clone()), now);
             }
         }
+    }
+
+    /// The plugin deletes the link of an earlier sandbox by its name. Another pod of the same name would lose its link.
+    fn veth_in_use(&mut self, waiter: &Waiter) -> Option<Refusal> {
+        let pod = &waiter.pod;
+        let interfaces = match waiter.cards {
+            Cards::First => 1,
+            Cards::All => self.ctx.pool_cards().len(),
+        };
+        let (hash, key, holder) = self.ctx.book.veth_holder(pod, interfaces)?;
+        let (key, holder) = (key.clone(), holder.pod.clone());
+        let cause = format!(
+            "the names of two pods have one hash, {hash}, which names their host veth: {pod} waits for \
+             {holder} ({key})"
+        );
+        let next_step = format!("delete pod {holder}, or create {pod} under another name");
+        for (of, object) in [(pod, &waiter.key), (&holder, &key)] {
+            self.ctx.push(Effect::Report(Notice {
+                severity: Severity::Warning,
+                topic: Topic::VethNameInUse,
+                object: format!("{of} ({object})"),
+                pod: Some(of.clone()),
+                cause: cause.clone(),
+                next_step: next_step.clone(),
+            }));
+        }
+        Some(Refusal { reason: RefusalReason::TryAgain, message: cause, next_step })
     }
 
     /// A VLAN carries one branch: the branch of another pod with the same VLAN cannot be routed. Another sandbox of
@@ -164,7 +197,8 @@ impl Core {
     fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
         let Waiter { ticket, key, pod, .. } = waiter;
         let lapses = Some(now + self.ctx.config.reservation_lifetime);
-        let holder = Assignment { pod, what, since: now, lapses, host_interface: None };
+        let (host_interface, adopted) = (None, false);
+        let holder = Assignment { pod, what, since: now, lapses, host_interface, adopted };
         let answer = self.reserved(&holder);
         self.ctx.book.hold(key.clone(), holder);
         self.persist_reservation(&key);
@@ -185,7 +219,8 @@ impl Core {
             let known = self.ctx.book.holder(key).and_then(|h| h.host_interface.clone());
             if known.as_ref() != Some(&host_interface) {
                 self.ctx.book.confirm(key, host_interface.clone());
-                self.ctx.persist(Record::Confirmed { key: key.clone(), host_interface });
+                let (key, adopted) = (key.clone(), false);
+                self.ctx.persist(Record::Confirmed { key, host_interface, adopted });
                 self.ctx.node_changed();
             }
         }

@@ -71,6 +71,7 @@ impl Core {
             since: now,
             lapses: (!confirmed).then_some(held.lapses),
             host_interface: held.host_interface,
+            adopted: held.adopted,
         };
         self.ctx.book.hold(key, holder);
     }

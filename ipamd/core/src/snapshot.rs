@@ -132,6 +132,8 @@ pub struct PodView {
     pub confirmed: bool,
     /// `None` until it is confirmed.
     pub host_interface: Option<String>,
+    /// amazon-vpc-cni built it, so its host end has no alias.
+    pub adopted: bool,
     /// The time of the reservation, or of this process's start.
     pub since: Time,
 }

@@ -109,6 +109,7 @@ impl Core {
             branch,
             confirmed: holder.lapses.is_none(),
             host_interface: holder.host_interface.clone(),
+            adopted: holder.adopted,
             since: holder.since,
         }
     }

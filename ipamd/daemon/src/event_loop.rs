@@ -11,6 +11,7 @@ use crate::{
     inbox::Inbox,
     messages::{Input, Question, RepairOutcome, StartState},
     metrics::Metrics,
+    pass_report::DELETE_POD,
     policy,
     start::pool_config::max_pods,
     trigger::Trigger,
@@ -21,7 +22,8 @@ use datapath_rpc::AgentAt;
 use ipamd_cloud::Cloud;
 use ipamd_core::{
     Action, Answer, CloudCall, CloudFault, ClusterFact, Core, Effect, Event, Limits, Notice, OpId,
-    PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Witness,
+    PodView, PoolConfig, Refusal, RefusalReason, ReleaseCause, Severity, Snapshot, Ticket, Topic,
+    Witness,
 };
 use ipamd_node::Outbox;
 use std::{
@@ -302,7 +304,10 @@ impl EventLoop {
     }
 
     fn repaired(&mut self, outcome: RepairOutcome) {
-        let RepairOutcome { started, in_use, ready, not_ready } = outcome;
+        let RepairOutcome { started, in_use, ready, not_ready, disconnected } = outcome;
+        for (key, cause) in disconnected {
+            self.pod_disconnected(&key, cause);
+        }
         for eni in ready {
             self.dispatch(Event::EniReady { eni });
         }
@@ -310,6 +315,19 @@ impl EventLoop {
             self.dispatch(Event::EniNotReady { eni, why });
         }
         self.dispatch(Event::KernelSeen { started, in_use });
+    }
+
+    fn pod_disconnected(&mut self, key: &PodKey, cause: String) {
+        let pods = self.view().snapshot.pods;
+        let pod = pods.into_iter().find(|it| it.key.covers(key)).map(|it| it.pod);
+        self.report(Notice {
+            severity: Severity::Warning,
+            topic: Topic::LinkMissing,
+            object: pod.as_ref().map_or_else(|| key.to_string(), |pod| format!("{pod} ({key})")),
+            pod,
+            cause,
+            next_step: DELETE_POD.to_owned(),
+        });
     }
 
     fn stop(&mut self) {

@@ -103,4 +103,6 @@ pub(crate) struct RepairOutcome {
     pub(crate) ready: Vec<EniId>,
     /// ENIs whose host networking cannot be completed, and the cause.
     pub(crate) not_ready: Vec<(EniId, String)>,
+    /// Pods whose host veth is missing since this pass, and the missing object.
+    pub(crate) disconnected: Vec<(PodKey, String)>,
 }

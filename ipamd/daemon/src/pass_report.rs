@@ -1,7 +1,7 @@
 //! The result of a repair pass, for people and metrics.
 
-use config_model::Mark;
-use routing_plan::{Action, Applied, Op, Plan, Subject};
+use config_model::{Mark, PodKey};
+use routing_plan::{Action, Applied, Note, Op, Plan, Subject};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
@@ -34,6 +34,10 @@ pub(crate) struct PassReport {
     pub(crate) egress: bool,
     /// Refused operations that all pods need.
     pub(crate) trouble: Vec<String>,
+    /// Confirmed pods without host veth in this pass. An ADD that ends during the observation is among them.
+    pub(crate) without_link: BTreeMap<PodKey, String>,
+    /// Pods without host veth in this pass and in the one before, with the missing link and address.
+    pub(crate) disconnected: BTreeMap<PodKey, String>,
     /// Objects that the plan left alone or postponed, and the reason.
     pub(crate) notes: Vec<String>,
 }
@@ -50,6 +54,10 @@ impl PassReport {
         let touched = touched(plan);
         let again = !touched.is_disjoint(&previous.touched);
         let unsettled = if again { previous.unsettled.saturating_add(1) } else { 0 };
+        let without_link = without_link(plan);
+        let again = |(key, _): &(&PodKey, &String)| previous.without_link.contains_key(key);
+        let disconnected = without_link.iter().filter(again);
+        let disconnected = disconnected.map(|(key, why)| (key.clone(), why.clone())).collect();
         let trouble = applied.refused.iter().filter(|refused| concerns_all(&refused.op));
         Self {
             number: previous.number + 1,
@@ -63,6 +71,8 @@ impl PassReport {
             marks: plan.marks.clone(),
             egress: false,
             trouble: trouble.map(ToString::to_string).collect(),
+            without_link,
+            disconnected,
             notes: plan.notes.iter().map(ToString::to_string).collect(),
         }
     }
@@ -96,6 +106,18 @@ fn touched(plan: &Plan) -> BTreeSet<Subject> {
     subjects.filter(|subject| !matches!(subject, Subject::Reap)).cloned().collect()
 }
 
+fn without_link(plan: &Plan) -> BTreeMap<PodKey, String> {
+    let missing = plan.notes.iter().filter_map(|note| match note {
+        Note::VethMissing { key, .. } => Some((key.clone(), note.to_string())),
+        Note::LinkMissing { .. }
+        | Note::LinkAmbiguous { .. }
+        | Note::GatewayPortMissing { .. }
+        | Note::VlanHeld { .. }
+        | Note::ForeignInReapGroup { .. } => None,
+    });
+    missing.collect()
+}
+
 /// Returns whether all pods need the operation.
 fn concerns_all(op: &Op) -> bool {
     matches!(op.subject(), Subject::Node | Subject::Sysctl(_))
@@ -123,7 +145,7 @@ fn kind(action: &Action) -> &'static str {
         Action::AddVlan(_) => "add_vlan",
         Action::SetUp(_) => "set_link_up",
         Action::SetMtu(..) => "set_mtu",
-        Action::SetAlias(..) => "set_alias",
+        Action::SetAlias(..) | Action::Claim(..) => "set_alias",
         Action::SetGroup(..) => "set_group",
         Action::SetIpv4(..) | Action::SetIpv6(..) => "set_link_sysctl",
         Action::DeleteLink(_) => "delete_link",
@@ -141,6 +163,8 @@ fn kind(action: &Action) -> &'static str {
 }
 
 const UNSETTLED_ALERT: u32 = 10;
+/// The next step for a pod without host veth.
+pub(crate) const DELETE_POD: &str = "delete the pod: its replacement gets a new link";
 
 #[cfg(test)]
 mod tests {
@@ -163,6 +187,25 @@ mod tests {
         let third = pass(&second, &[2], false);
         assert_eq!([first.unsettled, second.unsettled, third.unsettled], [0, 1, 2]);
         assert_eq!(pass(&third, &[], false).unsettled, 0);
+    }
+
+    #[test]
+    fn a_pod_is_disconnected_once_two_passes_lack_its_link() {
+        let key = PodKey::new("aws-cni", "c1", "eth0").expect("a valid key");
+        let veth = "eni0d7763386da".to_owned();
+        let address = IpAddr::from([10, 0, 0, 8]);
+        let mut lacking = Plan::default();
+        lacking.notes.push(Note::VethMissing { key: key.clone(), veth, address });
+        let after = |previous: &PassReport, plan: &Plan| {
+            PassReport::of(plan, &Applied::default(), previous, Duration::ZERO, Duration::ZERO)
+        };
+        let first = after(&PassReport::default(), &lacking);
+        assert_eq!(first.disconnected, BTreeMap::new());
+        let second = after(&first, &lacking);
+        let text = format!("10.0.0.8: no host veth eni0d7763386da of {key}");
+        assert_eq!(second.disconnected, BTreeMap::from([(key, text)]));
+        let found = after(&second, &Plan::default());
+        assert_eq!(after(&found, &lacking).disconnected, BTreeMap::new());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
     tombstones::Tombstones,
     trigger::Trigger,
 };
-use config_model::Mark;
+use config_model::{Mark, PodKey};
 use config_settings::Settings;
 use ipamd_node::{desired, readiness};
 use routing_netlink::Kernel;
@@ -105,6 +105,7 @@ impl<K: Kernel> Repair<K> {
                 in_use,
                 ready: Vec::new(),
                 not_ready: Vec::new(),
+                disconnected: Vec::new(),
             })
             .await?;
             return Ok(GAP);
@@ -119,9 +120,13 @@ impl<K: Kernel> Repair<K> {
         report.log(&plan, &previous);
         self.metrics.passed(&report);
         let unsettled = report.unsettled;
+        let is_new = |(key, _): &(&PodKey, &String)| !previous.disconnected.contains_key(key);
+        let disconnected = report.disconnected.iter().filter(is_new);
+        let disconnected = disconnected.map(|(key, why)| (key.clone(), why.clone())).collect();
         // The report comes before the answer to an ADD that waits for this pass.
         self.reports.send_replace(report);
-        self.send_outcome(RepairOutcome { started, in_use, ready, not_ready }).await?;
+        let outcome = RepairOutcome { started, in_use, ready, not_ready, disconnected };
+        self.send_outcome(outcome).await?;
         if !plan.ops.is_empty() {
             // A change counts only after the next observation.
             self.trigger.pull();

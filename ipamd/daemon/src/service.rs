@@ -215,9 +215,10 @@ impl Ipam for Service {
             None => None,
         };
         let addresses = pod.addresses.into_iter().map(address).collect();
-        let (confirmed, rules) = (pod.confirmed, self.pod_settings.rules);
+        let (name, confirmed, rules) = (pod.pod, pod.confirmed, self.pod_settings.rules);
         let host_end = self.pod_settings.host_end.clone();
-        Ok(Some(Assignment { addresses, branch, confirmed, rules, host_end }))
+        let pod = Some(name);
+        Ok(Some(Assignment { pod, addresses, branch, confirmed, rules, host_end }))
     }
 
     async fn holds(&self, pod: &PodName) -> Result<bool, CallFailed> {

@@ -8,9 +8,10 @@ mod ec2;
 use crate::{
     cluster::Cluster,
     install,
+    pass_report::DELETE_POD,
     view::{Phase, View},
 };
-use config_model::Time;
+use config_model::{PodKey, Time};
 use ipamd_core::{Obstacle, Waiting};
 use ipamd_kube::ConcernState;
 use std::collections::BTreeMap;
@@ -61,6 +62,7 @@ pub(crate) fn of(
     view: &View,
     cluster: &Cluster,
     host: HostTroubles<'_>,
+    disconnected: &BTreeMap<PodKey, String>,
     network: Option<&install::NetworkReport>,
 ) -> Vec<Found> {
     let mut found = of_the_daemon(view);
@@ -73,10 +75,17 @@ pub(crate) fn of(
     );
     let impaired = view.impairments().into_iter();
     found.extend(impaired.map(|cause| trouble("detached", "pods", cause, DELETE_PODS)));
+    found.extend(disconnected.iter().map(|(key, why)| link_missing(view, key, why)));
     found.extend(host.iter().map(|why| trouble("host_networking", "host", why, HOST)));
     found.extend(kubernetes(cluster));
     found.extend(network.into_iter().flat_map(conflist));
     found
+}
+
+fn link_missing(view: &View, key: &PodKey, why: &str) -> Found {
+    let pod = view.snapshot.pods.iter().find(|it| it.key.covers(key));
+    let object = pod.map_or_else(|| key.to_string(), |it| it.pod.to_string());
+    trouble("link_missing", object, why, DELETE_POD)
 }
 
 fn of_the_daemon(view: &View) -> Vec<Found> {

@@ -29,6 +29,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         let addresses = pod.addresses.iter().map(|held| (held.address, held.table));
         let prefix = &settings.veth_prefix;
         PodDesired::interfaces(&pod.key, &pod.pod, prefix, &host_end, pod.confirmed, addresses)
+            .map(|interface| PodDesired { adopted: pod.adopted, ..interface })
     });
     Some(NodeDesired {
         family,

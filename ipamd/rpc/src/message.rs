@@ -180,6 +180,8 @@ pub enum Released {
 /// The assignment of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
+    /// `None` from a daemon that is older than the field.
+    pub pod: Option<PodName>,
     pub addresses: Vec<PodAddress>,
     /// The branch ENI, if the key has one instead of addresses.
     pub branch: Option<Branch>,

@@ -1,6 +1,6 @@
 //! Operations to netlink messages.
 
-use config_model::{Mac, TableId};
+use config_model::{Mac, TableId, registry};
 use ipnet::IpNet;
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
@@ -75,6 +75,10 @@ pub(crate) fn means(action: &Action) -> Means {
         Action::SetUp(link) => set_link(link, Vec::new(), LinkFlags::Up),
         Action::SetMtu(link, mtu) => set(link, LinkAttribute::Mtu(*mtu)),
         Action::SetAlias(link, alias) => set(link, LinkAttribute::IfAlias(alias.clone())),
+        Action::Claim(link, alias) => {
+            let group = LinkAttribute::Group(0);
+            set_link(link, vec![LinkAttribute::IfAlias(alias.clone()), group], LinkFlags::empty())
+        }
         Action::SetGroup(link, group) => set(link, LinkAttribute::Group(*group)),
         Action::SetIpv4(link, conf, value) => set(link, ipv4_conf(*conf, *value)),
         Action::DeleteLink(link) => delete_link(link.index.0, Vec::new()),
@@ -135,6 +139,7 @@ pub(crate) fn create_veth(pair: &VethPair, pod: BorrowedFd<'_>) -> Request {
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     message.attributes = end_attributes(&pair.host);
+    message.attributes.push(LinkAttribute::Group(registry::GROUP_NEW));
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),

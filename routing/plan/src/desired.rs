@@ -98,7 +98,7 @@ fn base_plus_one(subnet: Ipv4Net) -> Ipv4Addr {
 pub struct PodDesired {
     /// Also the alias of its host veth.
     pub key: PodKey,
-    /// Identifies pods of amazon-vpc-cni, which have no alias.
+    /// Identifies adopted pods, which have no alias.
     pub veth: VethName,
     pub address: IpAddr,
     /// The table of its ENI.
@@ -107,6 +107,8 @@ pub struct PodDesired {
     pub host_end: HostEndMode,
     /// True once the plugin has confirmed the build. The plan repairs confirmed pods only.
     pub confirmed: bool,
+    /// True for a pod that amazon-vpc-cni built.
+    pub adopted: bool,
 }
 
 impl PodDesired {
@@ -135,6 +137,7 @@ impl PodDesired {
             table,
             host_end: host_end.clone(),
             confirmed,
+            adopted: false,
         })
     }
 }

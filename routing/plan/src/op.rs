@@ -99,6 +99,8 @@ pub enum Action {
     SetUp(LinkRef),
     SetMtu(LinkRef, u32),
     SetAlias(LinkRef, String),
+    /// Set the alias of a new link and take it out of [`registry::GROUP_NEW`] with one message.
+    Claim(LinkRef, String),
     SetGroup(LinkRef, u32),
     SetIpv4(LinkRef, Ipv4Conf, u32),
     /// Set an IPv6 setting of the link. The file's path contains the link's name instead of its index.
@@ -132,6 +134,7 @@ impl fmt::Display for Action {
             Self::SetUp(link) => write!(f, "bring up {link}"),
             Self::SetMtu(link, mtu) => write!(f, "set MTU of {link} to {mtu}"),
             Self::SetAlias(link, alias) => write!(f, "set alias of {link} to {alias}"),
+            Self::Claim(link, alias) => write!(f, "claim {link} as {alias}"),
             Self::SetGroup(link, group) => write!(f, "put {link} in group {group:#x}"),
             Self::SetIpv4(link, conf, value) => write!(f, "set {conf} of {link} to {value}"),
             Self::SetIpv6(link, conf, value) => write!(f, "set {conf} of {link} to {value}"),
@@ -274,6 +277,7 @@ pub fn outcome(action: &Action, answer: Result<(), Errno>) -> Outcome {
         | Action::SetUp(_)
         | Action::SetMtu(..)
         | Action::SetAlias(..)
+        | Action::Claim(..)
         | Action::SetGroup(..)
         | Action::SetIpv4(..)
         | Action::SetIpv6(..)

@@ -78,7 +78,7 @@ pub struct VethEnd {
     pub mtu: u32,
 }
 
-/// A veth pair to create, each end in its final namespace. The host end is created up.
+/// A veth pair to create, each end in its final namespace. The host end is created up and in [`registry::GROUP_NEW`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VethPair {
     pub host: VethEnd,
@@ -124,7 +124,7 @@ impl PodNet {
         let rules = self.rules().into_iter().map(Action::AddRule);
         let strict = self.branch.is_some_and(|branch| branch.enforcing == Enforcing::Strict);
         let loose = strict.then(|| loose_rp_filter(&link));
-        let alias = Action::SetAlias(link, self.key.alias());
+        let alias = Action::Claim(link, self.key.alias());
         let gateway = self.host_address(host_end).map(Action::AddAddress);
         let route = Action::ReplaceRoute(self.host_route(host_end));
         let neighbor = self.host_neighbor().map(Action::SetNeighbor);

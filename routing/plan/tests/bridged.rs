@@ -159,7 +159,7 @@ fn a_change_of_the_mode_moves_the_route_and_the_neighbor_entry() {
 
 #[test]
 fn an_adopted_pod_without_an_alias_gets_no_neighbor_entry() {
-    let pod = bridged(1);
+    let pod = PodDesired { adopted: true, ..bridged(1) };
     let mut kernel = kernel_of(std::slice::from_ref(&pod));
     add_port(&mut kernel);
     kernel.state.links.values_mut().for_each(|link| link.alias = None);

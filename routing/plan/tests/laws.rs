@@ -120,6 +120,20 @@ fn mess() -> impl Strategy<Value = Mess> {
     ]
 }
 
+/// A link with the name of a pod's host veth that is not the pod's.
+#[derive(Clone, Copy, Debug)]
+enum Impostor {
+    /// Created by the ADD of another pod, without an alias yet.
+    New,
+    Unmarked,
+    /// With the alias of another pod.
+    Marked,
+}
+
+fn impostor() -> impl Strategy<Value = Impostor> {
+    prop_oneof![Just(Impostor::New), Just(Impostor::Unmarked), Just(Impostor::Marked)]
+}
+
 /// A node, its kernel before any plan, and how much of a first plan was once carried out.
 #[derive(Clone, Debug)]
 struct World {
@@ -573,6 +587,52 @@ proptest! {
             prop_assert_eq!(cut_off, None, "of {:#?}", next.ops);
             mark(&next, &mut kernel);
             prop_assert!(must_stay.is_subset(&connected(&kernel.state)), "marks of pass {}", pass);
+        }
+    }
+
+    #[test]
+    fn no_pod_is_routed_to_a_link_of_another(
+        world in world(),
+        adopted in vec(any::<bool>(), 8),
+        impostors in vec((0_usize..8, impostor()), 1..4),
+    ) {
+        let World { mut desired, mut kernel, foreign: _ } = world;
+        for (pod, adopted) in desired.pods.iter_mut().zip(adopted) {
+            pod.adopted = adopted;
+            if let Some(link) = kernel.state.links.values_mut().find(|link| link.key().as_ref() == Some(&pod.key))
+                && adopted
+            {
+                link.alias = None;
+            }
+        }
+        for (pod, impostor) in impostors {
+            let Some(pod) = desired.pods.get(pod) else { continue };
+            let name = pod.veth.as_str();
+            if let Some(own) = kernel.state.link_named(name).map(LinkRef::from) {
+                force(&mut kernel, Action::DeleteLink(own));
+            }
+            let index = kernel.add_link(name, Mac([7; 6]), LinkKind::Veth);
+            force(&mut kernel, Action::SetUp(link(index)));
+            match impostor {
+                Impostor::New => force(&mut kernel, Action::SetGroup(link(index), registry::GROUP_NEW)),
+                Impostor::Unmarked => {}
+                Impostor::Marked => force(&mut kernel, Action::SetAlias(link(index), key("other").alias())),
+            }
+        }
+        for _ in 0..PASSES {
+            let next = plan(&desired, &kernel.observe());
+            for op in &next.ops {
+                let (Action::ReplaceRoute(route) | Action::AddRoute(route)) = &op.action else { continue };
+                let of = |pod: &&PodDesired| {
+                    pod.host_end == HostEndMode::Routed && route.host_address() == Some(pod.address)
+                };
+                let Some(pod) = desired.pods.iter().find(of) else { continue };
+                let by = &kernel.state.links[&route.dev.expect("a route to a pod has a link")];
+                let by_name = pod.adopted && by.alias.is_none() && by.group != registry::GROUP_NEW;
+                let own = by.key().as_ref() == Some(&pod.key);
+                prop_assert!(own || by_name, "{} of {} by {by:?}", op, pod.key);
+            }
+            carry_out(&next, &mut kernel);
         }
     }
 

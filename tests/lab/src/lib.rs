@@ -8,6 +8,7 @@
 pub mod dice;
 pub mod dumps;
 pub mod flow;
+pub mod streams;
 pub mod vpc_cni;
 
 use anyhow::{Context as _, Result, bail, ensure};

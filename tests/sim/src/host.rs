@@ -3,7 +3,8 @@
 use config_model::{EniId, PodKey, Time, VethName, registry};
 use lab_cloud::{AttachmentStatus, NetworkInterface};
 use routing_plan::{
-    Applied, Errno, Execution, Family, IfIndex, LinkKind, Observed, Op, Subject, addresses_in_use,
+    Applied, Errno, Execution, Family, IfIndex, Link, LinkKind, Observed, Op, Subject,
+    addresses_in_use,
     pod::{PodNet, removal, retire},
 };
 use std::{
@@ -18,6 +19,8 @@ use tests_support::FakeKernel;
 pub(crate) struct Host {
     pub(crate) kernel: FakeKernel,
     links: BTreeMap<EniId, IfIndex>,
+    /// Host ends that have no alias yet.
+    new: BTreeMap<PodKey, IfIndex>,
     /// Changes of pods' routes and rules are refused.
     pub(crate) refuses: bool,
     /// Increases with every change.
@@ -38,8 +41,8 @@ impl Host {
             kernel.state.sysctls.insert(name, "0".to_owned());
         }
         let zero = Time(now.0.saturating_sub(BOOT_TAKES));
-        let links = BTreeMap::new();
-        Self { kernel, links, refuses: false, version: 0, boot, zero, devices: 0 }
+        let (links, new) = (BTreeMap::new(), BTreeMap::new());
+        Self { kernel, links, new, refuses: false, version: 0, boot, zero, devices: 0 }
     }
 
     /// The node's own clock.
@@ -98,6 +101,7 @@ impl Host {
         state.links.remove(&index);
         state.routes.retain(|route| route.dev != Some(index));
         state.addresses.retain(|address| address.dev != index);
+        self.new.retain(|_, of| *of != index);
         self.version += 1;
     }
 
@@ -131,31 +135,41 @@ impl Host {
         execution.finish()
     }
 
-    /// The first half of an ADD: removes old links of that name, creates the pair, marks the host end.
+    fn host_end(&self, key: &PodKey) -> Option<IfIndex> {
+        let marked = self.kernel.state.link_of(key).map(|link| link.index);
+        marked.or_else(|| self.new.get(key).copied())
+    }
+
+    /// The link that the name of the pod's host veth has.
+    pub(crate) fn named_as(&self, net: &PodNet) -> Option<&Link> {
+        self.kernel.state.link_named(net.veth.as_str())
+    }
+
+    /// The first half of an ADD: removes an old link of that name, creates the pair. The link has no alias yet.
     pub(crate) fn make_veth(&mut self, net: &PodNet) {
-        if let Some(old) = self.kernel.state.link_named(net.veth.as_str()).map(|link| link.index) {
+        if let Some(old) = self.named_as(net).map(|link| link.index) {
             self.remove_link(old);
         }
         let mac = config_model::Mac([0x0a, 0, 0, 0, 0, 1]);
         let index = self.kernel.add_link(net.veth.as_str(), mac, LinkKind::Veth);
         if let Some(link) = self.kernel.state.links.get_mut(&index) {
             link.up = true;
-            link.alias = Some(net.key.alias());
+            link.group = registry::GROUP_NEW;
         }
+        self.new.insert(net.key.clone(), index);
         self.version += 1;
     }
 
     /// The second half: route and rules. Returns false if the link is gone.
     pub(crate) fn connect(&mut self, net: &PodNet) -> bool {
-        let Some(link) = self.kernel.state.link_of(&net.key).map(|link| link.index) else {
-            return false;
-        };
+        let Some(link) = self.host_end(&net.key) else { return false };
+        self.new.remove(&net.key);
         self.apply(&net.host_batch(link)).refused.is_empty()
     }
 
     /// Rolls an ADD back.
     pub(crate) fn undo(&mut self, net: &PodNet) {
-        let link = self.kernel.state.link_of(&net.key).map(|link| link.index);
+        let link = self.host_end(&net.key);
         self.apply(&net.undo_batch(link));
     }
 
@@ -225,7 +239,7 @@ impl Host {
 
     /// Removes the pod's namespace with its veth.
     pub(crate) fn namespace_gone(&mut self, key: &PodKey) {
-        if let Some(link) = self.kernel.state.link_of(key).map(|link| link.index) {
+        if let Some(link) = self.host_end(key) {
             self.remove_link(link);
         }
     }
@@ -239,6 +253,14 @@ impl Host {
         let ruled =
             net.rules().iter().all(|rule| state.rules.iter().any(|other| other.is_twin_of(rule)));
         link.up && link.group != registry::GROUP_REAP && routed && ruled
+    }
+
+    /// The link of another pod to which the host's route to this pod's address leads.
+    pub(crate) fn led_astray(&self, net: &PodNet) -> Option<&Link> {
+        let state = &self.kernel.state;
+        let routes = state.routes.iter().filter(|it| it.host_address() == Some(net.address));
+        let links = routes.filter_map(|route| state.links.get(&route.dev?));
+        links.into_iter().find(|link| link.key().as_ref() != Some(&net.key))
     }
 
     /// Removes a rule or route of a pod, as another program would.

@@ -35,6 +35,8 @@ pub enum Law {
     Returned,
     /// A running pod loses its routes or rules.
     CutOff,
+    /// The address of a running pod is routed to the link of another.
+    LinkOfAnother,
     /// The node has more ENIs or addresses than the type or `MAX_ENI` allow.
     AboveLimits,
     /// A reply or a call leaves before its record is on disk.

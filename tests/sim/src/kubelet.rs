@@ -89,8 +89,17 @@ pub(crate) struct Kubelet {
     dels_made: u32,
 }
 
+/// Two pods whose host veths have one name.
+pub(crate) const COLLIDING: [u16; 2] = [12, 27];
+
 pub(crate) fn pod_name(pod: u16) -> PodName {
-    PodName { namespace: "default".into(), name: format!("web-{pod}") }
+    let [first, second] = COLLIDING;
+    let (namespace, name) = match pod {
+        _ if pod == first => ("shop", "web-282697".to_owned()),
+        _ if pod == second => ("tenant", "x-5499148".to_owned()),
+        _ => ("default", format!("web-{pod}")),
+    };
+    PodName { namespace: namespace.into(), name }
 }
 
 /// `FERRULE_ADD_WAIT`.

@@ -16,16 +16,19 @@ pub enum Planted {
     LateDelFreesNext,
     /// The core gets the branch of any pod of that name.
     BranchByName,
+    /// The core does not see that two pods have one host veth, and the plugin deletes a link by its name.
+    VethByName,
 }
 
 impl Planted {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::CooldownNotCounted,
         Self::ImdsTrustedAlone,
         Self::CheckpointAfterReply,
         Self::ReleasedBeforeClean,
         Self::LateDelFreesNext,
         Self::BranchByName,
+        Self::VethByName,
     ];
 
     /// The name on the command line.
@@ -37,6 +40,7 @@ impl Planted {
             Self::ReleasedBeforeClean => "released-before-clean",
             Self::LateDelFreesNext => "late-del-frees-next",
             Self::BranchByName => "branch-by-name",
+            Self::VethByName => "veth-by-name",
         }
     }
 }

@@ -3,12 +3,13 @@
 
 use crate::{
     daemon::{Question, Sender},
-    kubelet::{SandboxId, Stage},
+    judge::Law,
+    kubelet::{COLLIDING, SandboxId, Stage, pod_name},
     plan::Death,
     planted::Planted,
     world::{AddStep, DelStep, DueEvent, World},
 };
-use config_model::{Span, registry};
+use config_model::{PodKey, PodName, Span, registry};
 use ipamd_core::{Answer, PodAddress, ReleaseCause};
 use routing_plan::{PodDesired, pod::PodNet};
 
@@ -73,6 +74,12 @@ impl World {
             self.ask(release, Sender::TombstoneInPass(key.clone()));
         }
         let give_up = self.host.clock(deadline - HEARING);
+        let pod = match self.planted {
+            Some(Planted::VethByName) if pod == pod_name(COLLIDING[1]) => {
+                PodName { name: format!("{}-planted", pod.name), ..pod }
+            }
+            _ => pod,
+        };
         self.set_stage(id, Stage::Waiting);
         let ticket = self.ask(Question::Reserve(key, pod, give_up), Sender::Add(id));
         if let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) {
@@ -167,9 +174,11 @@ impl World {
     fn link(&mut self, id: SandboxId) {
         let Some(sandbox) = self.kubelet.sandboxes.get(&id) else { return };
         let (nets, dies) = (sandbox.nets.clone(), sandbox.dies);
-        for net in &nets {
-            self.host.make_veth(net);
+        if nets.iter().any(|net| self.is_of_another(id, net)) {
+            self.undo(id);
+            return;
         }
+        self.watch_others(id, |world| nets.iter().for_each(|net| world.host.make_veth(net)));
         self.kernel_changed();
         if dies == Some(Death::Building) {
             self.plugin_dies(id);
@@ -177,6 +186,40 @@ impl World {
         }
         let takes = self.draw("build", 0, 200);
         self.after(Span(takes), DueEvent::Add(id, AddStep::Connect));
+    }
+
+    /// The plugin asks the daemon for the owner of a link that has the name of the pod's host veth.
+    fn is_of_another(&self, id: SandboxId, net: &PodNet) -> bool {
+        let Some(link) = self.host.named_as(net) else { return false };
+        if self.planted == Some(Planted::VethByName) || link.group == registry::GROUP_REAP {
+            return false;
+        }
+        let Some(key) = link.key() else { return false };
+        let Some(own) = self.kubelet.sandboxes.get(&id) else { return false };
+        let core = self.daemon.as_ref().and_then(|daemon| daemon.core.as_ref());
+        let first = PodKey { ifname: own.key.ifname.clone(), ..key };
+        let held = core.and_then(|core| core.inspect(&first));
+        first != own.key && held.is_none_or(|held| held.pod != own.name)
+    }
+
+    /// Law: the ADD of a pod disconnects no other running pod.
+    fn watch_others(&mut self, id: SandboxId, change: impl FnOnce(&mut Self)) {
+        let own = self.kubelet.sandboxes.get(&id).map(|sandbox| sandbox.pod);
+        let others = self.kubelet.running().filter(|sandbox| Some(sandbox.pod) != own);
+        let nets: Vec<PodNet> = others.flat_map(|sandbox| sandbox.nets.clone()).collect();
+        let connected: Vec<bool> = nets.iter().map(|net| self.host.connected(net)).collect();
+        change(self);
+        let now = self.now;
+        for (net, connected) in nets.iter().zip(connected) {
+            let still = !connected || self.host.connected(net);
+            self.judge.demand(still, Law::CutOff, now, || {
+                format!("{} of {} is cut off by the ADD of another pod", net.address, net.key)
+            });
+            let astray = self.host.led_astray(net).map(|link| link.name.clone());
+            self.judge.demand(astray.is_none(), Law::LinkOfAnother, now, || {
+                format!("{} of {} is routed to {astray:?}", net.address, net.key)
+            });
+        }
     }
 
     fn connect(&mut self, id: SandboxId) {

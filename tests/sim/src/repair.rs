@@ -199,6 +199,13 @@ impl World {
             self.trace.line(self.now, || format!("   # {op}"));
         }
         let now = self.now;
+        let running = self.kubelet.running().flat_map(|sandbox| &sandbox.nets);
+        let astray = running.filter_map(|net| Some((net, self.host.led_astray(net)?)));
+        if let Some((net, link)) = astray.into_iter().next() {
+            self.judge.report_violation(Law::LinkOfAnother, now, || {
+                format!("{} of {} is routed to {}", net.address, net.key, link.name)
+            });
+        }
         for net in whole {
             let still = self.host.connected(&net);
             self.judge.demand(still, Law::CutOff, now, || {

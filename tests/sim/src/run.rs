@@ -3,7 +3,7 @@
 use crate::{
     iam::{Iam, RecordedCalls},
     judge::{Law, Violation},
-    kubelet::pod_name,
+    kubelet::{COLLIDING, pod_name},
     plan::Plan,
     planted::Planted,
     trace::Trace,
@@ -83,6 +83,9 @@ impl World {
         self.branches.away = 0;
         self.after(GRACE, DueEvent::Start);
         self.run_until(self.now + GRACE + GRACE);
+        // Of two pods with one veth name the operator deletes one.
+        self.unwant(COLLIDING[1]);
+        self.run_until(self.now + GRACE);
         // Pods that cannot be served are not waited for.
         let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
         let wanted: Vec<u16> =
@@ -91,13 +94,16 @@ impl World {
             wanted.into_iter().partition(|pod| self.wants_branch(*pod));
         let plain = plain.into_iter().skip(capacity.saturating_sub(self.foreign.len() + 1));
         for pod in plain.chain(branched.into_iter().skip(self.max_branches())) {
-            if let Some(known) = self.kubelet.pods.get_mut(&pod) {
-                known.wanted = false;
-                if let Some(sandbox) = known.sandbox {
-                    self.pod_object_ends(pod, pod_name(pod));
-                    self.after(Span(1), DueEvent::Del(sandbox));
-                }
-            }
+            self.unwant(pod);
+        }
+    }
+
+    fn unwant(&mut self, pod: u16) {
+        let Some(known) = self.kubelet.pods.get_mut(&pod) else { return };
+        known.wanted = false;
+        if let Some(sandbox) = known.sandbox {
+            self.pod_object_ends(pod, pod_name(pod));
+            self.after(Span(1), DueEvent::Del(sandbox));
         }
     }
 

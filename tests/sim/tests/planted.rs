@@ -50,6 +50,12 @@ fn a_branch_that_is_looked_up_by_its_pods_name_alone_is_found() {
 }
 
 #[test]
+fn a_link_that_is_deleted_by_its_name_alone_is_found() {
+    let law = found(Planted::VethByName).1;
+    assert!(matches!(law, Law::CutOff | Law::LinkOfAnother), "{law:?}");
+}
+
+#[test]
 fn a_found_fault_is_shrunk_to_few_steps() {
     let planted = Planted::LateDelFreesNext;
     let (seed, law) = found(planted);

@@ -187,6 +187,11 @@ impl FakeKernel {
             Action::SetAlias(link, alias) => {
                 self.link_mut(link).map(|link| link.alias = Some(alias.clone()))
             }
+            Action::Claim(link, alias) => {
+                let link = self.link_mut(link)?;
+                (link.alias, link.group) = (Some(alias.clone()), 0);
+                Ok(())
+            }
             Action::SetGroup(link, group) => self.link_mut(link).map(|link| link.group = *group),
             Action::SetIpv4(link, conf, value) => {
                 self.link_mut(link)?.ipv4.insert(*conf, *value);

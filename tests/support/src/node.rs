@@ -87,6 +87,7 @@ pub fn pod(n: u8, i: u8) -> PodDesired {
         table: table(n),
         host_end: HostEndMode::Routed,
         confirmed: true,
+        adopted: false,
     }
 }
 

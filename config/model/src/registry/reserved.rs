@@ -60,7 +60,7 @@ pub const TUNNEL_PORT: u16 = 61_692;
 mod tests {
     use super::*;
     use crate::registry::{
-        BRANCH_TABLES, CONNMARK, CONTROLLER_HEALTH_PORT, CONTROLLER_PORT, GROUP_REAP,
+        BRANCH_TABLES, CONNMARK, CONTROLLER_HEALTH_PORT, CONTROLLER_PORT, GROUP_NEW, GROUP_REAP,
         INTROSPECTION_PORT, METRICS_PORT, POD_ROUTES, PREF_BRANCH, PREF_EXTERNAL, PREF_FROM_ENI,
         PREF_FROM_POD, PREF_IN_POD, PREF_LOCAL, PREF_LOCAL_LATE, PREF_MARKED, PREF_TO_POD,
         SOURCE_MARKS,
@@ -155,7 +155,7 @@ mod tests {
             assert!(folder.starts_with(BPF_DIR) && folder.len() > BPF_DIR.len(), "{folder}");
         }
         assert_ne!(BPF_MAPS, BPF_LINKS);
-        const { assert!(TUNNEL_KEY < 1 << 24 && TUNNEL_KEY != GROUP_REAP) };
+        const { assert!(TUNNEL_KEY < 1 << 24 && GROUP_NEW != GROUP_REAP) };
         let ports = [
             ("metrics", METRICS_PORT),
             ("introspection", INTROSPECTION_PORT),

@@ -67,6 +67,7 @@ fn hold(book: &mut AddressBook, pod: u32, address: IpAddr) {
         since: Time(0),
         lapses: None,
         host_interface: None,
+        adopted: false,
     };
     book.hold(key(pod), holder);
 }

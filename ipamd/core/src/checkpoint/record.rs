@@ -73,6 +73,9 @@ pub enum Record {
         key: PodKey,
         /// The name of the host end.
         host_interface: String,
+        /// True if amazon-vpc-cni built it, so its host end has no alias.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        adopted: bool,
     },
     /// The key no longer has its branch ENI.
     BranchReleased { key: PodKey },

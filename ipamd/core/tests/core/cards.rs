@@ -142,3 +142,20 @@ fn without_the_mode_other_cards_are_unused() {
     let ticket = world.reserve_from(1, Cards::All, false, WAIT);
     assert_eq!(cards_of(&world, ticket), [0]);
 }
+
+#[test]
+fn a_further_interface_has_the_name_of_another_pods_host_veth() {
+    let mut world = with(true, 2);
+    let both = world.reserve_named(1, ("shop", "web"), Cards::All);
+    assert!(world.served(both));
+    let other = world.reserve_named(2, ("shop", "web.1"), Cards::First);
+    assert_eq!(world.refused(other), Some(RefusalReason::TryAgain));
+    world.release(1);
+    let other = world.reserve_named(3, ("shop", "web.1"), Cards::First);
+    assert!(world.served(other));
+    let both = world.reserve_named(4, ("shop", "web"), Cards::All);
+    assert_eq!(world.refused(both), Some(RefusalReason::TryAgain));
+    let one = world.reserve_named(5, ("shop", "web"), Cards::First);
+    world.pass(Span::seconds(20));
+    assert!(world.served(one), "one interface has another name");
+}

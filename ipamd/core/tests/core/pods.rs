@@ -36,6 +36,37 @@ fn a_key_that_names_another_pod_is_refused() {
 }
 
 #[test]
+fn a_second_pod_with_the_name_of_a_host_veth_waits_for_the_end_of_the_first() {
+    let mut world = small(PoolConfig::default());
+    let (first, second) = (("shop", "web-282697"), ("tenant", "x-5499148"));
+    let served = world.reserve_named(1, first, Cards::First);
+    assert!(world.served(served));
+    let refused = world.reserve_named(2, second, Cards::First);
+    assert_eq!(world.refused(refused), Some(RefusalReason::TryAgain));
+    let notices: Vec<_> =
+        world.notices.iter().filter(|notice| notice.topic == Topic::VethNameInUse).collect();
+    let pods = notices.iter().map(|notice| notice.pod.as_ref().unwrap().to_string());
+    assert_eq!(pods.collect::<Vec<_>>(), ["tenant/x-5499148", "shop/web-282697"]);
+    for notice in notices {
+        for pod in ["tenant/x-5499148", "shop/web-282697"] {
+            assert!(notice.cause.contains(pod), "{}", notice.cause);
+        }
+    }
+    world.restart();
+    world.pass(Span::seconds(5));
+    let after_a_restart = world.reserve_named(3, second, Cards::First);
+    assert_eq!(world.refused(after_a_restart), Some(RefusalReason::TryAgain));
+    let next_sandbox = world.reserve_named(4, first, Cards::First);
+    assert!(world.served(next_sandbox), "the same pod");
+    world.release(1);
+    let one_is_left = world.reserve_named(5, second, Cards::First);
+    assert_eq!(world.refused(one_is_left), Some(RefusalReason::TryAgain));
+    world.release(4);
+    let free = world.reserve_named(6, second, Cards::First);
+    assert!(world.served(free));
+}
+
+#[test]
 fn a_warm_address_is_assigned_at_once() {
     let mut world = small(PoolConfig::default());
     let ticket = world.reserve(1);

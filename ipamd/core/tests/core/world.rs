@@ -276,6 +276,21 @@ impl World {
         ticket
     }
 
+    /// Reserves for a pod of this namespace and name.
+    pub(crate) fn reserve_named(
+        &mut self,
+        number: u32,
+        (namespace, name): (&str, &str),
+        cards: Cards,
+    ) -> Ticket {
+        let ticket = self.ticket();
+        self.asked.insert(ticket, key(number));
+        let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned() };
+        let (key, give_up_at) = (key(number), self.now + Span::seconds(45));
+        self.send(Event::Reserve { ticket, key, pod, cards, branch: None, give_up_at });
+        ticket
+    }
+
     pub(crate) fn confirm(&mut self, number: u32) -> Ticket {
         let ticket = self.ticket();
         let key = key(number);

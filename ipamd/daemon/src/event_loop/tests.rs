@@ -220,6 +220,7 @@ async fn begin_with(inbox: &Inbox, begin: StartState) {
         in_use: Default::default(),
         ready: Vec::new(),
         not_ready: Vec::new(),
+        disconnected: Vec::new(),
     };
     inbox.send(Input::Repaired(seen)).await.unwrap();
     while inbox.view().await.unwrap().snapshot.counts.usable < u64::from(ADDRESSES) {

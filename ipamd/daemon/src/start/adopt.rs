@@ -20,6 +20,8 @@ pub(super) struct Found {
     pub(super) link: String,
     /// One per host end.
     pub(super) addresses: Vec<IpAddr>,
+    /// amazon-vpc-cni built it, so its host end has no alias.
+    pub(super) adopted: bool,
 }
 
 /// The pod interfaces whose host end has an alias with a key and a route to an address. The addresses of a pod's
@@ -33,7 +35,8 @@ pub(super) fn marked(observed: &Observed) -> Vec<Found> {
     for (key, link, address) in ends {
         if key.number() == 0 {
             let (pod, link) = (unnamed(&link.name), link.name.clone());
-            let first = Found { key: key.clone(), pod, link, addresses: vec![address] };
+            let addresses = vec![address];
+            let first = Found { key: key.clone(), pod, link, addresses, adopted: false };
             found.insert(key, first);
             continue;
         }
@@ -77,6 +80,7 @@ pub(super) fn confirmed_entries(
             pod: pod.clone().unwrap_or_else(|| unnamed(&link.name)),
             link: link.name.clone(),
             addresses: Vec::new(),
+            adopted: true,
         });
         interface.addresses.push(*address);
     }
@@ -149,7 +153,7 @@ pub(super) fn take_over(
 ) -> (Checkpoint, Vec<Notice>) {
     let mut notices = Vec::new();
     let known = confirmed(&checkpoint);
-    for Found { key, pod, link, addresses } in found {
+    for Found { key, pod, link, addresses, adopted } in found {
         // The rest of a damaged checkpoint has more information than the kernel.
         if addresses.iter().all(|address| known.contains(&(key.clone(), *address))) {
             continue;
@@ -168,7 +172,8 @@ pub(super) fn take_over(
         }
         checkpoint.apply(&reserved);
         let host_interface = link.clone();
-        checkpoint.apply(&Record::Confirmed { key: key.clone(), host_interface });
+        let (key, adopted) = (key.clone(), *adopted);
+        checkpoint.apply(&Record::Confirmed { key: key.clone(), host_interface, adopted });
         notices.push(Notice {
             severity: Severity::Warning,
             topic: Topic::Restored,

@@ -393,7 +393,8 @@ pub(crate) fn held(reply: wire::InspectReply) -> Result<Option<Assignment>, Malf
     let host_end = host_end::from_wire(reply.host_end_mode, reply.gateway_port)?;
     let branch = reply.branch.map(TryInto::try_into).transpose()?;
     let addresses = addresses(reply.addresses)?;
-    Ok(Some(Assignment { addresses, branch, confirmed, rules, host_end }))
+    let pod = reply.pod.map(|pod| PodName { namespace: pod.namespace, name: pod.name });
+    Ok(Some(Assignment { pod, addresses, branch, confirmed, rules, host_end }))
 }
 
 pub(crate) fn status_request(versions: Versions) -> wire::StatusRequest {
@@ -539,7 +540,12 @@ pub(crate) mod reply {
 
     pub(crate) fn inspected(held: Option<Assignment>, version: u32) -> wire::InspectReply {
         match held {
-            Some(Assignment { addresses, branch, confirmed, rules, host_end }) => {
+            Some(Assignment { pod, addresses, branch, confirmed, rules, host_end }) => {
+                let pod = pod.map(|pod| wire::Pod {
+                    namespace: pod.namespace,
+                    name: pod.name,
+                    ..wire::Pod::default()
+                });
                 let (host_end_mode, gateway_port) = super::host_end::to_wire(host_end);
                 let addresses = addresses.into_iter().map(Into::into).collect();
                 let branch = branch.map(Into::into);
@@ -553,6 +559,7 @@ pub(crate) mod reply {
                     rules,
                     host_end_mode,
                     gateway_port,
+                    pod,
                 }
             }
             None => wire::InspectReply { version, ..Default::default() },

@@ -64,6 +64,7 @@ pub(crate) fn address() -> PodAddress {
 pub(crate) fn held(confirmed: bool) -> Assignment {
     let rules = RuleLayout::Compact;
     Assignment {
+        pod: None,
         addresses: vec![address()],
         branch: None,
         confirmed,

@@ -8,8 +8,8 @@ use super::{
     place, remove_rules,
 };
 use crate::{
-    Action, BranchDesired, Enforcing, Family, Ipv4Conf, Ipv6Conf, Link, LinkKind, LinkRef,
-    NodeDesired, Observed, Route, Rule, Subject,
+    Action, BranchDesired, Enforcing, Family, Ipv4Conf, Ipv6Conf, Link, LinkRef, NodeDesired,
+    Observed, Route, Rule, Subject,
     branch::{Branch, Carrier, LOOSE, Obstacle, carry, loose_rp_filter},
     kernel::pod_of,
 };
@@ -58,7 +58,7 @@ pub(super) fn plan(
     disable_accept_ra(plan, link);
 }
 
-/// Finds the host end by its alias. Pods of amazon-vpc-cni have none and are found by name.
+/// The host end, and the mode that its name shows.
 pub(super) fn host_end<'a>(
     pod: &BranchDesired,
     observed: &'a Observed,
@@ -67,12 +67,7 @@ pub(super) fn host_end<'a>(
         true => Enforcing::Strict,
         false => Enforcing::Standard,
     };
-    let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
-    let by_name = || {
-        let names = [&pod.strict_veth, &pod.standard_veth].into_iter();
-        names.filter_map(|name| observed.link_named(name.as_str())).find(unmarked)
-    };
-    observed.link_of(&pod.key).or_else(by_name).map(|link| (link, strict(link)))
+    observed.link_of(&pod.key).map(|link| (link, strict(link)))
 }
 
 fn carrier(

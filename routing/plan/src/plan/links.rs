@@ -7,11 +7,15 @@ use crate::{
 };
 use config_model::{HostEndMode, registry};
 
-/// Finds the host end by its alias. Pods of amazon-vpc-cni have none and are found by name.
+/// Finds the host end by its alias. Adopted pods of amazon-vpc-cni have none and are found by name. The name does not
+/// identify other pods, because two pods can have the same one.
 pub(super) fn host_end<'a>(pod: &PodDesired, observed: &'a Observed) -> Option<&'a Link> {
     observed.link_of(&pod.key).or_else(|| {
-        let unmarked = |link: &&Link| link.kind == LinkKind::Veth && link.alias.is_none();
-        observed.link_named(pod.veth.as_str()).filter(unmarked)
+        let unmarked = |link: &&Link| {
+            link.kind == LinkKind::Veth && link.alias.is_none() && link.group != registry::GROUP_NEW
+        };
+        let named = || observed.link_named(pod.veth.as_str()).filter(unmarked);
+        pod.adopted.then(named).flatten()
     })
 }
 

@@ -47,7 +47,9 @@ pub(super) fn plan(plan: &mut Plan, desired: &NodeDesired, observed: &Observed) 
 }
 
 fn settles(op: &Op) -> Option<IfIndex> {
-    if let Action::DeleteLink(link) | Action::SetAlias(link, _) = &op.action {
+    if let Action::DeleteLink(link) | Action::SetAlias(link, _) | Action::Claim(link, _) =
+        &op.action
+    {
         Some(link.index)
     } else {
         None

@@ -59,6 +59,7 @@ fn desired(key: &PodKey) -> NodeDesired {
         table: TableId(2),
         host_end: HostEndMode::bridged("eni"),
         confirmed: true,
+        adopted: false,
     };
     tests_support::node::node(0, vec![pod])
 }

@@ -329,7 +329,9 @@ impl server::Ipam for Scripted {
             pending::<()>().await;
         }
         let book = self.0.lock().unwrap();
+        let pod = book.names.get(&key).cloned();
         Ok(book.held.get(&key).map(|(addresses, confirmed)| Assignment {
+            pod,
             addresses: addresses.clone(),
             branch: book.branch.clone().filter(|_| addresses.is_empty()),
             confirmed: *confirmed,

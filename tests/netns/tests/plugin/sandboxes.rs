@@ -6,6 +6,7 @@ use crate::{
     daemon::{Book, Daemon},
     node::{Node, on_a_node},
 };
+use config_model::{PodKey, PodName, registry};
 use serde_json::Value;
 
 /// Sends the DELs of kubelet and containerd for one sandbox, in their order.
@@ -114,5 +115,50 @@ fn an_add_of_the_same_sandbox_after_its_del_rebuilds_the_interface() {
         assert_ne!(link["ifindex"], old);
         assert_eq!(link["group"], node.link("eth0").unwrap()["group"], "not to be reaped");
         assert_eq!(node.pod_routes(), [format!("10.0.0.100 {VETH}")]);
+    });
+}
+
+#[test]
+fn a_link_of_another_pod_with_the_same_name_stays_and_the_add_waits() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let (victim, comer) = (node.sandbox("victim", "web-0"), node.sandbox("comer", "web-0"));
+        node.add(&victim);
+        let key = PodKey::new("aws-cni", "victim", "eth0").unwrap();
+        let other = PodName { namespace: "shop".to_owned(), name: "web-282697".to_owned() };
+        daemon.book(|book| book.names.insert(key.clone(), other));
+        let before = objects_of(node, &victim, "10.0.0.100");
+        let (message, details) = node.call("ADD", &comer).run().error(11);
+        for part in [VETH, "default/web-0", "shop/web-282697"] {
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(!details.is_empty());
+        assert_eq!(objects_of(node, &victim, "10.0.0.100"), before);
+        // A link of an unknown key waits for the daemon, which deletes it if no pod owns it.
+        daemon.book(|book| drop(book.held.remove(&key)));
+        let (message, _) = node.call("ADD", &comer).run().error(11);
+        assert!(message.contains("aws-cni/victim/eth0"), "{message}");
+        assert_eq!(objects_of(node, &victim, "10.0.0.100"), before);
+        node.ip(&format!("link set {VETH} group {}", registry::GROUP_REAP));
+        node.add(&comer);
+        assert_eq!(node.link(VETH).unwrap()["ifalias"], "ferrule:aws-cni/comer/eth0");
+        assert_eq!(node.link(VETH).unwrap()["group"], "0");
+    });
+}
+
+#[test]
+fn a_link_without_alias_is_replaced_only_if_it_leads_nowhere() {
+    on_a_node(|node| {
+        let _daemon = Daemon::start_with(node, Book::on_table_2());
+        let pod = node.sandbox("c1", "web-0");
+        node.ip(&format!("link add {VETH} type veth peer name far0"));
+        node.ip(&format!("link set {VETH} up"));
+        node.ip(&format!("route add 10.0.0.9 dev {VETH}"));
+        let (message, _) = node.call("ADD", &pod).run().error(11);
+        assert!(message.contains("amazon-vpc-cni"), "{message}");
+        assert!(node.link("far0").is_some());
+        node.ip("route del 10.0.0.9");
+        node.add(&pod);
+        assert!(node.link("far0").is_none());
     });
 }

@@ -68,6 +68,9 @@ impl Judge {
         self.observe(demand);
         let Some(add) = self.adds.remove(&sandbox) else { return };
         let Some(why) = refused else { return };
+        if why.contains(ONE_VETH) {
+            return;
+        }
         let healthy = add.asked >= self.calm_since + CALM;
         let fits = add.most_wanted <= demand.capacity && add.least_free >= demand.subnet_needs;
         if healthy && fits {
@@ -89,5 +92,7 @@ impl Judge {
     }
 }
 
+/// The refusal of a pod whose host veth has the name of another pod's.
+const ONE_VETH: &str = "have one hash";
 /// The time for the observation of the kernel and the reply.
 const SLACK: Span = Span::seconds(15);

@@ -54,6 +54,10 @@ fn a_link_keeps_its_settings(kernel: &mut dyn TestKernel) {
     assert_eq!(there.ipv4[&Ipv4Conf::PromoteSecondaries], 1);
     try_one(kernel, Action::SetIpv4(link.clone(), Ipv4Conf::RpFilter, 0));
     assert_eq!(kernel.observe().links[&index].ipv4[&Ipv4Conf::RpFilter], 0);
+    let other = key("b").alias();
+    assert_eq!(try_one(kernel, Action::Claim(link.clone(), other.clone())).refused, []);
+    let there = kernel.observe().links[&index].clone();
+    assert_eq!((there.alias, there.group), (Some(other), 0));
     let bad = try_one(kernel, Action::SetMtu(link, 20));
     assert_eq!(bad.refused[0].errno, Errno::EINVAL);
 }

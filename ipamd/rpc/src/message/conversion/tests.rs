@@ -94,7 +94,9 @@ fn every_answer_is_equal_after_a_conversion_to_the_wire_and_back() {
     for answer in [Released::Known(vec![address()]), Released::Unknown] {
         assert_eq!(reply::released(answer.clone(), None, 1).try_into(), Ok(answer));
     }
+    let pod = PodName { namespace: "shop".to_owned(), name: "web-0".to_owned() };
     let plain = |rules| Assignment {
+        pod: Some(pod.clone()),
         addresses: vec![address()],
         branch: None,
         confirmed: true,
@@ -102,6 +104,7 @@ fn every_answer_is_equal_after_a_conversion_to_the_wire_and_back() {
         host_end: HostEndMode::bridged("eni"),
     };
     let of_branch = Assignment {
+        pod: None,
         addresses: Vec::new(),
         branch: Some(branch()),
         confirmed: false,

@@ -479,6 +479,7 @@ fn pod(at: usize) -> PodDesired {
         table: table(n),
         host_end: config_model::HostEndMode::Routed,
         confirmed: true,
+        adopted: false,
     }
 }
 
