@@ -5,14 +5,14 @@ use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    let prost = "tonic_prost::ProstCodec";
+    let codec = "crate::MessageCodec";
     let unary = |name: &str, route: &str, message: &str| {
         Method::builder()
             .name(name)
             .route_name(route)
             .input_type(format!("control_wire::proto::{message}Request"))
             .output_type(format!("control_wire::proto::{message}Reply"))
-            .codec_path(prost)
+            .codec_path(codec)
             .build()
     };
     let follow = Method::builder()
@@ -21,7 +21,7 @@ fn main() {
         .comment("The node's part of everything, then what changes.")
         .input_type("control_wire::proto::FollowRequest")
         .output_type("crate::Reply")
-        .codec_path("crate::FollowCodec")
+        .codec_path(codec)
         .client_streaming()
         .server_streaming()
         .build();

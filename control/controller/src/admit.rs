@@ -97,6 +97,14 @@ impl Gatekeeper for Gate {
         }
     }
 
+    fn limited(&self, caller: &Caller, method: &'static str) {
+        self.metrics.refused("limit");
+        if let Some(suppressed) = self.refused.now() {
+            let node = &caller.node;
+            tracing::warn!(node, method, suppressed, "call refused: the node has too many calls");
+        }
+    }
+
     async fn announce(&self, caller: &Caller, request: AnnounceRequest) -> Result<(), Status> {
         let announce = read(request).inspect_err(|status| self.refuse("odd", status.message()))?;
         let now_ms = self.hub.now_ms();

@@ -43,7 +43,10 @@ use tonic::transport::Server;
 /// Keepalive interval of a silent connection. The connection is closed after the same time without a reply.
 const ALIVE: Duration = Duration::from_secs(20);
 /// Maximum number of concurrent calls on one connection: an agent follows, announces and reports.
-const CALLS: u32 = 64;
+const CALLS: u32 = 16;
+/// Maximum number of bytes of bodies that wait for a reader on one connection. A client without a valid token fills it at
+/// most once.
+const WINDOW: u32 = 64 << 10;
 /// Interval of the hub's cleanup.
 const TIDY: Duration = Duration::from_secs(10);
 /// Number of streams that are ended together at the end. Other replicas then compare the content of these nodes.
@@ -247,12 +250,14 @@ impl Replica {
             agents,
             self.metrics.clone(),
         );
-        let service = DistributionService::new(self.hub.clone(), Arc::new(gate));
+        let service = DistributionService::authenticated(self.hub.clone(), Arc::new(gate));
         let inside = listen(listener, shown).context("cannot configure TLS for --listen")?;
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))
             .http2_keepalive_timeout(Some(ALIVE))
             .max_concurrent_streams(CALLS)
+            .initial_connection_window_size(WINDOW)
+            .initial_stream_window_size(WINDOW)
             .add_service(service);
         Ok(tokio::spawn(async move {
             let end = async move {

@@ -3,11 +3,13 @@
 use bytes::{Buf as _, BufMut as _, Bytes};
 use control_wire::{
     EncodedBookmark,
-    proto::{self, FollowReply, FollowRequest},
+    proto::{self, FollowReply},
 };
 use prost::{
-    Message as _,
-    encoding::{WireType, encode_key, encode_varint},
+    DecodeError, Message as _,
+    encoding::{
+        DecodeContext, WireType, decode_key, decode_varint, encode_key, encode_varint, skip_field,
+    },
 };
 use std::marker::PhantomData;
 use tonic::{
@@ -26,9 +28,9 @@ pub enum Reply {
     Bookmark(EncodedBookmark),
 }
 
-/// The codec of the stream, for both ends.
+/// The codec of all methods, for both ends.
 #[derive(Debug)]
-pub struct FollowCodec<E, D>(PhantomData<(E, D)>);
+pub struct MessageCodec<E, D>(PhantomData<(E, D)>);
 
 /// Writes one end's messages.
 #[derive(Debug)]
@@ -38,7 +40,7 @@ pub struct Writer<E>(PhantomData<E>);
 #[derive(Debug)]
 pub struct Reader<D>(PhantomData<D>);
 
-impl<E, D> Default for FollowCodec<E, D> {
+impl<E, D> Default for MessageCodec<E, D> {
     fn default() -> Self {
         Self(PhantomData)
     }
@@ -47,6 +49,8 @@ impl<E, D> Default for FollowCodec<E, D> {
 /// The fields of a part and of a bookmark in a reply.
 const PART: u32 = 2;
 const BOOKMARK: u32 = 3;
+/// Maximum number of elements of a message from a node or to a node. A node with more objects could not follow.
+const ELEMENTS: usize = 100_000;
 /// Initial buffer of a stream, in bytes in each direction. Most messages are small, and a replica has thousands of
 /// streams.
 const READY: usize = 512;
@@ -91,11 +95,11 @@ impl Encoder for Writer<Reply> {
     }
 }
 
-impl Encoder for Writer<FollowRequest> {
-    type Item = FollowRequest;
+impl<M: prost::Message + 'static> Encoder for Writer<M> {
+    type Item = M;
     type Error = Status;
 
-    fn encode(&mut self, item: FollowRequest, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, item: M, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
         item.encode(to).map_err(|error| Status::internal(error.to_string()))
     }
 
@@ -117,11 +121,11 @@ impl Decoder for Reader<Reply> {
     }
 }
 
-impl Decoder for Reader<FollowRequest> {
-    type Item = FollowRequest;
+impl<M: prost::Message + Default + 'static> Decoder for Reader<M> {
+    type Item = M;
     type Error = Status;
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<FollowRequest>, Status> {
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<M>, Status> {
         read(from).map(Some)
     }
 
@@ -132,10 +136,38 @@ impl Decoder for Reader<FollowRequest> {
 
 fn read<M: prost::Message + Default>(from: &mut DecodeBuf<'_>) -> Result<M, Status> {
     let bytes = from.copy_to_bytes(from.remaining());
-    M::decode(bytes).map_err(|error| Status::invalid_argument(format!("no such message: {error}")))
+    let invalid = |error| Status::invalid_argument(format!("cannot decode message: {error}"));
+    let elements = elements(&bytes, 1).map_err(invalid)?;
+    if elements > ELEMENTS {
+        return Err(Status::resource_exhausted(format!(
+            "cannot decode message: it has {elements} elements, and the maximum is {ELEMENTS}"
+        )));
+    }
+    M::decode(bytes).map_err(invalid)
 }
 
-impl<E, D> Codec for FollowCodec<E, D>
+/// Counts the fields of a message, and those of its first field if that is a message (`Hello` in a `FollowRequest`). An
+/// element of two bytes takes up to 64 in memory.
+fn elements(mut bytes: &[u8], depth: u32) -> Result<usize, DecodeError> {
+    let mut count = 0;
+    while bytes.has_remaining() {
+        let (field, wire) = decode_key(&mut bytes)?;
+        count += 1;
+        if wire == WireType::LengthDelimited && field == 1 && depth > 0 {
+            let length = usize::try_from(decode_varint(&mut bytes)?).unwrap_or(usize::MAX);
+            // The decoder reports a length that is too large.
+            let inside = bytes.get(..length).unwrap_or_default();
+            // A string is no message, and has no elements.
+            count += elements(inside, depth - 1).unwrap_or(0);
+            bytes.advance(length.min(bytes.len()));
+        } else {
+            skip_field(wire, field, &mut bytes, DecodeContext::default())?;
+        }
+    }
+    Ok(count)
+}
+
+impl<E, D> Codec for MessageCodec<E, D>
 where
     E: Send + 'static,
     D: Send + 'static,

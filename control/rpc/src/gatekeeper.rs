@@ -29,6 +29,9 @@ pub trait Gatekeeper: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Handles a refusal of a node with too many calls of a method; for measurements.
+    fn limited(&self, _caller: &Caller, _method: &'static str) {}
+
     /// Handles an announcement of a pod's addresses.
     async fn announce(&self, caller: &Caller, announce: AnnounceRequest) -> Result<(), Status>;
 

@@ -4,6 +4,10 @@
 //! each generation. Messages are those of [`control_wire`]. The server (feature `server`)
 //! drives the hub of `control-hub`; it sends parts in the encoding that all nodes share.
 
+#[cfg(feature = "server")]
+mod authentication;
+#[cfg(feature = "server")]
+mod caller_limits;
 mod codec;
 mod connection;
 mod follow;
@@ -37,7 +41,9 @@ pub mod generated {
     include!(concat!(env!("OUT_DIR"), "/ferrule.node.v1.Distribution.rs"));
 }
 
-pub use codec::{FollowCodec, Reply};
+#[cfg(feature = "server")]
+pub use authentication::Authenticated;
+pub use codec::{MessageCodec, Reply};
 pub use connection::FollowError;
 pub use follow::{Follow, StreamEvent};
 #[cfg(feature = "server")]

@@ -2,7 +2,8 @@
 
 use crate::{
     Caller, Gatekeeper, Reply, SharedHub,
-    generated::distribution_server::{Distribution, DistributionServer},
+    authentication::Authenticated,
+    generated::distribution_server::Distribution,
     hello::{client_state, version},
     preauth::Connection,
     session::{ENDS, Session},
@@ -25,8 +26,6 @@ const REPLIES: usize = 1;
 /// Maximum time for which a node takes no data or acknowledges nothing. The node receives the missing content when
 /// it reconnects.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Maximum size of a node's message: its content takes about 40 bytes per object.
-const MESSAGE_BYTES: usize = 8 << 20;
 
 /// The service of one replica.
 #[derive(Clone)]
@@ -37,36 +36,26 @@ pub struct DistributionService {
 }
 
 impl DistributionService {
-    /// The service, to be put into a server.
-    pub fn new(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> DistributionServer<Self> {
-        Self::patient(hub, admit, PATIENCE)
+    /// The service behind the authentication of its callers.
+    pub fn authenticated(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> Authenticated {
+        Self::authenticated_within(hub, admit, PATIENCE)
     }
 
-    /// Like [`new`](Self::new), with another limit for nodes that take or acknowledge nothing.
-    pub fn patient(
+    /// Like [`authenticated`](Self::authenticated), with another limit for nodes that take or acknowledge nothing.
+    pub fn authenticated_within(
         hub: Arc<SharedHub>,
         admit: Arc<dyn Gatekeeper>,
         patience: Duration,
-    ) -> DistributionServer<Self> {
-        let server = DistributionServer::new(Self { hub, admit, patience });
-        server.max_decoding_message_size(MESSAGE_BYTES)
+    ) -> Authenticated {
+        let service = Self { hub, admit: admit.clone(), patience };
+        Authenticated::new(service, admit)
     }
+}
 
-    async fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        let header = request.metadata().get("authorization");
-        let text = header.and_then(|value| value.to_str().ok());
-        let token = text.and_then(|text| text.strip_prefix("Bearer "));
-        let token = token.ok_or_else(|| Status::unauthenticated("no bearer token"))?;
-        let connection = request.extensions().get::<Connection>();
-        let _review = connection.map(Connection::review);
-        let caller = self.admit.admit(token).await;
-        match (&caller, connection) {
-            (Ok(_), Some(connection)) => connection.authenticated(),
-            (Err(_), Some(connection)) => connection.refused(),
-            (_, None) => {}
-        }
-        caller
-    }
+/// The caller that authentication has found.
+fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+    let caller = request.extensions().get::<Caller>();
+    caller.cloned().ok_or_else(|| Status::unauthenticated("the call was not authenticated"))
 }
 
 #[tonic::async_trait]
@@ -77,7 +66,7 @@ impl Distribution for DistributionService {
         &self,
         request: Request<Streaming<FollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
-        let caller = self.caller(&request).await?;
+        let caller = caller(&request)?;
         let connection = request.extensions().get::<Connection>().cloned();
         if self.hub.is_closed() {
             return Err(Status::unavailable(ENDS));
@@ -123,7 +112,7 @@ impl Distribution for DistributionService {
         &self,
         request: Request<AnnounceRequest>,
     ) -> Result<Response<AnnounceReply>, Status> {
-        let caller = self.caller(&request).await?;
+        let caller = caller(&request)?;
         self.admit.announce(&caller, request.into_inner()).await?;
         Ok(Response::new(AnnounceReply {}))
     }
@@ -132,7 +121,7 @@ impl Distribution for DistributionService {
         &self,
         request: Request<ReportRequest>,
     ) -> Result<Response<ReportReply>, Status> {
-        let caller = self.caller(&request).await?;
+        let caller = caller(&request)?;
         self.admit.report(&caller, request.into_inner()).await?;
         Ok(Response::new(ReportReply {}))
     }

@@ -4,8 +4,13 @@ use crate::{
     NAME, PATIENCE, Replica, begin, catch_up, hello, hub, policy, read, replica, replica_with,
     replica_within,
 };
-use control_rpc::{Bounds, Follow, FollowError};
-use control_wire::NodeSnapshot;
+use bytes::Bytes;
+use control_rpc::{Bounds, Follow, FollowError, ReplicaClient};
+use control_wire::{
+    NodeSnapshot,
+    proto::{AnnounceRequest, Digest, Realized, ReportRequest},
+};
+use h2::client::SendRequest;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
@@ -29,15 +34,7 @@ use tonic::Code;
 
 /// Opens connections that send nothing: every other one completes the TLS handshake first.
 async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRead + Unpin + Send>> {
-    let mut roots = RootCertStore::empty();
-    let authority = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
-    roots.add(authority).expect("an authority");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().expect("versions of TLS");
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let connector = TlsConnector::from(Arc::new(config));
+    let connector = connector(pem);
     let mut idle: Vec<Box<dyn AsyncRead + Unpin + Send>> = Vec::new();
     for at in 0..many {
         let tcp = TcpStream::connect(replica.at).await.expect("a connection");
@@ -52,6 +49,18 @@ async fn idle(replica: &Replica, pem: &str, many: usize) -> Vec<Box<dyn AsyncRea
         }
     }
     idle
+}
+
+fn connector(pem: &str) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_slice(pem.as_bytes()).expect("a certificate");
+    roots.add(authority).expect("an authority");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().expect("versions of TLS");
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    TlsConnector::from(Arc::new(config))
 }
 
 #[tokio::test]
@@ -244,4 +253,73 @@ async fn a_node_that_reads_nothing_loses_its_connection_and_reconnects() {
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
     assert_eq!(held.policies.len(), 1 + MUCH);
+}
+
+/// Connects without a token.
+async fn stranger(replica: &Replica) -> SendRequest<Bytes> {
+    let tls = connector(&replica.pem);
+    let tcp = TcpStream::connect(replica.at).await.expect("a connection");
+    let tls = tls.connect(NAME.try_into().expect("a name"), tcp).await.expect("TLS");
+    let (client, connection) = h2::client::handshake(tls).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    client.ready().await.expect("a ready connection")
+}
+
+fn post(method: &str) -> http::Request<()> {
+    let uri = format!("https://{NAME}/ferrule.node.v1.Distribution/{method}");
+    let request = http::Request::post(uri).header("content-type", "application/grpc");
+    request.body(()).expect("a request")
+}
+
+#[tokio::test]
+async fn a_call_without_a_token_is_refused_before_its_body() {
+    let replica = replica(hub()).await;
+    let mut client = stranger(&replica).await;
+    for method in ["Follow", "Announce", "Report", "Other"] {
+        // The body never ends.
+        let (answer, _body) = client.send_request(post(method), false).expect("a call");
+        let answer = timeout(PATIENCE, answer).await.expect("an answer").expect("an answer");
+        assert_eq!(answer.headers()["grpc-status"], "16", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_with_too_many_elements_is_refused_before_it_is_decoded() {
+    let replica = replica(hub()).await;
+    let client = ReplicaClient::open(replica.at, &replica.trust).await.expect("a connection");
+    let report =
+        |many| ReportRequest { realized: vec![Realized::default(); many], ..Default::default() };
+    client.report("node:n1", report(90_000)).await.expect("a report");
+    let refused = client.report("node:n1", report(110_000)).await.expect_err("too many");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("100000"), "{refused}");
+    let announce = AnnounceRequest { name: "n1".repeat(3_000), ..Default::default() };
+    let refused = client.announce("node:n1", announce).await.expect_err("too large");
+    assert_eq!(refused.code(), Code::OutOfRange, "{refused}");
+    let mut held = NodeSnapshot::default();
+    let mut hello = hello(&held);
+    hello.holds = vec![Digest::default(); 110_000];
+    let refused = Follow::begin(replica.at, &replica.trust, "node:n1", hello).await;
+    let Err(FollowError::Refused { status, .. }) = refused else { panic!("it follows") };
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    let mut follow = begin(&replica, "n1", &mut held).await;
+    catch_up(&replica, &mut follow, &mut held).await;
+}
+
+#[tokio::test]
+async fn a_node_with_too_many_calls_is_refused_and_others_are_served() {
+    let replica = replica(hub()).await;
+    let client = ReplicaClient::open(replica.at, &replica.trust).await.expect("a connection");
+    let announce = |node: &str| AnnounceRequest { name: node.to_owned(), ..Default::default() };
+    let mut refused = None;
+    for _ in 0..2_000 {
+        if let Err(status) = client.announce("node:n1", announce("n1")).await {
+            refused = Some(status);
+            break;
+        }
+    }
+    let refused = refused.expect("a refusal");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("node n1"), "{refused}");
+    client.announce("node:n2", announce("n2")).await.expect("another node");
 }

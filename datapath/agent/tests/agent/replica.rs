@@ -103,7 +103,8 @@ impl Replica {
         shown.show(authority.certified());
         let hub = SharedHub::new(hub);
         let calls = Calls::default();
-        let service = DistributionService::new(hub.clone(), Arc::new(ByName(calls.clone())));
+        let service =
+            DistributionService::authenticated(hub.clone(), Arc::new(ByName(calls.clone())));
         let at = runtime.block_on(async {
             let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();
