@@ -8,33 +8,19 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use control_rpc::{Bounds, Leave, Place, PreauthLimiter, SharedHub};
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use control_rpc::{Bounds, SharedHub};
+use runtime_process::listen::{BOUNDS, serve_on};
 use std::{
-    io,
+    convert::Infallible,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpListener, sync::watch};
 
-/// Timeout of a request's header.
-const HEAD: Duration = Duration::from_secs(5);
-/// Maximum duration of a connection, which carries one request.
-const TALK: Duration = Duration::from_secs(10);
-/// Limits on connections. The kubelet and Prometheus have one or two each.
-const CONNECTIONS: Bounds =
-    Bounds { preauth: 128, share: 8, within: TALK, fair: Duration::from_secs(1) };
+/// Limits on connections. The replica serves many kubelets and Prometheus behind one address of a proxy.
+const CONNECTIONS: Bounds = Bounds { preauth: 128, ..BOUNDS };
 
 /// Sources of the answers.
 #[derive(Clone)]
@@ -48,43 +34,13 @@ pub(crate) struct Health {
 }
 
 /// Serves forever. An address with many connections does not block other addresses.
-pub(crate) async fn serve(listener: TcpListener, health: Health) -> io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, health: Health) -> Infallible {
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(health);
-    let preauth = PreauthLimiter::new(CONNECTIONS);
-    loop {
-        match listener.accept().await {
-            Ok((tcp, from)) => {
-                // If the address has too many connections, this one is closed.
-                if let Some(entered) = preauth.enter(from.ip()).await {
-                    tokio::spawn(answer(tcp, router.clone(), entered));
-                }
-            }
-            Err(error) => {
-                // For example, no file descriptor is free: other connections may end meanwhile.
-                tracing::debug!(%error, "cannot accept connection");
-                sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn answer(tcp: TcpStream, router: Router, (_place, leave): (Place, Leave)) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
-    let talk = http.serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
-    tokio::select! {
-        talk = timeout(TALK, talk) => {
-            if let Ok(Err(error)) = talk {
-                tracing::debug!(%error, "cannot answer request");
-            }
-        }
-        // The limiter evicts this connection.
-        _ = leave => {}
-    }
+    match serve_on(listener, router, CONNECTIONS).await {}
 }
 
 impl Health {

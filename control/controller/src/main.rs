@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     options.log(&OURS).start(&LogTo::Stderr, "standard error");
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-controller");
+    runtime_process::files::raise_limit();
     match replica(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -17,10 +17,11 @@ use axum::{
     http::{Method, StatusCode, header},
     response::{IntoResponse as _, Response},
 };
-use control_rpc::{Bounds, Certificates, PreauthLimiter, SharedHub};
+use control_rpc::{Bounds, Certificates, SharedHub};
 use front::Front;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use kube::Client;
+use runtime_limiter::PreauthLimiter;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},

@@ -4,9 +4,9 @@ use crate::{
     Caller, DistributionService, Gatekeeper,
     caller_limits::{CallerLimits, Method},
     generated::distribution_server::DistributionServer,
-    preauth::Connection,
 };
 use http::{HeaderMap, Request, Response};
+use runtime_limiter::Connection;
 use std::{
     convert::Infallible,
     future::Future,

@@ -15,8 +15,6 @@ mod follow;
 mod gatekeeper;
 #[cfg(feature = "server")]
 mod hello;
-#[cfg(feature = "server")]
-mod preauth;
 mod replica_client;
 #[cfg(feature = "server")]
 mod server;
@@ -48,9 +46,9 @@ pub use connection::FollowError;
 pub use follow::{Follow, StreamEvent};
 #[cfg(feature = "server")]
 pub use gatekeeper::{Caller, Gatekeeper};
-#[cfg(feature = "server")]
-pub use preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
 pub use replica_client::ReplicaClient;
+#[cfg(feature = "server")]
+pub use runtime_limiter::Bounds;
 #[cfg(feature = "server")]
 pub use server::DistributionService;
 #[cfg(feature = "server")]

@@ -5,7 +5,6 @@ use crate::{
     authentication::Authenticated,
     generated::distribution_server::Distribution,
     hello::{client_state, version},
-    preauth::Connection,
     session::{ENDS, Session},
 };
 use control_hub::Handshake;
@@ -14,6 +13,7 @@ use control_wire::proto::{
     ReportRequest, Welcome, follow_reply, follow_request,
 };
 use futures::channel::mpsc;
+use runtime_limiter::Connection;
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};

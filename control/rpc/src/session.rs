@@ -1,12 +1,13 @@
 //! One stream, from its welcome to its end.
 
-use crate::{Caller, Gatekeeper, Reply, SharedHub, preauth::Connection, shared_hub::StreamWaker};
+use crate::{Caller, Gatekeeper, Reply, SharedHub, shared_hub::StreamWaker};
 use control_hub::{Hub, Stream, Update};
 use control_wire::{
     EncodedBookmark, parts,
     proto::{FollowRequest, follow_request},
 };
 use futures::{SinkExt as _, channel::mpsc};
+use runtime_limiter::Connection;
 use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering},

@@ -1,6 +1,6 @@
 //! Listener for nodes, with TLS on every connection.
 
-use crate::preauth::{Bounds, Connection, Leave, Place, PreauthLimiter};
+use runtime_limiter::{Bounds, Connection, Leave, Place, PreauthLimiter};
 use rustls::{
     ServerConfig,
     server::{ClientHello, ResolvesServerCert},
@@ -173,7 +173,7 @@ impl Connected for SecuredStream {
     type ConnectInfo = Connection;
 
     fn connect_info(&self) -> Connection {
-        self.place.0.clone()
+        self.place.connection().clone()
     }
 }
 
@@ -181,7 +181,7 @@ impl SecuredStream {
     /// Checked before each read and write. A peer that takes no data can block reads of its connection, and one that
     /// sends none can block writes. One task polls both, so one of them wakes it.
     fn may_stay(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let stays = self.stay.poll(cx).and_then(|()| match self.place.0.has_ended(cx) {
+        let stays = self.stay.poll(cx).and_then(|()| match self.place.connection().has_ended(cx) {
             true => {
                 let why = "a stream on it has read no data in time";
                 Err(io::Error::new(io::ErrorKind::TimedOut, why))

@@ -10,6 +10,7 @@ use axum::{
 };
 use config_settings::Bind;
 use datapath_node::Overview;
+use runtime_process::published::{Published, publish};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -34,32 +35,46 @@ impl Pages {
     }
 }
 
+/// What the handlers read. No request enters the loop: one task asks it for all requests.
+#[derive(Clone)]
+struct Shown {
+    now: Published<(Overview, Option<String>)>,
+    page: Published<String>,
+}
+
 /// Serves forever.
 pub(crate) async fn serve(pages: Pages, at: Bind) {
+    let (now, reading) = publish(PAUSE, async || pages.now().await);
+    let (page, writing) = publish(PAUSE, async || {
+        // Counters are exposed even if the loop does not answer.
+        Some(pages.metrics.page(pages.now().await.as_ref()))
+    });
     let router = Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(live))
         .route("/readyz", get(ready))
-        .with_state(pages);
-    runtime_process::listen::serve(router, &at, "metrics").await;
+        .with_state(Shown { now, page });
+    tokio::join!(reading, writing, runtime_process::listen::serve(router, &at, "metrics"));
 }
 
-async fn metrics(State(pages): State<Pages>) -> Response {
-    // Counters are exposed even if the loop does not answer.
-    let page = pages.metrics.page(pages.now().await.as_ref());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page).into_response()
+async fn metrics(State(shown): State<Shown>) -> Response {
+    match shown.page.fresh(PAGE_TIME).await {
+        Some(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.to_string())
+            .into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "no page in time\n").into_response(),
+    }
 }
 
-async fn live(State(pages): State<Pages>) -> Response {
-    match pages.now().await {
+async fn live(State(shown): State<Shown>) -> Response {
+    match shown.now.fresh(ANSWER_TIME).await {
         Some(_) => "ok\n".into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
     }
 }
 
-async fn ready(State(pages): State<Pages>) -> Response {
-    match pages.now().await {
-        Some((overview, _)) => match unready(&overview) {
+async fn ready(State(shown): State<Shown>) -> Response {
+    match shown.now.fresh(ANSWER_TIME).await.as_deref() {
+        Some((overview, _)) => match unready(overview) {
             None => "ok\n".into_response(),
             Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
         },
@@ -81,4 +96,9 @@ pub(crate) fn unready(overview: &Overview) -> Option<String> {
     }
 }
 
+/// The timeout of the loop's answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// The timeout of a page. A page with counters alone takes [`ANSWER_TIME`].
+const PAGE_TIME: Duration = Duration::from_secs(5);
+/// The pause between two pages, however many requests there are.
+const PAUSE: Duration = Duration::from_millis(100);

@@ -91,6 +91,7 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     };
     log(settings.agent.log_level).start(&settings.agent.log_to, LOG_TO);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-agent");
+    runtime_process::files::raise_limit();
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }

@@ -29,9 +29,17 @@ pub(crate) fn duration(span: Span) -> Duration {
 /// # Errors
 /// If `/proc` cannot be read.
 pub fn boot_id() -> io::Result<String> {
-    read_boot_id(Path::new("/proc/sys/kernel/random/boot_id"))
+    read_line(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
-fn read_boot_id(path: &Path) -> io::Result<String> {
+/// Returns an ID that no other call returns.
+///
+/// # Errors
+/// If the file of the kernel cannot be read.
+pub fn random_id() -> io::Result<String> {
+    read_line(Path::new("/proc/sys/kernel/random/uuid"))
+}
+
+fn read_line(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }

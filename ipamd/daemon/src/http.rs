@@ -21,6 +21,7 @@ use axum::{
     routing::get,
 };
 use config_settings::{Bind, Settings};
+use runtime_process::published::{Published, publish};
 use serde_json::{Value, json};
 use std::{
     net::{Ipv6Addr, SocketAddr},
@@ -44,17 +45,52 @@ impl Shown {
     async fn view(&self) -> Option<View> {
         timeout(ANSWER_TIME, self.inbox.view()).await.ok()?.ok()
     }
+
+    async fn metrics(&self) -> String {
+        // Counters are served even if the event loop does not answer.
+        if let Some(view) = self.view().await {
+            let cluster = &self.cluster;
+            let kubernetes = Kubernetes {
+                concern_states: cluster.concern_states(),
+                lacks: cluster.lacks().is_some(),
+            };
+            self.metrics.set_gauges(&view, &kubernetes, &self.reports.borrow());
+        }
+        let troubles = self.troubles.borrow();
+        self.metrics.set_troubles(troubles.iter().map(|it| (it.found.kind, it.found.severity)));
+        drop(troubles);
+        if let Some(standing) = install::NetworkReport::read(&self.settings) {
+            self.metrics.network(standing.restored, standing.failing.is_some());
+        }
+        self.metrics.page()
+    }
 }
 
-/// Serves `/metrics` and never returns.
+/// The state behind introspection. No request enters the event loop: one task reads the view for all of them.
+#[derive(Clone)]
+struct Introspection {
+    view: Published<View>,
+    shown: Shown,
+}
+
+impl Introspection {
+    async fn view(&self) -> Option<Arc<View>> {
+        self.view.fresh(ANSWER_TIME).await
+    }
+}
+
+/// Serves `/metrics` and never returns. Any pod can reach the port, so one task makes the page for all requests.
 pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
-    let router = Router::new().route("/metrics", get(metrics)).with_state(shown);
+    let (page, task) = publish(PAUSE, async || Some(shown.metrics().await));
+    let router = Router::new().route("/metrics", get(metrics)).with_state(page);
     let at = Bind::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-    runtime_process::listen::serve(router, &at, "metrics").await;
+    tokio::join!(task, runtime_process::listen::serve(router, &at, "metrics"));
 }
 
 /// Serves introspection and never returns.
 pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
+    let (view, task) = publish(PAUSE, async || shown.view().await);
+    let introspection = Introspection { view, shown: shown.clone() };
     let router = Router::new()
         .route("/v1/enis", get(enis))
         .route("/v1/ipamd-env-settings", get(ipamd_settings))
@@ -63,55 +99,44 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route(view_node::STATUS, get(status))
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
-        .with_state(shown);
-    runtime_process::listen::serve(router, &at, "introspection").await;
+        .with_state(introspection);
+    tokio::join!(task, runtime_process::listen::serve(router, &at, "introspection"));
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
-    // Counters are served even if the event loop does not answer.
-    if let Some(view) = shown.view().await {
-        let cluster = &shown.cluster;
-        let kubernetes = Kubernetes {
-            concern_states: cluster.concern_states(),
-            lacks: cluster.lacks().is_some(),
-        };
-        shown.metrics.set_gauges(&view, &kubernetes, &shown.reports.borrow());
+async fn metrics(State(page): State<Published<String>>) -> Response {
+    match page.fresh(PAGE_TIME).await {
+        Some(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], page.to_string())
+            .into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "no page in time\n").into_response(),
     }
-    let troubles = shown.troubles.borrow();
-    shown.metrics.set_troubles(troubles.iter().map(|it| (it.found.kind, it.found.severity)));
-    drop(troubles);
-    if let Some(standing) = install::NetworkReport::read(&shown.settings) {
-        shown.metrics.network(standing.restored, standing.failing.is_some());
-    }
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shown.metrics.page()).into_response()
 }
 
-async fn enis(State(shown): State<Shown>) -> Response {
-    answer(shown.view().await.map(|view| introspect::enis(&view)))
+async fn enis(State(of): State<Introspection>) -> Response {
+    answer(of.view().await.map(|view| introspect::enis(&view)))
 }
 
-async fn pods(State(shown): State<Shown>) -> Response {
-    answer(shown.view().await.map(|view| introspect::pods(&view)))
+async fn pods(State(of): State<Introspection>) -> Response {
+    answer(of.view().await.map(|view| introspect::pods(&view)))
 }
 
-async fn status(State(shown): State<Shown>) -> Response {
-    let view = shown.view().await;
-    let troubles = shown.troubles.borrow().clone();
-    answer(view.map(|view| json!(status::status(&view, &shown.settings, &troubles))))
+async fn status(State(of): State<Introspection>) -> Response {
+    let view = of.view().await;
+    let troubles = of.shown.troubles.borrow().clone();
+    answer(view.map(|view| json!(status::status(&view, &of.shown.settings, &troubles))))
 }
 
-async fn explain(State(shown): State<Shown>) -> Response {
-    let report = shown.reports.borrow().clone();
-    let cluster = shown.cluster.clone();
-    answer(shown.view().await.map(|view| introspect::explain(&view, &cluster, &report)))
+async fn explain(State(of): State<Introspection>) -> Response {
+    let report = of.shown.reports.borrow().clone();
+    let cluster = of.shown.cluster.clone();
+    answer(of.view().await.map(|view| introspect::explain(&view, &cluster, &report)))
 }
 
-async fn ipamd_settings(State(shown): State<Shown>) -> Json<Value> {
-    Json(introspect::ipamd_settings(&shown.settings))
+async fn ipamd_settings(State(of): State<Introspection>) -> Json<Value> {
+    Json(introspect::ipamd_settings(&of.shown.settings))
 }
 
-async fn network_settings(State(shown): State<Shown>) -> Json<Value> {
-    Json(introspect::network_settings(&shown.settings))
+async fn network_settings(State(of): State<Introspection>) -> Json<Value> {
+    Json(introspect::network_settings(&of.shown.settings))
 }
 
 async fn commands() -> Json<Value> {
@@ -135,4 +160,9 @@ const COMMANDS: [&str; 6] = [
     view_node::STATUS,
     "/v1/ferrule/explain",
 ];
+/// The timeout of the event loop's answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
+/// The timeout of a page. A page with counters alone takes [`ANSWER_TIME`].
+const PAGE_TIME: Duration = Duration::from_secs(5);
+/// The pause between two pages, however many requests there are.
+const PAUSE: Duration = Duration::from_millis(100);

@@ -119,6 +119,7 @@ fn daemon() -> Result<ExitCode> {
     };
     logging::start(&settings.log_to, settings.log_level);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-ipamd");
+    runtime_process::files::raise_limit();
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
@@ -153,8 +154,9 @@ async fn run(settings: Settings, requests: Handle) -> Result<()> {
     tokio::spawn(watch_kernel(changes.clone()));
     let metrics = Arc::new(Metrics::new());
     let boot_id = clock::boot_id().context("read the boot id")?;
-    // Two daemons of one node may overlap for a moment, and only one of them holds the Lease.
-    let process = format!("{boot_id}-{}", std::process::id());
+    // Two daemons of one node may overlap for a moment, and only one of them holds the Lease. In a container both have
+    // the process ID 1.
+    let process = format!("{boot_id}-{}", clock::random_id().context("read a random ID")?);
     let daemon = Daemon {
         requests,
         connect: connect(&settings, Arc::clone(&metrics)),

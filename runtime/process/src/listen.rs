@@ -1,8 +1,15 @@
-//! HTTP listeners on one address, on all addresses of the host, or on a unix socket.
+//! HTTP listeners on one address, on all addresses of the host, or on a unix socket. All of them limit their connections.
 
 use axum::Router;
 use config_settings::Bind;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use runtime_limiter::{Bounds, Leave, Place, PreauthLimiter};
 use std::{
+    convert::Infallible,
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
@@ -10,8 +17,9 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// Serves HTTP and never returns. A port in use may become free, so the program does not exit: it logs that it
@@ -19,21 +27,76 @@ use tokio::{
 pub async fn serve(router: Router, at: &Bind, what: &str) {
     let mut pause = PAUSE_FIRST;
     loop {
-        let ended = match at {
+        let error = match at {
             Bind::Tcp(address) => match bind(*address).await {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
+                Ok(listener) => match serve_on(listener, router, BOUNDS).await {},
+                Err(error) => error,
             },
             Bind::Unix(path) => match bind_unix(path) {
-                Ok(listener) => axum::serve(listener, router.clone()).await,
-                Err(error) => Err(error),
+                Ok(listener) => match serve_unix(listener, router).await {},
+                Err(error) => error,
             },
         };
-        if let Err(error) = ended {
-            tracing::error!(%error, ?at, "cannot serve {what}; retrying");
-        }
+        tracing::error!(%error, ?at, "cannot serve {what}; retrying");
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+/// Serves HTTP on a listener and never returns. An address with many connections does not block other addresses. A
+/// connection carries one request.
+pub async fn serve_on(listener: TcpListener, router: Router, bounds: Bounds) -> Infallible {
+    let limiter = PreauthLimiter::new(bounds);
+    loop {
+        match listener.accept().await {
+            // If the address has too many connections, this one is closed.
+            Ok((stream, from)) => {
+                if let Some(entered) = limiter.enter(from.ip()).await {
+                    tokio::spawn(answer(stream, router.clone(), entered));
+                }
+            }
+            Err(error) => pause_after(&error).await,
+        }
+    }
+}
+
+/// Serves HTTP on a unix socket. All of its clients count as one address.
+async fn serve_unix(listener: UnixListener, router: Router) -> Infallible {
+    let limiter = PreauthLimiter::new(BOUNDS);
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                if let Some(entered) = limiter.enter(Ipv4Addr::UNSPECIFIED.into()).await {
+                    tokio::spawn(answer(stream, router.clone(), entered));
+                }
+            }
+            Err(error) => pause_after(&error).await,
+        }
+    }
+}
+
+/// For example, no file descriptor is free. Other connections may end during the pause.
+async fn pause_after(error: &io::Error) {
+    tracing::debug!(%error, "cannot accept connection");
+    sleep(ACCEPT_AGAIN).await;
+}
+
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    (_place, leave): (Place, Leave),
+) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    let talk = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::select! {
+        talk = timeout(TALK, talk) => {
+            if let Ok(Err(error)) = talk {
+                tracing::debug!(%error, "cannot answer request");
+            }
+        }
+        // The limiter evicts this connection.
+        _ = leave => {}
     }
 }
 
@@ -68,6 +131,14 @@ fn without_ipv6(err: &io::Error) -> bool {
     err.raw_os_error() == Some(EAFNOSUPPORT) || err.kind() == io::ErrorKind::AddrNotAvailable
 }
 
+/// Timeout of a request's header.
+const HEAD: Duration = Duration::from_secs(5);
+/// Maximum duration of a connection.
+const TALK: Duration = Duration::from_secs(10);
+/// Limits on connections. The kubelet and Prometheus have one or two each.
+pub const BOUNDS: Bounds =
+    Bounds { preauth: 64, share: 8, within: TALK, fair: Duration::from_secs(1) };
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);
 

@@ -42,7 +42,7 @@ async fn an_ended_connection_writes_no_more_data() {
     let (mut secured, _client) = pair().await;
     secured.write_all(b"data").await.expect("an open connection");
     secured.flush().await.expect("an open connection");
-    secured.place.0.end();
+    secured.place.connection().end();
     let written = secured.write_all(b"more").await.expect_err("a closed connection");
     assert_eq!(written.kind(), io::ErrorKind::TimedOut);
     let flushed = secured.flush().await.expect_err("a closed connection");
@@ -52,7 +52,7 @@ async fn an_ended_connection_writes_no_more_data() {
 #[tokio::test]
 async fn a_connection_with_a_blocked_reader_ends_during_a_write() {
     let (mut secured, _client) = pair().await;
-    let connection = secured.place.0.clone();
+    let connection = secured.place.connection().clone();
     let writing = tokio::spawn(async move {
         loop {
             if let Err(error) = secured.write_all(&[0; 1 << 16]).await {

@@ -1,4 +1,6 @@
-//! Limits on connections without a valid token: on their number and on their age.
+//! Limits on the connections of a port: on their number in all and of one address, and on their age.
+//!
+//! A port with authentication removes a connection from the limiter once the client has shown a valid token.
 
 use futures::task::AtomicWaker;
 use std::{
@@ -83,10 +85,18 @@ struct End {
 
 /// A connection's place in the limiter; a drop frees it.
 #[derive(Debug)]
-pub struct Place(pub(crate) Connection);
+pub struct Place(Connection);
 
-/// A pending review of a token.
-pub(crate) struct Review(Connection);
+impl Place {
+    /// The handle for the calls of the connection.
+    pub fn connection(&self) -> &Connection {
+        &self.0
+    }
+}
+
+/// A pending review of a token; a drop ends it.
+#[derive(Debug)]
+pub struct Review(Connection);
 
 /// Returns whether a connection may stay; an error means that it has to go.
 pub type Leave = oneshot::Receiver<()>;
@@ -98,7 +108,7 @@ impl PreauthLimiter {
     }
 
     /// Interval of the [sweep](Self::sweep) that closes connections above their maximum age.
-    pub(crate) fn every(&self) -> Duration {
+    pub fn every(&self) -> Duration {
         (self.bounds.within / 8).max(Duration::from_millis(10))
     }
 
@@ -119,7 +129,7 @@ impl PreauthLimiter {
     }
 
     /// Closes connections above their maximum age.
-    pub(crate) fn sweep(&self) {
+    pub fn sweep(&self) {
         self.table().sweep(self.bounds.within);
     }
 
@@ -222,13 +232,13 @@ impl Unauthenticated {
 
 impl Connection {
     /// Starts the review of a call's token.
-    pub(crate) fn review(&self) -> Review {
+    pub fn review(&self) -> Review {
         self.count(|reviews| reviews.saturating_add(1));
         Review(self.clone())
     }
 
     /// Records a valid token: the connection is authenticated and leaves the limiter.
-    pub(crate) fn authenticated(&self) {
+    pub fn authenticated(&self) {
         if let Some(connection) = self.preauth.remove(self.number) {
             // An error means that the connection has ended.
             let _ = connection.stays.send(());
@@ -236,20 +246,20 @@ impl Connection {
     }
 
     /// Records an invalid token, or a failed review.
-    pub(crate) fn refused(&self) {
+    pub fn refused(&self) {
         if let Some(connection) = self.preauth.table().all.get_mut(&self.number) {
             connection.refused = true;
         }
     }
 
     /// Closes the connection with all of its calls.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.end.is_requested.store(true, Ordering::SeqCst);
         self.end.reader.wake();
     }
 
     /// True if the connection has to close. Otherwise its reader is woken when that changes.
-    pub(crate) fn has_ended(&self, cx: &Context<'_>) -> bool {
+    pub fn has_ended(&self, cx: &Context<'_>) -> bool {
         self.end.reader.register(cx.waker());
         self.end.is_requested.load(Ordering::SeqCst)
     }
