@@ -82,6 +82,3 @@ async fn metrics(State(health): State<Health>) -> Response {
     health.metrics.readiness(&health.readiness);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], health.metrics.page()).into_response()
 }
-
-#[cfg(test)]
-mod tests;

@@ -155,12 +155,7 @@ impl Replica {
         let (showing, lacks) = Showing::new(shown, self.metrics.clone());
         let (hub, readiness) = (self.hub.clone(), self.readiness.clone());
         let health = Health { hub, readiness, metrics: self.metrics.clone(), lacks, is_ending };
-        self.tasks.spawn(async move {
-            if let Err(error) = http::serve(listener, health).await {
-                tracing::error!(%error, "cannot serve health");
-            }
-            "the health server"
-        });
+        self.tasks.spawn(async move { match http::serve(listener, health).await {} });
         let (client, options) = (self.client.clone(), self.options.clone());
         self.tasks.spawn(async move {
             tls::keep(client, options, showing).await;

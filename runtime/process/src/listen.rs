@@ -149,9 +149,13 @@ mod tests {
     use axum::routing::get;
     use std::net::{IpAddr, Ipv6Addr};
     use tokio::{
-        io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-        net::{TcpStream, UnixStream},
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{TcpSocket, TcpStream, UnixStream},
+        task::JoinSet,
+        time::Instant,
     };
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn router() -> Router {
         Router::new().route("/metrics", get(async || "up 1\n"))
@@ -243,5 +247,70 @@ mod tests {
         assert!(without_ipv6(&io::Error::from_raw_os_error(97)));
         assert!(without_ipv6(&io::Error::from(io::ErrorKind::AddrNotAvailable)));
         assert!(!without_ipv6(&io::Error::from(io::ErrorKind::AddrInUse)));
+    }
+
+    async fn connect(from: &str, to: SocketAddr) -> Option<TcpStream> {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::new(from.parse().expect("an address"), 0)).expect("one of ours");
+        socket.connect(to).await.ok()
+    }
+
+    /// An answer, head and all.
+    async fn fetch(at: SocketAddr, path: &str) -> Option<String> {
+        let mut stream = connect("127.0.0.1", at).await?;
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes())
+            .await
+            .ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        Some(answer)
+    }
+
+    async fn served() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let at = listener.local_addr().unwrap();
+        tokio::spawn(serve_on(listener, router(), BOUNDS));
+        at
+    }
+
+    #[tokio::test]
+    async fn idle_connections_block_no_request() {
+        let at = served().await;
+        let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let flooding = tokio::spawn(async move {
+            let mut open = JoinSet::new();
+            loop {
+                if let Some(mut idle) = connect("127.0.0.2", at).await {
+                    let ends = ends.clone();
+                    open.spawn(async move {
+                        // The connection ends, with or without an error.
+                        let _ = idle.read_to_end(&mut Vec::new()).await;
+                        let _ = ends.send(());
+                    });
+                }
+                while open.try_join_next().is_some() {}
+                sleep(Duration::from_millis(2)).await;
+            }
+        });
+        for _ in 0..20 {
+            // The limiter evicts connections while the flood continues.
+            timeout(PATIENCE, ended.recv()).await.expect("nothing floods").expect("nothing floods");
+            let answer = timeout(PATIENCE, fetch(at, "/metrics")).await.expect("an answer");
+            let answer = answer.expect("an answer");
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("up 1"), "{answer}");
+        }
+        assert!(!flooding.is_finished());
+        flooding.abort();
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_request_ends() {
+        let at = served().await;
+        let mut idle = connect("127.0.0.1", at).await.expect("a connection");
+        idle.write_all(b"GET /metrics HTT").await.expect("it is taken");
+        let last = Instant::now() + PATIENCE;
+        let ended = tokio::time::timeout_at(last, idle.read_to_end(&mut Vec::new())).await;
+        assert!(ended.is_ok(), "it does not end");
     }
 }

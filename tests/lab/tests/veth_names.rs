@@ -34,7 +34,9 @@ fn link(lab: &Lab) -> Result<(Value, Value, String)> {
 /// The pod's address and namespace.
 fn namespace(lab: &Lab, pod: &str) -> Result<(Ipv4Addr, File)> {
     let pods = lab.pods("node1")?;
-    let of_pod = pods.iter().find(|it| it["pod"] == pod).context("no such pod")?;
+    let (namespace, name) = pod.split_once('/').context("a namespace")?;
+    let is_of_pod = |it: &&Value| it["namespace"] == namespace && it["name"] == name;
+    let of_pod = pods.iter().find(is_of_pod).with_context(|| format!("{pods:?}"))?;
     let address: Ipv4Addr = of_pod["address"].as_str().context("an address")?.parse()?;
     let all = namespaces(lab, "node1")?;
     all.into_iter().find(|(other, _)| *other == address).context("no namespace")
