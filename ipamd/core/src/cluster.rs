@@ -6,7 +6,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
 /// A fact from Kubernetes. It replaces the earlier one of its kind.
@@ -69,6 +69,14 @@ pub struct BranchEni {
     pub subnet_cidr: Option<Ipv4Net>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet_cidr_v6: Option<Ipv6Net>,
+}
+
+impl BranchEni {
+    /// The pod's addresses of both families.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        let v4 = self.address.map(IpAddr::V4);
+        v4.into_iter().chain(self.address_v6.map(IpAddr::V6))
+    }
 }
 
 /// The latest facts.

@@ -3,11 +3,12 @@
 use crate::{
     Answer, BranchEni, Cards, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
     ReleaseCause, Severity, Ticket, Topic,
-    book::{Assignment, single},
+    book::{Assignment, Eni, single},
     checkpoint::AssignedResource,
     waiting::Waiter,
 };
 use config_model::{CardIndex, PodKey, PodName, Span, Time};
+use std::net::IpAddr;
 
 /// The card of pods that need one address.
 const FIRST: CardIndex = CardIndex(0);
@@ -138,7 +139,7 @@ impl Core {
                 self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
             } else if let Some(refusal) = self.veth_in_use(&waiter) {
                 self.refuse(waiter.ticket, refusal);
-            } else if let Some(refusal) = self.vlan_in_use(pod, &branch) {
+            } else if let Some(refusal) = self.branch_in_use(pod, &branch) {
                 self.refuse(waiter.ticket, refusal);
             } else {
                 self.give(waiter, AssignedResource::Branch(branch.clone()), now);
@@ -173,25 +174,62 @@ impl Core {
         Some(Refusal { reason: RefusalReason::TryAgain, message: cause, next_step })
     }
 
-    /// A VLAN carries one branch: the branch of another pod with the same VLAN cannot be routed. Another sandbox of
-    /// the same pod may have the same branch.
-    fn vlan_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
-        let vlan = branch.vlan;
-        let (key, holder, other) = self.ctx.book.holders().find_map(|(key, holder)| {
-            let AssignedResource::Branch(other) = &holder.what else { return None };
-            (other.vlan == vlan && other.eni != branch.eni).then_some((key, holder, other))
-        })?;
+    /// The annotation may be a tenant's. A branch has one holder for its ENI, VLAN, MAC and addresses, and no address of
+    /// the node. Another sandbox of the same pod may have the same branch.
+    fn branch_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
+        let of_node = branch.addresses().find(|address| self.is_of_node(*address));
+        if let Some(address) = of_node {
+            return Some(Refusal {
+                reason: RefusalReason::Invalid,
+                message: format!(
+                    "the annotation {BRANCH_ANNOTATION} of pod {pod} names address {address} for {}, which \
+                     this node has itself",
+                    branch.eni
+                ),
+                next_step: NOT_BY_CONTROLLER.to_owned(),
+            });
+        }
+        let branches = self.ctx.book.holders().filter_map(|(key, holder)| match &holder.what {
+            AssignedResource::Branch(other) => Some((key, holder, other)),
+            AssignedResource::Addresses(_) => None,
+        });
+        let mut conflicts = branches.filter_map(|(key, holder, other)| {
+            let what = if other.vlan == branch.vlan && other.eni != branch.eni {
+                format!("VLAN {}", branch.vlan)
+            } else if holder.pod == *pod {
+                return None;
+            } else if other.eni == branch.eni {
+                "the same ENI".to_owned()
+            } else if other.mac == branch.mac {
+                format!("MAC address {}", branch.mac)
+            } else {
+                let mut shared =
+                    branch.addresses().filter(|it| other.addresses().any(|of| of == *it));
+                format!("address {}", shared.next()?)
+            };
+            Some((what, key, holder, other))
+        });
+        let (what, key, holder, other) = conflicts.next()?;
         Some(Refusal {
             reason: RefusalReason::TryAgain,
             message: format!(
-                "the annotation {BRANCH_ANNOTATION} of pod {pod} names VLAN {vlan} for {}, which \
-                 pod {} ({key}) uses for {}",
+                "the annotation {BRANCH_ANNOTATION} of pod {pod} names {what} for {}, which pod {} ({key}) \
+                 uses for {}",
                 branch.eni, holder.pod, other.eni
             ),
             next_step: "wait for the other pod's sandbox to be removed; if it lives, read \
                         the log of the VPC resource controller about both"
                 .to_owned(),
         })
+    }
+
+    /// True for an address of an ENI of the node or of its pod CIDRs, in use or free.
+    fn is_of_node(&self, address: IpAddr) -> bool {
+        let own = |eni: &Eni| {
+            let primary = eni.facts.primary_address.map(IpAddr::V4);
+            primary.into_iter().chain(eni.facts.primary_v6.map(IpAddr::V6)).any(|it| it == address)
+        };
+        self.ctx.book.block_of(address).is_some() || self.ctx.book.enis().any(own)
     }
 
     fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
@@ -384,5 +422,8 @@ fn stopping() -> Refusal {
 
 /// The annotation with which the VPC resource controller announces a pod's branch ENI.
 const BRANCH_ANNOTATION: &str = "vpc.amazonaws.com/pod-eni";
+/// The next step for an annotation that the VPC resource controller cannot have written.
+const NOT_BY_CONTROLLER: &str =
+    "find the writer of the annotation; only the VPC resource controller should write it";
 /// The time after a cooldown for which the kernel may still use the address without a report.
 const KERNEL_PATIENCE: Span = Span::seconds(60);

@@ -102,9 +102,9 @@ pub fn trunk(book: &Snapshot) -> Option<Mac> {
 /// A branch's address of this family, and the router of its subnet. The router is the first address of an IPv4 subnet;
 /// for IPv6 it is the same fixed address in every subnet of a VPC.
 pub fn way_of(branch: &BranchEni, family: Family) -> Option<(IpAddr, IpAddr)> {
-    let first = |subnet: Ipv4Net| Ipv4Addr::from(u32::from(subnet.network()) + 1);
+    let first = |subnet: Ipv4Net| u32::from(subnet.network()).checked_add(1).map(Ipv4Addr::from);
     match family {
-        Family::V4 => Some((branch.address?.into(), branch.subnet_cidr.map(first)?.into())),
+        Family::V4 => Some((branch.address?.into(), branch.subnet_cidr.and_then(first)?.into())),
         Family::V6 => Some((branch.address_v6?.into(), registry::VPC_GATEWAY_V6.into())),
     }
 }

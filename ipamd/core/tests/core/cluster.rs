@@ -192,6 +192,41 @@ fn a_vlan_that_another_pod_uses_is_refused_until_that_pod_is_gone() {
 }
 
 #[test]
+fn a_copied_annotation_is_refused_while_its_pod_lives() {
+    let copies: [fn(BranchEni) -> BranchEni; 3] = [
+        |it| it,
+        |it| BranchEni { eni: "eni-c".into(), vlan: 9, address: Some([10, 0, 9, 8].into()), ..it },
+        |it| BranchEni { eni: "eni-c".into(), vlan: 9, mac: Mac([6, 0, 0, 0, 0, 2]), ..it },
+    ];
+    for (copy, part) in copies.into_iter().zip(["the same ENI", "MAC address", "address 10.0.9.9"])
+    {
+        let mut world = World::new(warm(1), 4, 15, 0);
+        world.pass(Span::seconds(10));
+        announce(&mut world, 1, Some(branch(7)));
+        let first = world.reserve_from(1, Cards::First, true, WAIT);
+        assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
+        announce(&mut world, 2, Some(copy(branch(7))));
+        let second = world.reserve_from(2, Cards::First, true, WAIT);
+        let Answer::Refused(refusal) = &world.answers[&second] else { panic!("it is in use") };
+        for part in [part, &pod(1).to_string(), &pod(2).to_string()] {
+            assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+        }
+    }
+}
+
+#[test]
+fn a_branch_with_an_address_of_the_node_is_refused() {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    world.pass(Span::seconds(10));
+    world.reserve(1);
+    let Some(std::net::IpAddr::V4(of_pod)) = world.address_of(1) else { panic!("no address") };
+    let foreign = BranchEni { address: Some(of_pod), ..branch(7) };
+    announce(&mut world, 2, Some(foreign));
+    let refused = world.reserve_from(2, Cards::First, true, WAIT);
+    assert_eq!(world.refused(refused), Some(RefusalReason::Invalid));
+}
+
+#[test]
 fn the_refusal_of_a_branch_pod_names_the_missing_annotation() {
     let mut world = World::new(warm(1), 4, 15, 0);
     world.pass(Span::seconds(10));
