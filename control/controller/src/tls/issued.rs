@@ -1,14 +1,11 @@
 //! Issue of authorities and certificates.
 
-use super::plan::{Authority, Kept, Lives, Pair, Retired, Step};
+use super::plan::{Authority, EARLIER, Kept, Lives, Pair, Retired, Step};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, Error, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use std::time::Duration;
-
-/// Tolerated lag of nodes' clocks, in seconds.
-const EARLIER: u64 = 600;
 
 /// Executes a step. `None` if there is nothing to do.
 pub(super) fn take(
@@ -165,6 +162,26 @@ mod tests {
         settle(&mut kept, START);
         assert_eq!(settle(&mut kept, START + 10_000), [Step::Begin]);
         assert!(accepts(&kept.clone().unwrap().bundle(), &kept.unwrap(), START + 10_000));
+    }
+
+    #[test]
+    fn what_a_replica_with_a_wrong_clock_has_made_is_replaced() {
+        let (ahead, day) = (START + 400 * 86_400, 86_400);
+        let lives = Lives { certificate: 90 * day, authority: 3_650 * day };
+        for wrong in [Step::Renew, Step::Announce, Step::Begin] {
+            let mut kept = take(Step::Begin, None, NAME, &lives, START).unwrap();
+            kept = take(wrong, kept, NAME, &lives, ahead).unwrap();
+            for _ in 0..4 {
+                let next = step(kept.as_ref(), NAME, &lives, START);
+                if next == Step::Rest {
+                    break;
+                }
+                kept = take(next, kept, NAME, &lives, START).unwrap();
+            }
+            let kept = kept.unwrap();
+            assert_eq!(step(Some(&kept), NAME, &lives, START), Step::Rest, "{wrong:?}");
+            assert!(accepts(&kept.bundle(), &kept, START), "{wrong:?}");
+        }
     }
 
     #[test]

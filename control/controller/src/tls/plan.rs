@@ -55,6 +55,9 @@ pub(super) struct Lives {
     pub(super) authority: u64,
 }
 
+/// Tolerated difference of clocks, in seconds. Certificates are valid this long before they are made.
+pub(super) const EARLIER: u64 = 600;
+
 /// A change of the Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -76,8 +79,15 @@ pub(super) enum Step {
 pub(super) fn step(kept: Option<&Kept>, server_name: &str, lives: &Lives, now: u64) -> Step {
     let Some(kept) = kept else { return Step::Begin };
     let signing = &kept.signing.pair;
+    if is_not_yet_valid(signing, now) {
+        return Step::Begin;
+    }
     let has_ended = signing.ends <= now;
-    match &kept.next {
+    let next = kept.next.as_ref();
+    if next.is_some_and(|next| is_not_yet_valid(&next.pair, now)) {
+        return Step::Announce;
+    }
+    match next {
         // Nodes have the next authority for a twelfth of its life before it signs, unless the current one has expired.
         Some(next)
             if has_ended || (is_past(signing, 2, 3, now) && is_past(&next.pair, 1, 12, now)) =>
@@ -89,10 +99,15 @@ pub(super) fn step(kept: Option<&Kept>, server_name: &str, lives: &Lives, now: u
         Some(_) | None => {}
     }
     let ends_soon = is_past(&kept.serving, 2, 3, now) && !is_as_long(kept, lives, now);
-    if kept.server_name != server_name || ends_soon {
+    if kept.server_name != server_name || ends_soon || is_not_yet_valid(&kept.serving, now) {
         return Step::Renew;
     }
     if kept.retired.iter().any(|retired| retired.ends <= now) { Step::Forget } else { Step::Rest }
+}
+
+/// True for a certificate that a replica with a wrong clock has made. Nodes refuse it.
+fn is_not_yet_valid(pair: &Pair, now: u64) -> bool {
+    pair.made > now + EARLIER
 }
 
 /// True if a new certificate would not last longer: it cannot outlive its authority.

@@ -11,7 +11,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, Resource, api::PostParams};
+use kube::{Api, Client, Resource, api::PostParams, client::Body};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
     collections::BTreeMap,
@@ -27,6 +27,8 @@ const ENTRY: &str = "authority.json";
 const BUNDLE: &str = "ca.crt";
 /// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Maximum difference to the API server's clock. An answer may take [`ANSWER`].
+const MOST_SKEW: Duration = Duration::from_secs(300);
 /// Maximum number of steps of the plan in one round.
 const STEPS: usize = 4;
 
@@ -34,6 +36,7 @@ const STEPS: usize = 4;
 pub(super) struct Keeper {
     secrets: Api<Secret>,
     maps: Api<ConfigMap>,
+    client: Client,
     secret: String,
     map: String,
     server_name: String,
@@ -46,7 +49,8 @@ impl Keeper {
         let shortest = options.certificate_life.min(options.authority_life);
         Self {
             secrets: Api::namespaced(client.clone(), &options.namespace),
-            maps: Api::namespaced(client, &options.namespace),
+            maps: Api::namespaced(client.clone(), &options.namespace),
+            client,
             secret: options.tls_secret.clone(),
             map: options.ca_configmap.clone(),
             server_name: options.certified(),
@@ -86,6 +90,8 @@ impl Keeper {
     async fn round(&self, showing: &mut Showing) -> Result<(), Fault> {
         let mut secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
         let mut kept = secret.as_ref().and_then(read);
+        // A replica with a wrong clock serves what others have made, and makes nothing.
+        let mut clock = Ok(());
         for _ in 0..STEPS {
             let now = now();
             let step = step(kept.as_ref(), &self.server_name, &self.lives, now);
@@ -93,14 +99,35 @@ impl Keeper {
             let made =
                 made.map_err(|error| Fault::odd("make", "certificates", &error.to_string()))?;
             let Some(made) = made else { break };
+            clock = self.check_clock().await;
+            if clock.is_err() {
+                break;
+            }
             secret = Some(self.write(secret, &made, step).await?);
             kept = Some(made);
         }
-        let Some(kept) = kept else { return Ok(()) };
+        let Some(kept) = kept else { return clock };
         // Nodes get the authority before the certificate.
         self.publish(&kept.bundle()).await?;
         let shown = showing.show(kept.serving.certificate.as_bytes(), kept.serving.key.as_bytes());
-        shown.map_err(|error| Fault::odd("show", "the certificate", &format!("{error:#}")))
+        shown.map_err(|error| Fault::odd("show", "the certificate", &format!("{error:#}")))?;
+        clock
+    }
+
+    /// Fails if this replica's clock differs from the API server's. Its certificates would be wrong for all replicas.
+    async fn check_clock(&self) -> Result<(), Fault> {
+        let request = http::Request::get("/version").body(Body::empty());
+        let request = request.map_err(|error| Fault::odd("read", "version", &error.to_string()))?;
+        let answer = ask("get", "version", self.client.send(request)).await?;
+        let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
+        match date.and_then(|date| skew(date, SystemTime::now())) {
+            Some(skew) => Err(Fault::odd(
+                "write",
+                SECRETS,
+                &format!("the clock of this node is {skew} the API server's; set the node's time"),
+            )),
+            None => Ok(()),
+        }
     }
 
     async fn write(
@@ -179,9 +206,39 @@ async fn ask<T>(
     }
 }
 
+/// The difference of this clock to the date of an answer in words. `None` if it is small, or if the date cannot be read.
+fn skew(date: &str, now: SystemTime) -> Option<String> {
+    let date = httpdate::parse_http_date(date).ok()?;
+    match now.duration_since(date) {
+        Ok(ahead) if ahead > MOST_SKEW => Some(format!("{} s ahead of", ahead.as_secs())),
+        Err(behind) if behind.duration() > MOST_SKEW => {
+            Some(format!("{} s behind", behind.duration().as_secs()))
+        }
+        Ok(_) | Err(_) => None,
+    }
+}
+
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 const SECRETS: &str = "secrets";
 const MAPS: &str = "configmaps";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_minutes_off_is_reported() {
+        let date = "Fri, 27 Nov 2026 08:00:00 GMT";
+        let at = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
+        let same = 1_795_766_400;
+        for near in [same - 300, same, same + 300] {
+            assert_eq!(skew(date, at(near)), None);
+        }
+        assert_eq!(skew(date, at(same + 34_560_000)).as_deref(), Some("34560000 s ahead of"));
+        assert_eq!(skew(date, at(same - 3_600)).as_deref(), Some("3600 s behind"));
+        assert_eq!(skew("yesterday", at(same)), None);
+    }
+}
