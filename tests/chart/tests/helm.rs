@@ -457,6 +457,15 @@ fn the_control_plane_configmap_is_rendered_on_request() {
     values["migration"] = json!({ "byLabel": true });
     let less = json!({ "branch-eni-cooldown": "60" });
     assert_eq!(data(values), Some(less), "nodes of amazon-vpc-cni may still use policies");
+    let kept = json!({
+        "env": { "FERRULE_POLICY_AGENT": "true" }, "controlPlaneConfig": { "create": true },
+    });
+    for by_label in [false, true] {
+        let mut values = kept.clone();
+        values["migration"] = json!({ "byLabel": by_label });
+        let all = json!({ "enable-network-policy-controller": "true" });
+        assert_eq!(data(values), Some(all), "the agent that is kept needs its controller");
+    }
 }
 
 #[test]
