@@ -384,8 +384,8 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    /// Deletes the host link of an earlier sandbox of the same pod. Two pods can have one name of a host veth: a link
-    /// that may be another pod's stays, and the ADD waits for its end until the deadline.
+    /// Deletes the host link of an earlier sandbox of the same pod. Two pods can have one name of a host veth, so a link
+    /// of another pod stays. If the owner is not known, the ADD waits until the deadline.
     fn clear_name(&mut self, net: &PodNet, deadline: Instant) -> Result<(), Fault> {
         loop {
             let Some(link) = self.host_link(net)? else { return Ok(()) };

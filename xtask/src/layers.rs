@@ -52,6 +52,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-crds", Layer::Schema),
     ("runtime-apiserver", Layer::Adapter),
     ("runtime-journal", Layer::Adapter),
+    ("runtime-limiter", Layer::Adapter),
     ("runtime-process", Layer::Adapter),
     ("runtime-socket", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),
@@ -142,6 +143,9 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("ipamd-node", "ipamd-core"),
     ("ipamd-node", "routing-plan"),
     ("ipamd-kube", "runtime-apiserver"),
+    // Limits on connections.
+    ("control-rpc", "runtime-limiter"),
+    ("runtime-process", "runtime-limiter"),
     // gRPC over unix sockets.
     ("ipamd-npa", "runtime-socket"),
     ("ipamd-rpc", "runtime-socket"),

@@ -141,8 +141,8 @@ fn is_ifname(text: &str) -> bool {
         && !text.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }
 
-/// The part of a host veth's name that identifies the interface: the first 44 bits of SHA-1 over `<namespace>.<pod>`,
-/// followed by `.<index>` for a further interface.
+/// The part of a host veth's name that identifies the interface: the first 44 bits of SHA-1 over `<namespace>.<pod>`.
+/// A further interface has `.<index>` behind the pod's name.
 ///
 /// Two pods can have the same one: `ns/pod.1` and the second interface of `ns/pod` always have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

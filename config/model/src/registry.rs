@@ -87,7 +87,7 @@ pub const SOURCE_MARKS: u32 = 0x3f00;
 /// The device group that a host veth joins when its pod is gone and it may be deleted.
 pub const GROUP_REAP: u32 = 0x4645_5252;
 
-/// The device group of a host veth from its creation until it has its alias. Nothing identifies its pod before.
+/// The device group of a host veth from its creation until it has its alias, which identifies the pod.
 pub const GROUP_NEW: u32 = 0x4645_524e;
 
 /// The CNI network's name. *Shared:* under another name a runtime hands DEL no `prevResult`.

@@ -19,7 +19,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use control_hub::Hub;
-use control_rpc::{Certificates, DistributionService, SharedHub, listen};
+use control_rpc::{Authenticated, Certificates, SharedHub, listen};
 use kube::Client;
 use policy_objects::Kind;
 use rustls::crypto::ring::default_provider;
@@ -245,7 +245,7 @@ impl Replica {
             agents,
             self.metrics.clone(),
         );
-        let service = DistributionService::authenticated(self.hub.clone(), Arc::new(gate));
+        let service = Authenticated::new(self.hub.clone(), Arc::new(gate));
         let inside = listen(listener, shown).context("cannot configure TLS for --listen")?;
         let server = Server::builder()
             .http2_keepalive_interval(Some(ALIVE))

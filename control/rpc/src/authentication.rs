@@ -1,9 +1,10 @@
 //! Authentication of calls by their head. No part of a body is read before the token is valid.
 
 use crate::{
-    Caller, DistributionService, Gatekeeper,
+    Caller, Gatekeeper, SharedHub,
     caller_limits::{CallerLimits, Method},
     generated::distribution_server::DistributionServer,
+    server::DistributionService,
 };
 use http::{HeaderMap, Request, Response};
 use runtime_limiter::Connection;
@@ -13,11 +14,14 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tonic::{Status, body::Body, server::NamedService};
 use tower::Service;
 
+/// Maximum time for which a node takes no data or acknowledges nothing. The node receives the missing content when
+/// it reconnects.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum size of an announcement in bytes: names, a UID and a few addresses.
 const ANNOUNCE_BYTES: usize = 4 << 10;
 /// Maximum size of a report in bytes. A policy takes about 60 bytes, and up to 570 with an error.
@@ -36,8 +40,14 @@ pub struct Authenticated {
 }
 
 impl Authenticated {
-    pub(crate) fn new(service: DistributionService, admit: Arc<dyn Gatekeeper>) -> Self {
-        let service = Arc::new(service);
+    /// The service of one replica.
+    pub fn new(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> Self {
+        Self::patient(hub, admit, PATIENCE)
+    }
+
+    /// Like [`new`](Self::new), with another limit for nodes that take or acknowledge nothing.
+    pub fn patient(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>, patience: Duration) -> Self {
+        let service = Arc::new(DistributionService::new(hub, admit.clone(), patience));
         let within =
             |bytes| DistributionServer::from_arc(service.clone()).max_decoding_message_size(bytes);
         Self {

@@ -50,8 +50,6 @@ pub use replica_client::ReplicaClient;
 #[cfg(feature = "server")]
 pub use runtime_limiter::Bounds;
 #[cfg(feature = "server")]
-pub use server::DistributionService;
-#[cfg(feature = "server")]
 pub use shared_hub::SharedHub;
 pub use tls::{Trust, TrustError};
 #[cfg(feature = "server")]

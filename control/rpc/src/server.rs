@@ -2,7 +2,6 @@
 
 use crate::{
     Caller, Gatekeeper, Reply, SharedHub,
-    authentication::Authenticated,
     generated::distribution_server::Distribution,
     hello::{client_state, version},
     session::{ENDS, Session},
@@ -23,32 +22,17 @@ const HELLO: Duration = Duration::from_secs(10);
 /// Capacity of a stream's reply channel: the last part of a generation and the bookmark after it, which are sent as
 /// one. The channel has room for one more reply for its sender.
 const REPLIES: usize = 1;
-/// Maximum time for which a node takes no data or acknowledges nothing. The node receives the missing content when
-/// it reconnects.
-const PATIENCE: Duration = Duration::from_secs(120);
-
 /// The service of one replica.
 #[derive(Clone)]
-pub struct DistributionService {
+pub(crate) struct DistributionService {
     hub: Arc<SharedHub>,
     admit: Arc<dyn Gatekeeper>,
     patience: Duration,
 }
 
 impl DistributionService {
-    /// The service behind the authentication of its callers.
-    pub fn authenticated(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>) -> Authenticated {
-        Self::authenticated_within(hub, admit, PATIENCE)
-    }
-
-    /// Like [`authenticated`](Self::authenticated), with another limit for nodes that take or acknowledge nothing.
-    pub fn authenticated_within(
-        hub: Arc<SharedHub>,
-        admit: Arc<dyn Gatekeeper>,
-        patience: Duration,
-    ) -> Authenticated {
-        let service = Self { hub, admit: admit.clone(), patience };
-        Authenticated::new(service, admit)
+    pub(crate) fn new(hub: Arc<SharedHub>, admit: Arc<dyn Gatekeeper>, patience: Duration) -> Self {
+        Self { hub, admit, patience }
     }
 }
 

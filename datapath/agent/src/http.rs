@@ -35,7 +35,7 @@ impl Pages {
     }
 }
 
-/// What the handlers read. No request enters the loop: one task asks it for all requests.
+/// State of the handlers. No request enters the loop: one task asks it for all requests.
 #[derive(Clone)]
 struct Shown {
     now: Published<(Overview, Option<String>)>,

@@ -256,7 +256,7 @@ impl Host {
     }
 
     /// The link of another pod to which the host's route to this pod's address leads.
-    pub(crate) fn led_astray(&self, net: &PodNet) -> Option<&Link> {
+    pub(crate) fn misrouted_by(&self, net: &PodNet) -> Option<&Link> {
         let state = &self.kernel.state;
         let routes = state.routes.iter().filter(|it| it.host_address() == Some(net.address));
         let links = routes.filter_map(|route| state.links.get(&route.dev?));

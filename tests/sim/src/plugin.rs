@@ -215,9 +215,9 @@ impl World {
             self.judge.demand(still, Law::CutOff, now, || {
                 format!("{} of {} is cut off by the ADD of another pod", net.address, net.key)
             });
-            let astray = self.host.led_astray(net).map(|link| link.name.clone());
-            self.judge.demand(astray.is_none(), Law::LinkOfAnother, now, || {
-                format!("{} of {} is routed to {astray:?}", net.address, net.key)
+            let misrouted = self.host.misrouted_by(net).map(|link| link.name.clone());
+            self.judge.demand(misrouted.is_none(), Law::LinkOfAnother, now, || {
+                format!("{} of {} is routed to {misrouted:?}", net.address, net.key)
             });
         }
     }

@@ -200,8 +200,8 @@ impl World {
         }
         let now = self.now;
         let running = self.kubelet.running().flat_map(|sandbox| &sandbox.nets);
-        let astray = running.filter_map(|net| Some((net, self.host.led_astray(net)?)));
-        if let Some((net, link)) = astray.into_iter().next() {
+        let misrouted = running.filter_map(|net| Some((net, self.host.misrouted_by(net)?)));
+        if let Some((net, link)) = misrouted.into_iter().next() {
             self.judge.report_violation(Law::LinkOfAnother, now, || {
                 format!("{} of {} is routed to {}", net.address, net.key, link.name)
             });

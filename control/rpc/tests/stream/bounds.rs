@@ -256,7 +256,7 @@ async fn a_node_that_reads_nothing_loses_its_connection_and_reconnects() {
 }
 
 /// Connects without a token.
-async fn stranger(replica: &Replica) -> SendRequest<Bytes> {
+async fn unauthenticated(replica: &Replica) -> SendRequest<Bytes> {
     let tls = connector(&replica.pem);
     let tcp = TcpStream::connect(replica.at).await.expect("a connection");
     let tls = tls.connect(NAME.try_into().expect("a name"), tcp).await.expect("TLS");
@@ -274,7 +274,7 @@ fn post(method: &str) -> http::Request<()> {
 #[tokio::test]
 async fn a_call_without_a_token_is_refused_before_its_body() {
     let replica = replica(hub()).await;
-    let mut client = stranger(&replica).await;
+    let mut client = unauthenticated(&replica).await;
     for method in ["Follow", "Announce", "Report", "Other"] {
         // The body never ends.
         let (answer, _body) = client.send_request(post(method), false).expect("a call");

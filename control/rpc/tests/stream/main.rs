@@ -4,7 +4,7 @@ mod bounds;
 
 use control_hub::Hub;
 use control_rpc::{
-    Bounds, Caller, Certificates, DistributionService, Follow, FollowError, Gatekeeper, SharedHub,
+    Authenticated, Bounds, Caller, Certificates, Follow, FollowError, Gatekeeper, SharedHub,
     StreamEvent, Trust, listen_within,
 };
 use control_wire::{
@@ -138,7 +138,7 @@ async fn serve(
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let at = listener.local_addr().expect("its address");
-    let service = DistributionService::authenticated_within(hub.clone(), admit.clone(), patience);
+    let service = Authenticated::patient(hub.clone(), admit.clone(), patience);
     let inside = listen_within(listener, shown.clone(), bounds).expect("TLS");
     tokio::spawn(Server::builder().add_service(service).serve_with_incoming(inside));
     at

@@ -1,7 +1,7 @@
 //! Replicas of a controller: the real hub and the real service. Each has a runtime of its own, so that a test can stop it.
 
 use control_hub::Hub;
-use control_rpc::{Caller, Certificates, DistributionService, Gatekeeper, SharedHub, listen};
+use control_rpc::{Authenticated, Caller, Certificates, Gatekeeper, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::index::Event;
 use policy_objects::{Kind, Object};
@@ -103,8 +103,7 @@ impl Replica {
         shown.show(authority.certified());
         let hub = SharedHub::new(hub);
         let calls = Calls::default();
-        let service =
-            DistributionService::authenticated(hub.clone(), Arc::new(ByName(calls.clone())));
+        let service = Authenticated::new(hub.clone(), Arc::new(ByName(calls.clone())));
         let at = runtime.block_on(async {
             let listener = TcpListener::bind(at).await.unwrap();
             let at = listener.local_addr().unwrap();

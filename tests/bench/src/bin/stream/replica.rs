@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control_hub::Hub;
-use control_rpc::{Caller, Certificates, DistributionService, Gatekeeper, SharedHub, listen};
+use control_rpc::{Authenticated, Caller, Certificates, Gatekeeper, SharedHub, listen};
 use control_wire::proto::{AnnounceRequest, ReportRequest};
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Object};
@@ -174,7 +174,7 @@ fn serve(
     let _inside = runtime.enter();
     listener.set_nonblocking(true).context("make the listener non-blocking")?;
     let listener = TcpListener::from_std(listener).context("pass the listener to tokio")?;
-    let service = DistributionService::authenticated(hub.clone(), Arc::new(TokenIsName));
+    let service = Authenticated::new(hub.clone(), Arc::new(TokenIsName));
     let inside = listen(listener, certificates.clone()).context("set up TLS")?;
     tokio::spawn(async move {
         let _ = Server::builder().add_service(service).serve_with_incoming(inside).await;
