@@ -60,7 +60,7 @@ impl From<&Link> for End {
 enum Owner {
     /// The same pod, in this or in an earlier sandbox, or no pod.
     SamePod,
-    /// The daemon does not know it. If no pod owns the link, the daemon deletes it.
+    /// The daemon does not know it. It deletes a link whose alias is of no pod.
     Unknown(Fault),
     OtherPod(Fault),
 }
@@ -428,8 +428,8 @@ impl<'a> Wiring<'a> {
         let Some(key) = link.key() else {
             let seen =
                 self.host.observe(With::Nothing).map_err(|error| failed(&net.key, &error))?;
-            let leads = seen.routes.iter().any(|route| route.dev == Some(link.index));
-            // A killed ADD leaves a link without alias and without routes.
+            let leads = link.group != registry::GROUP_NEW && !seen.routed_to(link.index).is_empty();
+            // A killed ADD leaves a link without alias that leads to no pod.
             return Ok(match (&link.alias, leads) {
                 (None, false) => Owner::SamePod,
                 (None, true) => Owner::Unknown(in_use("a pod that amazon-vpc-cni built")),
@@ -448,10 +448,13 @@ impl<'a> Wiring<'a> {
         }
         let held = Session::inspect(&self.call.daemon, &first, deadline);
         let held = held.map_err(|error| unavailable(&pod_text, &error))?;
-        Ok(match held.and_then(|held| held.pod) {
-            Some(pod) if Some(&pod) == self.call.attachment.pod.pod.as_ref() => Owner::SamePod,
-            Some(pod) => Owner::OtherPod(in_use(&format!("pod {pod} ({key})"))),
+        Ok(match held {
             None => Owner::Unknown(in_use(&key.to_string())),
+            Some(held) => match held.pod {
+                Some(pod) if Some(&pod) == self.call.attachment.pod.pod.as_ref() => Owner::SamePod,
+                Some(pod) => Owner::OtherPod(in_use(&format!("pod {pod} ({key})"))),
+                None => Owner::OtherPod(in_use(&format!("{key}, whose pod is not known"))),
+            },
         })
     }
 

@@ -179,6 +179,11 @@ impl VethName {
         Self(format!("{prefix}{}", VethHash::of(pod, index)))
     }
 
+    /// The name of an existing host veth, such as one of amazon-vpc-cni with another prefix.
+    pub fn observed(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -36,8 +36,13 @@ const CONNECTIONS: usize = 64;
 /// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Limits on concurrent handshakes.
-const HANDSHAKES: Bounds =
-    Bounds { preauth: 128, share: 8, within: HANDSHAKE, fair: Duration::from_secs(1) };
+const HANDSHAKES: Bounds = Bounds {
+    preauth: 128,
+    share: 8,
+    v6_prefix: 80,
+    within: HANDSHAKE,
+    fair: Duration::from_secs(1),
+};
 /// Maximum duration of a connection.
 const IDLE: Duration = Duration::from_secs(600);
 /// Interval at which the API server's client authority is read.

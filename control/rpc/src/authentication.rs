@@ -24,8 +24,8 @@ use tower::Service;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum size of an announcement in bytes: names, a UID and a few addresses.
 const ANNOUNCE_BYTES: usize = 4 << 10;
-/// Maximum size of a report in bytes. A policy takes about 60 bytes, and up to 570 with an error.
-const REPORT_BYTES: usize = 2 << 20;
+/// Maximum size of a report in bytes. A policy takes about 60 bytes, and up to 570 with an error. A report is not split.
+const REPORT_BYTES: usize = 8 << 20;
 /// Maximum size of a message on the stream in bytes. The content of a node takes about 40 bytes per object.
 const FOLLOW_BYTES: usize = 8 << 20;
 

@@ -49,7 +49,7 @@ impl<E, D> Default for MessageCodec<E, D> {
 /// The fields of a part and of a bookmark in a reply.
 const PART: u32 = 2;
 const BOOKMARK: u32 = 3;
-/// Maximum number of elements of a message from a node or to a node. A node with more objects could not follow.
+/// Maximum number of elements of a request. A node with more objects could not follow.
 const ELEMENTS: usize = 100_000;
 /// Initial buffer of a stream, in bytes in each direction. Most messages are small, and a replica has thousands of
 /// streams.

@@ -66,14 +66,14 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 }
 
 async fn live(State(shown): State<Shown>) -> Response {
-    match shown.now.fresh(ANSWER_TIME).await {
+    match shown.now.fresh(PAGE_TIME).await {
         Some(_) => "ok\n".into_response(),
         None => (StatusCode::SERVICE_UNAVAILABLE, "the loop does not answer\n").into_response(),
     }
 }
 
 async fn ready(State(shown): State<Shown>) -> Response {
-    match shown.now.fresh(ANSWER_TIME).await.as_deref() {
+    match shown.now.fresh(PAGE_TIME).await.as_deref() {
         Some((overview, _)) => match unready(overview) {
             None => "ok\n".into_response(),
             Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
@@ -98,7 +98,7 @@ pub(crate) fn unready(overview: &Overview) -> Option<String> {
 
 /// The timeout of the loop's answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// The timeout of a page. A page with counters alone takes [`ANSWER_TIME`].
+/// The timeout of a page or a view. A page for earlier requests can come first, and each takes up to [`ANSWER_TIME`].
 const PAGE_TIME: Duration = Duration::from_secs(5);
 /// The pause between two pages, however many requests there are.
 const PAUSE: Duration = Duration::from_millis(100);

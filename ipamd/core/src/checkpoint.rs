@@ -113,10 +113,10 @@ impl Checkpoint {
             Record::ReservedBranch { key, pod, branch, lapses } => {
                 self.hold(key, pod, AssignedResource::Branch(branch.clone()), *lapses);
             }
-            Record::Confirmed { key, host_interface, adopted } => {
+            Record::Confirmed { key, host_interface, marked } => {
                 if let Some(held) = self.held.get_mut(key) {
                     held.host_interface = Some(host_interface.clone());
-                    held.adopted = *adopted;
+                    held.adopted = !marked;
                 }
             }
             Record::BranchReleased { key } => self.drop_key(key),
@@ -180,8 +180,8 @@ impl Checkpoint {
                 }
             });
             if let Some(host_interface) = held.host_interface.clone() {
-                let adopted = held.adopted;
-                records.push(Record::Confirmed { key, host_interface, adopted });
+                let marked = !held.adopted;
+                records.push(Record::Confirmed { key, host_interface, marked });
             }
         }
         for (block, eni) in &self.leaving {

@@ -18,7 +18,8 @@ use crate::{
     witness::Witnesses,
     zone::ZoneState,
 };
-use config_model::{CardIndex, Span, Time};
+use config_model::{CardIndex, PodName, Span, Time};
+use std::collections::BTreeMap;
 
 /// The time after which a node without a usable address raises its call rate, even if no pod waits.
 const IDLE_PATIENCE: Span = Span::seconds(60);
@@ -42,6 +43,8 @@ pub struct Core {
     /// The time since which the node has no address that a pod has or could get.
     idle_since: Option<Time>,
     pub(crate) stopping: bool,
+    /// Pods whose host veth has the name of another pod's, with that pod. The collision is reported once.
+    pub(crate) collisions: BTreeMap<PodName, PodName>,
 }
 
 impl Core {
@@ -68,6 +71,7 @@ impl Core {
             upkeep: Upkeep::default(),
             idle_since: None,
             stopping: false,
+            collisions: BTreeMap::new(),
         };
         core.restore(restored, &start.boot_id, now);
         core

@@ -5,7 +5,7 @@ use crate::{
     ReleaseCause, Severity, Ticket, Topic,
     book::{Assignment, Eni, single},
     checkpoint::AssignedResource,
-    waiting::Waiter,
+    waiting::{MAX_WAITING, Waiter},
 };
 use config_model::{CardIndex, PodKey, PodName, Span, Time};
 use std::net::IpAddr;
@@ -161,7 +161,11 @@ impl Core {
              {holder} ({key})"
         );
         let next_step = format!("delete pod {holder}, or create {pod} under another name");
-        for (of, object) in [(pod, &waiter.key), (&holder, &key)] {
+        if self.collisions.len() > MAX_WAITING {
+            self.collisions.clear();
+        }
+        let is_new = self.collisions.insert(pod.clone(), holder.clone()).as_ref() != Some(&holder);
+        for (of, object) in [(pod, &waiter.key), (&holder, &key)].into_iter().filter(|_| is_new) {
             self.ctx.push(Effect::Report(Notice {
                 severity: Severity::Warning,
                 topic: Topic::VethNameInUse,
@@ -180,7 +184,7 @@ impl Core {
         let of_node = branch.addresses().find(|address| self.is_of_node(*address));
         if let Some(address) = of_node {
             return Some(Refusal {
-                reason: RefusalReason::Invalid,
+                reason: RefusalReason::TryAgain,
                 message: format!(
                     "the annotation {BRANCH_ANNOTATION} of pod {pod} names address {address} for {}, which \
                      this node has itself",
@@ -234,6 +238,7 @@ impl Core {
 
     fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
         let Waiter { ticket, key, pod, .. } = waiter;
+        self.collisions.remove(&pod);
         let lapses = Some(now + self.ctx.config.reservation_lifetime);
         let (host_interface, adopted) = (None, false);
         let holder = Assignment { pod, what, since: now, lapses, host_interface, adopted };
@@ -257,8 +262,8 @@ impl Core {
             let known = self.ctx.book.holder(key).and_then(|h| h.host_interface.clone());
             if known.as_ref() != Some(&host_interface) {
                 self.ctx.book.confirm(key, host_interface.clone());
-                let (key, adopted) = (key.clone(), false);
-                self.ctx.persist(Record::Confirmed { key, host_interface, adopted });
+                let (key, marked) = (key.clone(), true);
+                self.ctx.persist(Record::Confirmed { key, host_interface, marked });
                 self.ctx.node_changed();
             }
         }

@@ -75,7 +75,7 @@ struct Introspection {
 
 impl Introspection {
     async fn view(&self) -> Option<Arc<View>> {
-        self.view.fresh(ANSWER_TIME).await
+        self.view.fresh(PAGE_TIME).await
     }
 }
 
@@ -162,7 +162,7 @@ const COMMANDS: [&str; 6] = [
 ];
 /// The timeout of the event loop's answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// The timeout of a page. A page with counters alone takes [`ANSWER_TIME`].
+/// The timeout of a page or a view. A page for earlier requests can come first, and each takes up to [`ANSWER_TIME`].
 const PAGE_TIME: Duration = Duration::from_secs(5);
 /// The pause between two pages, however many requests there are.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -8,6 +8,7 @@ use crate::{
     metrics::Metrics,
     pass_report::PassReport,
     policy,
+    start::UNKNOWN_NAMESPACE,
     tombstones::Tombstones,
     view::Phase,
 };
@@ -209,17 +210,18 @@ impl Ipam for Service {
             Some(branch) => {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
-                let ranges = self.pod_settings.vpc_cidrs.borrow().clone();
                 let PodSettings { enforcing, family, .. } = self.pod_settings;
-                let reply_branch = branch_of(&pod.pod, branch, enforcing, family, (trunk, &ranges));
+                let reply_branch = branch_of(&pod.pod, branch, enforcing, family, (trunk, &[]));
                 Some(reply_branch.map_err(|refusal| CallFailed { message: refusal.message })?)
             }
             None => None,
         };
         let addresses = pod.addresses.into_iter().map(address).collect();
-        let (name, confirmed, rules) = (pod.pod, pod.confirmed, self.pod_settings.rules);
+        let (confirmed, rules) = (pod.confirmed, self.pod_settings.rules);
+        // A pod that was recovered from the kernel has a placeholder.
+        let name = Some(pod.pod).filter(|pod| pod.namespace != UNKNOWN_NAMESPACE);
         let host_end = self.pod_settings.host_end.clone();
-        let pod = Some(name);
+        let pod = name;
         Ok(Some(Assignment { pod, addresses, branch, confirmed, rules, host_end }))
     }
 
@@ -331,7 +333,7 @@ fn branch_of(
             "the annotation of pod {pod} names subnet {:?} for {eni}, which is not in the VPC",
             branch.subnet_cidr.map(|subnet| subnet.to_string()).unwrap_or_default()
         );
-        return Err(lacks(Reason::Invalid, message));
+        return Err(lacks(Reason::TryAgain, message));
     }
     let Some(trunk) = trunk else {
         let message = format!("no trunk ENI is known for branch ENI {eni} of pod {pod}");

@@ -6,6 +6,8 @@ mod owner;
 pub(crate) mod pool_config;
 mod vpc_cni;
 
+pub(crate) use adopt::UNKNOWN_NAMESPACE;
+
 use crate::{
     checkpoint::{Damage, Opened, Writer},
     clock,

@@ -1,6 +1,6 @@
 //! The desired host networking, derived from the address book and the settings.
 
-use config_model::{CardIndex, DeviceIndex, EniId, HostEndMode, Mac, registry};
+use config_model::{CardIndex, DeviceIndex, EniId, HostEndMode, Mac, VethName, registry};
 use config_settings::{PodEniMode, Settings};
 use ipamd_core::{BranchEni, EniKind, EniView, PodView, Snapshot};
 use ipnet::{IpNet, Ipv4Net};
@@ -29,7 +29,7 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         let addresses = pod.addresses.iter().map(|held| (held.address, held.table));
         let prefix = &settings.veth_prefix;
         PodDesired::interfaces(&pod.key, &pod.pod, prefix, &host_end, pod.confirmed, addresses)
-            .map(|interface| PodDesired { adopted: pod.adopted, ..interface })
+            .map(|interface| of_adopted(interface, pod))
     });
     Some(NodeDesired {
         family,
@@ -54,6 +54,16 @@ pub fn node(book: &Snapshot, settings: &Settings) -> Option<NodeDesired> {
         egress: settings.egress && (family == Family::V6 || primary.primary_v6.is_some()),
         sysctls: sysctls(settings),
     })
+}
+
+/// An adopted pod is found by the name that its first host end had at the takeover. The pod's own name may be unknown.
+fn of_adopted(interface: PodDesired, pod: &PodView) -> PodDesired {
+    let first = interface.key.number() == 0 && pod.adopted;
+    let veth = match pod.host_interface.as_deref().filter(|_| first) {
+        Some(name) => VethName::observed(name),
+        None => interface.veth.clone(),
+    };
+    PodDesired { adopted: pod.adopted, veth, ..interface }
 }
 
 /// The mode of pods' host ends. Every pod is routed, because no backend of ferrule-agent needs a bridge.

@@ -24,9 +24,11 @@ pub struct Bounds {
     /// Maximum number of unauthenticated connections. Further ones wait in their order.
     pub preauth: usize,
     /// Maximum number of places that one source address keeps while others wait. Once all places are taken, an address
-    /// above it loses places to others at once, and gets no new ones. An IPv6 address counts as its /64. Nodes behind
+    /// above it loses places to others at once, and gets no new ones. Nodes behind
     /// one NAT address share this number as well; a refused node retries.
     pub share: usize,
+    /// Length of the IPv6 prefix that counts as one address. A subnet of a VPC is a /64, and a prefix of an ENI a /80.
+    pub v6_prefix: u8,
     /// Maximum age of an unauthenticated connection, unless its first token is still being checked.
     pub within: Duration,
     /// Minimum age of a connection before it can be evicted. After it the oldest is closed if there are too many,
@@ -37,7 +39,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         let (within, fair) = (Duration::from_secs(20), Duration::from_secs(5));
-        Self { preauth: 1_024, share: 16, within, fair }
+        Self { preauth: 1_024, share: 16, v6_prefix: 80, within, fair }
     }
 }
 
@@ -114,7 +116,7 @@ impl PreauthLimiter {
 
     /// Admits a connection; waits while there are too many of others. `None` if its own address has too many.
     pub async fn enter(self: &Arc<Self>, from: IpAddr) -> Option<(Place, Leave)> {
-        let source = source(from);
+        let source = source(from, self.bounds.v6_prefix);
         loop {
             let left = self.left.notified();
             match self.try_enter(source) {
@@ -134,7 +136,7 @@ impl PreauthLimiter {
     }
 
     fn try_enter(self: &Arc<Self>, source: IpAddr) -> Result<(Place, Leave), Full> {
-        let Bounds { preauth, share, within, fair } = self.bounds;
+        let Bounds { preauth, share, v6_prefix: _, within, fair } = self.bounds;
         let mut table = self.table();
         table.sweep(within);
         if table.all.len() >= preauth {
@@ -172,10 +174,13 @@ enum Full {
     Refused,
 }
 
-/// Returns the limited source. For IPv6 this is a network, as a client usually has all addresses of one.
-fn source(from: IpAddr) -> IpAddr {
+/// Returns the limited source. For IPv6 this can be a network, if a client has all addresses of one.
+fn source(from: IpAddr, v6_prefix: u8) -> IpAddr {
     match from.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(v6_prefix.min(128))).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask))
+        }
         v4 @ IpAddr::V4(_) => v4,
     }
 }

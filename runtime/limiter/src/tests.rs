@@ -3,11 +3,11 @@ use super::*;
 const LONG: Duration = Duration::from_secs(600);
 
 fn preauth(preauth: usize, share: usize) -> Arc<PreauthLimiter> {
-    PreauthLimiter::new(Bounds { preauth, share, within: LONG, fair: LONG })
+    PreauthLimiter::new(Bounds { preauth, share, v6_prefix: 64, within: LONG, fair: LONG })
 }
 
 fn ip(text: &str) -> IpAddr {
-    source(text.parse().expect("an address"))
+    source(text.parse().expect("an address"), 64)
 }
 
 #[test]
@@ -46,6 +46,9 @@ fn a_connection_in_review_keeps_its_place_until_its_token_is_refused() {
 fn a_network_of_ipv6_is_one_address() {
     assert_eq!(ip("2001:db8:0:1::1"), ip("2001:db8:0:1:ffff::2"));
     assert_ne!(ip("2001:db8:0:1::1"), ip("2001:db8:0:2::1"));
+    let of = |text: &str, prefix| source(text.parse().expect("an address"), prefix);
+    assert_ne!(of("2001:db8:0:1::1", 128), of("2001:db8:0:1::2", 128), "pods of one subnet");
+    assert_eq!(of("2001:db8::1", 0), of("2001:dba::2", 0));
     assert_eq!(ip("::ffff:10.0.0.1"), ip("10.0.0.1"));
     assert_ne!(ip("::ffff:10.0.0.1"), ip("::ffff:10.0.0.2"));
 }

@@ -135,9 +135,10 @@ fn without_ipv6(err: &io::Error) -> bool {
 const HEAD: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection.
 const TALK: Duration = Duration::from_secs(10);
-/// Limits on connections. The kubelet and Prometheus have one or two each.
+/// Limits on connections. The kubelet and Prometheus have one or two each. Pods of one IPv6 subnet are different
+/// clients: a connection needs the way back to its pod.
 pub const BOUNDS: Bounds =
-    Bounds { preauth: 64, share: 8, within: TALK, fair: Duration::from_secs(1) };
+    Bounds { preauth: 64, share: 8, v6_prefix: 128, within: TALK, fair: Duration::from_secs(1) };
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);

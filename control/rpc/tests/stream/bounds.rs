@@ -66,7 +66,9 @@ fn connector(pem: &str) -> TlsConnector {
 #[tokio::test]
 async fn connections_without_a_token_end_and_block_no_node() {
     let (within, fair) = (Duration::from_secs(3), Duration::from_millis(200));
-    let replica = replica_within(hub(), Bounds { preauth: 4, share: 16, within, fair }).await;
+    let replica =
+        replica_within(hub(), Bounds { preauth: 4, share: 16, within, fair, ..Bounds::default() })
+            .await;
     let mut held = NodeSnapshot::default();
     let mut follow = begin(&replica, "n1", &mut held).await;
     catch_up(&replica, &mut follow, &mut held).await;
@@ -131,7 +133,7 @@ async fn flooded(ended: &AtomicUsize, more: usize) {
 async fn a_flood_from_one_address_blocks_no_node_at_another() {
     // Places become free by age only much later.
     let (within, fair) = (100 * PATIENCE, 100 * PATIENCE);
-    let bounds = Bounds { preauth: 16, share: 4, within, fair };
+    let bounds = Bounds { preauth: 16, share: 4, within, fair, ..Bounds::default() };
     let replica = replica_within(hub(), bounds).await;
     let ended = Arc::<AtomicUsize>::default();
     let flooding = tokio::spawn(flood("127.0.0.2", replica.at, ended.clone()));
@@ -156,7 +158,7 @@ async fn a_flood_from_one_address_blocks_no_node_at_another() {
 #[tokio::test]
 async fn nodes_are_admitted_though_their_reviews_take_longer_than_the_maximum_age() {
     let (within, fair) = (Duration::from_secs(2), Duration::from_secs(2));
-    let bounds = Bounds { preauth: NODES / 2, share: NODES, within, fair };
+    let bounds = Bounds { preauth: NODES / 2, share: NODES, within, fair, ..Bounds::default() };
     let replica = replica_within(hub(), bounds).await;
     let begin = |node: usize| {
         let (at, trust, hello) =

@@ -73,9 +73,10 @@ pub enum Record {
         key: PodKey,
         /// The name of the host end.
         host_interface: String,
-        /// True if amazon-vpc-cni built it, so its host end has no alias.
+        /// True if its host end has an alias. Pods that amazon-vpc-cni built have none. Records of earlier releases lack
+        /// the field.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        adopted: bool,
+        marked: bool,
     },
     /// The key no longer has its branch ENI.
     BranchReleased { key: PodKey },

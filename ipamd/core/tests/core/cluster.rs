@@ -223,7 +223,7 @@ fn a_branch_with_an_address_of_the_node_is_refused() {
     let foreign = BranchEni { address: Some(of_pod), ..branch(7) };
     announce(&mut world, 2, Some(foreign));
     let refused = world.reserve_from(2, Cards::First, true, WAIT);
-    assert_eq!(world.refused(refused), Some(RefusalReason::Invalid));
+    assert_eq!(world.refused(refused), Some(RefusalReason::TryAgain));
 }
 
 #[test]

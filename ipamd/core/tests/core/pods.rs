@@ -2,7 +2,7 @@
 
 use crate::world::{World, key, pod};
 use config_model::Span;
-use ipamd_core::{Action, Answer, Cards, Event, PoolConfig, RefusalReason, Ticket, Topic};
+use ipamd_core::{Action, Answer, Cards, Event, PoolConfig, Record, RefusalReason, Ticket, Topic};
 
 fn small(config: PoolConfig) -> World {
     let mut world = World::new(config, 3, 4, 3);
@@ -52,6 +52,8 @@ fn a_second_pod_with_the_name_of_a_host_veth_waits_for_the_end_of_the_first() {
             assert!(notice.cause.contains(pod), "{}", notice.cause);
         }
     }
+    world.reserve_named(2, second, Cards::First);
+    assert_eq!(world.count_of(Topic::VethNameInUse), 2, "a retry is not reported again");
     world.restart();
     world.pass(Span::seconds(5));
     let after_a_restart = world.reserve_named(3, second, Cards::First);
@@ -125,6 +127,23 @@ fn a_confirmed_pod_does_not_lapse_and_a_repeated_reserve_extends() {
     assert!(world.core.inspect(&key(1)).unwrap().confirmed);
     world.release(1);
     assert_eq!(world.forgotten, [], "its DEL reports it");
+}
+
+#[test]
+fn pods_of_records_without_a_mark_may_have_links_without_alias() {
+    let mut world = small(PoolConfig::default());
+    world.reserve(1);
+    world.pass(Span::seconds(5));
+    assert!(!world.core.inspect(&key(1)).unwrap().adopted);
+    world.restart();
+    assert!(!world.core.inspect(&key(1)).unwrap().adopted);
+    for record in &mut world.file {
+        if let Record::Confirmed { marked, .. } = record {
+            *marked = false;
+        }
+    }
+    world.restart();
+    assert!(world.core.inspect(&key(1)).unwrap().adopted);
 }
 
 #[test]

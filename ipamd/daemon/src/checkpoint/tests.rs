@@ -30,7 +30,7 @@ fn reserved(n: u16) -> Record {
 
 fn confirmed(n: u16) -> Record {
     let key = PodKey::new("aws-cni", format!("c{n}"), "eth0").unwrap();
-    Record::Confirmed { key, host_interface: format!("eni{n}"), adopted: false }
+    Record::Confirmed { key, host_interface: format!("eni{n}"), marked: true }
 }
 
 fn cooling(n: u16) -> Record {

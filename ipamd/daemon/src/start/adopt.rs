@@ -172,8 +172,8 @@ pub(super) fn take_over(
         }
         checkpoint.apply(&reserved);
         let host_interface = link.clone();
-        let (key, adopted) = (key.clone(), *adopted);
-        checkpoint.apply(&Record::Confirmed { key: key.clone(), host_interface, adopted });
+        let (key, marked) = (key.clone(), !*adopted);
+        checkpoint.apply(&Record::Confirmed { key: key.clone(), host_interface, marked });
         notices.push(Notice {
             severity: Severity::Warning,
             topic: Topic::Restored,
@@ -231,8 +231,11 @@ fn place(address: IpAddr, enis: &[SeenEni]) -> Option<HeldAddress> {
     })
 }
 
+/// The namespace of pods whose name is not known. No namespace can have this name.
+pub(crate) const UNKNOWN_NAMESPACE: &str = "(unknown)";
+
 /// The name of a host end is a digest of the pod's name and does not reveal it. The repair pass finds the link by
 /// its key.
 fn unnamed(link: &str) -> PodName {
-    PodName { namespace: "(unknown)".to_owned(), name: format!("(pod behind {link})") }
+    PodName { namespace: UNKNOWN_NAMESPACE.to_owned(), name: format!("(pod behind {link})") }
 }

@@ -152,7 +152,10 @@ fn a_link_without_alias_is_replaced_only_if_it_leads_nowhere() {
         let _daemon = Daemon::start_with(node, Book::on_table_2());
         let pod = node.sandbox("c1", "web-0");
         node.ip(&format!("link add {VETH} type veth peer name far0"));
-        node.ip(&format!("link set {VETH} up"));
+        for end in [VETH, "far0"] {
+            // With carrier the kernel adds a route to fe80::/64, which leads to no pod.
+            node.ip(&format!("link set {end} up"));
+        }
         node.ip(&format!("route add 10.0.0.9 dev {VETH}"));
         let (message, _) = node.call("ADD", &pod).run().error(11);
         assert!(message.contains("amazon-vpc-cni"), "{message}");
