@@ -100,6 +100,7 @@ const LANES: &[Lane] = &[
         tests: Tests::Of(&[
             "runtime-apiserver",
             "runtime-journal",
+            "runtime-limiter",
             "runtime-process",
             "runtime-socket",
             "install-disk",
