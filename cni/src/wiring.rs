@@ -401,8 +401,7 @@ impl<'a> Wiring<'a> {
             }
             let fault = match self.owner(net, &link, deadline)? {
                 Owner::SamePod => return self.delete(&net.key, &link),
-                Owner::Unknown(fault) if Instant::now() + OWNER_RETRY < deadline => {
-                    drop(fault);
+                Owner::Unknown(_) if Instant::now() + OWNER_RETRY < deadline => {
                     sleep(OWNER_RETRY);
                     continue;
                 }

@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch};
 
-/// Limits on connections. The replica serves many kubelets and Prometheus behind one address of a proxy.
+/// Limits on connections: those of the other metrics ports, with more places.
 const CONNECTIONS: Bounds = Bounds { preauth: 128, ..BOUNDS };
 
 /// Sources of the answers.

@@ -305,9 +305,7 @@ impl EventLoop {
 
     fn repaired(&mut self, outcome: RepairOutcome) {
         let RepairOutcome { started, in_use, ready, not_ready, disconnected } = outcome;
-        for (key, cause) in disconnected {
-            self.pod_disconnected(&key, cause);
-        }
+        self.pods_disconnected(disconnected);
         for eni in ready {
             self.dispatch(Event::EniReady { eni });
         }
@@ -317,17 +315,24 @@ impl EventLoop {
         self.dispatch(Event::KernelSeen { started, in_use });
     }
 
-    fn pod_disconnected(&mut self, key: &PodKey, cause: String) {
+    fn pods_disconnected(&mut self, disconnected: Vec<(PodKey, String)>) {
+        if disconnected.is_empty() {
+            return;
+        }
         let pods = self.view().snapshot.pods;
-        let pod = pods.into_iter().find(|it| it.key.covers(key)).map(|it| it.pod);
-        self.report(Notice {
-            severity: Severity::Warning,
-            topic: Topic::LinkMissing,
-            object: pod.as_ref().map_or_else(|| key.to_string(), |pod| format!("{pod} ({key})")),
-            pod,
-            cause,
-            next_step: DELETE_POD.to_owned(),
-        });
+        for (key, cause) in disconnected {
+            let pod = pods.iter().find(|it| it.key.covers(&key)).map(|it| it.pod.clone());
+            self.report(Notice {
+                severity: Severity::Warning,
+                topic: Topic::LinkMissing,
+                object: pod
+                    .as_ref()
+                    .map_or_else(|| key.to_string(), |pod| format!("{pod} ({key})")),
+                pod,
+                cause,
+                next_step: DELETE_POD.to_owned(),
+            });
+        }
     }
 
     fn stop(&mut self) {

@@ -65,14 +65,9 @@ pub(crate) async fn report(
         let reasons = texts.join("; ");
         outputs.statuses.send_replace(status(view.as_ref(), &troubles, ready));
         if let Some(view) = &view {
-            let passes = inputs.passes.borrow().clone();
-            let found = troubles::of(
-                view,
-                &cluster,
-                &inputs.host(),
-                &passes.disconnected,
-                network.as_ref(),
-            );
+            let disconnected = inputs.passes.borrow().disconnected.clone();
+            let found =
+                troubles::of(view, &cluster, &inputs.host(), &disconnected, network.as_ref());
             outputs.troubles.send_replace(times.see(found, view.now));
         }
         match troubles.first().filter(|_| !ready) {

@@ -219,9 +219,8 @@ impl Ipam for Service {
         let addresses = pod.addresses.into_iter().map(address).collect();
         let (confirmed, rules) = (pod.confirmed, self.pod_settings.rules);
         // A pod that was recovered from the kernel has a placeholder.
-        let name = Some(pod.pod).filter(|pod| pod.namespace != UNKNOWN_NAMESPACE);
+        let pod = Some(pod.pod).filter(|pod| pod.namespace != UNKNOWN_NAMESPACE);
         let host_end = self.pod_settings.host_end.clone();
-        let pod = name;
         Ok(Some(Assignment { pod, addresses, branch, confirmed, rules, host_end }))
     }
 

@@ -15,10 +15,17 @@ pub fn raise_limit() {
 mod tests {
     use super::*;
 
+    /// Enough for the other tests of this process.
+    const LOW: u64 = 512;
+
     #[test]
     fn the_soft_limit_becomes_the_hard_limit() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let low = Rlimit { current: Some(LOW), maximum };
+        setrlimit(Resource::Nofile, low).expect("a lower soft limit");
         raise_limit();
         let limit = getrlimit(Resource::Nofile);
-        assert_eq!(limit.current, limit.maximum);
+        assert_eq!((limit.current, limit.maximum), (maximum, maximum));
+        assert_ne!(limit.current, Some(LOW));
     }
 }

@@ -25,12 +25,6 @@ impl<T> Clone for Published<T> {
     }
 }
 
-impl<T> Clone for Latest<T> {
-    fn clone(&self) -> Self {
-        Self { begun: self.begun, value: self.value.clone() }
-    }
-}
-
 impl<T> Published<T> {
     /// Returns a value that was made after this call. `None` if there is none within the time.
     pub async fn fresh(&self, within: Duration) -> Option<Arc<T>> {

@@ -25,9 +25,11 @@ const IDLE: usize = 2_000;
 const LOOPS: usize = 32;
 const ADDS: usize = 30;
 const METRICS: u16 = 61_678;
+/// Maximum number of connections of the daemon's metrics port.
+const MOST: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connects and waits for `reply` bytes at most until the connection ends.
+/// Sends one request and returns the answer.
 fn request(to: SocketAddrV4) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&to.into(), Duration::from_secs(5))?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -50,6 +52,13 @@ fn idle(to: SocketAddrV4, stop: &AtomicBool, opened: &AtomicU64) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The number of connections that the daemon has accepted. Others wait in the kernel and have no process.
+fn connections(lab: &Lab) -> Result<usize> {
+    let port = format!("sport = :{METRICS}");
+    let list = lab.on_node("node1", &["ss", "-Htnp", "state", "established", &port])?;
+    Ok(list.lines().filter(|line| line.contains("ferrule-ipamd")).count())
 }
 
 /// The duration of each ADD, the shortest first.
@@ -100,6 +109,8 @@ fn a_pod_that_floods_the_metrics_port_stops_no_add() -> Result<()> {
     }
     wait_for("the flood", PATIENCE, || Ok(opened.load(Ordering::Relaxed) > 200))?;
     let under_flood = adds(&lab, "flood")?;
+    let held = connections(&lab)?;
+    ensure!((1..=MOST).contains(&held), "the daemon holds {held} connections");
     ensure!(lab.is("node1", "live")?, "the daemon is not live");
     let scraped = lab.metric("node1", "awscni_assigned_ip_addresses", &[])?;
     ensure!(scraped.is_some_and(|pods| pods >= 60.0), "{scraped:?} addresses are assigned");

@@ -155,7 +155,8 @@ mod tests {
             assert!(folder.starts_with(BPF_DIR) && folder.len() > BPF_DIR.len(), "{folder}");
         }
         assert_ne!(BPF_MAPS, BPF_LINKS);
-        const { assert!(TUNNEL_KEY < 1 << 24 && GROUP_NEW != GROUP_REAP) };
+        const { assert!(TUNNEL_KEY < 1 << 24 && TUNNEL_KEY != GROUP_REAP) };
+        const { assert!(GROUP_NEW != GROUP_REAP && GROUP_NEW != TUNNEL_KEY) };
         let ports = [
             ("metrics", METRICS_PORT),
             ("introspection", INTROSPECTION_PORT),
