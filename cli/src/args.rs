@@ -4,7 +4,7 @@ use crate::{
     cluster::{
         BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
     },
-    output::Output,
+    output::{Color, Output},
     policy::{CODES, PolicyVerb},
     probe::ProbeVerb,
 };
@@ -19,6 +19,9 @@ pub(crate) struct Cli {
     /// The command
     #[command(subcommand)]
     pub(crate) verb: Verb,
+    /// Color in the text of this command
+    #[arg(long, value_enum, value_name = "WHEN", global = true, default_value_t)]
+    pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]

@@ -39,6 +39,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(err) => err.exit(),
     };
+    cli.color.apply();
     let done = match &cli.verb {
         Verb::Status(args) => cluster::status(args),
         Verb::Pod(args) => cluster::pod(args),

@@ -35,6 +35,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("ipamd-node", Layer::Pure),
     ("routing-plan", Layer::Pure),
     ("view-cluster", Layer::Pure),
+    ("view-text", Layer::Pure),
     ("cli-doctor", Layer::Pure),
     ("install-plan", Layer::Pure),
     ("cli-migrate", Layer::Pure),
@@ -98,7 +99,10 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
 
 /// External crates for pure crates: data types and derives, without access to the system.
 const PURE_MAY_USE: &[&str] = &[
+    "anstyle",
     "bytes",
+    // Lays out tables. Without its feature `tty` it does not read the terminal.
+    "comfy-table",
     "crc32fast",
     // Parses DNS messages. The clock of its dependency `jiff` is not used.
     "domain",
@@ -124,6 +128,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("control-wire", "policy-core"),
     ("control-hub", "policy-core"),
     ("control-hub", "control-wire"),
+    ("view-cluster", "view-text"),
     ("view-policy", "policy-core"),
     ("view-policy", "control-hub"),
     ("view-policy", "control-wire"),

@@ -12,7 +12,7 @@ use super::{
     status::{self, OURS, is_daemon},
 };
 use crate::{
-    output::{Output, write_json, write_text},
+    output::{self, Output, write_json},
     probe::{PORT, TRIES},
 };
 use anyhow::{Result, anyhow, bail};
@@ -68,7 +68,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     }
     let matrix = tried?;
     match args.output {
-        Output::Text => write_text(&matrix.to_string())?,
+        Output::Text => output::write(&matrix.text(output::columns()))?,
         Output::Json => write_json(&json!(matrix))?,
     }
     Ok(if matrix.is_good() { 0 } else { TROUBLE })

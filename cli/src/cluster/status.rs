@@ -7,7 +7,7 @@ use super::{
     forward::{self, PodPort},
     progress::Progress,
 };
-use crate::output::{write_json, write_text};
+use crate::output::{self, write_json};
 use anyhow::{Result, anyhow, bail};
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
@@ -26,8 +26,8 @@ pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
     let status_report = StatusReport::of(&look(&api, &args.target, &args.node).await?);
     match args.output {
-        Shape::Text => write_text(&status_report.text(Width::Narrow))?,
-        Shape::Wide => write_text(&status_report.text(Width::Wide))?,
+        Shape::Text => output::write(&status_report.text(Width::Narrow, output::columns()))?,
+        Shape::Wide => output::write(&status_report.text(Width::Wide, output::columns()))?,
         Shape::Json => write_json(&json!(status_report))?,
     }
     Ok(if status_report.is_good() { 0 } else { TROUBLE })

@@ -1,9 +1,8 @@
 //! `ferrule policy flows`, `uses` and `verdict --kernel`: the state of the agent of this node.
 
 use super::args::{AgentArgs, FlowsArgs};
-use crate::output::{Output, plain, write_json, write_text};
+use crate::output::{self, Output, plain, write_json};
 use anyhow::{Context as _, Result};
-use comfy_table::{Table, presets::NOTHING};
 use config_model::EnforcingMode;
 use datapath_rpc::{AgentAt, wire};
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +15,7 @@ use std::{
     net::IpAddr,
     time::{Duration, Instant},
 };
+use view_text::{Table, Text};
 
 /// Prints flows, and with `--follow` until the agent ends.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
@@ -46,12 +46,11 @@ pub(super) fn uses(args: &AgentArgs, output: Output) -> Result<u8> {
     let reply = wait(async { Ok(agent(args).uses(deadline()).await?) })?;
     match output {
         Output::Text => {
-            let mut table = Table::new();
-            table.load_preset(NOTHING);
-            table.set_header(["POLICY", "RULE", "FLOWS", "DROPPED", "BYTES", "LAST"]);
+            let heads = ["POLICY", "RULE", "FLOWS", "DROPPED", "BYTES", "LAST"];
+            let mut table = Table::new(&heads);
             for of in &reply.uses {
                 let rule = of.rule.clone().unwrap_or_default();
-                table.add_row([
+                table.row([
                     policy(&rule),
                     rule_text(&rule),
                     of.flows.to_string(),
@@ -60,14 +59,15 @@ pub(super) fn uses(args: &AgentArgs, output: Output) -> Result<u8> {
                     time(of.last),
                 ]);
             }
-            let mut text = format!("{}\n", table.trim_fmt());
-            if reply.uses.is_empty() {
-                text = "no rule was used on this node\n".to_owned();
-            }
+            let mut text = match reply.uses.is_empty() {
+                true => Text::from("no rule was used on this node\n"),
+                false => table.text(output::columns()),
+            };
             if reply.left_out > 0 {
-                text += &format!("{} more rules were used less recently\n", reply.left_out);
+                let more = format!("{} more rules were used less recently\n", reply.left_out);
+                text.push_plain(&more);
             }
-            write_text(&text)?;
+            output::write(&text)?;
         }
         Output::Json => {
             let uses = reply.uses.iter().map(|of| {

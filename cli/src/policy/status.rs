@@ -2,17 +2,17 @@
 
 use super::{NO, realized};
 use crate::{
-    output::{Output, write_json, write_text},
+    output::{self, Output, write_json},
     target::KubeTarget,
 };
 use anyhow::{Context as _, Result, bail};
-use comfy_table::{Table, presets::NOTHING};
 use policy_kube::{Cluster, KubeError};
 use policy_objects::{Kind, Object};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use view_policy::{Agent, GROUP, Policy, VERSION};
+use view_text::{Cell, Table, Text, Tone};
 
 /// Limit of failing policies whose names are read.
 const NAMED: usize = 50;
@@ -26,7 +26,7 @@ pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
         Status::of(&cluster).await
     })?;
     match output {
-        Output::Text => write_text(&status.text())?,
+        Output::Text => output::write(&status.text(output::columns()))?,
         Output::Json => write_json(&json!({
             "agents": status.agents, "silent": status.silent, "policies": status.names,
         }))?,
@@ -80,45 +80,60 @@ impl Status {
         self.silent.is_empty() && self.agents.iter().all(good)
     }
 
-    fn text(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(NOTHING);
-        table.set_header(["NODE", "IN FORCE", "FAILING", "REPORTED", "OWED"]);
-        let mut failing = String::new();
+    fn text(&self, columns: Option<u16>) -> Text {
+        let mut table = Table::new(&["NODE", "IN FORCE", "FAILING", "REPORTED", "OWED"]);
+        let mut failing = Text::default();
         for agent in &self.agents {
-            let node = &agent.metadata.name;
-            let none = || "-".to_owned();
-            let realized = agent.realized.as_ref();
-            let of = |what: fn(&view_policy::Realized) -> String| realized.map_or_else(none, what);
-            let owed = agent.stream.as_ref().filter(|stream| stream.follows);
-            table.add_row([
-                node.clone(),
-                of(|realized| if realized.unenforced { 0 } else { realized.policies }.to_string()),
-                of(|realized| realized.failing.len().to_string()),
-                of(|realized| {
-                    let stale = if realized.is_stale() { " (silent)" } else { "" };
-                    format!("{} s ago{stale}", realized.seconds_ago)
-                }),
-                owed.map_or_else(none, |stream| stream.owed.to_string()),
-            ]);
-            if let Some(realized) = realized.filter(|realized| realized.unenforced) {
-                failing.push_str(&format!(
-                    "NOTHING IN FORCE on {node}: the agent has no backend; policies held: {}\n",
-                    realized.policies
-                ));
-            }
-            for it in realized.iter().flat_map(|realized| &realized.failing) {
-                let name = self.names.get(&it.uid).unwrap_or(&it.uid);
-                failing.push_str(&format!("NOT IN FORCE on {node}: {name}: {}\n", it.error));
-            }
+            table.row(cells(agent));
+            self.add_failing(agent, &mut failing);
         }
         for node in &self.silent {
-            table.add_row([node.as_str(), "-", "-", "never", "-"]);
+            let never = Cell::new(Tone::Bad, "never");
+            table.row([Cell::from(node), "-".into(), "-".into(), never, "-".into()]);
         }
-        let table = table.to_string();
-        let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
-        lines.collect::<String>() + &failing
+        let mut text = table.text(columns);
+        text.append(failing);
+        text
     }
+
+    fn add_failing(&self, agent: &Agent, text: &mut Text) {
+        let node = &agent.metadata.name;
+        let Some(realized) = &agent.realized else { return };
+        if realized.unenforced {
+            text.push(Tone::Bad, "NOTHING IN FORCE");
+            let policies = realized.policies;
+            text.push_plain(&format!(
+                " on {node}: the agent has no backend; policies held: {policies}\n"
+            ));
+        }
+        for it in &realized.failing {
+            let name = self.names.get(&it.uid).unwrap_or(&it.uid);
+            text.push(Tone::Bad, "NOT IN FORCE");
+            text.push_plain(&format!(" on {node}: {name}: {}\n", it.error));
+        }
+    }
+}
+
+fn cells(agent: &Agent) -> [Cell; 5] {
+    let none = || Cell::from("-");
+    let owed = agent.stream.as_ref().filter(|stream| stream.follows);
+    let owed = owed.map_or_else(none, |stream| Cell::from(stream.owed.to_string()));
+    let node = Cell::from(&agent.metadata.name);
+    let Some(realized) = &agent.realized else { return [node, none(), none(), none(), owed] };
+    let in_force = if realized.unenforced { 0 } else { realized.policies };
+    let bad = |is_bad: bool| if is_bad { Tone::Bad } else { Tone::Plain };
+    let failing = realized.failing.len();
+    let ago = realized.seconds_ago;
+    [
+        node,
+        Cell::new(bad(realized.unenforced), in_force.to_string()),
+        Cell::new(bad(failing > 0), failing.to_string()),
+        match realized.is_stale() {
+            true => Cell::new(Tone::Bad, format!("{ago} s ago (silent)")),
+            false => Cell::from(format!("{ago} s ago")),
+        },
+        owed,
+    ]
 }
 
 async fn nodes(cluster: &Cluster) -> Result<BTreeSet<String>> {

@@ -13,7 +13,6 @@ mod pod_report;
 mod pod_state;
 mod redact;
 mod status_report;
-mod table;
 
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing};
@@ -31,4 +30,3 @@ pub use redact::{REDACTED, redact, redact_log, redact_text};
 pub use status_report::{
     Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Width,
 };
-pub use table::Table;

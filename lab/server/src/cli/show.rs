@@ -4,7 +4,7 @@ use super::{
     batch::Outcome,
     cluster_view::{ClusterView, WithCluster},
     show_cloud,
-    table::table,
+    table::shown,
 };
 use crate::control::{
     CheckView, CountersView, EniView, FaultView, LogFile, NodeView, PodView, StatusView,
@@ -12,6 +12,7 @@ use crate::control::{
 use ipnet::IpNet;
 use lab_fabric::probe::{Failure, Tally};
 use serde_json::Value;
+use view_text::Table;
 
 pub(super) fn status(status: &StatusView) -> String {
     let subnets = show_cloud::subnets(&status.subnets);
@@ -32,9 +33,9 @@ pub(super) fn whole(whole: &WithCluster) -> String {
 }
 
 pub(super) fn cluster(cluster: &ClusterView) -> String {
-    let mut out = table(&["program", "node", "process", "log"]);
+    let mut out = Table::new(&["program", "node", "process", "log"]);
     for program in &cluster.programs {
-        out.add_row([
+        out.row([
             program.name.clone(),
             program.node.clone().unwrap_or_else(|| "-".to_owned()),
             program.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
@@ -42,6 +43,7 @@ pub(super) fn cluster(cluster: &ClusterView) -> String {
         ]);
     }
     let (version, kubeconfig) = (&cluster.version, cluster.kubeconfig.display());
+    let out = shown(&out);
     format!("Kubernetes {version}\n{out}\n\nexport KUBECONFIG={kubeconfig}")
 }
 
@@ -50,7 +52,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
         return "no nodes".to_owned();
     }
     let head = ["node", "instance", "type", "state", "zone", "address", "ENIs", "daemon", "pods"];
-    let mut out = table(&head);
+    let mut out = Table::new(&head);
     for node in nodes {
         let held = |eni: &EniView| 1 + eni.secondary.len() + 16 * ipv4_prefixes(eni);
         let addresses: usize = node.enis.iter().map(held).sum();
@@ -59,7 +61,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
             (Some(pid), n) => format!("{} ({pid}), {n} restarts", node.daemon.state),
             (None, _) => node.daemon.state.clone(),
         };
-        out.add_row([
+        out.row([
             node.name.clone(),
             node.instance.clone(),
             node.instance_type.clone(),
@@ -71,7 +73,7 @@ pub(super) fn nodes(nodes: &[NodeView]) -> String {
             node.pods.to_string(),
         ]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 /// The addresses of a /80 are not counted.
@@ -83,7 +85,7 @@ pub(super) fn pods(pods: &[PodView]) -> String {
     if pods.is_empty() {
         return "no pods".to_owned();
     }
-    let mut out = table(&["pod", "node", "address", "ENI", "table", "rules", "ADD"]);
+    let mut out = Table::new(&["pod", "node", "address", "ENI", "table", "rules", "ADD"]);
     for pod in pods {
         let table = match pod.device {
             Some(0) => "main".to_owned(),
@@ -96,7 +98,7 @@ pub(super) fn pods(pods: &[PodView]) -> String {
             Some(_) => "512, 1536",
             None => "-",
         };
-        out.add_row([
+        out.row([
             format!("{}/{}", pod.namespace, pod.name),
             pod.node.clone(),
             pod.address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
@@ -106,7 +108,7 @@ pub(super) fn pods(pods: &[PodView]) -> String {
             format!("{}.{} ms", pod.add_us / 1000, pod.add_us % 1000 / 100),
         ]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 pub(super) fn added(outcome: &Outcome<PodView>) -> String {
@@ -130,11 +132,11 @@ pub(super) fn faults(faults: &[FaultView]) -> String {
     if faults.is_empty() {
         return "no faults".to_owned();
     }
-    let mut out = table(&["id", "fault"]);
+    let mut out = Table::new(&["id", "fault"]);
     for fault in faults {
-        out.add_row([fault.id.clone(), one_fault(&fault.fault)]);
+        out.row([fault.id.clone(), one_fault(&fault.fault)]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 /// Its kind, then what narrows it down.
@@ -194,28 +196,28 @@ fn one_failure(failure: &Failure) -> String {
 }
 
 pub(super) fn counters(counters: &CountersView) -> String {
-    let mut enis = table(&["ENI", "sources", "packets", "spoofed", "no public address"]);
+    let mut enis = Table::new(&["ENI", "sources", "packets", "spoofed", "no public address"]);
     for (id, eni) in &counters.fabric.enis {
         let sum = |map: &std::collections::BTreeMap<_, lab_fabric::Packets>| {
             map.values().map(|count| count.packets).sum::<u64>().to_string()
         };
         let seen = eni.sources.values().filter(|count| count.packets > 0).count().to_string();
         let (all, spoofed) = (sum(&eni.sources), sum(&eni.spoofed));
-        enis.add_row([id.to_string(), seen, all, spoofed, sum(&eni.no_public_address)]);
+        enis.row([id.to_string(), seen, all, spoofed, sum(&eni.no_public_address)]);
     }
-    let mut drops = table(&["dropped", "packets", "bytes"]);
+    let mut drops = Table::new(&["dropped", "packets", "bytes"]);
     for (reason, count) in &counters.fabric.drops {
         let name = serde_json::to_value(reason).unwrap_or_default();
         let name = name.as_str().unwrap_or_default().to_owned();
-        drops.add_row([name, count.packets.to_string(), count.bytes.to_string()]);
+        drops.row([name, count.packets.to_string(), count.bytes.to_string()]);
     }
-    let mut calls = table(&["EC2 action", "outcome", "calls"]);
+    let mut calls = Table::new(&["EC2 action", "outcome", "calls"]);
     for (action, outcomes) in &counters.calls {
         for (outcome, count) in outcomes {
-            calls.add_row([action.clone(), outcome.clone(), count.to_string()]);
+            calls.row([action.clone(), outcome.clone(), count.to_string()]);
         }
     }
-    format!("{enis}\n\n{drops}\n\n{calls}")
+    [enis, drops, calls].map(|table| shown(&table)).join("\n\n")
 }
 
 /// The rest is in the JSON.

@@ -1,15 +1,16 @@
 //! The cloud's parts for people.
 
-use super::table::table;
+use super::table::shown;
 use crate::control::{BranchView, GroupView, IamView, InterfaceView, SubnetView};
 use std::collections::BTreeMap;
+use view_text::Table;
 
 pub(super) fn subnets(subnets: &[SubnetView]) -> String {
     let head = ["subnet", "id", "addresses", "zone", "free", "prefixes", "taken", "tags"];
-    let mut out = table(&head);
+    let mut out = Table::new(&head);
     for subnet in subnets {
         let both = [Some(subnet.cidr.clone()), subnet.ipv6_cidr.clone()];
-        out.add_row([
+        out.row([
             subnet.name.clone(),
             subnet.id.clone(),
             both.into_iter().flatten().collect::<Vec<_>>().join(" "),
@@ -20,7 +21,7 @@ pub(super) fn subnets(subnets: &[SubnetView]) -> String {
             tags(&subnet.tags),
         ]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 /// All but the name, which is shown by itself.
@@ -31,7 +32,7 @@ fn tags(tags: &BTreeMap<String, String>) -> String {
 
 pub(super) fn enis(enis: &[InterfaceView]) -> String {
     let head = ["ENI", "kind", "status", "node", "place", "addresses", "groups", "description"];
-    let mut out = table(&head);
+    let mut out = Table::new(&head);
     for eni in enis {
         let place = match (eni.card, eni.device, eni.delete_on_termination) {
             (Some(card), Some(device), Some(true)) => format!("{card}:{device}"),
@@ -40,7 +41,7 @@ pub(super) fn enis(enis: &[InterfaceView]) -> String {
         };
         let first = eni.addresses.first().map(ToString::to_string).unwrap_or_default();
         let more = eni.addresses.len().saturating_sub(1) + eni.ipv6_addresses.len();
-        out.add_row([
+        out.row([
             eni.id.clone(),
             eni.kind.clone(),
             eni.status.clone(),
@@ -51,15 +52,15 @@ pub(super) fn enis(enis: &[InterfaceView]) -> String {
             eni.description.clone(),
         ]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 pub(super) fn groups(groups: &[GroupView]) -> String {
-    let mut out = table(&["group", "id"]);
+    let mut out = Table::new(&["group", "id"]);
     for group in groups {
-        out.add_row([&group.name, &group.id]);
+        out.row([&group.name, &group.id]);
     }
-    out.to_string()
+    shown(&out)
 }
 
 pub(super) fn iam(views: &[IamView]) -> String {
@@ -75,13 +76,13 @@ pub(super) fn branches(branches: &[BranchView]) -> String {
     if branches.is_empty() {
         return "no branches".to_owned();
     }
-    let mut out = table(&["pod", "node", "vpc.amazonaws.com/pod-eni"]);
+    let mut out = Table::new(&["pod", "node", "vpc.amazonaws.com/pod-eni"]);
     for branch in branches {
-        out.add_row([
+        out.row([
             format!("{}/{}", branch.namespace, branch.name),
             branch.node.clone(),
             branch.annotation.clone().unwrap_or_else(|| "(waits for the trunk)".to_owned()),
         ]);
     }
-    out.to_string()
+    shown(&out)
 }

@@ -1,9 +1,10 @@
-//! The style of all tables that the commands print.
+//! Tables on the terminal.
 
-use comfy_table::{Table, presets};
+use view_text::Table;
 
-pub(super) fn table(head: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(head);
-    table
+/// Formats the table for standard output. The last line has no newline.
+pub(super) fn shown(table: &Table) -> String {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let width = size.ok().map(|size| size.ws_col).filter(|width| *width > 0);
+    table.text(width).to_string().trim_end().to_owned()
 }

@@ -1,9 +1,9 @@
 //! The results of the connectivity test as a table, with a next step for each failure.
 
 use super::{Column, How, Outcome, Site, Try};
-use crate::table::Table;
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
+use view_text::{Cell, Table, Text, Tone};
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,30 +65,31 @@ impl Matrix {
     pub fn is_good(&self) -> bool {
         self.failures.is_empty() && !self.rows.is_empty()
     }
-}
 
-impl fmt::Display for Matrix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Formats a table and the failures with their next steps. `columns` is the width of the terminal.
+    pub fn text(&self, columns: Option<u16>) -> Text {
         let mut heads = vec!["FROM"];
         heads.extend(Column::ALL.map(head));
         let mut table = Table::new(&heads);
         for row in &self.rows {
             let cells = Column::ALL.map(|column| match row.cells.get(&column) {
-                None => "-".to_owned(),
-                Some((good, all)) if good == all => "ok".to_owned(),
-                Some((good, all)) => format!("FAIL {good}/{all}"),
+                None => Cell::from("-"),
+                Some((good, all)) if good == all => Cell::new(Tone::Good, "ok"),
+                Some((good, all)) => Cell::new(Tone::Bad, format!("FAIL {good}/{all}")),
             });
-            table.row(std::iter::once(row.node.clone()).chain(cells));
+            table.row(std::iter::once(Cell::from(&row.node)).chain(cells));
         }
-        write!(f, "{table}")?;
+        let mut text = table.text(columns);
         for failure in self.failures.iter().take(TOLD) {
             let Failure { from, tried, said, next_step, .. } = failure;
-            writeln!(f, "FAIL  {from}: {tried}: {said}\n      next: {next_step}")?;
+            text.push(Tone::Bad, "FAIL");
+            text.push_plain(&format!("  {from}: {tried}: {said}\n      next: {next_step}\n"));
         }
         match self.failures.len().saturating_sub(TOLD) {
-            0 => Ok(()),
-            more => writeln!(f, "and {more} more; see -o json"),
+            0 => {}
+            more => text.push_plain(&format!("and {more} more; see -o json\n")),
         }
+        text
     }
 }
 

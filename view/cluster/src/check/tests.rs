@@ -81,7 +81,7 @@ fn the_matrix_shows_failures_and_the_next_step() {
     matrix.add(&all[1], Ok(second));
     matrix.add(&site(3), Err("its pod waits: image".to_owned()));
     assert!(!matrix.is_good());
-    let text = matrix.to_string();
+    let text = matrix.text(None).to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[..4],
@@ -104,7 +104,7 @@ fn a_node_whose_target_never_starts_is_a_failure() {
     let mut matrix = Matrix::default();
     matrix.add(&all[0], Ok(good(tries(&all[0], &all, &around()))));
     assert!(!matrix.is_good());
-    let text = matrix.to_string();
+    let text = matrix.text(None).to_string();
     assert!(text.contains("FAIL  n1: its pods: its pod target-1 is Pending\n"), "{text}");
 }
 

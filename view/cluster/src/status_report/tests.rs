@@ -59,7 +59,7 @@ fn a_node_is_a_line_with_its_problems_and_next_steps_below() {
     cluster.answers.insert("ferrule-n2".to_owned(), status(denied()));
     let status_report = StatusReport::of(&cluster);
     assert!(!status_report.is_good());
-    let text = status_report.text(Width::Narrow);
+    let text = status_report.text(Width::Narrow, None).to_string();
     let lines: Vec<&str> = text.lines().collect();
     let heads =
         "NODE   READY   ENIS   ADDRESSES   FREE   COOLING   WAITING   EC2   VERSION   STATE";
@@ -78,7 +78,7 @@ fn a_node_is_a_line_with_its_problems_and_next_steps_below() {
         ),
         "{text}"
     );
-    let wide = status_report.text(Width::Wide);
+    let wide = status_report.text(Width::Wide, None).to_string();
     assert!(wide.lines().next().unwrap().contains("POD"), "{wide}");
 }
 
@@ -89,7 +89,7 @@ fn the_same_problem_of_many_nodes_is_shown_once() {
     for name in names {
         cluster.answers.insert(format!("ferrule-{name}"), status(denied()));
     }
-    let text = StatusReport::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
     assert_eq!(text.matches("TROUBLE").count(), 1, "{text}");
     assert!(text.contains("TROUBLE  n1, n2, n3, n4, n5 and 2 more: ec2:"), "{text}");
 }
@@ -103,14 +103,14 @@ fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
         "message": "waits for EC2" });
     cluster.nodes[0].status.conditions.push(serde_json::from_value(pool).unwrap());
     let status_report = StatusReport::of(&cluster);
-    let text = status_report.text(Width::Narrow);
+    let text = status_report.text(Width::Narrow, None).to_string();
     assert!(text.contains("unreachable"), "{text}");
     assert!(text.contains("ferrule-ipamd: no answer within 10 s"), "{text}");
     assert!(text.contains("IPPoolHealthy: starting: waits for EC2"), "{text}");
     assert!(!status_report.is_good());
     let forbidden = "may not create pods/portforward".to_owned();
     cluster.answers.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
-    let text = StatusReport::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
     assert!(text.contains("next: request the role ferrule-viewer"), "{text}");
 }
 
@@ -125,7 +125,10 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
     assert!(
-        status_report.text(Width::Narrow).contains("none: a fargate node has a network of its own")
+        status_report
+            .text(Width::Narrow, None)
+            .to_string()
+            .contains("none: a fargate node has a network of its own")
     );
     let set = json!({ "metadata": { "name": "ferrule" }, "spec": { "template": { "spec": {
         "nodeSelector": { "ferrule.io/network": "ferrule" } } } } });
@@ -133,10 +136,10 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     cluster.nodes = vec![node("not-yet", json!({}))];
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
-    let text = status_report.text(Width::Narrow);
+    let text = status_report.text(Width::Narrow, None).to_string();
     assert!(text.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{text}");
     cluster.daemon_sets = Some(Vec::new());
-    let text = StatusReport::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
     assert!(text.contains("install the chart, or set --namespace"), "{text}");
 }
 
@@ -147,7 +150,7 @@ fn an_expired_lease_is_a_problem_of_the_cluster() {
     cluster.lease = Some(lost);
     assert!(StatusReport::of(&cluster).is_good(), "there is no controller that should hold it");
     cluster.controllers.push(pod("n1"));
-    let text = StatusReport::of(&cluster).text(Width::Narrow);
+    let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
     assert!(text.contains("TROUBLE  Lease ferrule-controller: c-1 lost it"), "{text}");
 }
 
@@ -172,7 +175,7 @@ fn missing_rights_on_daemonsets_do_not_suggest_an_installation() {
     cluster.daemon_sets = None;
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
-    let text = status_report.text(Width::Narrow);
+    let text = status_report.text(Width::Narrow, None).to_string();
     assert!(text.contains("unknown") && !text.contains("install the chart"), "{text}");
 }
 
@@ -186,7 +189,7 @@ fn a_daemon_that_is_set_to_be_silent_is_no_trouble() {
     cluster.answers.insert("ferrule-n1".to_owned(), why);
     let status_report = StatusReport::of(&cluster);
     assert!(status_report.is_good(), "{status_report:?}");
-    let text = status_report.text(Width::Narrow);
+    let text = status_report.text(Width::Narrow, None).to_string();
     assert!(text.contains("notice   n1: ferrule-ipamd: DISABLE_INTROSPECTION is set"), "{text}");
 }
 
@@ -207,14 +210,15 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
         cluster.answers.insert(format!("ferrule-{name}"), status(json!([])));
     }
     let heads = |cluster: &Cluster| {
-        let text = StatusReport::of(cluster).text(Width::Narrow);
+        let text = StatusReport::of(cluster).text(Width::Narrow, None).to_string();
         text.lines().next().unwrap().to_owned()
     };
     assert!(!heads(&cluster).contains("AGENT"));
     for pod in &mut cluster.pods {
         pod.spec.containers.push(serde_json::from_value(json!({ "name": "agent" })).unwrap());
     }
-    let text_of = |cluster: &Cluster| StatusReport::of(cluster).text(Width::Narrow);
+    let text_of =
+        |cluster: &Cluster| StatusReport::of(cluster).text(Width::Narrow, None).to_string();
     assert!(heads(&cluster).contains("   EC2   AGENT     VERSION"), "{}", text_of(&cluster));
     assert!(StatusReport::of(&cluster).is_good(), "the query had no target");
 

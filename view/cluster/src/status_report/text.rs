@@ -1,9 +1,9 @@
 //! The overview as text: a table, then the problems with the worst last, next to the prompt.
 
 use super::{AgentLine, NodeLine, StatusReport};
-use crate::table::Table;
 use std::collections::BTreeMap;
 use view_node::{Budget, Severity, Trouble, WaitingAdd};
+use view_text::{Table, Text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
@@ -12,23 +12,23 @@ pub enum Width {
 }
 
 impl StatusReport {
-    /// Formats a table and the problems.
-    pub fn text(&self, width: Width) -> String {
-        let mut text = self.table(width).to_string();
+    /// Formats a table and the problems. `columns` is the width of the terminal.
+    pub fn text(&self, width: Width, columns: Option<u16>) -> Text {
+        let mut text = self.table(width).text(columns);
         for unasked in &self.unasked {
-            text.push_str(&format!("not read: {unasked}\n"));
+            text.push_plain(&format!("not read: {unasked}\n"));
         }
         for (node, add, more) in self.waiting() {
             let pod = format!("{}/{}", add.namespace, add.name);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            text.push_str(&format!(
+            text.push_plain(&format!(
                 "waiting  {node}: {pod} for {} s{more}: {}\n         next: {}\n",
                 add.seconds, add.reason, add.next_step
             ));
         }
         for severity in [Severity::Notice, Severity::Trouble] {
             for (trouble, nodes) in self.grouped(severity) {
-                text.push_str(&lines_of(&trouble, &nodes));
+                text.push_plain(&lines_of(&trouble, &nodes));
             }
         }
         text
