@@ -1,26 +1,25 @@
 //! Output for people: progress and verdicts on standard error, results on standard output.
 
+use anstyle::{AnsiColor, Style};
 use std::{
-    io::{IsTerminal, Write as _},
+    io::Write as _,
     time::{Duration, Instant},
 };
 
-fn paint(code: &str, text: &str) -> String {
-    if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
-    }
+/// `anstream` removes the color if standard error is no terminal or NO_COLOR is set.
+fn paint(color: AnsiColor, text: &str) -> String {
+    let style = Style::new().bold().fg_color(Some(color.into()));
+    format!("{style}{text}{style:#}")
 }
 
 fn line(text: &str) {
     // A closed reader does not stop the command.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(anstream::stderr(), "{text}");
 }
 
 /// Prints the start of a step.
 pub(crate) fn step(text: &str) {
-    line(&format!("{} {text}", paint("1;36", "==>")));
+    line(&format!("{} {text}", paint(AnsiColor::Cyan, "==>")));
 }
 
 /// Prints a detail of a step.
@@ -44,12 +43,12 @@ pub(crate) fn note_all(title: &str, lines: &[String]) {
 
 /// A step went well.
 pub(crate) fn good(text: &str) {
-    line(&format!("{} {text}", paint("1;32", " ok")));
+    line(&format!("{} {text}", paint(AnsiColor::Green, " ok")));
 }
 
 /// Prints a failure.
 pub(crate) fn fail(text: &str) {
-    line(&format!("{} {text}", paint("1;31", "error:")));
+    line(&format!("{} {text}", paint(AnsiColor::Red, "error:")));
 }
 
 /// Prints a result, for people or for a pipe.
