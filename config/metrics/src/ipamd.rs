@@ -223,6 +223,24 @@ pub(crate) const METRICS: &[Metric] = &[
         "Rate of an action's budget, adapted to throttling",
     ),
     gauge("ferrule_ec2_budget_burst", &["action"], "calls", "Burst of an action's budget"),
+    gauge(
+        "ferrule_subnet_available_addresses",
+        &["subnet", "zone"],
+        "addresses",
+        "EC2's last count of free addresses in a subnet of the node; no series after 15 minutes",
+    ),
+    gauge(
+        "ferrule_subnet_addresses",
+        &["subnet", "zone"],
+        "addresses",
+        "Addresses that EC2 can assign in a subnet, free or not; present as long as the count",
+    ),
+    gauge(
+        "ferrule_subnet_count_age_seconds",
+        &["subnet", "zone"],
+        "seconds",
+        "Age of EC2's count of a subnet; the daemon makes no calls for it, so a node at rest has none",
+    ),
     counter(
         "ferrule_notices_total",
         &["topic", "severity"],

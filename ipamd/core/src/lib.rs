@@ -34,6 +34,7 @@ mod schedule;
 mod shrink;
 mod snapshot;
 mod source;
+mod subnet_samples;
 mod subnets;
 mod trunk;
 mod upkeep;
@@ -57,7 +58,8 @@ pub use explain::is_denial;
 pub use notice::{Notice, Obstacle, Severity, Topic, Waiting};
 pub use remedy::{Ec2ErrorResponse, THROTTLING_CODES};
 pub use snapshot::{
-    BudgetView, CoolingView, Counts, EniView, NodeCidrView, PodView, Snapshot, TrunkMissing,
-    WaiterView,
+    BudgetView, CoolingView, Counts, EniView, NodeCidrView, PodView, Snapshot, SubnetView,
+    TrunkMissing, WaiterView,
 };
 pub use source::BlockSource;
+pub use subnet_samples::SubnetSample;

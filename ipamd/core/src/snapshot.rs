@@ -1,6 +1,6 @@
 //! The state of the core for the repair pass, introspection and metrics.
 
-use crate::{Action, BranchEni, EniKind, PodAddress, Remedy, Ticket, Waiting};
+use crate::{Action, BranchEni, EniKind, PodAddress, Remedy, SubnetSample, Ticket, Waiting};
 use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, Mac, PodKey, PodName, SubnetId, TableId, Time,
 };
@@ -34,6 +34,35 @@ pub struct Snapshot {
     pub waiters: Vec<WaiterView>,
     /// The budgets of actions that were called at least once.
     pub budgets: Vec<BudgetView>,
+    /// The subnets of the zone with IPv4 addresses. Empty until EC2 has described them.
+    pub subnets: Vec<SubnetView>,
+}
+
+/// A subnet of the zone in EC2's last answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubnetView {
+    pub id: SubnetId,
+    pub zone: String,
+    pub cidr: Ipv4Net,
+    /// EC2's count of free addresses, those of fragmented ranges included.
+    pub available: u32,
+    /// The start of the call that counted them.
+    pub counted: Time,
+    /// New ENIs may use it.
+    pub for_pods: bool,
+    /// The node has an ENI there.
+    pub in_use: bool,
+    /// The last request for a prefix there was refused.
+    pub fragmented: bool,
+    /// Oldest first; the last is the present count.
+    pub samples: Vec<SubnetSample>,
+}
+
+impl SubnetView {
+    /// The addresses that EC2 can assign, free or not: it reserves the first four and the last.
+    pub fn total(&self) -> u64 {
+        (1_u64 << (32 - self.cidr.prefix_len())).saturating_sub(5)
+    }
 }
 
 /// The reason why pods with branch ENIs cannot start.

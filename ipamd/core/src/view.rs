@@ -1,12 +1,14 @@
 //! The snapshot of the core.
 
 use crate::{
-    CoolingView, Core, Counts, EniView, NodeCidrView, PodView, Snapshot, WaiterView,
+    CoolingView, Core, Counts, EniView, NodeCidrView, PodView, SeenSubnet, Snapshot, SubnetView,
+    WaiterView,
     book::{Assignment, Block, Eni, Readiness},
     checkpoint::AssignedResource,
+    placement::{self, ZoneSubnets},
     waiting::Waiter,
 };
-use config_model::{CardIndex, PodKey, Time};
+use config_model::{CardIndex, PodKey, SubnetId, Time};
 use ipnet::IpNet;
 
 /// The most waiting requests in a snapshot; the count covers the others.
@@ -42,6 +44,7 @@ impl Core {
             trunk_missing: self.trunk.reason(&self.ctx, |_| self.has_place_for_trunk()),
             waiters: self.ctx.queue.eldest(WAITERS_TOLD).map(waiter_view).collect(),
             budgets: self.ctx.budgets.views(now),
+            subnets: self.subnet_views(),
         }
     }
 
@@ -75,6 +78,33 @@ impl Core {
     /// The assignment of the key.
     pub fn inspect(&self, key: &PodKey) -> Option<PodView> {
         self.ctx.book.holder(key).map(|holder| self.pod_view(key, holder))
+    }
+
+    fn subnet_views(&self) -> Vec<SubnetView> {
+        let ZoneSubnets::Known(seen) = self.zone.subnets() else { return Vec::new() };
+        let usable = placement::place(
+            &self.ctx.config,
+            &self.ctx.node,
+            self.ctx.cluster.eni_config(),
+            self.zone.subnets(),
+        );
+        let usable = usable.map(|placement| placement.subnets).unwrap_or_default();
+        seen.iter().filter_map(|subnet| self.subnet_view(subnet, &usable)).collect()
+    }
+
+    fn subnet_view(&self, subnet: &SeenSubnet, usable: &[SubnetId]) -> Option<SubnetView> {
+        let samples = self.zone.samples().of(&subnet.id).to_vec();
+        Some(SubnetView {
+            id: subnet.id.clone(),
+            zone: self.ctx.node.zone.clone(),
+            cidr: subnet.cidr?,
+            available: subnet.free_addresses,
+            counted: samples.last()?.at,
+            for_pods: usable.contains(&subnet.id),
+            in_use: self.ctx.book.enis().any(|eni| eni.facts.subnet == subnet.id),
+            fragmented: self.ctx.subnets.fragmented(&subnet.id),
+            samples,
+        })
     }
 
     fn short(&self, now: Time) -> u64 {

@@ -6,6 +6,7 @@ use crate::{
     ctx::Ctx,
     explain::Blocker,
     placement::{self, ZoneSubnets},
+    subnet_samples::SubnetSamples,
 };
 use config_model::{Span, SubnetId, Time};
 
@@ -25,6 +26,7 @@ const TAGS_PATIENCE: Span = Span::seconds(2);
 #[derive(Debug)]
 pub(crate) struct ZoneState {
     zone: ZoneSubnets,
+    samples: SubnetSamples,
     begun: Time,
     /// The start of the question whose answer is known.
     asked: Option<Time>,
@@ -36,7 +38,12 @@ pub(crate) struct ZoneState {
 impl ZoneState {
     pub(crate) fn new(now: Time) -> Self {
         let (zone, asked, not_before) = (ZoneSubnets::default(), None, None);
-        Self { zone, begun: now, asked, in_call: false, tries: 0, not_before }
+        let samples = SubnetSamples::default();
+        Self { zone, samples, begun: now, asked, in_call: false, tries: 0, not_before }
+    }
+
+    pub(crate) fn samples(&self) -> &SubnetSamples {
+        &self.samples
     }
 
     pub(crate) fn subnets(&self) -> &ZoneSubnets {
@@ -135,6 +142,7 @@ impl ZoneState {
                 for subnet in subnets.iter().filter(|subnet| subnet.free_addresses > 0) {
                     ctx.subnets.has_free_ones(&subnet.id, started);
                 }
+                self.samples.take(&subnets, started);
                 self.zone = ZoneSubnets::Known(subnets);
                 self.mark_excluded(ctx);
                 return;

@@ -1,7 +1,9 @@
 //! `/metrics` and introspection over HTTP. Both are read-only.
 
+mod addresses;
 mod introspect;
 mod status;
+mod subnets;
 mod wall;
 
 use crate::{
@@ -97,6 +99,7 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route("/v1/networkutils-env-settings", get(network_settings))
         .route(view_node::PODS, get(pods))
         .route(view_node::STATUS, get(status))
+        .route(view_node::ADDRESSES, get(addresses))
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
         .with_state(introspection);
@@ -123,6 +126,11 @@ async fn status(State(of): State<Introspection>) -> Response {
     let view = of.view().await;
     let troubles = of.shown.troubles.borrow().clone();
     answer(view.map(|view| json!(status::status(&view, &of.shown.settings, &troubles))))
+}
+
+async fn addresses(State(of): State<Introspection>) -> Response {
+    let settings = &of.shown.settings;
+    answer(of.view().await.map(|view| json!(addresses::addresses(&view, settings))))
 }
 
 async fn explain(State(of): State<Introspection>) -> Response {
@@ -152,12 +160,13 @@ fn answer(body: Option<Value>) -> Response {
     }
 }
 
-const COMMANDS: [&str; 6] = [
+const COMMANDS: [&str; 7] = [
     "/v1/enis",
     "/v1/ipamd-env-settings",
     "/v1/networkutils-env-settings",
     view_node::PODS,
     view_node::STATUS,
+    view_node::ADDRESSES,
     "/v1/ferrule/explain",
 ];
 /// The timeout of the event loop's answer.

@@ -3,11 +3,19 @@
 //! The crate has data types only. A reader ignores unknown fields, and missing fields are empty, so the versions
 //! of the two may differ. Start with [`Status`].
 
+mod addresses;
 mod status;
+mod subnet;
 
-pub use status::{Budget, Limits, PodAssignment, Pool, Severity, Status, Trouble, WaitingAdd};
+pub use addresses::{Addresses, Eni, PodRef, UsedAddress};
+pub use status::{
+    Budget, Limits, PodAssignment, Pool, Severity, Status, Trouble, WaitingAdd, Warm,
+};
+pub use subnet::{Sample, Subnet};
 
 /// The introspection path of [`Status`].
 pub const STATUS: &str = "/v1/ferrule/status";
 /// The introspection path of the reservations, a list of [`PodAssignment`].
 pub const PODS: &str = "/v1/ferrule/pods";
+/// The introspection path of [`Addresses`].
+pub const ADDRESSES: &str = "/v1/ferrule/addresses";

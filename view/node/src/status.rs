@@ -1,5 +1,6 @@
 //! The state of a node's pool, and its problems.
 
+use crate::Subnet;
 use serde::{Deserialize, Serialize};
 
 /// The state of a node at one moment.
@@ -19,6 +20,10 @@ pub struct Status {
     /// `None` until EC2 has answered.
     pub limits: Option<Limits>,
     pub pool: Pool,
+    /// The warm targets; `None` before the start completes.
+    pub warm: Option<Warm>,
+    /// The subnets of the node's zone with IPv4 addresses. Empty until EC2 has described them.
+    pub subnets: Vec<Subnet>,
     /// The ADDs that have waited longest.
     pub waiting_adds: Vec<WaitingAdd>,
     /// The token buckets of EC2 actions.
@@ -67,6 +72,20 @@ pub struct Pool {
     pub calls: u32,
     /// Addresses below the warm targets.
     pub warm_short: u64,
+}
+
+/// The warm targets of the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Warm {
+    /// `ENABLE_PREFIX_DELEGATION`, if the instance type has prefixes.
+    pub prefixes: bool,
+    /// `WARM_IP_TARGET`
+    pub ips: Option<u32>,
+    /// `WARM_ENI_TARGET`
+    pub enis: u32,
+    /// Free addresses of the pool by subnet.
+    pub free_by_subnet: std::collections::BTreeMap<String, u64>,
 }
 
 /// An ADD that waits.

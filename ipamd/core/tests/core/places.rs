@@ -78,6 +78,31 @@ fn the_subnet_with_most_free_addresses_is_taken_and_the_next_when_it_refuses() {
 }
 
 #[test]
+fn the_snapshot_has_the_counts_of_answers_that_the_planner_needed_anyway() {
+    let mut world = start(discovery(), cloud());
+    tag(&mut world.cloud, "subnet-2", "0");
+    assert!(world.snapshot().subnets.is_empty(), "EC2 has not answered");
+    world.pass(Span::seconds(20));
+    world.reserve_all(0..5);
+    world.pass(Span::seconds(600));
+    world.reserve_all(5..12);
+    world.pass(Span::seconds(20));
+    let asked = world.cloud.count(Action::DescribeSubnets);
+    assert_eq!(asked, 2, "one at the start, one for a later ENI");
+    let subnets = world.snapshot().subnets;
+    let shape: Vec<_> = subnets.iter().map(|it| (it.id.as_str(), it.for_pods, it.in_use)).collect();
+    assert_eq!(
+        shape,
+        [("subnet-1", true, true), ("subnet-2", false, false), ("subnet-3", true, true)]
+    );
+    let third = &subnets[2];
+    assert_eq!(third.samples.len(), asked);
+    assert!(third.samples[1].available < third.samples[0].available, "{third:?}");
+    assert_eq!((third.available, third.counted), (third.samples[1].available, third.samples[1].at));
+    assert!(world.now.since(third.counted) < Span::seconds(60));
+}
+
+#[test]
 fn an_excluded_subnet_keeps_its_pods_and_gets_no_others() {
     let mut world = start(discovery(), cloud());
     world.pass(Span::seconds(20));

@@ -1,11 +1,12 @@
 //! The document that `ferrule status` reads from each node.
 
-use super::wall::rfc3339;
+use super::{subnets, wall::rfc3339};
 use crate::{troubles::OpenProblem, view::View};
 use config_model::RuleLayout;
 use config_settings::Settings;
-use ipamd_core::{Obstacle, Waiting};
-use view_node::{Budget, Limits, Pool, Status, Trouble, WaitingAdd};
+use ipamd_core::{Obstacle, PoolConfig, Waiting};
+use std::collections::BTreeMap;
+use view_node::{Budget, Limits, Pool, Status, Trouble, WaitingAdd, Warm};
 
 pub(super) fn status(view: &View, settings: &Settings, troubles: &[OpenProblem]) -> Status {
     Status {
@@ -20,6 +21,8 @@ pub(super) fn status(view: &View, settings: &Settings, troubles: &[OpenProblem])
         .to_owned(),
         limits: view.limits.as_ref().map(limits),
         pool: pool(view),
+        warm: view.targets.as_ref().map(|targets| warm(targets, view)),
+        subnets: subnets::subnets(view),
         waiting_adds: waiting_adds(view),
         budgets: view.snapshot.budgets.iter().map(budget).collect(),
         troubles: troubles.iter().map(|it| trouble(it, view)).collect(),
@@ -49,6 +52,19 @@ fn pool(view: &View) -> Pool {
         waiting_adds: counts.waiting,
         calls: counts.calls,
         warm_short: view.snapshot.short,
+    }
+}
+
+fn warm(targets: &PoolConfig, view: &View) -> Warm {
+    let mut free_by_subnet: BTreeMap<String, u64> = BTreeMap::new();
+    for eni in view.snapshot.enis.iter().filter(|eni| eni.managed && eni.counts.free > 0) {
+        *free_by_subnet.entry(eni.subnet.as_str().to_owned()).or_default() += eni.counts.free;
+    }
+    Warm {
+        prefixes: subnets::prefixes(view),
+        ips: targets.warm_ip_target,
+        enis: targets.warm_eni_target,
+        free_by_subnet,
     }
 }
 

@@ -9,7 +9,7 @@ use ipamd_kube::ConcernState;
 use ipnet::IpNet;
 use prometheus::{Gauge, GaugeVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::Meter;
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 use view_node::Severity;
 
 /// The gauges of the pool, the budgets and the connection to Kubernetes.
@@ -37,6 +37,9 @@ pub(super) struct Gauges {
     budget_burst: IntGaugeVec,
     kubernetes: IntGaugeVec,
     troubles: IntGaugeVec,
+    subnet_available: IntGaugeVec,
+    subnet_total: IntGaugeVec,
+    subnet_age: IntGaugeVec,
 }
 
 impl Gauges {
@@ -68,6 +71,9 @@ impl Gauges {
             budget_burst: by("ferrule_ec2_budget_burst"),
             kubernetes: by("ferrule_kubernetes_working"),
             troubles: by("ferrule_troubles"),
+            subnet_available: by("ferrule_subnet_available_addresses"),
+            subnet_total: by("ferrule_subnet_addresses"),
+            subnet_age: by("ferrule_subnet_count_age_seconds"),
         }
     }
 
@@ -82,6 +88,7 @@ impl Gauges {
         self.total.set(whole(counts.total));
         self.assigned.set(counts.assigned.into());
         self.set_blocks(view);
+        self.set_subnets(view);
         self.initializing.set(matches!(view.phase, Phase::Starting(_)).into());
         self.free.set(whole(counts.free));
         self.usable.set(whole(counts.usable));
@@ -139,9 +146,29 @@ impl Gauges {
         }
         self.kubernetes.with_label_values(&["one"]);
         self.troubles.with_label_values(&["one", "one"]);
+        for of in [&self.subnet_available, &self.subnet_total, &self.subnet_age] {
+            of.with_label_values(&["one", "one"]);
+        }
         self.budget_burst.with_label_values(&["one"]);
         for of in [&self.budget_tokens, &self.budget_rate] {
             of.with_label_values(&["one"]);
+        }
+    }
+
+    /// Sets the counts of the subnets that matter to the node, and removes the series of old counts.
+    fn set_subnets(&self, view: &View) {
+        let all = [&self.subnet_available, &self.subnet_total, &self.subnet_age];
+        all.iter().for_each(|of| of.reset());
+        let of_node = view.snapshot.subnets.iter().filter(|it| it.for_pods || it.in_use);
+        for subnet in of_node {
+            let age = Duration::from_millis(view.now.since(subnet.counted).0);
+            if age > COUNT_LIFETIME {
+                continue;
+            }
+            let values = [subnet.available.into(), subnet.total(), age.as_secs()];
+            for (of, value) in all.iter().zip(values) {
+                of.with_label_values(&[subnet.id.as_str(), &subnet.zone]).set(whole(value));
+            }
         }
     }
 
@@ -187,6 +214,8 @@ fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// An older count is not exposed: another node's may be newer.
+const COUNT_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// The lengths of EC2's prefixes.
 const PREFIX_V4: u8 = 28;
 const PREFIX_V6: u8 = 80;
@@ -196,6 +225,57 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
+    use config_model::Time;
+    use ipamd_core::{Snapshot, SubnetSample, SubnetView};
+    use std::collections::VecDeque;
+
+    fn page_with(subnets: Vec<SubnetView>, metrics: &crate::metrics::Metrics) -> String {
+        let view = View {
+            now: Time(1_000_000),
+            phase: Phase::Running,
+            snapshot: Snapshot { subnets, ..Snapshot::default() },
+            limits: None,
+            targets: None,
+            checkpoint_trouble: None,
+            queued: 0,
+            waited: Vec::new(),
+            notices: VecDeque::new(),
+        };
+        metrics.set_gauges(&view, &Kubernetes::default(), &PassReport::default());
+        metrics.page()
+    }
+
+    #[test]
+    fn counts_of_subnets_are_exposed_until_they_are_old() {
+        let subnet = |id: &str, seconds_ago: u64, for_pods| SubnetView {
+            id: id.into(),
+            zone: "z-1a".to_owned(),
+            cidr: "10.0.0.0/24".parse().unwrap(),
+            available: 42,
+            counted: Time(1_000_000 - seconds_ago * 1000),
+            for_pods,
+            in_use: false,
+            fragmented: false,
+            samples: vec![SubnetSample { at: Time(0), available: 42 }],
+        };
+        let metrics = crate::metrics::Metrics::new();
+        let other = subnet("other", 0, false);
+        let page =
+            page_with(vec![subnet("old", 901, true), subnet("new", 90, true), other], &metrics);
+        let of = |name: &str| format!("{name}{{subnet=\"new\",zone=\"z-1a\"}}");
+        assert!(
+            page.contains(&format!("{} 42\n", of("ferrule_subnet_available_addresses"))),
+            "{page}"
+        );
+        assert!(page.contains(&format!("{} 251\n", of("ferrule_subnet_addresses"))), "{page}");
+        assert!(
+            page.contains(&format!("{} 90\n", of("ferrule_subnet_count_age_seconds"))),
+            "{page}"
+        );
+        assert!(!page.contains("subnet=\"old\"") && !page.contains("subnet=\"other\""), "{page}");
+        let page = page_with(Vec::new(), &metrics);
+        assert!(!page.contains("subnet=\"new\""), "{page}");
+    }
 
     #[test]
     fn an_address_is_of_itself_or_of_its_prefix() {

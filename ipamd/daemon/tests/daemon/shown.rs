@@ -14,7 +14,7 @@ use std::{
 };
 use tests_eventually::{PATIENCE, eventually};
 use tests_support::promtool;
-use view_node::{PodAssignment, Severity, Status, Trouble};
+use view_node::{Addresses, PodAssignment, Severity, Status, Trouble};
 
 /// Returns the body at a path of introspection; null while the daemon does not answer.
 fn get(node: &TestNode, path: &str) -> Value {
@@ -101,6 +101,34 @@ fn the_status_document_has_the_counts_of_the_pool_and_the_reservations() {
     let pods: Vec<PodAssignment> = serde_json::from_value(get(&node, view_node::PODS)).unwrap();
     assert_eq!(pods[0].address.as_deref(), Some(held.as_str()));
     assert_eq!((pods[0].table, pods[0].host_interface.as_deref()), (Some(254), Some("eni0")));
+    daemon.terminate();
+}
+
+#[test]
+fn the_documents_have_the_subnets_count_and_the_use_of_each_address() {
+    let node = TestNode::new(FakeCloud::new(50)).with("IP_COOLDOWN_PERIOD", "3600");
+    let daemon = node.start();
+    let held = node.add(&key("a")).ipv4.unwrap().to_string();
+    let status = status_with(&node, "the subnet is known", |it| !it.subnets.is_empty());
+    let subnet = &status.subnets[0];
+    assert_eq!((&*subnet.id, &*subnet.zone, subnet.total), ("subnet-1", "eu-central-1a", 251));
+    assert!(subnet.for_pods && subnet.in_use && !subnet.fragmented, "{subnet:?}");
+    assert_eq!(subnet.samples.last().map(|it| it.available), Some(subnet.available));
+    let free = status.warm.as_ref().unwrap().free_by_subnet["subnet-1"];
+    assert!(free > 0 && free <= status.pool.free, "{status:?}");
+
+    let read = || serde_json::from_value::<Addresses>(get(&node, view_node::ADDRESSES)).unwrap();
+    let of_pod = |it: &Addresses| it.used.iter().find(|it| it.pod.is_some()).cloned();
+    let used = of_pod(&read()).unwrap();
+    assert_eq!((&*used.address, used.eni.as_deref()), (&*held, Some("eni-0")));
+    assert_eq!(used.pod.map(|pod| (pod.name, pod.confirmed)), Some(("pod-a".to_owned(), true)));
+    let eni = &read().enis[0];
+    assert!(eni.blocks.contains(&format!("{held}/32")), "{eni:?}");
+    assert_eq!((&*eni.subnet, eni.assigned), ("subnet-1", 1));
+    node.release(&key("a"));
+    eventually("the address cools", PATIENCE, || of_pod(&read()).is_none());
+    let cooling = read().used.into_iter().find(|it| it.address == held).unwrap();
+    assert_eq!((cooling.eni.as_deref(), cooling.stuck_seconds), (Some("eni-0"), None));
     daemon.terminate();
 }
 
