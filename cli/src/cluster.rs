@@ -10,7 +10,6 @@ mod check;
 mod forward;
 mod interrupts;
 mod pod;
-mod progress;
 mod status;
 
 pub(crate) use args::{

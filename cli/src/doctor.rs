@@ -3,6 +3,7 @@
 use crate::{args::DoctorArgs, gather, output::Output, print};
 use anyhow::{Context as _, Result};
 use cli_doctor::{Report, examine};
+use serde_json::json;
 use std::{
     io::{self, Write as _},
     thread,
@@ -29,9 +30,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     }
     let text = match args.output {
         Output::Text => print::text(&report),
-        Output::Json => {
-            serde_json::to_string_pretty(&report).context("cannot encode the report")? + "\n"
-        }
+        Output::Json | Output::Yaml => args.output.document(&json!(report))?,
     };
     io::stdout().write_all(text.as_bytes()).context("cannot print the report")?;
     Ok(code(&report))

@@ -16,6 +16,7 @@ mod output;
 mod policy;
 mod print;
 mod probe;
+mod progress;
 mod target;
 
 use args::{Cli, Verb};

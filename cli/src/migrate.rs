@@ -36,7 +36,7 @@ pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
             let plan = plan(&observe::observe(places, false), owner(*to), choice(*policy));
             say(&match output {
                 Output::Text => text(&plan),
-                Output::Json => document(&plan)?,
+                Output::Json | Output::Yaml => output.document(&document(&plan))?,
             })?;
             Ok(if plan.refusals.is_empty() { 0 } else { REFUSED })
         }
@@ -135,15 +135,14 @@ fn text(plan: &Plan) -> String {
     lines.join("\n") + "\n"
 }
 
-fn document(plan: &Plan) -> Result<String> {
+fn document(plan: &Plan) -> serde_json::Value {
     let steps: Vec<String> = plan.steps.iter().map(Step::to_string).collect();
-    let document = json!({
+    json!({
         "to": plan.owner,
         "facts": plan.facts,
         "refusals": plan.refusals,
         "steps": steps,
-    });
-    Ok(serde_json::to_string_pretty(&document).context("cannot encode the plan")? + "\n")
+    })
 }
 
 /// Formats the node's owner as observed, and the remaining steps of a started migration.
@@ -152,21 +151,18 @@ fn status(seen: &Observation, output: Output) -> Result<String> {
     let owner = journal.map(|journal| journal.owner);
     let left = owner.map(|owner| plan(seen, owner, PolicyChoice::Refuse));
     let leads = leading(seen);
-    if output == Output::Json {
+    if !output.is_text() {
         let left = left.as_ref().map(|plan| {
             let steps: Vec<String> = plan.steps.iter().map(Step::to_string).collect();
             json!({ "steps": steps, "refusals": plan.refusals })
         });
-        let document = json!({
+        return output.document(&json!({
             "configuration": leads,
             "amazonVpcCniServes": seen.vpc_cni.serves,
             "ferruleServes": seen.ferrule.ready,
             "goesTo": owner,
             "left": left,
-        });
-        return Ok(
-            serde_json::to_string_pretty(&document).context("cannot encode the status")? + "\n"
-        );
+        }));
     }
     let yes = |so: bool| if so { "yes" } else { "no" };
     let mut text = format!(

@@ -18,7 +18,7 @@ mod yaml;
 pub(crate) use args::{CODES, PolicyVerb};
 
 use crate::{
-    output::{Output, plain, write_json, write_text},
+    output::{Output, plain, write_text},
     target::KubeTarget,
 };
 use anyhow::{Context as _, Result, anyhow};
@@ -77,19 +77,15 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
     let packet = packet(&world, &question)?;
     args.names.iter().for_each(|name| world.name(packet.destination, name));
     let verdict = verdict(&world, &packet);
-    match args.input.output {
-        Output::Text => {
-            let text =
-                print::Answer { objects: &objects, args, packet: &packet, verdict: &verdict };
-            write_text(&text.to_string())?;
-        }
-        Output::Json => {}
+    if args.input.output.is_text() {
+        let text = print::Answer { objects: &objects, args, packet: &packet, verdict: &verdict };
+        write_text(&text.to_string())?;
     }
     let pods: Vec<&Pod> = verdict.halves().filter_map(|half| world.pod(&half.pod)).collect();
     let realized = in_force(&args.input, &world, &objects, &pods)?;
     let kernel = args.kernel.then(|| InKernel::of(&args.agent, &packet, &verdict)).transpose()?;
     match (args.input.output, &kernel) {
-        (Output::Json, _) => write_json(&json!({
+        (output @ (Output::Json | Output::Yaml), _) => output.write(&json!({
             "packet": packet, "verdict": verdict, "files": print::places(&objects, &verdict),
             "realized": realized, "kernel": kernel.as_ref().map(InKernel::json),
         }))?,
@@ -115,10 +111,10 @@ fn of(word: &str, input: &Input) -> Result<u8> {
             write_text(&print::of(&world, &objects, pod))?;
             in_force(input, &world, &objects, &[pod])?;
         }
-        Output::Json => {
+        Output::Json | Output::Yaml => {
             let mut answer = print::of_json(&world, &objects, pod);
             answer["realized"] = json!(in_force(input, &world, &objects, &[pod])?);
-            write_json(&answer)?;
+            input.output.write(&answer)?;
         }
     }
     Ok(code(&[&objects], false))
@@ -156,7 +152,7 @@ fn print_realized(
         return Ok(None);
     }
     let realized = realized::ask(cluster, needs)?;
-    if output == Output::Text {
+    if output.is_text() {
         write_text(&format!("\n{realized}"))?;
     }
     Ok(Some(realized))
@@ -175,14 +171,14 @@ fn matrix(port: &[(Protocol, u16)], svg: Option<&Path>, input: &Input) -> Result
             write_text("no pod has an address\n")?;
         }
         Output::Text => write_text(&matrix.to_string())?,
-        Output::Json => {}
+        Output::Json | Output::Yaml => {}
     }
     let realized = match &*input.file {
         [] => all_in_force(&input.cluster, input.output, &world, &objects)?,
         _ => None,
     };
-    if input.output == Output::Json {
-        write_json(&with_realized(json!(matrix), realized))?;
+    if !input.output.is_text() {
+        input.output.write(&with_realized(json!(matrix), realized))?;
     }
     Ok(code(&[&objects], false))
 }
@@ -198,17 +194,16 @@ fn diff(args: &DiffArgs) -> Result<u8> {
     print_remarks(&new)?;
     let (before, after) = (base.world(), base.with(&new));
     let changes = changes(&before, &after, &samples(&[&before, &after], &args.port));
-    match args.output {
-        Output::Text => write_text(&print::changes(&changes))?,
-        Output::Json => {}
+    if args.output.is_text() {
+        write_text(&print::changes(&changes))?;
     }
     // The present policies; those of a change are not in force anywhere.
     let realized = match &*args.on {
         [] => all_in_force(&args.cluster, args.output, &before, &base)?,
         _ => None,
     };
-    if args.output == Output::Json {
-        write_json(&with_realized(json!(changes), realized))?;
+    if !args.output.is_text() {
+        args.output.write(&with_realized(json!(changes), realized))?;
     }
     Ok(code(&[&base, &new], !changes.pairs.is_empty()))
 }
@@ -219,16 +214,16 @@ fn findings(input: &Input) -> Result<u8> {
     print_faults(&objects)?;
     let world = objects.world();
     let findings = lint(&world, &objects.aside);
-    if input.output == Output::Text {
+    if input.output.is_text() {
         write_text(&print::findings(&findings, &objects))?;
     }
     let realized = match &*input.file {
         [] => all_in_force(&input.cluster, input.output, &world, &objects)?,
         _ => None,
     };
-    if input.output == Output::Json {
+    if !input.output.is_text() {
         let findings = print::findings_json(&findings, &objects);
-        write_json(&with_realized(json!({ "findings": findings }), realized))?;
+        input.output.write(&with_realized(json!({ "findings": findings }), realized))?;
     }
     Ok(code(&[&objects], !findings.is_empty()))
 }

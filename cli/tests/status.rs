@@ -3,6 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "status/terminal.rs"]
+mod terminal;
+
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
@@ -76,6 +79,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     without_forwarding(&client, &cluster).await;
     an_archive_lists_the_missing_parts(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
+    terminal::all(&client, &viewer).await;
 }
 
 /// The rights of a viewer are enough for it.

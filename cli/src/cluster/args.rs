@@ -34,6 +34,19 @@ pub(crate) enum Shape {
     Wide,
     /// One JSON document
     Json,
+    /// One YAML document
+    Yaml,
+}
+
+impl Shape {
+    /// Returns the format of a document; `None` for text.
+    pub(crate) fn machine(self) -> Option<Output> {
+        match self {
+            Self::Text | Self::Wide => None,
+            Self::Json => Some(Output::Json),
+            Self::Yaml => Some(Output::Yaml),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -41,6 +54,17 @@ pub(crate) struct StatusArgs {
     /// Only this node; repeat for several nodes
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Vec<String>,
+    /// Only problems that need a fix, and their nodes
+    #[arg(long)]
+    pub(crate) trouble: bool,
+    /// Repeat the output until interrupted
+    #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5",
+        value_parser = within_a_day(), conflicts_with = "wait")]
+    pub(crate) watch: Option<u64>,
+    /// Wait until no problem needs a fix, for at most this time
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "300",
+        value_parser = within_a_day())]
+    pub(crate) wait: Option<u64>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Shape::Text)]
     pub(crate) output: Shape,
@@ -126,4 +150,6 @@ pub(crate) const STATUS_CODES: &str = "\
 Reads the API server with your rights, and through it each node's daemon. The role ferrule-viewer has all
 necessary rights (config/manifests/rbac-viewer.yaml).
 
-Exit code: 0 no problems; 1 problems, printed with the next step; 2 the cluster could not be read.";
+Exit code: 0 no problems; 1 problems, printed with the next step; 2 the cluster could not be read.
+With --wait, 1 means that problems remain after the timeout, and with --watch the code is that of the last output.
+--node restricts the query, and with it the exit code. --trouble hides lines only.";

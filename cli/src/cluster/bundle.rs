@@ -7,9 +7,9 @@ use super::{
     args::BundleArgs,
     forward::{self, PodPort},
     interrupts::Interrupts,
-    progress::Progress,
     status,
 };
+use crate::progress::{Done, Progress};
 use anyhow::Result;
 use archive::Archive;
 use config_model::registry;
@@ -71,12 +71,13 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         ("eniconfigs.json", "/apis/crd.k8s.amazonaws.com/v1alpha1/eniconfigs".to_owned()),
         ("cninodes.json", "/apis/vpcresources.k8s.aws/v1alpha1/cninodes".to_owned()),
     ];
-    for (file, path) in objects {
-        progress.show(&format!("reading {file}"));
+    let kinds = objects.len();
+    for (index, (file, path)) in objects.into_iter().enumerate() {
+        progress.show("reading objects of the cluster", Done::Of(index, kinds));
         object(api, archive, &format!("cluster/{file}"), &path).await?;
     }
-    progress.show("asking daemons");
-    let cluster = match status::look(api, &args.target, &args.node).await {
+    let looked = status::look(api, &args.target, &args.node, &mut progress).await;
+    let cluster = match looked {
         Ok(cluster) => cluster,
         Err(error) => {
             archive.miss("status.json", format!("{error:#}"));
@@ -106,7 +107,7 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
             );
             break;
         }
-        progress.show(&format!("reading pod {} of {count}", index + 1));
+        progress.show("reading daemons and their logs", Done::Of(index, count));
         introspection(api, args, archive, pod).await?;
         logs(api, archive, pod).await?;
     }

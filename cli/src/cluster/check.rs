@@ -8,12 +8,12 @@ use super::{
     args::CheckArgs,
     forward::{self, PodPort},
     interrupts::Interrupts,
-    progress::Progress,
     status::{self, OURS, is_daemon},
 };
 use crate::{
-    output::{self, Output, write_json},
+    output::{self, Output},
     probe::{PORT, TRIES},
+    progress::{Done, Progress},
 };
 use anyhow::{Result, anyhow, bail};
 use objects::{PROBE, TARGET};
@@ -48,7 +48,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     let namespace = format!("ferrule-check-{run}");
     let mut interrupts = Interrupts::listen()?;
     let mut progress = Progress::new();
-    progress.show("making probes");
+    progress.show("creating the namespace", Done::Unknown);
     let made = make(&api, &namespace, &run).await?;
     let wanted = ProbeObjects { namespace: &namespace, image: &image, nodes: &nodes };
     let tried = tokio::select! {
@@ -69,7 +69,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     let matrix = tried?;
     match args.output {
         Output::Text => output::write(&matrix.text(output::columns()))?,
-        Output::Json => write_json(&json!(matrix))?,
+        Output::Json | Output::Yaml => args.output.write(&json!(matrix))?,
     }
     Ok(if matrix.is_good() { 0 } else { TROUBLE })
 }
@@ -150,7 +150,7 @@ async fn in_namespace(
         if matrix.is_good() {
             return Ok(matrix);
         }
-        progress.show("some targets were not reachable; trying again");
+        progress.show("some targets were not reachable: waiting", Done::Unknown);
         sleep(REST).await;
     }
     ask_once(api, args, namespace, (&sites, &around), progress).await
@@ -202,7 +202,7 @@ async fn sites(
         if ready >= nodes.len() || Instant::now() >= give_up {
             break;
         }
-        progress.show(&format!("waiting for probes: ready on {ready} of {} nodes", nodes.len()));
+        progress.show("waiting for probes", Done::Of(ready, nodes.len()));
         sleep(LOOK_AGAIN).await;
     }
     let path = format!("/api/v1/namespaces/{namespace}/pods");
@@ -302,7 +302,7 @@ async fn ask_all(
             *slot = outcome;
         }
         done += 1;
-        progress.show(&format!("tested from {done} of {all} nodes"));
+        progress.show("testing from nodes", Done::Of(done, all));
     }
     Ok(tried)
 }

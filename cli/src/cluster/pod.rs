@@ -7,7 +7,7 @@ use super::{
     forward::{self, PodPort},
     status::{self, OURS, is_daemon},
 };
-use crate::output::{Output, write_json, write_text};
+use crate::output::{Output, write_text};
 use anyhow::{Result, bail};
 use policy_kube::KubeError;
 use serde::de::DeserializeOwned;
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     let pod_report = PodReport::of(&about);
     match args.output {
         Output::Text => write_text(&pod_report.to_string())?,
-        Output::Json => write_json(&json!(pod_report))?,
+        Output::Json | Output::Yaml => args.output.write(&json!(pod_report))?,
     }
     Ok(if pod_report.is_good() { 0 } else { TROUBLE })
 }

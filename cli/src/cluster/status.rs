@@ -1,37 +1,24 @@
 //! `ferrule status`: an overview of all nodes.
 
+mod repeat;
+
+pub(super) use repeat::run;
+
 use super::{
-    TROUBLE,
     api::{Api, Selector},
-    args::{Shape, StatusArgs, Target},
+    args::Target,
     forward::{self, PodPort},
-    progress::Progress,
 };
-use crate::output::{self, write_json};
+use crate::progress::{Done, Progress};
 use anyhow::{Result, anyhow, bail};
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
 use policy_kube::KubeError;
-use serde_json::json;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, task::JoinSet};
-use view_cluster::{
-    Agent, Cluster, DaemonAnswer, DaemonSet, Lease, Node, Pod, StatusReport, Width,
-};
+use view_cluster::{Agent, Cluster, DaemonAnswer, DaemonSet, Lease, Node, Pod};
 use view_node::Status;
 use view_policy::{GROUP, VERSION};
-
-/// Prints the overview and returns the exit code.
-pub(super) async fn run(args: &StatusArgs) -> Result<u8> {
-    let api = Api::connect(&args.target).await?;
-    let status_report = StatusReport::of(&look(&api, &args.target, &args.node).await?);
-    match args.output {
-        Shape::Text => output::write(&status_report.text(Width::Narrow, output::columns()))?,
-        Shape::Wide => output::write(&status_report.text(Width::Wide, output::columns()))?,
-        Shape::Json => write_json(&json!(status_report))?,
-    }
-    Ok(if status_report.is_good() { 0 } else { TROUBLE })
-}
 
 /// Returns true if the pod runs the daemon.
 pub(super) fn is_daemon(pod: &Pod) -> bool {
@@ -43,7 +30,12 @@ fn has(pod: &Pod, container: &str) -> bool {
 }
 
 /// Reads all input of the overview.
-pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<Cluster> {
+pub(super) async fn look(
+    api: &Api,
+    target: &Target,
+    only: &[String],
+    progress: &mut Progress,
+) -> Result<Cluster> {
     let namespace = api.namespace.clone();
     let mut nodes = nodes(api).await?;
     all_there(&nodes, only)?;
@@ -78,7 +70,7 @@ pub(super) async fn look(api: &Api, target: &Target, only: &[String]) -> Result<
             }
         }
     }
-    cluster.answers = ask_all(api, target, &cluster.pods).await?;
+    cluster.answers = ask_all(api, target, &cluster.pods, progress).await?;
     Ok(cluster)
 }
 
@@ -156,6 +148,7 @@ async fn ask_all(
     api: &Api,
     target: &Target,
     pods: &[Pod],
+    progress: &mut Progress,
 ) -> Result<BTreeMap<String, DaemonAnswer>> {
     let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let mut asking = JoinSet::new();
@@ -170,12 +163,11 @@ async fn ask_all(
             (name, answer)
         });
     }
-    let mut progress = Progress::new();
     let mut answers = BTreeMap::new();
     while let Some(asked) = asking.join_next().await {
         let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
         answers.insert(name, answer);
-        progress.show(&format!("called {} of {} daemons", answers.len(), pods.len()));
+        progress.show("calling daemons", Done::Of(answers.len(), pods.len()));
     }
     Ok(answers)
 }

@@ -4,7 +4,7 @@ use super::{
     NO, NOT_UNDERSTOOD,
     documents::{Documents, Position},
 };
-use crate::output::{Output, plain, write_json, write_raw};
+use crate::output::{Output, plain, write_raw};
 use anyhow::{Context as _, Result};
 use policy_core::Foreign;
 use policy_objects::{
@@ -49,9 +49,9 @@ pub(super) fn run(file: &[PathBuf], output: Output) -> Result<u8> {
     }
     io::stderr().write_all(plain(&remarks.concat()).as_bytes()).context("cannot print remarks")?;
     match output {
-        Output::Text => write_raw(&yaml(&new)?)?,
+        Output::Text | Output::Yaml => write_raw(&yaml(&new)?)?,
         Output::Json => {
-            write_json(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
+            output.write(&json!({ "apiVersion": "v1", "kind": "List", "items": new }))?;
         }
     }
     Ok(if !read.faults.is_empty() {

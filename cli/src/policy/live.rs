@@ -1,13 +1,12 @@
 //! One reading of a cluster's objects.
 
 use super::objects::Objects;
-use crate::target::KubeTarget;
-use anyhow::{Context as _, Result};
-use policy_kube::{Cluster, KubeError, Resource};
-use std::{
-    io::{self, IsTerminal as _, Write as _},
-    time::{Duration, Instant},
+use crate::{
+    progress::{Done, Progress},
+    target::KubeTarget,
 };
+use anyhow::{Context as _, Result};
+use policy_kube::{Cluster, KubeError};
 
 /// Lists the objects that policy uses.
 ///
@@ -25,9 +24,10 @@ pub(super) fn read(which: &KubeTarget) -> Result<Objects> {
 
 async fn gather(cluster: &Cluster) -> Result<Objects> {
     let mut objects = Objects::default();
+    let mut progress = Progress::new();
     for resource in cluster.served().await? {
-        let mut progress = Progress::new(&resource);
-        match cluster.list(&resource, |count| progress.show(count)).await {
+        let stage = format!("reading {}", resource.text());
+        match cluster.list(&resource, |count| progress.show(&stage, Done::SoFar(count))).await {
             Ok(listed) => {
                 let items = listed.items.into_iter();
                 items.for_each(|item| objects.take_live(item.read, item.version));
@@ -45,35 +45,3 @@ async fn gather(cluster: &Cluster) -> Result<Objects> {
     }
     Ok(objects)
 }
-
-/// Progress of a long listing on a terminal.
-struct Progress {
-    what: String,
-    begun: Instant,
-    shown: bool,
-}
-
-impl Progress {
-    fn new(resource: &Resource) -> Self {
-        Self { what: resource.text(), begun: Instant::now(), shown: false }
-    }
-
-    fn show(&mut self, count: usize) {
-        if self.begun.elapsed() > PATIENCE && io::stderr().is_terminal() {
-            self.shown = true;
-            // There is no other output if standard error is closed.
-            let _ = write!(io::stderr(), "\rreading {}: {count}", self.what);
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.shown {
-            let _ = writeln!(io::stderr());
-        }
-    }
-}
-
-/// Progress is shown after this time.
-const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! `ferrule policy flows`, `uses` and `verdict --kernel`: the state of the agent of this node.
 
 use super::args::{AgentArgs, FlowsArgs};
-use crate::output::{self, Output, plain, write_json};
+use crate::output::{self, Output, plain};
 use anyhow::{Context as _, Result};
 use config_model::EnforcingMode;
 use datapath_rpc::{AgentAt, wire};
@@ -30,6 +30,9 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
             let text = match args.output {
                 Output::Text => line(&flow),
                 Output::Json => flow_json(&flow).to_string(),
+                Output::Yaml => {
+                    format!("---\n{}", args.output.document(&flow_json(&flow))?.trim_end())
+                }
             };
             match writeln!(io::stdout(), "{text}") {
                 // The reader of a pipe has gone.
@@ -69,7 +72,7 @@ pub(super) fn uses(args: &AgentArgs, output: Output) -> Result<u8> {
             }
             output::write(&text)?;
         }
-        Output::Json => {
+        Output::Json | Output::Yaml => {
             let uses = reply.uses.iter().map(|of| {
                 json!({
                     "rule": of.rule.as_ref().map(rule_json), "flows": of.flows,
@@ -77,7 +80,7 @@ pub(super) fn uses(args: &AgentArgs, output: Output) -> Result<u8> {
                 })
             });
             let uses: Vec<Value> = uses.collect();
-            write_json(&json!({ "uses": uses, "leftOut": reply.left_out }))?;
+            output.write(&json!({ "uses": uses, "leftOut": reply.left_out }))?;
         }
     }
     Ok(0)

@@ -2,7 +2,7 @@
 
 use super::{NO, realized};
 use crate::{
-    output::{self, Output, write_json},
+    output::{self, Output},
     target::KubeTarget,
 };
 use anyhow::{Context as _, Result, bail};
@@ -27,7 +27,7 @@ pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
     })?;
     match output {
         Output::Text => output::write(&status.text(output::columns()))?,
-        Output::Json => write_json(&json!({
+        Output::Json | Output::Yaml => output.write(&json!({
             "agents": status.agents, "silent": status.silent, "policies": status.names,
         }))?,
     }

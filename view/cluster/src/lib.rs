@@ -28,5 +28,6 @@ pub use pod_report::{Finding, Interface, PodData, PodReport};
 pub use pod_state::of_pod;
 pub use redact::{REDACTED, redact, redact_log, redact_text};
 pub use status_report::{
-    Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Width,
+    Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Summary,
+    Width,
 };

@@ -3,6 +3,7 @@
 mod agent;
 mod judge;
 mod problem;
+mod summary;
 mod text;
 
 use crate::objects::{DaemonSet, Node, Pod};
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use view_node::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 
 pub use agent::{Agent, AgentLine, AgentState};
+pub use summary::Summary;
 pub use text::Width;
 
 /// The answers of the API server and the daemons.
@@ -53,6 +55,7 @@ pub struct Lease {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusReport {
+    pub summary: Summary,
     /// Sorted by name.
     pub nodes: Vec<NodeLine>,
     pub troubles: Vec<Trouble>,
@@ -92,13 +95,26 @@ impl StatusReport {
         let mut nodes: Vec<NodeLine> =
             cluster.nodes.iter().map(|node| judge::node(node, cluster)).collect();
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
-        Self { nodes, troubles: judge::cluster(cluster), unasked: cluster.unasked.clone() }
+        let troubles = judge::cluster(cluster);
+        let unasked = cluster.unasked.clone();
+        let mut report = Self { nodes, troubles, unasked, ..Self::default() };
+        report.summary = Summary::of(&report);
+        report
+    }
+
+    /// Removes notices and the nodes without trouble. The summary stays.
+    pub fn only_trouble(mut self) -> Self {
+        self.nodes.retain(NodeLine::has_trouble);
+        let lists = self.nodes.iter_mut().map(|line| &mut line.troubles);
+        for troubles in lists.chain([&mut self.troubles]) {
+            troubles.retain(|trouble| trouble.severity == Severity::Trouble);
+        }
+        self
     }
 
     /// Returns true if no action is necessary, as far as all calls succeeded.
     pub fn is_good(&self) -> bool {
-        let mut troubles = self.nodes.iter().flat_map(|node| &node.troubles).chain(&self.troubles);
-        troubles.all(|trouble| trouble.severity != Severity::Trouble)
+        self.summary.with_trouble == 0 && self.summary.cluster_troubles == 0
     }
 }
 

@@ -61,25 +61,68 @@ fn a_node_is_a_line_with_its_problems_and_next_steps_below() {
     assert!(!status_report.is_good());
     let text = status_report.text(Width::Narrow, None).to_string();
     let lines: Vec<&str> = text.lines().collect();
-    let heads =
-        "NODE   READY   ENIS   ADDRESSES   FREE   COOLING   WAITING   EC2   VERSION   STATE";
-    assert_eq!(lines[0], heads);
     assert_eq!(
-        lines[1],
-        "n1     yes     2/4    12/20       7      1         1         25%   0.1.0     good"
-    );
-    assert!(lines[2].starts_with("n2     yes ") && lines[2].ends_with(" denied"), "{text}");
-    assert!(text.contains("waiting  n1: shop/web for 12 s: subnet subnet-1 has no free addresses"));
-    assert!(
-        text.ends_with(
+        lines,
+        [
+            "2 nodes: 1 good, 1 with trouble; 24 of 40 addresses in use; 2 ADDs wait for an address",
+            "",
             "TROUBLE  n2: ec2:AssignPrivateIpAddresses: UnauthorizedOperation: no \
-             (since 2026-01-01T00:00:00Z)\n         \
-             next: allow ec2:AssignPrivateIpAddresses to the node's role\n"
-        ),
-        "{text}"
+             (since 2026-01-01T00:00:00Z)",
+            "         next: allow ec2:AssignPrivateIpAddresses to the node's role",
+            "waiting  n1: shop/web for 12 s: subnet subnet-1 has no free addresses",
+            "         next: free addresses",
+            "waiting  n2: shop/web for 12 s: subnet subnet-1 has no free addresses",
+            "         next: free addresses",
+            "",
+            "NODE   READY   ENIS   ADDRESSES   FREE   COOLING   WAITING   EC2   VERSION   STATE",
+            "n2     yes     2/4    12/20       7      1         1         25%   0.1.0     denied",
+            "n1     yes     2/4    12/20       7      1         1         25%   0.1.0     good",
+        ]
     );
     let wide = status_report.text(Width::Wide, None).to_string();
-    assert!(wide.lines().next().unwrap().contains("POD"), "{wide}");
+    assert!(wide.lines().any(|line| line.starts_with("NODE") && line.contains("POD")), "{wide}");
+}
+
+#[test]
+fn the_worst_rows_and_problems_are_first_and_a_filter_keeps_only_them() {
+    let mut cluster = cluster(&["a", "b", "c", "d"]);
+    for (name, troubles) in [
+        ("a", json!([])),
+        ("b", json!([{ "kind": "throttled", "severity": "notice", "object": "o", "cause": "c" }])),
+        ("c", denied()),
+        ("d", denied()),
+    ] {
+        cluster.answers.insert(format!("ferrule-{name}"), status(troubles));
+    }
+    cluster.controllers.push(pod("a"));
+    cluster.lease = Some(Lease::default());
+    let report = StatusReport::of(&cluster);
+    let text = report.text(Width::Narrow, None).to_string();
+    let first =
+        |text: &str, word: &str| text.find(word).unwrap_or_else(|| panic!("{word}: {text}"));
+    assert!(first(&text, "Lease ferrule-controller") < first(&text, "TROUBLE  c, d:"), "{text}");
+    assert!(first(&text, "TROUBLE  c, d:") < first(&text, "notice   b:"), "{text}");
+    let (_, table) = text.split_once("STATE\n").unwrap();
+    let rows: Vec<&str> = table.lines().filter_map(|row| row.split(' ').next()).collect();
+    assert_eq!(rows, ["c", "d", "b", "a"], "{text}");
+
+    let filtered = report.clone().only_trouble();
+    assert_eq!(filtered.summary, report.summary);
+    let names: Vec<&str> = filtered.nodes.iter().map(|line| line.node.as_str()).collect();
+    assert_eq!(names, ["c", "d"]);
+    let text = filtered.text(Width::Narrow, None).to_string();
+    assert!(!text.contains("notice") && text.contains("Lease ferrule-controller"), "{text}");
+    assert!(!filtered.is_good());
+}
+
+#[test]
+fn a_terminal_shows_trouble_in_red() {
+    let mut cluster = cluster(&["n1"]);
+    cluster.answers.insert("ferrule-n1".to_owned(), status(denied()));
+    let ansi = StatusReport::of(&cluster).text(Width::Narrow, None).ansi();
+    for red in ["1 with trouble", "TROUBLE", "denied"] {
+        assert!(ansi.contains(&format!("\x1b[1m\x1b[31m{red}\x1b[0m")), "{red}: {ansi:?}");
+    }
 }
 
 #[test]
@@ -211,7 +254,7 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
     }
     let heads = |cluster: &Cluster| {
         let text = StatusReport::of(cluster).text(Width::Narrow, None).to_string();
-        text.lines().next().unwrap().to_owned()
+        text.lines().find(|line| line.starts_with("NODE")).unwrap().to_owned()
     };
     assert!(!heads(&cluster).contains("AGENT"));
     for pod in &mut cluster.pods {

@@ -1,9 +1,9 @@
-//! The overview as text: a table, then the problems with the worst last, next to the prompt.
+//! The overview as text: a summary, the problems with the worst first, and a table.
 
 use super::{AgentLine, NodeLine, StatusReport};
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 use view_node::{Budget, Severity, Trouble, WaitingAdd};
-use view_text::{Table, Text};
+use view_text::{Cell, Table, Text, Tone};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
@@ -12,26 +12,46 @@ pub enum Width {
 }
 
 impl StatusReport {
-    /// Formats a table and the problems. `columns` is the width of the terminal.
+    /// Formats the summary, the problems and a table, each with the worst first. `columns` is the width of the terminal.
     pub fn text(&self, width: Width, columns: Option<u16>) -> Text {
-        let mut text = self.table(width).text(columns);
-        for unasked in &self.unasked {
-            text.push_plain(&format!("not read: {unasked}\n"));
+        let mut text = self.summary.text();
+        let problems = self.problems();
+        if problems != Text::default() {
+            text.push_plain("\n");
+            text.append(problems);
         }
+        if !self.nodes.is_empty() {
+            text.push_plain("\n");
+            text.append(self.table(width).text(columns));
+        }
+        text
+    }
+
+    /// Formats the problems without the table, the worst first.
+    pub fn problems(&self) -> Text {
+        let mut text = Text::default();
+        self.add_troubles(&mut text, Severity::Trouble);
         for (node, add, more) in self.waiting() {
             let pod = format!("{}/{}", add.namespace, add.name);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            text.push(Tone::Notice, "waiting");
             text.push_plain(&format!(
-                "waiting  {node}: {pod} for {} s{more}: {}\n         next: {}\n",
+                "  {node}: {pod} for {} s{more}: {}\n         next: {}\n",
                 add.seconds, add.reason, add.next_step
             ));
         }
-        for severity in [Severity::Notice, Severity::Trouble] {
-            for (trouble, nodes) in self.grouped(severity) {
-                text.push_plain(&lines_of(&trouble, &nodes));
-            }
+        for unasked in &self.unasked {
+            text.push(Tone::Notice, "not read:");
+            text.push_plain(&format!(" {unasked}\n"));
         }
+        self.add_troubles(&mut text, Severity::Notice);
         text
+    }
+
+    fn add_troubles(&self, text: &mut Text, severity: Severity) {
+        for (trouble, nodes) in self.grouped(severity) {
+            add_lines(text, &trouble, &nodes);
+        }
     }
 
     fn table(&self, width: Width) -> Table {
@@ -46,10 +66,12 @@ impl StatusReport {
             heads.extend(["POD", "USABLE", "SHORT", "CALLS", "MAX PODS"]);
         }
         let mut table = Table::new(&heads);
-        for line in &self.nodes {
+        let mut lines: Vec<&NodeLine> = self.nodes.iter().collect();
+        lines.sort_by_key(|line| line.urgency());
+        for line in lines {
             let mut cells = line.cells(agents);
             if wide {
-                cells.extend(line.more_cells());
+                cells.extend(line.more_cells().into_iter().map(Cell::from));
             }
             table.row(cells);
         }
@@ -74,7 +96,7 @@ impl StatusReport {
         first
     }
 
-    /// Problems that many nodes share are shown once.
+    /// Problems that many nodes share are shown once. Problems of the cluster are first, then the most frequent ones.
     fn grouped(&self, severity: Severity) -> Vec<(Trouble, Vec<&str>)> {
         let mut groups: BTreeMap<(&str, &str, &str), (Trouble, Vec<&str>)> = BTreeMap::new();
         let of_nodes = self.nodes.iter().flat_map(|line| {
@@ -86,29 +108,34 @@ impl StatusReport {
             let (_, nodes) = groups.entry(key).or_insert_with(|| (trouble.clone(), Vec::new()));
             nodes.extend(node);
         }
-        groups.into_values().collect()
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|(_, nodes)| (!nodes.is_empty(), Reverse(nodes.len())));
+        groups
     }
 }
 
 impl NodeLine {
-    fn cells(&self, agents: bool) -> Vec<String> {
+    fn cells(&self, agents: bool) -> Vec<Cell> {
         let none = || "-".to_owned();
         let pool = self.pool.as_ref();
         let of = |what: fn(&view_node::Pool) -> String| pool.map_or_else(none, what);
+        let ready = if self.ready { Cell::from("yes") } else { Cell::new(Tone::Bad, "NO") };
+        let waits = pool.is_some_and(|pool| pool.waiting_adds > 0);
+        let waiting = if waits { Tone::Notice } else { Tone::Plain };
         let mut cells = vec![
-            self.node.clone(),
-            if self.ready { "yes" } else { "NO" }.to_owned(),
-            of(|pool| format!("{}/{}", pool.enis, pool.max_enis)),
-            of(|pool| format!("{}/{}", pool.assigned, many(pool.total))),
-            of(|pool| many(pool.free)),
-            of(|pool| pool.cooling.to_string()),
-            of(|pool| pool.waiting_adds.to_string()),
-            pool.map_or_else(none, |_| budget(&self.budgets)),
+            Cell::from(&self.node),
+            ready,
+            of(|pool| format!("{}/{}", pool.enis, pool.max_enis)).into(),
+            of(|pool| format!("{}/{}", pool.assigned, many(pool.total))).into(),
+            of(|pool| many(pool.free)).into(),
+            of(|pool| pool.cooling.to_string()).into(),
+            Cell::new(waiting, of(|pool| pool.waiting_adds.to_string())),
+            pool.map_or_else(none, |_| budget(&self.budgets)).into(),
         ];
         if agents {
-            cells.push(self.agent.as_ref().map_or_else(none, AgentLine::cell));
+            cells.push(self.agent.as_ref().map_or_else(none, AgentLine::cell).into());
         }
-        cells.extend([self.version.clone().unwrap_or_else(none), self.state()]);
+        cells.extend([self.version.clone().unwrap_or_else(none).into(), self.state()]);
         cells
     }
 
@@ -125,13 +152,13 @@ impl NodeLine {
         ]
     }
 
-    fn state(&self) -> String {
+    fn state(&self) -> Cell {
         let worst = self.troubles.iter().find(|it| it.severity == Severity::Trouble);
         match (worst, &self.excluded) {
-            (Some(worst), _) => worst.kind.clone(),
-            (None, Some(why)) => format!("none: {why}"),
-            (None, None) if self.pool.is_none() => "unknown".to_owned(),
-            (None, None) => "good".to_owned(),
+            (Some(worst), _) => Cell::new(Tone::Bad, &worst.kind),
+            (None, Some(why)) => Cell::from(format!("none: {why}")),
+            (None, None) if self.pool.is_none() => Cell::new(Tone::Notice, "unknown"),
+            (None, None) => Cell::new(Tone::Good, "good"),
         }
     }
 }
@@ -148,11 +175,11 @@ fn budget(budgets: &[Budget]) -> String {
     format!("{least}%")
 }
 
-fn lines_of(trouble: &Trouble, nodes: &[&str]) -> String {
-    let word = match trouble.severity {
-        Severity::Trouble => "TROUBLE",
-        Severity::Notice => "notice ",
-    };
+fn add_lines(text: &mut Text, trouble: &Trouble, nodes: &[&str]) {
+    match trouble.severity {
+        Severity::Trouble => text.push(Tone::Bad, "TROUBLE"),
+        Severity::Notice => text.push(Tone::Notice, "notice "),
+    }
     let named = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     let more = nodes.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -161,13 +188,13 @@ fn lines_of(trouble: &Trouble, nodes: &[&str]) -> String {
     let since = since.map(|at| format!(" (since {at})")).unwrap_or_default();
     let Trouble { object, cause, next_step, .. } = trouble;
     let what = if object == cause { cause.clone() } else { format!("{object}: {cause}") };
-    let mut text = format!("{word}  {place}{what}{since}\n");
+    text.push_plain(&format!("  {place}{what}{since}\n"));
     if !next_step.is_empty() {
-        text.push_str(&format!("         next: {next_step}\n"));
+        text.push_plain(&format!("         next: {next_step}\n"));
     }
-    text
 }
 
 const NAMED: usize = 5;
 const WAITING_TOLD: usize = 20;
-const COUNTED: u64 = 1 << 20;
+/// Larger counts are not shown.
+pub(super) const COUNTED: u64 = 1 << 20;
