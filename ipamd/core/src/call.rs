@@ -79,6 +79,8 @@ pub enum CloudCall {
     DeleteEni { eni: EniId },
     /// Describe one ENI, for example after a lost reply; the answer is [`CloudAnswer::Described`].
     DescribeEni { eni: EniId },
+    /// Describe the branch ENIs of a trunk, all pages; the answer is [`CloudAnswer::Branches`].
+    DescribeBranches { trunk: EniId },
     /// Replace an ENI's security groups. [`CloudAnswer::Done`].
     SetGroups {
         eni: EniId,
@@ -159,7 +161,9 @@ impl CloudCall {
             },
             Self::DetachEni { .. } => Action::Detach,
             Self::DeleteEni { .. } => Action::Delete,
-            Self::DescribeEni { .. } | Self::FindLeftovers { .. } => Action::Describe,
+            Self::DescribeEni { .. }
+            | Self::DescribeBranches { .. }
+            | Self::FindLeftovers { .. } => Action::Describe,
             Self::DescribeSubnets { .. } => Action::DescribeSubnets,
             Self::TagEni { .. } => Action::Tag,
         }
@@ -182,6 +186,8 @@ pub enum CloudAnswer {
     },
     /// The ENI in EC2's answer. An ENI that does not exist is a fault with [`Remedy::Gone`].
     Described(SeenEni),
+    /// The branch ENIs of one trunk, by the tags of the VPC resource controller.
+    Branches(Vec<SeenEni>),
     Subnets(Vec<SeenSubnet>),
     /// The unattached ENIs.
     Leftovers(Vec<Leftover>),

@@ -43,6 +43,8 @@ pub(crate) enum CallSubject {
     Eni(EniId),
     Removal(EniId),
     Zone,
+    /// The branch ENIs of this trunk.
+    Branches(EniId),
     Leftovers,
     Leftover(EniId),
 }
@@ -110,6 +112,7 @@ impl Ctx {
                 eni.to_string()
             }
             CallSubject::Zone => self.node.zone.clone(),
+            CallSubject::Branches(trunk) => format!("branch ENIs of {trunk}"),
             CallSubject::Leftovers => "forgotten ENIs".to_owned(),
         };
         let (severity, topic, next_step) = match fault.remedy {
@@ -160,6 +163,7 @@ impl Core {
             CallSubject::Eni(eni) => upkeep::done(ctx, &mut self.witnesses, &eni, started, result),
             CallSubject::Removal(eni) => self.shrink.done(ctx, &eni, action, result),
             CallSubject::Zone => self.zone.subnets_seen(ctx, result, started),
+            CallSubject::Branches(trunk) => self.branches_seen(&trunk, result),
             CallSubject::Leftovers => {
                 let (growth, shrink) = (&self.growth, &self.shrink);
                 let is_known = |eni: &EniId| growth.is_creating(eni) || shrink.is_leaving(eni);

@@ -198,6 +198,7 @@ impl Core {
         self.ctx.cluster.record(fact);
         if let Some(pod) = branch_of {
             self.ctx.cluster.met(&pod);
+            self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
             self.serve_branch(&pod, now);
         }
         if pods_came {

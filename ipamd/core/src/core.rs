@@ -5,6 +5,7 @@
 
 use crate::{
     Checkpoint, Effect, Event, Limits, NodeFacts, PoolConfig, Start,
+    branches::BranchChecks,
     ctx::Ctx,
     explain::Blocker,
     growth::Growth,
@@ -43,6 +44,7 @@ pub struct Core {
     /// The time since which the node has no address that a pod has or could get.
     idle_since: Option<Time>,
     pub(crate) stopping: bool,
+    pub(crate) branches: BranchChecks,
     /// Pods whose host veth has the name of another pod's, with that pod. The collision is reported once.
     pub(crate) collisions: BTreeMap<PodName, PodName>,
 }
@@ -71,6 +73,7 @@ impl Core {
             upkeep: Upkeep::default(),
             idle_since: None,
             stopping: false,
+            branches: BranchChecks::default(),
             collisions: BTreeMap::new(),
         };
         core.restore(restored, &start.boot_id, now);
@@ -140,6 +143,7 @@ impl Core {
         self.node_cidrs.settle(&mut self.ctx);
         self.serve_waiting(now);
         if !self.stopping {
+            self.confirm_branches();
             if !self.ctx.config.imds_only && !self.ctx.schedule.ec2_seen() {
                 self.ctx.add_blocker(Blocker::NothingSeenYet);
             } else {

@@ -5,6 +5,7 @@
 //! [`Core::on_event`].
 
 mod book;
+mod branches;
 mod budget;
 mod call;
 mod calls;

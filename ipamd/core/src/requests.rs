@@ -1,14 +1,13 @@
 //! The requests of pods: reserve, confirm, release.
 
 use crate::{
-    Answer, BranchEni, Cards, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason,
-    ReleaseCause, Severity, Ticket, Topic,
-    book::{Assignment, Eni, single},
+    Answer, Cards, Core, Effect, HeldAddress, Notice, Record, Refusal, RefusalReason, ReleaseCause,
+    Severity, Ticket, Topic,
+    book::{Assignment, single},
     checkpoint::AssignedResource,
     waiting::{MAX_WAITING, Waiter},
 };
 use config_model::{CardIndex, PodKey, PodName, Span, Time};
-use std::net::IpAddr;
 
 /// The card of pods that need one address.
 const FIRST: CardIndex = CardIndex(0);
@@ -33,7 +32,7 @@ impl Core {
     }
 
     /// A repeated request gets the same address.
-    fn reserve_again(&mut self, ticket: Ticket, key: &PodKey, pod: &PodName, now: Time) {
+    pub(crate) fn reserve_again(&mut self, ticket: Ticket, key: &PodKey, pod: &PodName, now: Time) {
         let Some(holder) = self.ctx.book.holder(key) else { return };
         if holder.pod != *pod {
             let message = format!("{key} belongs to pod {}, not to {pod}", holder.pod);
@@ -131,24 +130,8 @@ impl Core {
         true
     }
 
-    /// Serves the requests for this pod's branch ENI, once it is known.
-    pub(crate) fn serve_branch(&mut self, pod: &PodName, now: Time) {
-        let Some((uid, branch)) = self.ctx.cluster.branch(pod).cloned() else { return };
-        while let Some(waiter) = self.ctx.queue.pop_branch(pod, &uid) {
-            if self.ctx.book.holder(&waiter.key).is_some() {
-                self.reserve_again(waiter.ticket, &waiter.key, &waiter.pod, now);
-            } else if let Some(refusal) = self.veth_in_use(&waiter) {
-                self.refuse(waiter.ticket, refusal);
-            } else if let Some(refusal) = self.branch_in_use(pod, &branch) {
-                self.refuse(waiter.ticket, refusal);
-            } else {
-                self.give(waiter, AssignedResource::Branch(branch.clone()), now);
-            }
-        }
-    }
-
     /// The plugin deletes the link of an earlier sandbox by its name. Another pod of the same name would lose its link.
-    fn veth_in_use(&mut self, waiter: &Waiter) -> Option<Refusal> {
+    pub(crate) fn veth_in_use(&mut self, waiter: &Waiter) -> Option<Refusal> {
         let pod = &waiter.pod;
         let interfaces = match waiter.cards {
             Cards::First => 1,
@@ -178,65 +161,7 @@ impl Core {
         Some(Refusal { reason: RefusalReason::TryAgain, message: cause, next_step })
     }
 
-    /// The annotation may be a tenant's. A branch has one holder for its ENI, VLAN, MAC and addresses, and no address of
-    /// the node. Another sandbox of the same pod may have the same branch.
-    fn branch_in_use(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
-        let of_node = branch.addresses().find(|address| self.is_of_node(*address));
-        if let Some(address) = of_node {
-            return Some(Refusal {
-                reason: RefusalReason::TryAgain,
-                message: format!(
-                    "the annotation {BRANCH_ANNOTATION} of pod {pod} names address {address} for {}, which \
-                     this node has itself",
-                    branch.eni
-                ),
-                next_step: NOT_BY_CONTROLLER.to_owned(),
-            });
-        }
-        let branches = self.ctx.book.holders().filter_map(|(key, holder)| match &holder.what {
-            AssignedResource::Branch(other) => Some((key, holder, other)),
-            AssignedResource::Addresses(_) => None,
-        });
-        let mut conflicts = branches.filter_map(|(key, holder, other)| {
-            let what = if other.vlan == branch.vlan && other.eni != branch.eni {
-                format!("VLAN {}", branch.vlan)
-            } else if holder.pod == *pod {
-                return None;
-            } else if other.eni == branch.eni {
-                "the same ENI".to_owned()
-            } else if other.mac == branch.mac {
-                format!("MAC address {}", branch.mac)
-            } else {
-                let mut shared =
-                    branch.addresses().filter(|it| other.addresses().any(|of| of == *it));
-                format!("address {}", shared.next()?)
-            };
-            Some((what, key, holder, other))
-        });
-        let (what, key, holder, other) = conflicts.next()?;
-        Some(Refusal {
-            reason: RefusalReason::TryAgain,
-            message: format!(
-                "the annotation {BRANCH_ANNOTATION} of pod {pod} names {what} for {}, which pod {} ({key}) \
-                 uses for {}",
-                branch.eni, holder.pod, other.eni
-            ),
-            next_step: "wait for the other pod's sandbox to be removed; if it lives, read \
-                        the log of the VPC resource controller about both"
-                .to_owned(),
-        })
-    }
-
-    /// True for an address of an ENI of the node or of its pod CIDRs, in use or free.
-    fn is_of_node(&self, address: IpAddr) -> bool {
-        let own = |eni: &Eni| {
-            let primary = eni.facts.primary_address.map(IpAddr::V4);
-            primary.into_iter().chain(eni.facts.primary_v6.map(IpAddr::V6)).any(|it| it == address)
-        };
-        self.ctx.book.block_of(address).is_some() || self.ctx.book.enis().any(own)
-    }
-
-    fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
+    pub(crate) fn give(&mut self, waiter: Waiter, what: AssignedResource, now: Time) {
         let Waiter { ticket, key, pod, .. } = waiter;
         self.collisions.remove(&pod);
         let lapses = Some(now + self.ctx.config.reservation_lifetime);
@@ -381,19 +306,6 @@ impl Core {
         self.refuse(waiter.ticket, refusal);
     }
 
-    fn no_branch(&self, pod: &PodName) -> Refusal {
-        let trunk = if self.ctx.has_trunk() { "" } else { "; the node has no trunk ENI either" };
-        Refusal {
-            reason: RefusalReason::TryAgain,
-            message: format!(
-                "pod {pod} has no annotation {BRANCH_ANNOTATION} yet, which names its branch \
-                 ENI{trunk}"
-            ),
-            next_step: "check that the VPC resource controller runs, and its log about the pod"
-                .to_owned(),
-        }
-    }
-
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
         while let Some(waiter) = self.ctx.queue.pop() {
@@ -401,7 +313,7 @@ impl Core {
         }
     }
 
-    fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+    pub(crate) fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
         self.ctx.reply(ticket, Answer::Refused(refusal));
     }
 }
@@ -425,10 +337,5 @@ fn stopping() -> Refusal {
     }
 }
 
-/// The annotation with which the VPC resource controller announces a pod's branch ENI.
-const BRANCH_ANNOTATION: &str = "vpc.amazonaws.com/pod-eni";
-/// The next step for an annotation that the VPC resource controller cannot have written.
-const NOT_BY_CONTROLLER: &str =
-    "find the writer of the annotation; only the VPC resource controller should write it";
 /// The time after a cooldown for which the kernel may still use the address without a report.
 const KERNEL_PATIENCE: Span = Span::seconds(60);

@@ -3,7 +3,7 @@
 //! The VPC resource controller creates and attaches the trunk.
 
 use crate::{Effect, EniKind, Severity, Topic, TrunkMissing, book::Eni, ctx::Ctx};
-use config_model::{CardIndex, Span, Time};
+use config_model::{CardIndex, EniId, Span, Time};
 
 /// The interval of the request.
 const ASK_INTERVAL: Span = Span::seconds(60);
@@ -60,8 +60,12 @@ impl Ctx {
     }
 
     pub(crate) fn has_trunk(&self) -> bool {
-        let is_trunk = |eni: &Eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing;
-        self.book.enis().any(is_trunk)
+        self.trunk().is_some()
+    }
+
+    pub(crate) fn trunk(&self) -> Option<&EniId> {
+        let is_trunk = |eni: &&Eni| eni.facts.kind == Some(EniKind::Trunk) && !eni.missing;
+        self.book.enis().find(is_trunk).map(|eni| &eni.facts.id)
     }
 }
 

@@ -105,10 +105,15 @@ impl Queue {
         Some((self.waiters.get(arrival)?, eldest))
     }
 
-    /// Removes a request for this pod's branch ENI.
-    pub(crate) fn pop_branch(&mut self, pod: &PodName, uid: &str) -> Option<Waiter> {
+    /// The first request for this pod's branch ENI.
+    pub(crate) fn first_for_branch(&self, pod: &PodName, uid: &str) -> Option<&Waiter> {
         let arrival = of(&self.branch, &(pod.clone(), uid.to_owned())).next()?;
-        self.take(arrival)
+        self.waiters.get(&arrival)
+    }
+
+    /// The pods of the requests for branch ENIs, with their UIDs.
+    pub(crate) fn branch_pods(&self) -> impl Iterator<Item = (&PodName, &str)> {
+        self.branch.iter().map(|((pod, uid), _)| (pod, uid.as_str()))
     }
 
     pub(crate) fn pop(&mut self) -> Option<Waiter> {
@@ -237,9 +242,11 @@ mod tests {
         assert!(queue.first_of_all().is_some_and(|(_, eldest)| eldest));
         let pod = waiter(1, 9).pod;
         assert!(queue.has_pod(&pod));
-        assert!(queue.pop_branch(&pod, "u2").is_none());
-        assert_eq!(queue.pop_branch(&pod, "u1").unwrap().ticket, Ticket(1));
-        assert!(queue.pop_branch(&pod, "u1").is_none() && !queue.has_pod(&pod));
+        assert!(queue.first_for_branch(&pod, "u2").is_none());
+        assert_eq!(queue.first_for_branch(&pod, "u1").unwrap().ticket, Ticket(1));
+        assert_eq!(queue.branch_pods().collect::<Vec<_>>(), [(&pod, "u1")]);
+        queue.remove(Ticket(1));
+        assert!(queue.first_for_branch(&pod, "u1").is_none() && !queue.has_pod(&pod));
         queue.remove(Ticket(3));
         assert!(queue.is_empty());
     }

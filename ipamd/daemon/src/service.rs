@@ -151,9 +151,8 @@ impl Ipam for Service {
             Ok(Answer::ReservedBranch(branch)) => {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
-                let ranges = self.pod_settings.vpc_cidrs.borrow().clone();
                 let PodSettings { enforcing, family, .. } = self.pod_settings;
-                branch_of(&request.pod.name, branch, enforcing, family, (trunk, &ranges))
+                branch_of(&request.pod.name, branch, enforcing, family, trunk)
                     .map_or_else(ReserveOutcome::Refused, ReserveOutcome::ReservedBranch)
             }
             Ok(Answer::Refused(refusal)) => ReserveOutcome::Refused(refusal_of(refusal)),
@@ -211,7 +210,7 @@ impl Ipam for Service {
                 let view = self.inbox.view().await.map_err(unable)?;
                 let trunk = desired::trunk(&view.snapshot);
                 let PodSettings { enforcing, family, .. } = self.pod_settings;
-                let reply_branch = branch_of(&pod.pod, branch, enforcing, family, (trunk, &[]));
+                let reply_branch = branch_of(&pod.pod, branch, enforcing, family, trunk);
                 Some(reply_branch.map_err(|refusal| CallFailed { message: refusal.message })?)
             }
             None => None,
@@ -310,7 +309,7 @@ fn branch_of(
     branch: BranchEni,
     enforcing: Enforcing,
     family: Family,
-    (trunk, ranges): (Option<Mac>, &[Ipv4Net]),
+    trunk: Option<Mac>,
 ) -> Result<Branch, rpc::Refusal> {
     let lacks = |reason, message: String| rpc::Refusal {
         reason,
@@ -326,14 +325,6 @@ fn branch_of(
         let message = format!("the annotation of pod {pod} has no {lacking} for {eni}");
         return Err(lacks(Reason::Invalid, message));
     };
-    let is_within = |range: &Ipv4Net| branch.subnet_cidr.is_some_and(|it| range.contains(&it));
-    if address.is_ipv4() && !ranges.is_empty() && !ranges.iter().any(is_within) {
-        let message = format!(
-            "the annotation of pod {pod} names subnet {:?} for {eni}, which is not in the VPC",
-            branch.subnet_cidr.map(|subnet| subnet.to_string()).unwrap_or_default()
-        );
-        return Err(lacks(Reason::TryAgain, message));
-    }
     let Some(trunk) = trunk else {
         let message = format!("no trunk ENI is known for branch ENI {eni} of pod {pod}");
         return Err(lacks(Reason::TryAgain, message));
@@ -383,9 +374,8 @@ mod tests {
         };
         let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
         let trunk = Some(Mac([2, 0, 0, 0, 0, 1]));
-        let convert = |branch, family, trunk| {
-            branch_of(&pod, branch, Enforcing::Standard, family, (trunk, &[]))
-        };
+        let convert =
+            |branch, family, trunk| branch_of(&pod, branch, Enforcing::Standard, family, trunk);
         let reply_branch = convert(branch.clone(), Family::V4, trunk).unwrap();
         assert_eq!(reply_branch.gateway, Ipv4Addr::new(10, 0, 3, 1));
         assert_eq!(reply_branch.address, Ipv4Addr::new(10, 0, 3, 9));
@@ -397,13 +387,6 @@ mod tests {
         assert_eq!(reply_branch.gateway, registry::VPC_GATEWAY_V6);
         let refusal = convert(branch.clone(), Family::V4, None).unwrap_err();
         assert!(refusal.message.contains("no trunk ENI") && refusal.message.contains("eni-b"));
-        let within = |range: &str| {
-            let ranges = ["192.168.0.0/16".parse().unwrap(), range.parse().unwrap()];
-            let from = (trunk, ranges.as_slice());
-            branch_of(&pod, branch.clone(), Enforcing::Standard, Family::V4, from)
-        };
-        assert!(within("10.0.0.0/16").is_ok());
-        assert!(within("10.1.0.0/16").unwrap_err().message.contains("not in the VPC"));
         let lacking = BranchEni { subnet_cidr: None, ..branch };
         let refusal = convert(lacking, Family::V4, trunk).unwrap_err();
         assert!(refusal.message.contains("shop/web-0") && refusal.message.contains("subnetCidr"));

@@ -74,6 +74,15 @@ pub fn request(call: CloudCall) -> Request {
             ..DescribeNetworkInterfaces::default()
         }
         .into(),
+        CloudCall::DescribeBranches { trunk } => DescribeNetworkInterfaces {
+            filters: vec![Filter::new(
+                "tag:vpcresources.k8s.aws/trunk-eni-id",
+                [trunk.to_string()],
+            )],
+            page: whole(),
+            ..DescribeNetworkInterfaces::default()
+        }
+        .into(),
         CloudCall::DescribeSubnets { vpc, zone } => DescribeSubnets {
             filters: vec![
                 Filter::new("vpc-id", [vpc.to_string()]),
@@ -210,6 +219,10 @@ pub fn answer(
             let found = network_interfaces.iter().filter(begins);
             CloudAnswer::Leftovers(found.map(|eni| leftover(eni, now_unix_ms)).collect())
         }
+        (
+            CloudCall::DescribeBranches { .. },
+            Response::DescribeNetworkInterfaces { network_interfaces, .. },
+        ) => CloudAnswer::Branches(network_interfaces.iter().map(seen_by_ec2).collect()),
         (_, Response::DescribeNetworkInterfaces { network_interfaces, .. }) => {
             match network_interfaces.first() {
                 Some(eni) => CloudAnswer::Described(seen_by_ec2(eni)),

@@ -59,6 +59,9 @@ impl Ec2 {
                 self.ask(action, request.send()).await.map(|_| CloudAnswer::Done)
             }
             CloudCall::DescribeEni { eni } => self.describe(action, &eni).await,
+            CloudCall::DescribeBranches { trunk } => {
+                self.branches(action, &trunk).await.map(CloudAnswer::Branches)
+            }
             CloudCall::DescribeSubnets { vpc, zone } => {
                 self.subnets(action, &vpc, &zone).await.map(CloudAnswer::Subnets)
             }

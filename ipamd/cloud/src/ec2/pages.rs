@@ -7,7 +7,7 @@ use super::{
     leftover::leftover,
 };
 use aws_sdk_ec2::types::{Filter, NetworkInterface, Subnet};
-use config_model::{InstanceId, SubnetId, VpcId};
+use config_model::{EniId, InstanceId, SubnetId, VpcId};
 use ipamd_core::{Action, CloudFault, Leftover, SeenEni, SeenSubnet};
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -24,6 +24,17 @@ impl Ec2 {
         let action = Action::Describe.name();
         let of_instance = filter("attachment.instance-id", instance.as_str());
         let found = self.enis(action, vec![of_instance]).await?;
+        found.iter().map(|eni| seen(action, eni)).collect()
+    }
+
+    /// The ENIs that the VPC resource controller has tagged as branches of the trunk.
+    pub(super) async fn branches(
+        &self,
+        action: &'static str,
+        trunk: &EniId,
+    ) -> Result<Vec<SeenEni>, CloudFault> {
+        let of_trunk = filter("tag:vpcresources.k8s.aws/trunk-eni-id", trunk.as_str());
+        let found = self.enis(action, vec![of_trunk]).await?;
         found.iter().map(|eni| seen(action, eni)).collect()
     }
 

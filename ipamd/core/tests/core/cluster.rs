@@ -1,10 +1,10 @@
 //! The facts from Kubernetes.
 
-use crate::world::{World, key, pod, uid};
-use config_model::{Mac, PodName, Span};
+use crate::world::{Fault, World, key, pod, uid};
+use config_model::{CardIndex, Mac, PodName, Span};
 use ipamd_core::{
-    Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, Event, PoolConfig, RefusalReason,
-    ReleaseCause, Ticket,
+    Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, EniKind, Event, PoolConfig, Refusal,
+    RefusalReason, ReleaseCause, Ticket,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -122,12 +122,38 @@ fn announce(world: &mut World, number: u32, branch: Option<BranchEni>) {
     send_fact(world, ClusterFact::Branch { pod: pod(number), uid: uid(number), branch });
 }
 
+/// A node with a trunk. EC2 lists these branches.
+fn trunk_world(branches: &[BranchEni]) -> World {
+    let mut world = World::new(warm(1), 4, 15, 0);
+    let trunk = world.cloud.attach_other(CardIndex(0), 3, EniKind::Trunk, 0, world.now);
+    branches.iter().for_each(|branch| world.cloud.list_branch(branch, &trunk));
+    world.pass(Span::seconds(60));
+    world
+}
+
+/// Requests the branch, and waits for EC2's answer.
+fn reserve_branch(world: &mut World, number: u32) -> Ticket {
+    let ticket = world.reserve_from(number, Cards::First, true, WAIT);
+    world.pass(Span::seconds(1));
+    ticket
+}
+
+fn refusal(world: &World, ticket: Ticket) -> &Refusal {
+    match &world.answers[&ticket] {
+        Answer::Refused(refusal) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn calls(world: &World, from: usize) -> Vec<Action> {
+    world.cloud.log[from..].iter().map(|(_, call)| call.action()).collect()
+}
+
 #[test]
 fn a_pod_with_a_branch_eni_gets_no_address_of_the_pool() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
+    let mut world = trunk_world(&[branch(7)]);
     announce(&mut world, 1, Some(branch(7)));
-    let first = world.reserve_from(1, Cards::First, true, WAIT);
+    let first = reserve_branch(&mut world, 1);
     assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
     let again = world.reserve_from(1, Cards::First, true, WAIT);
     assert_eq!(world.answers[&first], world.answers[&again]);
@@ -140,54 +166,171 @@ fn a_pod_with_a_branch_eni_gets_no_address_of_the_pool() {
 
 #[test]
 fn a_pod_waits_for_its_branch_annotation_and_delays_no_other() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
+    let mut world = trunk_world(&[branch(7)]);
     let waiting = world.reserve_from(1, Cards::First, true, WAIT);
     let other = world.reserve(2);
     assert!(world.served(other) && !world.answers.contains_key(&waiting));
     let before = world.cloud.log.len();
     world.pass(Span::seconds(10));
     announce(&mut world, 1, Some(branch(7)));
+    world.pass(Span::seconds(1));
     assert_eq!(world.answers[&waiting], Answer::ReservedBranch(branch(7)));
     let late = world.reserve_from(3, Cards::First, true, Span::seconds(5));
     world.pass(Span::seconds(6));
     assert_eq!(world.refused(late), Some(RefusalReason::TryAgain));
-    let calls: Vec<_> = world.cloud.log[before..].iter().map(|(_, c)| c.action()).collect();
-    assert_eq!(calls, [Action::Assign], "pod 2's place is filled again, and that is all");
+    let expected = [Action::Assign, Action::Describe];
+    assert_eq!(calls(&world, before), expected, "pod 2's place is filled, and one branch is read");
+}
+
+#[test]
+fn one_call_confirms_the_branches_of_all_waiting_pods() {
+    let branches: Vec<BranchEni> = (1..9)
+        .map(|number: u8| BranchEni {
+            eni: format!("eni-b{number}").as_str().into(),
+            mac: Mac([6, 0, 0, 0, 0, number]),
+            address: Some([10, 0, 9, number].into()),
+            ..branch(number.into())
+        })
+        .collect();
+    let mut world = trunk_world(&branches);
+    let before = world.cloud.log.len();
+    let numbered = || (1..).zip(&branches);
+    for (number, branch) in numbered() {
+        announce(&mut world, number, Some(branch.clone()));
+    }
+    let tickets: Vec<Ticket> = numbered()
+        .map(|(number, _)| world.reserve_from(number, Cards::First, true, WAIT))
+        .collect();
+    world.pass(Span::seconds(3));
+    for (ticket, branch) in tickets.iter().zip(&branches) {
+        assert_eq!(world.answers[ticket], Answer::ReservedBranch(branch.clone()));
+    }
+    // The first request starts a call at once. The others wait for the second one at most.
+    assert!(calls(&world, before).len() <= 2, "{:?}", calls(&world, before));
+}
+
+#[test]
+fn an_annotation_that_differs_from_ec2_is_refused_with_the_difference() {
+    type Change = fn(&mut BranchEni);
+    let changes: [(Change, &str); 4] = [
+        (|it| it.address = Some([10, 0, 9, 8].into()), "address 10.0.9.8, which is \"10.0.9.9\""),
+        (|it| it.mac = Mac([6, 0, 0, 0, 0, 2]), "MAC address 06:00:00:00:00:02"),
+        (|it| it.vlan = 8, "VLAN 8, which is \"7\""),
+        (|it| it.address_v6 = Some("fd00::9".parse().unwrap()), "does not show address fd00::9"),
+    ];
+    for (change, part) in changes {
+        let mut world = trunk_world(&[branch(7)]);
+        let mut written = branch(7);
+        change(&mut written);
+        announce(&mut world, 1, Some(written));
+        let ticket = reserve_branch(&mut world, 1);
+        let refusal = refusal(&world, ticket);
+        assert_eq!(refusal.reason, RefusalReason::TryAgain);
+        for part in [part, "eni-branch", &pod(1).to_string()] {
+            assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+        }
+        assert!(world.core.inspect(&key(1)).is_none());
+    }
+}
+
+#[test]
+fn an_eni_that_is_no_branch_of_this_trunk_is_refused() {
+    let mut world = trunk_world(&[branch(7)]);
+    world.cloud.branches[0].kind = Some(EniKind::Standard);
+    announce(&mut world, 1, Some(branch(7)));
+    let ticket = reserve_branch(&mut world, 1);
+    assert!(refusal(&world, ticket).message.contains("not a branch ENI"));
+    world.cloud.branches[0].kind = Some(EniKind::Branch);
+    let trunk = "vpcresources.k8s.aws/trunk-eni-id".to_owned();
+    world.cloud.branches[0].tags.as_mut().unwrap().insert(trunk, "eni-of-another".to_owned());
+    let ticket = reserve_branch(&mut world, 1);
+    let message = &refusal(&world, ticket).message;
+    assert!(message.contains("eni-of-another"), "{message}");
+}
+
+#[test]
+fn a_branch_that_ec2_does_not_list_waits_and_is_refused_at_the_deadline() {
+    let mut world = trunk_world(&[]);
+    let before = world.cloud.log.len();
+    announce(&mut world, 1, Some(branch(7)));
+    let late = world.reserve_from(1, Cards::First, true, Span::seconds(5));
+    world.pass(Span::seconds(6));
+    let refusal = refusal(&world, late);
+    assert!(refusal.message.contains("EC2 does not list eni-branch"), "{refusal:?}");
+    assert!(refusal.next_step.contains("find the writer"), "{refusal:?}");
+    assert!((2..=6).contains(&calls(&world, before).len()), "{:?}", calls(&world, before));
+    // EC2 lists a new ENI with a lag.
+    let ticket = reserve_branch(&mut world, 1);
+    assert!(!world.answers.contains_key(&ticket));
+    let trunk = world
+        .snapshot()
+        .enis
+        .iter()
+        .find(|eni| eni.kind == Some(EniKind::Trunk))
+        .unwrap()
+        .id
+        .clone();
+    world.cloud.list_branch(&branch(7), &trunk);
+    world.pass(Span::seconds(2));
+    assert_eq!(world.answers[&ticket], Answer::ReservedBranch(branch(7)));
+}
+
+#[test]
+fn no_branch_is_given_while_ec2_fails() {
+    let mut world = trunk_world(&[branch(7)]);
+    announce(&mut world, 1, Some(branch(7)));
+    for fault in [Fault::Throttle, Fault::LoseReply] {
+        world.cloud.faults.insert(Action::Describe, VecDeque::from([fault]));
+        let ticket = world.reserve_from(1, Cards::First, true, WAIT);
+        world.pass(Span::millis(200));
+        assert!(!world.answers.contains_key(&ticket), "{fault:?}");
+        world.pass(Span::seconds(120));
+        let answer = &world.answers[&ticket];
+        assert_eq!(*answer, Answer::ReservedBranch(branch(7)), "{fault:?}");
+        world.release(1);
+        // Without the annotation the confirmation ends.
+        announce(&mut world, 1, None);
+        world.pass(Span::seconds(2));
+        announce(&mut world, 1, Some(branch(7)));
+    }
+    world.cloud.faults.insert(Action::Describe, VecDeque::from([Fault::Deny]));
+    let ticket = world.reserve_from(1, Cards::First, true, Span::seconds(5));
+    world.pass(Span::seconds(6));
+    assert!(refusal(&world, ticket).message.contains("UnauthorizedOperation"));
 }
 
 #[test]
 fn the_branch_of_an_earlier_pod_of_the_same_name_is_not_reused() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
+    let eighth = BranchEni { eni: "eni-eighth".into(), ..branch(8) };
+    let mut world = trunk_world(&[branch(7), eighth.clone()]);
     let of_before = "uid-before".to_owned();
     let fact = ClusterFact::Branch { pod: pod(1), uid: of_before, branch: Some(branch(7)) };
     send_fact(&mut world, fact);
-    let waiting = world.reserve_from(1, Cards::First, true, WAIT);
+    let waiting = reserve_branch(&mut world, 1);
     assert!(!world.answers.contains_key(&waiting), "{:?}", world.answers);
     announce(&mut world, 1, None);
-    announce(&mut world, 1, Some(branch(8)));
-    assert_eq!(world.answers[&waiting], Answer::ReservedBranch(branch(8)));
+    announce(&mut world, 1, Some(eighth.clone()));
+    world.pass(Span::seconds(1));
+    assert_eq!(world.answers[&waiting], Answer::ReservedBranch(eighth));
 }
 
 #[test]
 fn a_vlan_that_another_pod_uses_is_refused_until_that_pod_is_gone() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
-    announce(&mut world, 1, Some(branch(7)));
-    let first = world.reserve_from(1, Cards::First, true, WAIT);
-    assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
     let twin = BranchEni { eni: "eni-twin".into(), ..branch(7) };
+    let mut world = trunk_world(&[branch(7), twin.clone()]);
+    announce(&mut world, 1, Some(branch(7)));
+    let first = reserve_branch(&mut world, 1);
+    assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
     announce(&mut world, 2, Some(twin.clone()));
-    let second = world.reserve_from(2, Cards::First, true, WAIT);
-    let Answer::Refused(refusal) = &world.answers[&second] else { panic!("it is in use") };
-    assert_eq!(refusal.reason, RefusalReason::TryAgain);
+    let second = reserve_branch(&mut world, 2);
+    let refused = refusal(&world, second);
+    assert_eq!(refused.reason, RefusalReason::TryAgain);
     for part in ["VLAN 7", "eni-twin", "eni-branch", &pod(1).to_string(), &pod(2).to_string()] {
-        assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
+        assert!(refused.message.contains(part), "{part}: {}", refused.message);
     }
     assert!(world.core.inspect(&key(2)).is_none(), "nothing is held");
     world.release(1);
-    let third = world.reserve_from(2, Cards::First, true, WAIT);
+    let third = reserve_branch(&mut world, 2);
     assert_eq!(world.answers[&third], Answer::ReservedBranch(twin));
 }
 
@@ -200,14 +343,13 @@ fn a_copied_annotation_is_refused_while_its_pod_lives() {
     ];
     for (copy, part) in copies.into_iter().zip(["the same ENI", "MAC address", "address 10.0.9.9"])
     {
-        let mut world = World::new(warm(1), 4, 15, 0);
-        world.pass(Span::seconds(10));
+        let mut world = trunk_world(&[branch(7)]);
         announce(&mut world, 1, Some(branch(7)));
-        let first = world.reserve_from(1, Cards::First, true, WAIT);
+        let first = reserve_branch(&mut world, 1);
         assert_eq!(world.answers[&first], Answer::ReservedBranch(branch(7)));
         announce(&mut world, 2, Some(copy(branch(7))));
-        let second = world.reserve_from(2, Cards::First, true, WAIT);
-        let Answer::Refused(refusal) = &world.answers[&second] else { panic!("it is in use") };
+        let second = reserve_branch(&mut world, 2);
+        let refusal = refusal(&world, second);
         for part in [part, &pod(1).to_string(), &pod(2).to_string()] {
             assert!(refusal.message.contains(part), "{part}: {}", refusal.message);
         }
@@ -216,13 +358,12 @@ fn a_copied_annotation_is_refused_while_its_pod_lives() {
 
 #[test]
 fn a_branch_with_an_address_of_the_node_is_refused() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
+    let mut world = trunk_world(&[]);
     world.reserve(1);
     let Some(std::net::IpAddr::V4(of_pod)) = world.address_of(1) else { panic!("no address") };
     let foreign = BranchEni { address: Some(of_pod), ..branch(7) };
     announce(&mut world, 2, Some(foreign));
-    let refused = world.reserve_from(2, Cards::First, true, WAIT);
+    let refused = reserve_branch(&mut world, 2);
     assert_eq!(world.refused(refused), Some(RefusalReason::TryAgain));
 }
 
@@ -241,11 +382,10 @@ fn the_refusal_of_a_branch_pod_names_the_missing_annotation() {
 
 #[test]
 fn a_branch_survives_a_restart_but_no_reboot_and_does_not_cool() {
-    let mut world = World::new(warm(1), 4, 15, 0);
-    world.pass(Span::seconds(10));
+    let mut world = trunk_world(&[branch(7)]);
     for number in [1, 2] {
         announce(&mut world, number, Some(branch(7)));
-        world.reserve_from(number, Cards::First, true, WAIT);
+        reserve_branch(&mut world, number);
     }
     world.pass(Span::seconds(1));
     world.restart();

@@ -2,10 +2,10 @@
 //! dropped under a pod. It also checks every limit.
 
 use crate::world::{Cloud, Fault, World, pod, uid};
-use config_model::{CardIndex, Mac, Span};
+use config_model::{CardIndex, Mac, Span, Time};
 use ipamd_core::{
-    BranchEni, CardLimits, Cards, ClusterFact, Event, Family, Limits, NodeCidrView, PoolConfig,
-    Witness,
+    BranchEni, CardLimits, Cards, ClusterFact, EniKind, Event, Family, Limits, NodeCidrView,
+    PoolConfig, Witness,
 };
 use proptest::{
     collection::{btree_set, vec},
@@ -102,12 +102,14 @@ fn config() -> impl Strategy<Value = PoolConfig> {
 fn modes(config: impl Strategy<Value = PoolConfig>) -> impl Strategy<Value = PoolConfig> {
     let family = prop_oneof![4 => Just(Family::V4), 1 => Just(Family::V6)];
     let node_cidr = prop_oneof![2 => Just(None), 1 => Just(Some(NODE_CIDR.parse().unwrap()))];
-    (config, family, any::<bool>(), option::of(0..3_u32), any::<bool>(), node_cidr).prop_map(
-        |(config, family, prefixes, warm_prefix_target, multi_nic, node_cidr)| PoolConfig {
+    let switches = (any::<bool>(), any::<bool>(), any::<bool>());
+    (config, family, switches, option::of(0..3_u32), node_cidr).prop_map(
+        |(config, family, switches, warm_prefix_target, node_cidr)| PoolConfig {
             family,
-            prefixes,
+            prefixes: switches.0,
             warm_prefix_target,
-            multi_nic,
+            multi_nic: switches.1,
+            pod_enis: switches.2,
             node_cidrs: node_cidr.into_iter().collect(),
             ..config
         },
@@ -117,12 +119,17 @@ fn modes(config: impl Strategy<Value = PoolConfig>) -> impl Strategy<Value = Poo
 /// Five addresses for pods.
 const NODE_CIDR: &str = "10.244.1.0/29";
 
-/// Four ENIs of four blocks on card 0, two on card 1.
+/// Four ENIs of four blocks on card 0, two on card 1. With branch ENIs, a trunk is one of the four.
 fn world(config: PoolConfig) -> World {
     let mut limits = Limits::one_card(4, 5);
     limits.cards.push(CardLimits { card: CardIndex(1), enis: 2 });
     let mut cloud = Cloud::new(4, 5, if config.family == Family::V4 { 2 } else { 0 });
     cloud.other_cards = 2;
+    if config.pod_enis {
+        (limits.trunk, limits.branch_enis) = (true, 9);
+        let trunk = cloud.attach_other(CardIndex(0), 3, EniKind::Trunk, 0, Time(0));
+        cloud.list_branch(&branch(), &trunk);
+    }
     let node = World::node(&cloud);
     World::start(config, limits, node, cloud)
 }
@@ -263,8 +270,9 @@ fn reached(world: &World) -> bool {
 fn is_full(world: &World) -> bool {
     let max = world.config.max_eni.map_or(4, |max| max.min(4));
     let enis = world.snapshot().enis.into_iter().filter(|eni| eni.card == CardIndex(0));
-    let blocks: Vec<usize> = enis.map(|eni| eni.blocks.len()).collect();
-    blocks.len() >= usize::try_from(max).unwrap() && blocks.iter().all(|blocks| *blocks == 4)
+    let (trunks, enis): (Vec<_>, Vec<_>) = enis.partition(|eni| eni.kind == Some(EniKind::Trunk));
+    let all = trunks.len() + enis.len();
+    all >= usize::try_from(max).unwrap() && enis.iter().all(|eni| eni.blocks.len() == 4)
 }
 
 /// A removed CIDR has only the addresses that are in use.
@@ -306,13 +314,17 @@ proptest! {
         );
         for eni in world.cloud.attached().iter().filter(|eni| eni.seen.id != world.cloud.primary()) {
             let attachment = eni.seen.attachment.as_ref().unwrap();
+            if eni.seen.kind == Some(EniKind::Trunk) {
+                continue;
+            }
             prop_assert_eq!(attachment.delete_on_termination, Some(true));
         }
     }
 
     #[test]
     fn without_faults_every_pod_that_fits_is_served(
-        config in modes(Just(PoolConfig::default())),
+        config in modes(Just(PoolConfig::default()))
+            .prop_map(|config| PoolConfig { pod_enis: false, ..config }),
         steps in vec(step(), 1..40),
     ) {
         let mut world = world(config);

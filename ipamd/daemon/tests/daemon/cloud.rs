@@ -180,6 +180,7 @@ impl Cloud for FakeCloud {
                 };
                 Ok(CloudAnswer::Subnets(vec![own]))
             }
+            CloudCall::DescribeBranches { .. } => Ok(CloudAnswer::Branches(Vec::new())),
             CloudCall::FindLeftovers { .. } => Ok(CloudAnswer::Leftovers(Vec::new())),
         }
     }

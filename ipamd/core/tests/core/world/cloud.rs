@@ -4,8 +4,8 @@ use config_model::{
     AttachmentId, CardIndex, DeviceIndex, EniId, InstanceId, Mac, Span, SubnetId, Time,
 };
 use ipamd_core::{
-    Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover, Remedy,
-    SeenAttachment, SeenEni, SeenSubnet, Want, Witness,
+    Action, AttachmentState, BranchEni, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover,
+    Remedy, SeenAttachment, SeenEni, SeenSubnet, Want, Witness,
 };
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::{
@@ -53,6 +53,8 @@ pub(crate) struct Cloud {
     pub(crate) other_cards: usize,
     /// ENIs that some node left behind.
     pub(crate) leftovers: Vec<Leftover>,
+    /// The branch ENIs of the trunk.
+    pub(crate) branches: Vec<SeenEni>,
     /// Subnets that refuse, whatever they have.
     pub(crate) subnet_refuses: BTreeSet<SubnetId>,
     /// EC2 accepts `DeleteOnTermination` and forgets it, so often.
@@ -113,6 +115,7 @@ impl Cloud {
             subnet_tags: BTreeMap::new(),
             other_cards: 0,
             leftovers: Vec::new(),
+            branches: Vec::new(),
             subnet_refuses: BTreeSet::new(),
             forgets_keeping: 0,
             log: Vec::new(),
@@ -260,6 +263,27 @@ impl Cloud {
         self.progress(now);
         self.remember(now);
         id
+    }
+
+    /// The VPC resource controller creates a branch ENI on the trunk.
+    pub(crate) fn list_branch(&mut self, branch: &BranchEni, trunk: &EniId) {
+        let tag = |key: &str, value: String| (format!("vpcresources.k8s.aws/{key}"), value);
+        let tags =
+            [tag("trunk-eni-id", trunk.to_string()), tag("vlan-id", branch.vlan.to_string())];
+        self.branches.push(SeenEni {
+            id: branch.eni.clone(),
+            mac: branch.mac,
+            subnet: home(),
+            subnet_cidr: None,
+            subnet_cidr_v6: None,
+            primary_address: branch.address,
+            ipv6_addresses: branch.address_v6.into_iter().collect(),
+            blocks: Vec::new(),
+            attachment: None,
+            kind: Some(EniKind::Branch),
+            groups: Some(vec!["sg-1".into()]),
+            tags: Some(tags.into()),
+        });
     }
 
     /// Somebody else detaches an ENI and deletes it.
@@ -455,6 +479,7 @@ impl Cloud {
                 self.find(eni)?.seen.tags.get_or_insert_default().extend(tags.clone());
                 Ok(CloudAnswer::Done)
             }
+            CloudCall::DescribeBranches { .. } => Ok(CloudAnswer::Branches(self.branches.clone())),
             CloudCall::DescribeSubnets { .. } => Ok(CloudAnswer::Subnets(self.subnets())),
             CloudCall::FindLeftovers { .. } => Ok(CloudAnswer::Leftovers(self.leftovers.clone())),
         }

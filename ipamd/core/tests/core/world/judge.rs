@@ -27,6 +27,7 @@ impl World {
             | CloudCall::Assign { .. }
             | CloudCall::DeleteEni { .. }
             | CloudCall::DescribeEni { .. }
+            | CloudCall::DescribeBranches { .. }
             | CloudCall::SetGroups { .. }
             | CloudCall::TagEni { .. }
             | CloudCall::DescribeSubnets { .. }
