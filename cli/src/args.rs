@@ -3,6 +3,7 @@
 use crate::{
     cluster::{
         BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
+        VERSION_CODES, VersionArgs,
     },
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
@@ -56,6 +57,9 @@ pub(crate) enum Verb {
     /// Explain which pods can reach which, in a cluster or from files
     #[command(subcommand, after_help = CODES)]
     Policy(PolicyVerb),
+    /// Show the versions of this tool, of Kubernetes and of Ferrule's programs in the cluster
+    #[command(after_help = VERSION_CODES)]
+    Version(VersionArgs),
     /// Print a shell completion script
     #[command(after_help = COMPLETIONS)]
     Completions {

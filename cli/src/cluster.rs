@@ -9,11 +9,14 @@ mod bundle;
 mod check;
 mod forward;
 mod interrupts;
+mod parallel;
 mod pod;
 mod status;
+mod version;
 
 pub(crate) use args::{
     BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
+    VERSION_CODES, VersionArgs,
 };
 
 use anyhow::{Context as _, Result};
@@ -51,6 +54,14 @@ pub(crate) fn bundle(args: &BundleArgs) -> Result<u8> {
 /// The API server cannot be reached, the probes cannot be created, or the command was interrupted.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     run(check::run(args))
+}
+
+/// Prints the versions of the tool and the cluster. Returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached.
+pub(crate) fn version(args: &VersionArgs) -> Result<u8> {
+    run(version::run(args))
 }
 
 fn run<T>(asked: impl Future<Output = Result<T>>) -> Result<T> {

@@ -50,6 +50,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Migrate(verb) => migrate::run(verb),
         Verb::Policy(verb) => policy::run(verb),
+        Verb::Version(args) => cluster::version(args),
         Verb::Completions { shell } => complete(*shell),
     };
     match done {

@@ -19,9 +19,9 @@ pub(crate) use args::{CODES, PolicyVerb};
 
 use crate::{
     output::{Output, plain, write_text},
-    target::KubeTarget,
+    target::{KubeTarget, pod_name},
 };
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use args::{DiffArgs, Input, VerdictArgs};
 use node::InKernel;
 use objects::Objects;
@@ -54,7 +54,9 @@ const NOT_UNDERSTOOD: u8 = 2;
 pub(crate) fn run(verb: &PolicyVerb) -> Result<u8> {
     match verb {
         PolicyVerb::Verdict(args) => packet_verdict(args),
-        PolicyVerb::Of { pod, input } => of(pod, input),
+        PolicyVerb::Of { pod, namespace, input } => {
+            of(&pod_name(pod, namespace.as_deref())?, input)
+        }
         PolicyVerb::Matrix { port, svg, input } => matrix(port, svg.as_deref(), input),
         PolicyVerb::Lint { input } => findings(input),
         PolicyVerb::Convert { file, output } => convert::run(file, *output),
@@ -98,14 +100,13 @@ fn packet_verdict(args: &VerdictArgs) -> Result<u8> {
     Ok(code(&[&objects], verdict.decision != Decision::Allow))
 }
 
-fn of(word: &str, input: &Input) -> Result<u8> {
+fn of(name: &Named, input: &Input) -> Result<u8> {
     let objects = read(input)?;
     let world = objects.world();
-    let missing =
-        || anyhow!("cannot find pod {word}: it does not exist; name it as namespace/name");
-    let (namespace, name) = word.split_once('/').ok_or_else(missing)?;
-    let name = Named { namespace: namespace.to_owned(), name: name.to_owned() };
-    let pod = world.pod(&name).ok_or_else(missing)?;
+    let Some(pod) = world.pod(name) else {
+        let Named { namespace, name } = name;
+        bail!("cannot find pod {namespace}/{name}: it does not exist; see kubectl get pods -A");
+    };
     match input.output {
         Output::Text => {
             write_text(&print::of(&world, &objects, pod))?;

@@ -1,6 +1,9 @@
 //! The cluster that a command reads.
 
+use anyhow::{Result, bail};
 use clap::Args;
+use policy_kube::{Access, Cluster, KubeError};
+use policy_objects::Named;
 use std::path::PathBuf;
 
 /// The cluster to read if no files are named.
@@ -12,11 +15,92 @@ pub(crate) struct KubeTarget {
     /// The context of the kubeconfig, if not the current one
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
+    /// Send requests in the name of this user
+    #[arg(long = "as", value_name = "USER")]
+    user: Option<String>,
+    /// A group of the user of --as; repeat for several groups
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+    /// The UID of the user of --as
+    #[arg(long = "as-uid", value_name = "UID", requires = "user")]
+    uid: Option<String>,
 }
 
 impl KubeTarget {
     /// Returns true if the user named a cluster.
     pub(crate) fn is_named(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
+        self.kubeconfig.is_some() || self.context.is_some() || self.user.is_some()
+    }
+
+    /// Reads the kubeconfig.
+    ///
+    /// # Errors
+    /// No kubeconfig exists or it is not usable.
+    pub(crate) async fn connect(&self) -> Result<Cluster, KubeError> {
+        let access = Access {
+            file: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            user: self.user.clone(),
+            groups: self.groups.clone(),
+            uid: self.uid.clone(),
+        };
+        Cluster::connect(&access).await
+    }
+}
+
+/// Returns a pod as the user named it: `NAMESPACE/POD`, or `POD` in the given namespace.
+///
+/// # Errors
+/// The name is not a pod's name, it has no namespace, or it has another namespace than the given one.
+pub(crate) fn pod_name(word: &str, namespace: Option<&str>) -> Result<Named> {
+    let read = || format!("cannot read the pod name {word:?}");
+    let (of_word, name) = match word.split_once('/') {
+        Some((of_word, name)) => (Some(of_word), name),
+        None => (None, word),
+    };
+    if let (Some(one), Some(other)) = (of_word, namespace.filter(|it| Some(*it) != of_word)) {
+        bail!("{}: it is in namespace {one}, and -n names {other}; use one of them", read());
+    }
+    let Some(namespace) = of_word.or(namespace) else {
+        bail!("{}: it has no namespace; use NAMESPACE/POD or -n NAMESPACE", read());
+    };
+    if !is_name(namespace) || !is_name(name) {
+        bail!("{}: it is not a name of Kubernetes; use NAMESPACE/POD, or POD with -n", read());
+    }
+    Ok(Named { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+/// Returns true if Kubernetes accepts the name. Other words could change the path of a request.
+fn is_name(word: &str) -> bool {
+    let letter =
+        |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
+    word.starts_with(char::is_alphanumeric) && word.len() <= 253 && word.chars().all(letter)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_named_as_in_kubectl_or_with_its_namespace() {
+        let named = |word, namespace| pod_name(word, namespace).map(|it| (it.namespace, it.name));
+        let shop = ("shop".to_owned(), "web-0".to_owned());
+        assert_eq!(named("shop/web-0", None).unwrap(), shop);
+        assert_eq!(named("web-0", Some("shop")).unwrap(), shop);
+        assert_eq!(named("shop/web-0", Some("shop")).unwrap(), shop);
+        let error = named("shop/web-0", Some("pay")).unwrap_err().to_string();
+        assert!(error.contains("in namespace shop, and -n names pay"), "{error}");
+        let error = named("web-0", None).unwrap_err().to_string();
+        assert!(error.contains("-n NAMESPACE"), "{error}");
+    }
+
+    #[test]
+    fn an_invalid_name_is_not_requested() {
+        for odd in ["/web", "shop/", "a/b/c d", "a/..", "a/b?x=1", "a/B", "a/b%2f"] {
+            assert!(pod_name(odd, None).is_err(), "{odd}");
+        }
+        assert!(pod_name("web", Some("a/../b")).is_err());
     }
 }

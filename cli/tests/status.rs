@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "status/manners.rs"]
+mod manners;
 #[path = "status/terminal.rs"]
 mod terminal;
 
@@ -79,6 +81,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     without_forwarding(&client, &cluster).await;
     an_archive_lists_the_missing_parts(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
+    manners::all(cluster.kubeconfig());
     terminal::all(&client, &viewer).await;
 }
 

@@ -33,9 +33,7 @@ struct PageMeta {
 
 impl Api {
     pub(super) async fn connect(target: &Target) -> Result<Self> {
-        let which = &target.cluster;
-        let connected =
-            Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await;
+        let connected = target.cluster.connect().await;
         let cluster = connected.map_err(|error| match error {
             KubeError::Config { cause } => {
                 anyhow!("cannot find a cluster: {cause}; name one with --kubeconfig or KUBECONFIG")
@@ -46,7 +44,12 @@ impl Api {
             | KubeError::NotFound { .. }
             | KubeError::Failed { .. }) => error.into(),
         })?;
-        Ok(Self { cluster, namespace: target.namespace.clone() })
+        Ok(Self { cluster, namespace: target.ferrule_namespace.clone() })
+    }
+
+    /// The namespace of the kubeconfig's context.
+    pub(super) fn context_namespace(&self) -> &str {
+        self.cluster.namespace()
     }
 
     pub(super) fn client(&self) -> Client {

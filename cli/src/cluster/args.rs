@@ -11,9 +11,9 @@ pub(crate) struct Target {
     /// The cluster to read
     #[command(flatten)]
     pub(crate) cluster: KubeTarget,
-    /// The namespace of Ferrule
+    /// The namespace of Ferrule's own pods
     #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system")]
-    pub(crate) namespace: String,
+    pub(crate) ferrule_namespace: String,
     /// The daemons' introspection port on the loopback of their nodes
     #[arg(long, value_name = "PORT", default_value_t = registry::INTROSPECTION_PORT)]
     pub(crate) introspection_port: u16,
@@ -75,9 +75,12 @@ pub(crate) struct StatusArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PodArgs {
-    /// The pod as namespace/name
-    #[arg(value_name = "NAMESPACE/POD")]
+    /// The pod, with or without its namespace
+    #[arg(value_name = "[NAMESPACE/]POD")]
     pub(crate) pod: String,
+    /// The pod's namespace, if not that of the kubeconfig's context
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -123,6 +126,25 @@ pub(crate) struct BundleArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 }
+
+#[derive(Args, Debug)]
+pub(crate) struct VersionArgs {
+    /// Only the version of this tool
+    #[arg(long)]
+    pub(crate) client: bool,
+    /// The output format
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    /// The cluster, Ferrule's namespace and the timeout
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// The help text after `ferrule version`.
+pub(crate) const VERSION_CODES: &str = "\
+The programs in the cluster report their versions themselves, also if their image has another tag.
+
+Exit code: 0 printed; 2 the cluster could not be read.";
 
 /// The help text after `ferrule bundle`.
 pub(crate) const BUNDLE: &str = "\

@@ -8,6 +8,7 @@ use super::{
     args::CheckArgs,
     forward::{self, PodPort},
     interrupts::Interrupts,
+    parallel,
     status::{self, OURS, is_daemon},
 };
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
     progress::{Done, Progress},
 };
 use anyhow::{Result, anyhow, bail};
+use kube::Client;
 use objects::{PROBE, TARGET};
 use policy_kube::KubeError;
 use serde::Deserialize;
@@ -23,10 +25,9 @@ use serde_json::{Value, json};
 use std::{
     hash::{BuildHasher as _, RandomState},
     io::Write as _,
-    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+use tokio::time::sleep;
 use view_cluster::{
     Around, Column, Matrix, Meta, Node, Outcome, Pod, Site, TemplateSpec, Try, answered, excluded,
     for_probes, of_pod, tries, unselected,
@@ -270,44 +271,44 @@ async fn ask_all(
     (sites, around): (&[Site], &Around),
     progress: &mut Progress,
 ) -> Result<Vec<NodeResults>> {
-    let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let mut asking = JoinSet::new();
+    let within = Duration::from_secs(args.target.timeout.max(30));
     let mut tried: Vec<NodeResults> = Vec::new();
+    let mut calls = Vec::new();
     for (index, site) in sites.iter().enumerate() {
         tried.push(Err(site.why_not.clone().unwrap_or_else(|| "it was not called".to_owned())));
         let Some(probe) = site.probe.clone() else { continue };
         let wanted = tries(site, sites, around);
-        let (client, turns) = (api.client(), Arc::clone(&turns));
-        let (namespace, within) =
-            (namespace.to_owned(), Duration::from_secs(args.target.timeout.max(30)));
-        asking.spawn(async move {
-            let _turn = turns.acquire_owned().await;
+        let (client, namespace) = (api.client(), namespace.to_owned());
+        calls.push(async move {
             let at = PodPort { namespace: &namespace, pod: &probe, port: PORT };
-            let what: Vec<&Try> = wanted.iter().map(|(_, what)| what).collect();
-            let query = form_urlencoded::Serializer::new(String::new())
-                .append_pair("of", &serde_json::to_string(&what).unwrap_or_default())
-                .finish();
-            let answer = forward::get(&client, &at, &format!("{TRIES}?{query}"), within).await;
-            let outcomes: Result<Vec<Outcome>, String> = answer.and_then(|body| {
-                serde_json::from_slice(&body)
-                    .map_err(|error| format!("cannot read the probe's answer: {error}"))
-            });
-            (index, outcomes.and_then(|outcomes| answered(wanted, outcomes)))
+            (index, ask(&client, &at, wanted, within).await)
         });
     }
-    let (all, mut done) = (asking.len(), 0);
-    while let Some(asked) = asking.join_next().await {
-        let (index, outcome) = asked.map_err(|error| anyhow!("cannot call a probe: {error}"))?;
+    for (index, results) in parallel::all(calls, "testing from nodes", progress).await? {
         if let Some(slot) = tried.get_mut(index) {
-            *slot = outcome;
+            *slot = results;
         }
-        done += 1;
-        progress.show("testing from nodes", Done::Of(done, all));
     }
     Ok(tried)
 }
 
+/// Lets one probe run its tests.
+async fn ask(
+    client: &Client,
+    at: &PodPort<'_>,
+    wanted: Vec<(Column, Try)>,
+    within: Duration,
+) -> NodeResults {
+    let tries: Vec<&Try> = wanted.iter().map(|(_, it)| it).collect();
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("of", &serde_json::to_string(&tries).unwrap_or_default())
+        .finish();
+    let body = forward::get(client, at, &format!("{TRIES}?{query}"), within).await?;
+    let outcomes = serde_json::from_slice(&body)
+        .map_err(|error| format!("cannot read the probe's answer: {error}"))?;
+    answered(wanted, outcomes)
+}
+
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-const SIDE_BY_SIDE: usize = 16;
 const AGAIN: u32 = 2;
 const REST: Duration = Duration::from_secs(3);

@@ -7,9 +7,13 @@ use super::{
     forward::{self, PodPort},
     status::{self, OURS, is_daemon},
 };
-use crate::output::{Output, write_text};
+use crate::{
+    output::{Output, write_text},
+    target::pod_name,
+};
 use anyhow::{Result, bail};
 use policy_kube::KubeError;
+use policy_objects::Named;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
@@ -19,10 +23,9 @@ use view_policy::{GROUP, Group, Policy, VERSION};
 
 /// Prints the report and returns the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
-    let Some((namespace, name)) = named(&args.pod) else {
-        bail!("cannot read the pod name {:?}: it is not namespace/name; use that form", args.pod);
-    };
     let api = Api::connect(&args.target).await?;
+    let of_context = Some(api.context_namespace()).filter(|_| !args.pod.contains('/'));
+    let Named { namespace, name } = pod_name(&args.pod, args.namespace.as_deref().or(of_context))?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let pod: Pod = match api.get(&path, "pod").await {
         Err(KubeError::NotFound { .. }) => {
@@ -39,7 +42,7 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
         ask_daemon(&api, args, &node, &mut about).await;
         about.policies = Some(policies(&api, &about.pod, &node).await);
     }
-    about.events = match events(&api, namespace, &about.pod).await {
+    about.events = match events(&api, &namespace, &about.pod).await {
         Ok(events) => events,
         Err(error) => {
             about.events_unknown = Some(error.to_string());
@@ -52,16 +55,6 @@ pub(super) async fn run(args: &PodArgs) -> Result<u8> {
         Output::Json | Output::Yaml => args.output.write(&json!(pod_report))?,
     }
     Ok(if pod_report.is_good() { 0 } else { TROUBLE })
-}
-
-/// Splits `namespace/name`.
-fn named(words: &str) -> Option<(&str, &str)> {
-    let letter =
-        |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-' || it == '.';
-    let name = |it: &str| {
-        it.starts_with(char::is_alphanumeric) && it.len() <= 253 && it.chars().all(letter)
-    };
-    words.split_once('/').filter(|(namespace, pod)| name(namespace) && name(pod))
 }
 
 async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) {
@@ -163,16 +156,3 @@ async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, Strin
 
 /// Limits the calls to the controller for one report.
 const GROUPS_MAX: usize = 200;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_invalid_name_is_not_requested() {
-        assert_eq!(named("shop/web-0"), Some(("shop", "web-0")));
-        for odd in ["shop", "/web", "shop/", "a/b/c d", "a/..", "a/b?x=1", "a/B"] {
-            assert_eq!(named(odd), None, "{odd}");
-        }
-    }
-}

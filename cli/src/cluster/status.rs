@@ -8,14 +8,14 @@ use super::{
     api::{Api, Selector},
     args::Target,
     forward::{self, PodPort},
+    parallel,
 };
-use crate::progress::{Done, Progress};
-use anyhow::{Result, anyhow, bail};
+use crate::progress::Progress;
+use anyhow::{Result, bail};
 use k8s_openapi::{api::coordination::v1::Lease as HeldLease, jiff::Timestamp};
 use kube::Client;
 use policy_kube::KubeError;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{sync::Semaphore, task::JoinSet};
+use std::{collections::BTreeMap, time::Duration};
 use view_cluster::{Agent, Cluster, DaemonAnswer, DaemonSet, Lease, Node, Pod};
 use view_node::Status;
 use view_policy::{GROUP, VERSION};
@@ -143,36 +143,29 @@ async fn lease(api: &Api) -> Result<Lease, KubeError> {
     })
 }
 
-/// Calls the daemons in parallel, a bounded number at a time.
+/// Calls the daemons.
 async fn ask_all(
     api: &Api,
     target: &Target,
     pods: &[Pod],
     progress: &mut Progress,
 ) -> Result<BTreeMap<String, DaemonAnswer>> {
-    let turns = Arc::new(Semaphore::new(SIDE_BY_SIDE));
-    let mut asking = JoinSet::new();
-    for pod in pods {
-        let (client, turns) = (api.client(), Arc::clone(&turns));
-        let (namespace, name) = (api.namespace.clone(), pod.metadata.name.clone());
-        let (port, within) = (target.introspection_port, Duration::from_secs(target.timeout));
-        asking.spawn(async move {
-            let _turn = turns.acquire_owned().await;
-            let at = PodPort { namespace: &namespace, pod: &name, port };
+    let call = |pod: &Pod| {
+        let (client, namespace) = (api.client(), api.namespace.clone());
+        let (pod, port) = (pod.metadata.name.clone(), target.introspection_port);
+        let within = Duration::from_secs(target.timeout);
+        async move {
+            let at = PodPort { namespace: &namespace, pod: &pod, port };
             let answer = ask(&client, &at, within).await;
-            (name, answer)
-        });
-    }
-    let mut answers = BTreeMap::new();
-    while let Some(asked) = asking.join_next().await {
-        let (name, answer) = asked.map_err(|error| anyhow!("cannot call a daemon: {error}"))?;
-        answers.insert(name, answer);
-        progress.show("calling daemons", Done::Of(answers.len(), pods.len()));
-    }
-    Ok(answers)
+            (pod, answer)
+        }
+    };
+    let calls = pods.iter().map(call).collect();
+    Ok(parallel::all(calls, "calling daemons", progress).await?.into_iter().collect())
 }
 
-async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswer {
+/// Reads the status of a daemon.
+pub(super) async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswer {
     let body = match forward::get(client, at, view_node::STATUS, within).await {
         Ok(body) => body,
         Err(why) => return DaemonAnswer::Failed(why),
@@ -191,8 +184,7 @@ async fn ask(client: &Client, at: &PodPort<'_>, within: Duration) -> DaemonAnswe
 /// A label of all objects of the chart; releases can have any name.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=ferrule";
 /// The containers that identify daemons and controller replicas.
-const DAEMON: &str = "ipamd";
-const CONTROLLER: &str = "controller";
-const AGENT: &str = "agent";
+pub(super) const DAEMON: &str = "ipamd";
+pub(super) const CONTROLLER: &str = "controller";
+pub(super) const AGENT: &str = "agent";
 const CONTROLLER_LEASE: &str = "ferrule-controller";
-const SIDE_BY_SIDE: usize = 16;

@@ -15,9 +15,12 @@ pub(crate) enum PolicyVerb {
     /// List the policies of a pod in the order of evaluation
     #[command(after_help = OF)]
     Of {
-        /// The pod as namespace/name
-        #[arg(value_name = "NAMESPACE/POD")]
+        /// The pod, with or without its namespace
+        #[arg(value_name = "[NAMESPACE/]POD")]
         pod: String,
+        /// The pod's namespace
+        #[arg(short, long, value_name = "NAME")]
+        namespace: Option<String>,
         /// The objects to read
         #[command(flatten)]
         input: Input,

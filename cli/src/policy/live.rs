@@ -16,8 +16,7 @@ use policy_kube::{Cluster, KubeError};
 pub(super) fn read(which: &KubeTarget) -> Result<Objects> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the async runtime")?.block_on(async {
-        let cluster =
-            Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
+        let cluster = which.connect().await?;
         gather(&cluster).await
     })
 }

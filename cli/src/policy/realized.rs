@@ -107,8 +107,7 @@ pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the async runtime")?.block_on(async {
         let asked = async {
-            let cluster =
-                Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
+            let cluster = which.connect().await?;
             let agents = match needs.len() > FEW {
                 true => by_node(agents(&cluster).await?),
                 false => {

@@ -21,8 +21,7 @@ const NAMED: usize = 50;
 pub(super) fn run(which: &KubeTarget, output: Output) -> Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let status = runtime.context("cannot start the async runtime")?.block_on(async {
-        let cluster =
-            Cluster::connect(which.kubeconfig.as_deref(), which.context.as_deref()).await?;
+        let cluster = which.connect().await?;
         Status::of(&cluster).await
     })?;
     match output {

@@ -6,32 +6,49 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use std::{path::Path, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time without an answer of the server.
 const READ: Duration = Duration::from_secs(60);
+
+/// The cluster and the user of requests. The default is that of kubectl.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The kubeconfig file; `None` for the files that kubectl reads.
+    pub file: Option<PathBuf>,
+    /// The context of the kubeconfig; `None` for the current one.
+    pub context: Option<String>,
+    /// The user in whose name requests are sent, with `groups` and `uid`; `None` for the user of the context.
+    pub user: Option<String>,
+    pub groups: Vec<String>,
+    pub uid: Option<String>,
+}
+
+impl Access {
+    pub fn of_file(file: impl Into<PathBuf>) -> Self {
+        Self { file: Some(file.into()), ..Self::default() }
+    }
+}
 
 /// A cluster, as somebody with these credentials sees it.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) client: Client,
     name: String,
+    namespace: String,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig file `file`, or the files that kubectl reads. Uses the context `context`, or the current one.
-    /// Sends no request yet.
+    /// Reads the kubeconfig. Sends no request yet.
     ///
     /// # Errors
     /// If no kubeconfig exists or the configuration is not usable.
-    pub async fn connect(file: Option<&Path>, context: Option<&str>) -> Result<Self, KubeError> {
+    pub async fn connect(access: &Access) -> Result<Self, KubeError> {
         let unusable = |error: &dyn std::error::Error| KubeError::Config { cause: causes(error) };
-        let options = KubeConfigOptions {
-            context: context.map(str::to_owned),
-            ..KubeConfigOptions::default()
-        };
-        let kubeconfig = match file {
+        let options =
+            KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
+        let kubeconfig = match &access.file {
             Some(file) => Kubeconfig::read_from(file),
             None => Kubeconfig::read(),
         };
@@ -43,7 +60,7 @@ impl Cluster {
                 (config.map_err(|error| unusable(&error))?, name)
             }
             // In a pod there is none, and need not be.
-            Err(error) if file.is_none() && context.is_none() => {
+            Err(error) if access.file.is_none() && access.context.is_none() => {
                 let config = Config::incluster().map_err(|_| unusable(&error))?;
                 (config, "this pod's cluster".to_owned())
             }
@@ -51,9 +68,15 @@ impl Cluster {
         };
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(READ);
+        if access.user.is_some() {
+            config.auth_info.impersonate.clone_from(&access.user);
+            config.auth_info.impersonate_groups = Some(access.groups.clone());
+            config.auth_info.impersonate_uid.clone_from(&access.uid);
+        }
+        let namespace = config.default_namespace.clone();
         let client = Client::try_from(config)
             .map_err(|error| KubeError::Client { cause: causes(&error) })?;
-        Ok(Self { client, name })
+        Ok(Self { client, name, namespace })
     }
 
     /// The client of the API server, for callers that need more than policy reads.
@@ -64,6 +87,11 @@ impl Cluster {
     /// The context's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The namespace of the context; `default` if it names none.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// Gets an object at a path of the API server, as JSON.

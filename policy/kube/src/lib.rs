@@ -9,7 +9,7 @@ mod error;
 mod list;
 mod served;
 
-pub use cluster::Cluster;
+pub use cluster::{Access, Cluster};
 pub use error::KubeError;
 pub use list::{Item, Listed};
 pub use served::{Resource, is_policy};

@@ -13,16 +13,17 @@ mod pod_report;
 mod pod_state;
 mod redact;
 mod status_report;
+mod versions;
 
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing};
 pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
 pub use known_errors::{By, Explanation, KNOWN_ERRORS, KnownError, explain};
 pub use objects::{
-    Affinity, Condition, Container, ContainerState, ContainerStatus, DaemonSet, DaemonSetSpec,
-    Event, Meta, Node, NodeAddress, NodeAffinity, NodeSelector, NodeSelectorTerm, NodeSpec,
-    NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Requirement, Template, TemplateSpec,
-    Variable,
+    Affinity, Condition, Container, ContainerPort, ContainerState, ContainerStatus, DaemonSet,
+    DaemonSetSpec, Event, Meta, Node, NodeAddress, NodeAffinity, NodeSelector, NodeSelectorTerm,
+    NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Requirement, Template,
+    TemplateSpec, Variable,
 };
 pub use pod_report::{Finding, Interface, PodData, PodReport};
 pub use pod_state::of_pod;
@@ -31,3 +32,4 @@ pub use status_report::{
     Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Summary,
     Width,
 };
+pub use versions::{Program, ProgramLine, VersionReport, version_of_metrics};

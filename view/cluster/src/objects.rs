@@ -92,6 +92,14 @@ pub struct Container {
     pub name: String,
     pub image: String,
     pub env: Vec<Variable>,
+    pub ports: Vec<ContainerPort>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPort {
+    pub name: String,
+    pub container_port: u16,
 }
 
 impl Container {

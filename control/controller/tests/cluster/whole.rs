@@ -20,7 +20,7 @@ use control_hub::Hub;
 use control_wire::{Digest, ObjectId};
 use follower::Follower;
 use plan::{NODES, PODS, POLICIES, Phase, node, phases};
-use policy_kube::Cluster;
+use policy_kube::{Access, Cluster};
 use policy_objects::Object;
 use production::Production;
 use std::{
@@ -221,7 +221,7 @@ fn bounds_of(there: &[Object]) -> Vec<BTreeMap<String, Arc<Bounds>>> {
 
 /// Lists all objects that policy reads.
 async fn read(kubeconfig: &Path) -> Vec<Object> {
-    let cluster = Cluster::connect(Some(kubeconfig), None).await.unwrap();
+    let cluster = Cluster::connect(&Access::of_file(kubeconfig)).await.unwrap();
     let mut objects = Vec::new();
     for resource in cluster.served().await.unwrap() {
         let items = cluster.list(&resource, |_| ()).await.unwrap().items;

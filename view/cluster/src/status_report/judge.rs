@@ -121,7 +121,7 @@ fn missing(cluster: &Cluster) -> Trouble {
             "missing",
             "DaemonSet ferrule",
             &format!("namespace {namespace} has none"),
-            "install the chart, or set --namespace",
+            "install the chart, or set --ferrule-namespace",
         ),
     }
 }

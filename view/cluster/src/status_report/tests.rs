@@ -183,7 +183,7 @@ fn a_node_without_a_daemon_is_trouble_unless_it_is_to_have_none() {
     assert!(text.contains("the DaemonSet selects nodes with ferrule.io/network=ferrule"), "{text}");
     cluster.daemon_sets = Some(Vec::new());
     let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
-    assert!(text.contains("install the chart, or set --namespace"), "{text}");
+    assert!(text.contains("install the chart, or set --ferrule-namespace"), "{text}");
 }
 
 #[test]

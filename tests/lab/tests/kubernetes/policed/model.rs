@@ -5,7 +5,7 @@ use control_hub::{ClientState, Handshake, Hub};
 use control_wire::NodeSnapshot;
 use datapath_node::store::Replayed;
 use policy_core::{compile, index::Event};
-use policy_kube::Cluster;
+use policy_kube::{Access, Cluster};
 use policy_objects::Object;
 use std::{collections::BTreeSet, path::Path};
 use tokio::runtime::Runtime;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 /// Reads all objects of the cluster as the world in which `ferrule policy verdict` judges.
 pub(crate) fn world(runtime: &Runtime, kubeconfig: &Path) -> Result<policy_core::World> {
     runtime.block_on(async {
-        let cluster = Cluster::connect(Some(kubeconfig), None).await?;
+        let cluster = Cluster::connect(&Access::of_file(kubeconfig)).await?;
         let mut objects = Vec::new();
         for resource in cluster.served().await? {
             for item in cluster.list(&resource, |_| ()).await?.items {
@@ -31,7 +31,7 @@ impl Model {
     /// Lists all objects.
     pub(crate) fn read(runtime: &Runtime, kubeconfig: &Path) -> Result<Self> {
         runtime.block_on(async {
-            let cluster = Cluster::connect(Some(kubeconfig), None).await?;
+            let cluster = Cluster::connect(&Access::of_file(kubeconfig)).await?;
             let mut hub = Hub::new([9; 16], 9);
             for resource in cluster.served().await? {
                 for item in cluster.list(&resource, |_| ()).await?.items {
