@@ -38,14 +38,30 @@ pub enum InstallError {
         #[source]
         cause: io::Error,
     },
-    /// Another process keeps the lock of the folder.
+    /// Another installer, or `ferrule migrate`, keeps the lock.
     #[error(
-        "another process holds the lock of {path} for long: see which one by `lslocks` on the node, end it, and run \
-         this again"
+        "cannot lock {path}: another installer or `ferrule migrate` holds the lock; wait until it has stopped, or find \
+         it with `lslocks` on the node and stop it, and run this again"
     )]
     Locked {
-        /// The folder.
+        /// The file of the lock.
         path: PathBuf,
+    },
+    /// The file of the lock cannot be opened or locked.
+    #[error("cannot lock {path}; run this as root on a folder that can be written to")]
+    NoLock {
+        /// The file of the lock.
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    /// The file of the lock cannot be removed after the rest.
+    #[error("cannot remove {path}; all other files are removed: fix the cause and run this again")]
+    LockLeft {
+        /// The file of the lock.
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
     },
     /// The state folder of a node with our network does not exist.
     #[error(

@@ -1,14 +1,17 @@
 //! The two folders and what we bring.
 
+mod lock;
+
 use crate::{Disk, InstallError, RealDisk, plugin_versions};
 use install_plan::{
     Conflist, FileState, FolderKind, HEADER_BYTES, Machine, Note, Observed, Op, PLUGIN, Plan, Pods,
     chained, network, programs, remove, temporary,
 };
+use lock::{LOCK_FILE, Lock};
 use nix::unistd::{AccessFlags, access};
 use std::{
     collections::BTreeMap,
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     io::{self, Read as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -77,12 +80,7 @@ impl<D: Disk> Folders<D> {
                 InstallError::NotWritable { path: path.clone(), setting, cause: errno.into() }
             })?;
         }
-        let lock = File::open(&self.conf).map_err(unread(&self.conf))?;
-        lock.try_lock().map_err(|refused| match refused {
-            TryLockError::WouldBlock => InstallError::Locked { path: self.conf.clone() },
-            TryLockError::Error(cause) => unread(&self.conf)(cause),
-        })?;
-        Ok(Locked { folders: self, pods: Pods::default(), _lock: lock })
+        Ok(Locked { folders: self, pods: Pods::default(), lock: Lock::take(&self.conf)? })
     }
 
     fn folder(&self, place: FolderKind) -> &Path {
@@ -97,7 +95,7 @@ impl<D: Disk> Folders<D> {
 pub struct Locked<'a, D = RealDisk> {
     folders: &'a Folders<D>,
     pods: Pods,
-    _lock: File,
+    lock: Lock,
 }
 
 impl<D: Disk> Locked<'_, D> {
@@ -120,7 +118,7 @@ impl<D: Disk> Locked<'_, D> {
             let standing = if same { FileState::AsDesired } else { FileState::Other };
             seen.programs.insert(name, standing);
         }
-        for (name, path) in files(conf)? {
+        for (name, path) in files(conf)?.into_iter().filter(|(name, _)| name != LOCK_FILE) {
             let bytes = match fs::read(&path) {
                 Ok(bytes) => bytes,
                 // A link that leads nowhere: no runtime can read it either.
@@ -178,16 +176,21 @@ impl<D: Disk> Locked<'_, D> {
         self.apply(network(desired, &seen)?, each)
     }
 
-    /// Takes it all back, but the programs if `keep_programs`.
+    /// Takes it all back, but the programs if `keep_programs`. The file of the lock goes last.
     ///
     /// # Errors
     /// When pods are held on a node that was taken over, or the disk refuses.
     pub fn remove(
-        &self,
+        self,
         keep_programs: bool,
         each: impl FnMut(&Op),
     ) -> Result<Vec<Note>, InstallError> {
-        self.apply(remove(&BROUGHT, keep_programs, &self.observe()?)?, each)
+        let notes = self.apply(remove(&BROUGHT, keep_programs, &self.observe()?)?, each)?;
+        self.lock.remove().map_err(|cause| InstallError::LockLeft {
+            path: self.folders.conf.join(LOCK_FILE),
+            cause,
+        })?;
+        Ok(notes)
     }
 
     /// Carries out a plan, up to the first step that is refused.

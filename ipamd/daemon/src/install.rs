@@ -289,7 +289,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use std::{fs, fs::File};
+    use std::fs;
 
     #[tokio::test]
     async fn an_installer_that_waits_for_the_folders_can_be_interrupted() {
@@ -298,10 +298,11 @@ mod tests {
         for folder in [&bin, &conf] {
             fs::create_dir(folder).unwrap();
         }
-        let other = File::open(&conf).unwrap();
-        other.try_lock().unwrap();
+        let other = Folders::new(node.path(), &bin, &conf);
+        let _lock = other.lock().unwrap();
         let (settings, _) = Settings::resolve([("MY_NODE_NAME", "n")]).unwrap();
-        let settings = Settings { host_bin_dir: bin.clone(), host_conf_dir: conf, ..settings };
+        let settings =
+            Settings { host_bin_dir: bin.clone(), host_conf_dir: conf.clone(), ..settings };
         let order = Order { only_programs: true, ..Order::default() };
         let ended = tokio::time::sleep(Duration::from_millis(50));
         let error = install(&settings, node.path(), order, |_| (), ended).await.unwrap_err();

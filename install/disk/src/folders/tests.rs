@@ -78,8 +78,10 @@ impl Node {
         Folders::on(disk, &self.path("image"), &self.path("bin"), &self.path("net.d"))
     }
 
+    /// The files of a folder, without the lock's.
     fn holds(&self, folder: &str) -> BTreeMap<String, (u32, Vec<u8>)> {
         let files = files(&self.path(folder)).unwrap().into_iter();
+        let files = files.filter(|(name, _)| name != LOCK_FILE);
         let state = |path: &Path| (mode(path), fs::read(path).unwrap());
         files.map(|(name, path)| (name, state(&path))).collect()
     }
@@ -328,18 +330,75 @@ fn a_dangling_link_of_a_network_is_set_aside_unchanged() {
 fn two_installers_wait_for_each_other() {
     let node = Node::new();
     let folders = node.on(RealDisk);
+    let file = node.path("net.d").join(LOCK_FILE);
     let first = folders.lock().unwrap();
-    let contender = File::open(node.path("net.d")).unwrap();
-    assert!(matches!(contender.try_lock(), Err(fs::TryLockError::WouldBlock)));
-    drop(first);
-    contender.try_lock().unwrap();
     let refusal = folders.try_lock().err().unwrap();
     assert!(matches!(refusal, InstallError::Locked { .. }), "{refusal:?}");
     let message = refusal.to_string();
-    assert!(message.contains("net.d") && message.contains("lslocks"), "{message}");
+    assert!(message.contains(&*file.to_string_lossy()) && message.contains("lslocks"), "{message}");
+    assert_eq!(mode(&file), 0o600);
     thread::scope(|scope| {
         let second = scope.spawn(|| folders.lock().map(drop));
-        contender.unlock().unwrap();
+        drop(first);
         second.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_lock_on_the_folders_stops_no_installer() {
+    let node = Node::new();
+    // Each process that can read the folders can do this.
+    let _locks = ["net.d", "bin"].map(|name| {
+        let folder = File::open(node.path(name)).unwrap();
+        folder.try_lock().unwrap();
+        folder
+    });
+    node.on(RealDisk).try_lock().unwrap();
+    install(&node.on(RealDisk)).unwrap();
+}
+
+#[test]
+fn a_lock_file_that_everybody_can_open_is_closed_to_others() {
+    let node = Node::new();
+    let file = node.path("net.d").join(LOCK_FILE);
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    drop(node.on(RealDisk).try_lock().unwrap());
+    assert_eq!(mode(&file), 0o600);
+    fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(node.path("bin"), &file).unwrap();
+    let refusal = node.on(RealDisk).try_lock().err().unwrap();
+    assert!(matches!(refusal, InstallError::NoLock { .. }), "{refusal:?}");
+}
+
+#[test]
+fn an_installer_that_waits_during_a_removal_excludes_later_ones() {
+    let node = Node::new();
+    let folders = node.on(RealDisk);
+    let file = node.path("net.d").join(LOCK_FILE);
+    for _ in 0..200 {
+        let first = folders.lock().unwrap();
+        let old = File::open(&file).unwrap();
+        first.remove(false, |_| ()).unwrap();
+        assert!(!file.exists());
+        // The removed file is unlocked now, and locks nothing.
+        old.try_lock().unwrap();
+        let second = folders.try_lock().unwrap();
+        assert!(folders.try_lock().is_err());
+        drop(second);
+    }
+    let count = std::sync::atomic::AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let locked = folders.lock().unwrap();
+                    let before = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                    assert_eq!(before, 0, "two installers at once");
+                    count.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    locked.remove(false, |_| ()).unwrap();
+                }
+            });
+        }
     });
 }

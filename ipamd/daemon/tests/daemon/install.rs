@@ -66,10 +66,11 @@ fn read_until(child: &mut Child, words: &str) -> String {
     panic!("it ended without {words:?}: {output}");
 }
 
+/// The files of a folder, without the installer's lock.
 fn names(folder: &PathBuf) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name != ".ferrule.lock").collect();
     names.sort();
     names
 }
@@ -219,6 +220,23 @@ fn a_staying_installer_restores_changed_files_and_exits_on_sigterm() {
 }
 
 #[test]
+fn a_process_that_locks_the_folders_stops_no_installer() {
+    let node = TestNode::new(FakeCloud::new(50));
+    let [_, bin, conf] = folders(&node);
+    // Each user that can read the folders can lock them.
+    let _locks = [&bin, &conf].map(|folder| {
+        let folder = fs::File::open(folder).unwrap();
+        folder.try_lock().unwrap();
+        folder
+    });
+    let (code, said) = run(&node, &["install", "--only-programs"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(names(&bin).contains(&"ferrule-cni".to_owned()), "{said}");
+    let lock = fs::metadata(conf.join(".ferrule.lock")).unwrap();
+    assert_eq!(lock.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn obstacles_are_reported_and_nothing_changes() {
     let node = TestNode::new(FakeCloud::new(50));
     let [image, bin, conf] = folders(&node);
@@ -226,7 +244,7 @@ fn obstacles_are_reported_and_nothing_changes() {
     let (code, said) = run(&node, &["install"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("ferrule-cni is not a complete program"), "{said}");
-    fs::remove_dir(&conf).unwrap();
+    fs::remove_dir_all(&conf).unwrap();
     let (code, said) = run(&node, &["install"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("HOST_CNI_CONFDIR_PATH") && said.contains("net.d"), "{said}");

@@ -11,6 +11,7 @@ use crate::{
 };
 use config_model::{PodKey, PodName, VethName, registry};
 use serde_json::{Value, json};
+use std::process::{Child, Command, Stdio};
 use tests_eventually::{PATIENCE, eventually};
 
 /// Returns a GC call of a runtime with this list of valid attachments.
@@ -168,6 +169,48 @@ fn gc_without_a_daemon_removes_by_key_and_leaves_tombstones() {
         assert_eq!(recorded, (&key(stale), stale_ip));
         node.first_del(kept, &result).run().is_silent_success();
         assert_eq!(node.host_state(), before);
+    });
+}
+
+/// A process that is killed with this value.
+struct Claim(Child);
+
+impl Claim {
+    fn start(mut command: Command, container: &str) -> Self {
+        let command = command.env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", container);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+#[test]
+fn gc_without_a_daemon_spares_no_sandbox_that_a_pods_process_names() {
+    on_a_node(|node| {
+        let daemon = Daemon::start_with(node, Book::on_table_2());
+        let pods = ["claimed1", "claimed2"].map(|id| node.sandbox(id, &format!("web-{id}")));
+        pods.iter().for_each(|pod| drop(node.add(pod)));
+        // The program of a pod can have the name and the variables of a call.
+        let program = node.path("ferrule-cni");
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut other_mounts = Command::new("unshare");
+        other_mounts.arg("--mount").arg(&program).arg("600");
+        let mut other_name = Command::new("sleep");
+        other_name.arg("600");
+        let claim = Claim::start(other_mounts, "claimed1");
+        let _second = Claim::start(other_name, "claimed2");
+        eventually("the process has the name of the plugin", PATIENCE, || {
+            let comm = std::fs::read_to_string(format!("/proc/{}/comm", claim.0.id())).unwrap();
+            comm == "ferrule-cni\n"
+        });
+        daemon.kill();
+        gc(node, &valid(&[])).run().error(11);
+        assert_eq!(node.veths(), Vec::<String>::new());
+        assert_eq!(tombstones(node).len(), 2);
     });
 }
 
