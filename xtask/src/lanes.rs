@@ -101,6 +101,7 @@ const LANES: &[Lane] = &[
             "runtime-apiserver",
             "runtime-journal",
             "runtime-limiter",
+            "runtime-lock",
             "runtime-process",
             "runtime-socket",
             "install-disk",

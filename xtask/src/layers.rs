@@ -54,6 +54,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("runtime-apiserver", Layer::Adapter),
     ("runtime-journal", Layer::Adapter),
     ("runtime-limiter", Layer::Adapter),
+    ("runtime-lock", Layer::Adapter),
     ("runtime-process", Layer::Adapter),
     ("runtime-socket", Layer::Adapter),
     ("ipamd-cloud", Layer::Adapter),
@@ -151,6 +152,14 @@ const STANDS_ON: &[(&str, &str)] = &[
     // Limits on connections.
     ("control-rpc", "runtime-limiter"),
     ("runtime-process", "runtime-limiter"),
+    // Locks that end the process if they are poisoned.
+    ("control-rpc", "runtime-lock"),
+    ("ipamd-cloud", "runtime-lock"),
+    ("ipamd-kube", "runtime-lock"),
+    ("routing-netlink", "runtime-lock"),
+    ("runtime-limiter", "runtime-lock"),
+    ("runtime-process", "runtime-lock"),
+    ("runtime-socket", "runtime-lock"),
     // gRPC over unix sockets.
     ("ipamd-npa", "runtime-socket"),
     ("ipamd-rpc", "runtime-socket"),

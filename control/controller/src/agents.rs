@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 /// The agents' service account.
@@ -86,6 +86,6 @@ impl Agents {
     }
 
     fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Agent>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.pods)
     }
 }

@@ -1,7 +1,7 @@
 //! Rate limit of log lines that unauthenticated clients can trigger.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -33,7 +33,7 @@ impl LogLimiter {
     }
 
     fn at(&self, now: Instant) -> Option<u64> {
-        let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = runtime_lock::lock(&self.0);
         let more = now.saturating_duration_since(left.since).as_secs() / EACH.as_secs();
         if more > 0 {
             left.since = now;

@@ -3,7 +3,7 @@
 use prometheus::{Histogram, IntCounter};
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
@@ -112,7 +112,7 @@ impl Propagation {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.open)
     }
 }
 

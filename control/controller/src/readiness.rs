@@ -4,7 +4,7 @@ use crate::{fault::Fault, kinds};
 use policy_objects::Kind;
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Readiness {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<Kind, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.entries)
     }
 }
 

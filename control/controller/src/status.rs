@@ -9,7 +9,7 @@ use control_status::{Book, Outcome, Report, Spread, Write};
 use control_wire::proto::{Realized, ReportRequest};
 use kube::Client;
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 use tokio::{
@@ -69,7 +69,7 @@ impl ReportCollector {
 
     /// Returns the state of policies on nodes; empty if another replica holds the Lease.
     pub(crate) fn reports(&self) -> MutexGuard<'_, Reports> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.reports)
     }
 
     pub(crate) fn node_gone(&self, node: &str) {
@@ -141,7 +141,7 @@ impl ReportCollector {
     }
 
     fn book(&self) -> MutexGuard<'_, Option<Book>> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.book)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Caller;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 use tonic::Status;
@@ -113,7 +113,7 @@ impl CallerLimits {
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.0)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The hub as its streams share it.
 
 use control_hub::{ClientState, Handshake, Hub};
+use runtime_lock::lock;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Instant,
@@ -27,10 +28,6 @@ pub(crate) struct StreamWaker {
     pub(crate) is_dismissed: AtomicBool,
     /// The session has to check again whether the client may continue.
     pub(crate) is_to_recheck: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl SharedHub {

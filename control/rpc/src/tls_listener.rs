@@ -11,7 +11,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -36,13 +36,13 @@ pub struct Certificates(RwLock<Option<Arc<CertifiedKey>>>);
 impl Certificates {
     /// Replaces the certificate for new connections.
     pub fn show(&self, key: CertifiedKey) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(key));
+        *runtime_lock::write(&self.0) = Some(Arc::new(key));
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        runtime_lock::read(&self.0).clone()
     }
 }
 

@@ -8,7 +8,7 @@ use policy_objects::Protocol;
 use std::{
     collections::VecDeque,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::SystemTime,
 };
 use tokio::sync::{
@@ -65,7 +65,7 @@ impl FlowLog {
             log(&named.message);
         }
         if named.message.decision() != wire::Decision::Allow {
-            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recent = runtime_lock::lock(&self.recent);
             if recent.len() == RECENT {
                 recent.pop_front();
             }
@@ -83,7 +83,7 @@ impl FlowLog {
             )));
         }
         let receiver = request.follow.then(|| self.sender.subscribe());
-        let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let recent = runtime_lock::lock(&self.recent).clone();
         let recent = stream::iter(recent).map(|named| named.message.clone());
         let Some(receiver) = receiver else { return Ok(Box::pin(recent)) };
         let allowed = request.allowed.then(|| Listener::new(&self.listeners));

@@ -68,7 +68,9 @@ fn health(name: HealthName) -> Result<ExitCode> {
 
 fn end_enforcement() -> Result<ExitCode> {
     let (Settings { agent, .. }, _) = settings()?;
-    log(agent.log_level).start(&agent.log_to, LOG_TO);
+    // Standard output has the result.
+    let to = if agent.log_to == LogTo::Stdout { &LogTo::Stderr } else { &agent.log_to };
+    log(agent.log_level).start(to, LOG_TO);
     let removed = retire(&agent)?;
     if removed.is_empty() {
         return Ok(say("no programs of ferrule-agent are on this node: its pods are open\n"));

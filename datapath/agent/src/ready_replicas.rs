@@ -4,7 +4,7 @@ use datapath_node::Replicas;
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 use tokio::sync::Notify;
 
@@ -32,6 +32,6 @@ impl Ready {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Replicas> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.replicas)
     }
 }

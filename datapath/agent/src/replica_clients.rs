@@ -7,7 +7,7 @@ use datapath_node::{LocalPod, Report, store::announcement};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -138,7 +138,7 @@ impl ReplicaClients {
     }
 
     fn dial_lock(&self, at: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
-        let mut dialing = self.dialing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dialing = runtime_lock::lock(&self.dialing);
         // No task waits for the removed ones.
         dialing.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(dialing.entry(at).or_default())
@@ -156,6 +156,6 @@ impl ReplicaClients {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, OpenClient>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.open)
     }
 }

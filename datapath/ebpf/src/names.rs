@@ -11,10 +11,11 @@ use config_model::{Time, causes};
 use datapath_names::{Counters, Limits, Names, Streams, Wanted};
 use packets::Packets;
 use reader::Reader;
+use runtime_lock::lock;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::sync::Notify;
 
@@ -224,11 +225,6 @@ impl State {
 fn fail(policies: &BTreeSet<String>, why: &str) -> BTreeMap<String, String> {
     let why = |uid: &String| (uid.clone(), format!("its DNS names match no address: {why}"));
     policies.iter().map(why).collect()
-}
-
-/// A thread that ended by a panic leaves a state that is whole: each change is one call.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Nanoseconds on the clock of the programs.

@@ -1,7 +1,7 @@
 //! The request for a repair pass.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Instant,
 };
 use tokio::sync::Notify;
@@ -31,6 +31,6 @@ impl Trigger {
     }
 
     fn first(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.first)
     }
 }

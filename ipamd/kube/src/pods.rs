@@ -11,7 +11,7 @@ use config_model::PodName;
 use kube::{Api, Client, runtime::watcher::Event};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, RwLock},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -64,7 +64,7 @@ impl Pods {
     }
 
     pub(crate) fn get(&self, pod: &PodName) -> Option<CachedPod> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).get(pod).cloned()
+        runtime_lock::read(&self.known).get(pod).cloned()
     }
 
     /// Waits until the pod is known. A pod that is being deleted does not count: an ADD under its name belongs to the
@@ -83,7 +83,7 @@ impl Pods {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<PodName, CachedPod>)) {
-        change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut runtime_lock::write(&self.known));
         self.changes.send_modify(|count| *count += 1);
     }
 }
@@ -158,7 +158,7 @@ impl Watcher {
         sent: &mut SentFacts,
     ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
         let (coming, branches) = {
-            let known = self.pods.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = runtime_lock::read(&self.pods.known);
             let coming: BTreeSet<PodName> =
                 known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
             let uid_and_branch = |pod: &CachedPod| Some((pod.uid.clone(), pod.branch.clone()?));

@@ -18,7 +18,7 @@ use std::{
     future::Future,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
@@ -165,7 +165,7 @@ impl Kernel for LinuxKernel {
         // which the tasks of this thread would wait.
         let (socket, content) = (Arc::clone(&self.socket), self.content);
         let observing = spawn_blocking(move || {
-            let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut socket = runtime_lock::lock(&socket);
             let observed = socket.observe(content);
             let left_out = socket.left_out();
             let is_usable = |error: &SocketError| {

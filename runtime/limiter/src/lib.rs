@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     task::Context,
@@ -161,7 +161,7 @@ impl PreauthLimiter {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.table)
     }
 }
 

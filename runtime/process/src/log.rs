@@ -1,7 +1,10 @@
 //! The log of long-running programs: levels per crate, format, and destination.
 
+mod file;
+
 use config_settings::{LogLevel, LogTo};
-use std::{fs, io, path::Path, sync::Mutex};
+use file::LogFile;
+use std::io;
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer, filter::Targets, fmt::MakeWriter, layer::SubscriberExt as _, registry::LookupSpan,
@@ -39,8 +42,8 @@ impl Log {
         match to {
             LogTo::Stdout => self.install(io::stdout),
             LogTo::Stderr => self.install(io::stderr),
-            LogTo::File(path) => match open(path) {
-                Ok(file) => self.install(Mutex::new(file)),
+            LogTo::File(path) => match LogFile::open(path) {
+                Ok(file) => self.install(file),
                 Err(error) => {
                     self.install(io::stderr);
                     let path = path.display();
@@ -87,11 +90,4 @@ impl Log {
             NOISY.iter().fold(others, |all, name| all.with_target(*name, LevelFilter::ERROR));
         self.ours.iter().fold(others, |all, name| all.with_target(*name, level))
     }
-}
-
-fn open(path: &Path) -> io::Result<fs::File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    fs::OpenOptions::new().create(true).append(true).open(path)
 }

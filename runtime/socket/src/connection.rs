@@ -16,7 +16,7 @@ use std::{
     io::{self, ErrorKind},
     path::Path,
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     task::{Context, Poll, Waker},
     thread,
     time::{Duration, Instant},
@@ -188,7 +188,7 @@ fn judge(socket: &Path, cause: io::Error) -> DialError {
 
 impl Connection {
     fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.free)
     }
 
     async fn exchange(self, request: Request<Body>) -> Result<Response<Body>, Http2Error> {

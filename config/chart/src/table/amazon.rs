@@ -304,8 +304,9 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "nodeAgent.networkPolicyAgentLogFileLocation",
-        default: r#""/var/log/aws-routed-eni/network-policy-agent.log""#,
-        meaning: "Destination of the agent's log: a file in the folder of the default, `stdout` or `stderr`.",
+        default: r#""stdout""#,
+        meaning: "Destination of the agent's log: `stdout`, `stderr`, or a file in `/var/log/aws-routed-eni`, which is \
+                  rotated. `kubectl logs` and `ferrule bundle` have the first two only.",
         ..AMAZON
     },
     Value {

@@ -31,11 +31,9 @@ fn settings_default_to_those_of_the_manifest() {
     assert_eq!(settings.connmark, Mark { value: 0x80, mask: 0x80 });
     assert_eq!(settings.veth_prefix, "eni");
     assert_eq!(settings.randomize_snat, RandomizeSnat::Prng);
-    assert_eq!(settings.log_level, LogLevel::Debug);
-    assert_eq!(
-        settings.log_to,
-        LogTo::File(PathBuf::from("/host/var/log/aws-routed-eni/ipamd.log"))
-    );
+    // `kubectl logs` shows them, unlike a file on the node.
+    assert_eq!((settings.log_level, settings.log_to), (LogLevel::Info, LogTo::Stdout));
+    assert_eq!((settings.agent.log_level, settings.agent.log_to), (LogLevel::Info, LogTo::Stdout));
     assert_eq!(settings.plugin_log_file, "/var/log/aws-routed-eni/plugin.log");
     assert_eq!(settings.plugin_log_level, "DEBUG");
     assert_eq!(settings.host_bin_dir, PathBuf::from("/host/opt/cni/bin"));
@@ -240,7 +238,7 @@ fn logs_go_to_the_destination_of_the_setting() {
     let level = |text| resolve(&[("AWS_VPC_K8S_CNI_LOGLEVEL", text)]).0.log_level;
     assert_eq!([level("Info"), level("fatal")], [LogLevel::Info, LogLevel::Error]);
     let (settings, warnings) = resolve(&[("AWS_VPC_K8S_CNI_LOGLEVEL", "loud")]);
-    assert_eq!((settings.log_level, warnings.len()), (LogLevel::Debug, 1));
+    assert_eq!((settings.log_level, warnings.len()), (LogLevel::Info, 1));
 }
 
 #[test]

@@ -97,8 +97,9 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "FERRULE_AGENT_LOG_FILE",
-        default: "stderr",
-        meaning: "The target of the agent's log: `stdout`, `stderr` or an absolute path.",
+        default: "stdout",
+        meaning: "The target of the agent's log: `stdout`, `stderr` or an absolute path. A file is rotated as the \
+                  daemon's.",
         empty_is_unset: true,
         set: |d, v| parse::log_to(v).map(|to| d.settings.agent.log_to = to),
         ..OURS

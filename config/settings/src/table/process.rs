@@ -72,7 +72,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "AWS_VPC_K8S_CNI_LOGLEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
-        default: "DEBUG",
+        default: "INFO",
         meaning: "The lowest severity in the log.",
         empty_is_unset: true,
         set: |d, v| parse::log_level(v).map(|level| d.settings.log_level = level),
@@ -81,8 +81,10 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "AWS_VPC_K8S_CNI_LOG_FILE",
         kind: Kind::Text,
-        default: "/host/var/log/aws-routed-eni/ipamd.log",
-        meaning: "The target of the log: `stdout`, `stderr` or an absolute path.",
+        default: "stdout",
+        meaning: "The target of the log: `stdout`, `stderr` or an absolute path. A file is rotated at 20 MiB, and \
+                  three rotated files are kept. amazon-vpc-cni's default is \
+                  `/host/var/log/aws-routed-eni/ipamd.log`.",
         empty_is_unset: true,
         set: |d, v| parse::log_to(v).map(|to| d.settings.log_to = to),
         ..AMAZON

@@ -10,7 +10,7 @@ use super::{
 use crate::agents::{Account, Agents};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 use tokio::sync::{Semaphore, watch};
@@ -122,7 +122,7 @@ impl<A: Ask> Shared<A> {
 
 impl<A> Shared<A> {
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.known)
     }
 }
 

@@ -6,7 +6,7 @@
 use super::{ask::Answer, judge::Refusal, token_hash::TokenHash};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant as StdInstant},
 };
 use tokio::{
@@ -85,7 +85,7 @@ impl TokenQueue {
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        runtime_lock::lock(&self.0)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
 };
 use config_model::EnforcingMode;
 use datapath_rpc::Admitted;
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 use tests_eventually::eventually;
 
 fn holds(node: &Node, file: &str, text: &str) -> bool {
@@ -114,4 +114,51 @@ fn a_full_disk_is_reported_and_stops_no_other_work() {
     replica.kill();
     let _agent = node.start_at(&at);
     node.until("the agent has restored all pods", |status| status.pods == pods);
+}
+
+/// An agent whose log is on a full disk of one page. Its standard error goes to a file.
+fn with_a_full_disk_for_the_log(node: &Node, replica: &Replica) -> Agent {
+    const SCRIPT: &str = "mount -t tmpfs -o size=4k none \"$0\" && \
+                          head -c 4096 /dev/zero >\"$0/ballast\" && exec \"$@\"";
+    let command = node.command(&[replica.at]);
+    let folder = node.path("log");
+    fs::create_dir(&folder).unwrap();
+    let mut unshared = Command::new("unshare");
+    unshared.args(["--map-root-user", "--mount", "sh", "-c", SCRIPT]).arg(&folder);
+    unshared.arg(command.get_program()).args(command.get_args()).env_clear();
+    unshared.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    unshared.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    unshared.env("FERRULE_AGENT_LOG_FILE", folder.join("agent.log"));
+    unshared.stderr(fs::File::create(node.path("stderr")).unwrap());
+    node.spawn(unshared)
+}
+
+#[test]
+fn a_full_disk_under_the_log_is_reported_once_and_stops_no_work() {
+    let authority = Authority::new();
+    let replica = Replica::start(&authority, hub(1, 100));
+    replica.pod("n1", "web-0", "u-0");
+    let node = Node::new(&authority);
+    let agent = with_a_full_disk_for_the_log(&node, &replica);
+    node.until("the agent has the pod", |status| status.pods == 1);
+    assert_eq!(node.admit("web-0", "u-0", EnforcingMode::Strict).unwrap(), Admitted::Enforced);
+    // Its first lines are about its start and the replica.
+    let reported = fs::read_to_string(node.path("stderr")).unwrap();
+    assert_eq!(reported.lines().count(), 1, "{reported}");
+    assert!(
+        reported.contains("cannot write the log") && reported.contains("agent.log: No space left"),
+        "{reported}"
+    );
+    // The log continues after the disk has room again.
+    let folder = format!("/proc/{}/root{}", agent.pid(), node.path("log").display());
+    let log = Path::new(&folder).join("agent.log");
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    fs::remove_file(Path::new(&folder).join("ballast")).unwrap();
+    replica.kill();
+    eventually("the log has lines", PATIENCE, || {
+        let text = fs::read_to_string(&log).unwrap();
+        text.lines().next().is_some_and(|line| line.starts_with('{')).then_some(())
+    });
+    let reported = fs::read_to_string(node.path("stderr")).unwrap();
+    assert!(reported.lines().nth(1).unwrap().contains("lines are lost"), "{reported}");
 }

@@ -15,7 +15,7 @@ use config_model::{SecurityGroupId, SubnetId, utc};
 use ipamd_core::{Action, CloudAnswer, CloudFault, Remedy, Want};
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -51,7 +51,7 @@ struct Ask {
 
 impl Asked {
     fn created_at(&self, token: &str) -> String {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = runtime_lock::lock(&self.0);
         if let Some(ask) = asked.iter().find(|ask| ask.token == token) {
             return ask.created_at.clone();
         }
@@ -67,7 +67,7 @@ impl Asked {
 
     /// Returns whether EC2 may still list an ENI with this token.
     fn may_come(&self, token: &str) -> bool {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = runtime_lock::lock(&self.0);
         let Some(ask) = asked.iter_mut().find(|ask| ask.token == token) else { return false };
         ask.missed.get_or_insert_with(Instant::now).elapsed() < SHOWN_WITHIN
     }

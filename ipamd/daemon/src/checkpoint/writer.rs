@@ -7,7 +7,7 @@ use runtime_journal::{Backoff, Folder, Journal};
 use std::{
     fmt, io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread::{self, JoinHandle},
@@ -144,7 +144,7 @@ impl<F: Folder> Inline for Shared<F> {
 impl<F: Folder> Shared<F> {
     fn work(&self, incoming: Receiver<Job>) {
         for job in incoming {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = runtime_lock::lock(&self.state);
             match job {
                 Job::Write(batch) => {
                     if let Err(e) = state.append(&batch) {

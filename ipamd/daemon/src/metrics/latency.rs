@@ -7,7 +7,7 @@ use prometheus::{
 use runtime_process::meter::Meter;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -29,7 +29,7 @@ impl LatencySums {
     }
 
     pub(super) fn observe(&self, api: &str, failed: bool, status: Option<u16>, took: Duration) {
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = runtime_lock::lock(&self.sums);
         let (count, sum) = sums.entry((api.to_owned(), failed, status)).or_default();
         *count += 1;
         *sum += took.as_secs_f64() * 1000.0;
@@ -42,7 +42,7 @@ impl Collector for LatencySums {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = runtime_lock::lock(&self.sums);
         let metrics = sums.iter().map(|((api, failed, status), (count, sum))| {
             let mut summary = Summary::default();
             summary.set_sample_count(*count);
