@@ -50,6 +50,8 @@ pub struct SubnetView {
     pub counted: Time,
     /// New ENIs may use it.
     pub for_pods: bool,
+    /// Its tag `kubernetes.io/role/cni` is 0.
+    pub excluded: bool,
     /// The node has an ENI there.
     pub in_use: bool,
     /// The last request for a prefix there was refused.

@@ -101,6 +101,7 @@ impl Core {
             available: subnet.free_addresses,
             counted: samples.last()?.at,
             for_pods: usable.contains(&subnet.id),
+            excluded: placement::is_shut(subnet),
             in_use: self.ctx.book.enis().any(|eni| eni.facts.subnet == subnet.id),
             fragmented: self.ctx.subnets.fragmented(&subnet.id),
             samples,

@@ -7,17 +7,20 @@
 mod affinity;
 mod bundle;
 mod check;
+mod forecast;
 mod known_errors;
 mod objects;
 mod pod_report;
 mod pod_state;
 mod redact;
 mod status_report;
+mod subnets;
 mod versions;
 
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing};
 pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
+pub use forecast::{Forecast, Silence, forecast};
 pub use known_errors::{By, Explanation, KNOWN_ERRORS, KnownError, explain};
 pub use objects::{
     Affinity, Condition, Container, ContainerPort, ContainerState, ContainerStatus, DaemonSet,
@@ -32,4 +35,5 @@ pub use status_report::{
     Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Summary,
     Width,
 };
+pub use subnets::SubnetState;
 pub use versions::{Program, ProgramLine, VersionReport, version_of_metrics};

@@ -6,7 +6,10 @@ mod problem;
 mod summary;
 mod text;
 
-use crate::objects::{DaemonSet, Node, Pod};
+use crate::{
+    objects::{DaemonSet, Node, Pod},
+    subnets::{SubnetState, subnets},
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use view_node::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
@@ -45,6 +48,15 @@ pub enum DaemonAnswer {
     Failed(String),
 }
 
+impl DaemonAnswer {
+    fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status(status) => Some(status),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     pub holder: Option<String>,
@@ -58,6 +70,8 @@ pub struct StatusReport {
     pub summary: Summary,
     /// Sorted by name.
     pub nodes: Vec<NodeLine>,
+    /// The subnets that pods use or may use, as far as daemons answered.
+    pub subnets: Vec<SubnetState>,
     pub troubles: Vec<Trouble>,
     pub unasked: Vec<String>,
 }
@@ -95,9 +109,11 @@ impl StatusReport {
         let mut nodes: Vec<NodeLine> =
             cluster.nodes.iter().map(|node| judge::node(node, cluster)).collect();
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
-        let troubles = judge::cluster(cluster);
+        let answered = cluster.answers.values().filter_map(DaemonAnswer::status);
+        let (subnets, filling) = subnets(answered);
+        let troubles = judge::cluster(cluster).into_iter().chain(filling).collect();
         let unasked = cluster.unasked.clone();
-        let mut report = Self { nodes, troubles, unasked, ..Self::default() };
+        let mut report = Self { nodes, subnets, troubles, unasked, ..Self::default() };
         report.summary = Summary::of(&report);
         report
     }

@@ -9,7 +9,7 @@ mod subnet;
 
 pub use addresses::{Addresses, Eni, PodRef, UsedAddress};
 pub use status::{
-    Budget, Limits, PodAssignment, Pool, Severity, Status, Trouble, WaitingAdd, Warm,
+    Budget, Limits, PodAssignment, Pool, PoolSettings, Severity, Status, Trouble, WaitingAdd,
 };
 pub use subnet::{Sample, Subnet};
 

@@ -20,8 +20,8 @@ pub struct Status {
     /// `None` until EC2 has answered.
     pub limits: Option<Limits>,
     pub pool: Pool,
-    /// The warm targets; `None` before the start completes.
-    pub warm: Option<Warm>,
+    /// `None` before the start completes.
+    pub settings: Option<PoolSettings>,
     /// The subnets of the node's zone with IPv4 addresses. Empty until EC2 has described them.
     pub subnets: Vec<Subnet>,
     /// The ADDs that have waited longest.
@@ -74,16 +74,18 @@ pub struct Pool {
     pub warm_short: u64,
 }
 
-/// The warm targets of the node.
+/// Settings that decide about the free addresses of the node, and these addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Warm {
+pub struct PoolSettings {
     /// `ENABLE_PREFIX_DELEGATION`, if the instance type has prefixes.
     pub prefixes: bool,
     /// `WARM_IP_TARGET`
     pub ips: Option<u32>,
     /// `WARM_ENI_TARGET`
     pub enis: u32,
+    /// `AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG`: an ENIConfig names the subnet of new ENIs.
+    pub custom_networking: bool,
     /// Free addresses of the pool by subnet.
     pub free_by_subnet: std::collections::BTreeMap<String, u64>,
 }

@@ -17,6 +17,8 @@ pub struct Subnet {
     pub seconds_ago: u64,
     /// New ENIs of the node may use it.
     pub for_pods: bool,
+    /// Its tag `kubernetes.io/role/cni` is 0.
+    pub excluded: bool,
     /// The node has an ENI there.
     pub in_use: bool,
     /// EC2 refused the node's last request for a prefix there.

@@ -95,6 +95,7 @@ fn the_snapshot_has_the_counts_of_answers_that_the_planner_needed_anyway() {
         shape,
         [("subnet-1", true, true), ("subnet-2", false, false), ("subnet-3", true, true)]
     );
+    assert!(subnets[1].excluded && !subnets[2].excluded);
     let third = &subnets[2];
     assert_eq!(third.samples.len(), asked);
     assert!(third.samples[1].available < third.samples[0].available, "{third:?}");

@@ -6,7 +6,7 @@ use config_model::RuleLayout;
 use config_settings::Settings;
 use ipamd_core::{Obstacle, PoolConfig, Waiting};
 use std::collections::BTreeMap;
-use view_node::{Budget, Limits, Pool, Status, Trouble, WaitingAdd, Warm};
+use view_node::{Budget, Limits, Pool, PoolSettings, Status, Trouble, WaitingAdd};
 
 pub(super) fn status(view: &View, settings: &Settings, troubles: &[OpenProblem]) -> Status {
     Status {
@@ -21,7 +21,7 @@ pub(super) fn status(view: &View, settings: &Settings, troubles: &[OpenProblem])
         .to_owned(),
         limits: view.limits.as_ref().map(limits),
         pool: pool(view),
-        warm: view.targets.as_ref().map(|targets| warm(targets, view)),
+        settings: view.targets.as_ref().map(|targets| pool_settings(targets, view)),
         subnets: subnets::subnets(view),
         waiting_adds: waiting_adds(view),
         budgets: view.snapshot.budgets.iter().map(budget).collect(),
@@ -55,15 +55,16 @@ fn pool(view: &View) -> Pool {
     }
 }
 
-fn warm(targets: &PoolConfig, view: &View) -> Warm {
+fn pool_settings(targets: &PoolConfig, view: &View) -> PoolSettings {
     let mut free_by_subnet: BTreeMap<String, u64> = BTreeMap::new();
     for eni in view.snapshot.enis.iter().filter(|eni| eni.managed && eni.counts.free > 0) {
         *free_by_subnet.entry(eni.subnet.as_str().to_owned()).or_default() += eni.counts.free;
     }
-    Warm {
+    PoolSettings {
         prefixes: subnets::prefixes(view),
         ips: targets.warm_ip_target,
         enis: targets.warm_eni_target,
+        custom_networking: targets.custom_networking,
         free_by_subnet,
     }
 }

@@ -24,6 +24,7 @@ fn subnet(subnet: &SubnetView, now: Time) -> Subnet {
         available: subnet.available,
         seconds_ago: ago(subnet.counted),
         for_pods: subnet.for_pods,
+        excluded: subnet.excluded,
         in_use: subnet.in_use,
         fragmented: subnet.fragmented,
         samples: samples

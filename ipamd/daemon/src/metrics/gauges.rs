@@ -254,6 +254,7 @@ mod tests {
             available: 42,
             counted: Time(1_000_000 - seconds_ago * 1000),
             for_pods,
+            excluded: false,
             in_use: false,
             fragmented: false,
             samples: vec![SubnetSample { at: Time(0), available: 42 }],

@@ -114,7 +114,7 @@ fn the_documents_have_the_subnets_count_and_the_use_of_each_address() {
     assert_eq!((&*subnet.id, &*subnet.zone, subnet.total), ("subnet-1", "eu-central-1a", 251));
     assert!(subnet.for_pods && subnet.in_use && !subnet.fragmented, "{subnet:?}");
     assert_eq!(subnet.samples.last().map(|it| it.available), Some(subnet.available));
-    let free = status.warm.as_ref().unwrap().free_by_subnet["subnet-1"];
+    let free = status.settings.as_ref().unwrap().free_by_subnet["subnet-1"];
     assert!(free > 0 && free <= status.pool.free, "{status:?}");
 
     let read = || serde_json::from_value::<Addresses>(get(&node, view_node::ADDRESSES)).unwrap();

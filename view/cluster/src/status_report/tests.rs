@@ -311,3 +311,24 @@ fn with_policy_the_table_has_the_agent_of_each_node() {
     let line = json!(StatusReport::of(&cluster).nodes[4].agent);
     assert_eq!((&line["state"], &line["owed"]), (&json!("behind"), &json!(3)), "{line}");
 }
+
+#[test]
+fn a_subnet_that_fills_is_a_problem_of_the_cluster_even_if_each_node_is_good() {
+    let mut cluster = cluster(&["n1", "n2"]);
+    let samples: Vec<Value> =
+        (0..=18).rev().map(|n| json!([n * 1200, 900 + n * 100 / 3])).collect();
+    let subnet = json!({ "id": "subnet-1", "zone": "z-1a", "total": 4091, "available": 900,
+        "forPods": true, "inUse": true, "samples": samples });
+    for name in ["n1", "n2"] {
+        let DaemonAnswer::Status(mut answer) = status(json!([])) else { continue };
+        answer.subnets = vec![serde_json::from_value(subnet.clone()).unwrap()];
+        cluster.answers.insert(format!("ferrule-{name}"), DaemonAnswer::Status(answer));
+    }
+    let report = StatusReport::of(&cluster);
+    assert!(!report.is_good());
+    assert_eq!((report.subnets[0].nodes, report.troubles.len()), (2, 1));
+    let text = report.text(Width::Narrow, None).to_string();
+    let line =
+        "TROUBLE  subnet-1: 900 of 4091 addresses are free in z-1a; full in 9 h at this rate";
+    assert!(text.contains(line), "{text}");
+}
