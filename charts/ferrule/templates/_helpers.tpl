@@ -1,17 +1,18 @@
-{{/* In one cluster, objects with the name aws-node would collide with those of amazon-vpc-cni. */}}
+{{/* An override, or empty. `aws-node` is a default of amazon-vpc-cni's chart, and the name of its objects: in one cluster
+the objects of both charts would collide. */}}
+{{- define "ferrule.override" -}}
+{{- if ne (toString .) "aws-node" }}{{ default "" . }}{{ end -}}
+{{- end -}}
+
 {{- define "ferrule.name" -}}
-{{- range list "nameOverride" "fullnameOverride" -}}
-{{- if eq (toString (get $.Values .)) "aws-node" -}}
-{{- fail (printf "%s=aws-node is the name of amazon-vpc-cni's own objects, which may exist in this cluster: remove the value" .) -}}
-{{- end -}}
-{{- end -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- default .Chart.Name (include "ferrule.override" .Values.nameOverride) | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "ferrule.fullname" -}}
 {{- $name := include "ferrule.name" . -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- $whole := include "ferrule.override" .Values.fullnameOverride -}}
+{{- if $whole -}}
+{{- $whole | trunc 50 | trimSuffix "-" -}}
 {{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
@@ -52,29 +53,52 @@ app.kubernetes.io/name: {{ include "ferrule.name" . | trunc 52 | trimSuffix "-" 
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* The image's name, with the values of amazon-vpc-cni: override, or another repository, or a registry of ECR. */}}
+{{/* "true" for an account in which AWS publishes amazon-vpc-cni, else empty. */}}
+{{- define "ferrule.isAmazonsAccount" -}}
+{{- if has (include "ferrule.text" (default "" .)) (list "602401143452" "151742754352" "013241004608" "961992271922") -}}true{{- end -}}
+{{- end -}}
+
+{{/* The image's name, with the values of amazon-vpc-cni: override, or another repository, or a registry of ECR. There is no
+default: nodes would wait for an image that no registry has. */}}
 {{- define "ferrule.image" -}}
 {{- $image := .Values.image -}}
 {{- $tag := default .Chart.AppVersion $image.tag -}}
 {{- $account := include "ferrule.text" (default "" $image.account) -}}
-{{- /* With values copied from amazon-vpc-cni every node would wait for an image that does not exist. */ -}}
-{{- if has $account (list "602401143452" "151742754352" "013241004608" "961992271922") -}}
-{{- fail (printf "image.account=%s is the account where AWS publishes amazon-vpc-cni, not Ferrule: set the account or the repository that has your image of Ferrule" $account) -}}
-{{- end -}}
+{{- $ofAmazon := include "ferrule.isAmazonsAccount" $image.account -}}
+{{- $next := printf "set image.override to your image of Ferrule, for example --set image.override=REGISTRY/ferrule:%s" .Chart.AppVersion -}}
 {{- range list "override" "overrideRepository" -}}
 {{- if contains "amazon-k8s-cni" (toString (get $image .)) -}}
-{{- fail (printf "image.%s=%s is the image of amazon-vpc-cni: set the image of Ferrule" . (get $image .)) -}}
+{{- fail (printf "cannot use image.%s=%s: it is the image of amazon-vpc-cni; %s" . (get $image .) $next) -}}
 {{- end -}}
 {{- end -}}
 {{- if $image.override -}}
 {{- $image.override -}}
 {{- else if $image.overrideRepository -}}
+{{- if and $ofAmazon (regexMatch "^v[0-9]+[.]" (toString $tag)) -}}
+{{- fail (printf "cannot use image.tag=%s: it is a release of amazon-vpc-cni, as image.account=%s shows; set image.tag to the tag of your image of Ferrule" $tag $account) -}}
+{{- end -}}
 {{- printf "%s:%s" $image.overrideRepository $tag -}}
+{{- else if $ofAmazon -}}
+{{- fail (printf "cannot use image.account=%s: AWS publishes amazon-vpc-cni there, and no image of Ferrule; %s" $account $next) -}}
 {{- else if $account -}}
 {{- $region := required "image.region is needed with image.account" $image.region -}}
 {{- printf "%s.dkr.%s.%s.%s/ferrule:%s" $account $image.endpoint $region $image.domain $tag -}}
 {{- else -}}
-{{- printf "localhost/ferrule:%s" $tag -}}
+{{- fail (printf "cannot choose an image: image.override, image.overrideRepository and image.account are not set; %s" $next) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" if a block of image values names an image of the operator, else empty: an untouched block of amazon-vpc-cni's
+values file needs no note. */}}
+{{- define "ferrule.isOwnImage" -}}
+{{- $image := default dict . -}}
+{{- if or $image.override $image.overrideRepository (and $image.account (not (include "ferrule.isAmazonsAccount" $image.account))) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if a probe has a command of the operator. amazon-vpc-cni's own is a health check, as the chart's is. */}}
+{{- define "ferrule.isOwnProbe" -}}
+{{- if hasKey . "exec" -}}
+{{- if ne (toString (first (default (list "") .exec.command))) "/app/grpc-health-probe" -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -64,7 +64,7 @@ fn of_shape(shape: Shape) -> Json {
             }
             schema
         }
-        Shape::Object(_) | Shape::Probe | Shape::Rights | Shape::Subnets => {
+        Shape::Object(_) | Shape::Probe | Shape::Rights | Shape::LesserRights | Shape::Subnets => {
             json!({ "type": "object" })
         }
         Shape::List(_) | Shape::MoreEnv => {

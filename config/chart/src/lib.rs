@@ -8,6 +8,7 @@
 
 mod addon;
 mod env;
+mod notes;
 mod page;
 mod schema;
 mod table;
@@ -22,7 +23,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("charts/ferrule/values.yaml", values::text()),
         ("charts/ferrule/values.schema.json", schema::text()),
         ("charts/addon/configuration-schema.json", addon::text()),
-        ("charts/ferrule/templates/_without_effect.tpl", values::without_effect()),
+        ("charts/ferrule/templates/_without_effect.tpl", notes::text()),
         ("docs/guide/values.md", page::text()),
     ]
 }

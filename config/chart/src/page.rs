@@ -69,6 +69,8 @@ the path of the value and the reason: correct the value.
 
 - The values of amazon-vpc-cni's chart have the same keys and meanings here, so you can start from its values file. Impossible
   values are refused with the reason.
+- The chart has no default image, and refuses the image of amazon-vpc-cni. Set `image.override`, or `image.overrideRepository` and
+  `image.tag`.
 - Helm checks all values against `values.schema.json` before it applies anything. A misspelled name is refused.
 - The form for EKS add-ons is the same chart, without hooks and `lookup`. Its configurable values are in
   `charts/addon/configuration-schema.json`.

@@ -97,16 +97,11 @@ fn of_shape(shape: Shape) -> Json {
             ];
             let names =
                 names.map(|(name, least)| (name, json!({ "type": "integer", "minimum": least })));
-            tree(names.into_iter())
+            let command = json!({ "type": "array", "items": { "type": "string" } });
+            tree(names.into_iter().chain([("exec.command", command)]))
         }
-        Shape::Rights => json!({
-            "type": "object",
-            "properties": {
-                "privileged": { "const": false },
-                "allowPrivilegeEscalation": { "const": false },
-                "readOnlyRootFilesystem": { "const": true },
-            },
-        }),
+        Shape::Rights => rights(&json!({ "const": false })),
+        Shape::LesserRights => rights(&json!({ "type": "boolean" })),
         Shape::Subnets => json!({ "type": "object", "additionalProperties": {
             "type": "object",
             "additionalProperties": false,
@@ -119,6 +114,17 @@ fn of_shape(shape: Shape) -> Json {
             },
         }}),
     }
+}
+
+fn rights(privileged: &Json) -> Json {
+    json!({
+        "type": "object",
+        "properties": {
+            "privileged": privileged,
+            "allowPrivilegeEscalation": { "const": false },
+            "readOnlyRootFilesystem": { "const": true },
+        },
+    })
 }
 
 fn resources() -> Json {

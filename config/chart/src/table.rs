@@ -48,10 +48,12 @@ pub enum Shape {
     Object(&'static str),
     /// A list of Kubernetes objects of this type.
     List(&'static str),
-    /// A Kubernetes Probe without its action.
+    /// A Kubernetes Probe without its action. amazon-vpc-cni's `exec` is accepted without effect.
     Probe,
     /// A SecurityContext that cannot add `privileged`.
     Rights,
+    /// A SecurityContext whose `privileged` has no effect: amazon-vpc-cni's values file sets it.
+    LesserRights,
     /// ENIConfigs by name.
     Subnets,
 }

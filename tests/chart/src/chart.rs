@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use lab_kubernetes::Program;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     ffi::OsStr,
     fs,
@@ -73,6 +73,21 @@ impl Chart {
         Ok(Rendered { text, objects })
     }
 
+    /// Returns the notes that `helm install` prints with these values. No cluster is needed.
+    ///
+    /// # Errors
+    /// If Helm refuses the values, with its output.
+    pub fn notes(&self, values: &Value) -> Result<String> {
+        let printed = self.command(
+            Path::new("/nonexistent"),
+            "install",
+            &["--dry-run=client", "--hide-secret"],
+            Some(values),
+        )?;
+        let (_, notes) = printed.split_once("NOTES:").context("Helm printed no notes")?;
+        Ok(notes.to_owned())
+    }
+
     /// Runs a Helm command for the release in this cluster: `install`, `upgrade`, `rollback` or `uninstall`.
     ///
     /// # Errors
@@ -96,8 +111,12 @@ impl Chart {
         self.run(all.into_iter())
     }
 
-    /// Writes the values to a file. JSON is valid YAML.
+    /// Writes the values to a file. JSON is valid YAML. Values without `image` get one, because the chart has no default.
     fn file(&self, values: &Value) -> Result<PathBuf> {
+        let mut values = values.clone();
+        if values["image"].is_null() {
+            values["image"] = json!({ "override": IMAGE });
+        }
         let file = tempfile::Builder::new()
             .suffix(".yaml")
             .tempfile_in(self.folder.path())
@@ -130,6 +149,8 @@ impl Rendered {
     }
 }
 
+/// The image of values that name none. No registry has it.
+pub const IMAGE: &str = "registry.example/ferrule:1";
 /// The release's name in the documentation.
 pub(crate) const RELEASE: &str = "ferrule";
 pub(crate) const NAMESPACE: &str = "kube-system";

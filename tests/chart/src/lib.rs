@@ -7,4 +7,13 @@ mod chart;
 pub mod pairs;
 pub mod server;
 
-pub use chart::{Chart, Rendered};
+pub use chart::{Chart, IMAGE, Rendered};
+
+/// Returns the values file of amazon-vpc-cni's chart.
+///
+/// # Errors
+/// If it is not YAML.
+pub fn amazon_values() -> anyhow::Result<serde_json::Value> {
+    use anyhow::Context as _;
+    serde_saphyr::from_str(include_str!("amazon.yaml")).context("amazon.yaml is not YAML")
+}

@@ -52,7 +52,7 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "image": { "pullPolicy": "Sometimes" } }), &["/image/pullPolicy"]),
         (json!({ "controller": { "replicas": 0 } }), &["/controller/replicas"]),
         (json!({ "resources": { "limit": {} } }), &["/resources", "limit"]),
-        (json!({ "init": { "securityContext": { "privileged": true } } }), &["privileged"]),
+        (json!({ "securityContext": { "privileged": true } }), &["/securityContext", "privileged"]),
         (json!({ "securityContext": { "allowPrivilegeEscalation": true } }), &["allowPrivilege"]),
         (json!({ "cniConfig": { "enabled": true } }), &["/cniConfig/enabled", "CHAINED_PLUGINS"]),
         (json!({ "originalMatchLabels": true }), &["/originalMatchLabels", "ferrule migrate"]),
@@ -60,7 +60,7 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             json!({ "nodeAgent": { "enableCloudWatchLogs": "true" } }),
             &["/nodeAgent/enableCloudWatchLogs", "because"],
         ),
-        (json!({ "livenessProbe": { "exec": {} } }), &["/livenessProbe", "exec"]),
+        (json!({ "livenessProbe": { "httpGet": {} } }), &["/livenessProbe", "httpGet"]),
         (json!({ "policy": { "backend": "magic" } }), &["/policy/backend", "ebpf"]),
         (json!({ "policy": { "backend": "" } }), &["/policy/backend", "none"]),
         (json!({ "nodeAgent": { "metricsBindAddr": "/a.sock" } }), &["/nodeAgent/metricsBindAddr"]),
@@ -112,10 +112,9 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
         (json!({ "image": { "account": "111122223333" } }), "image.region"),
         (json!({ "image": { "account": "602401143452", "region": "us-west-2" } }), "image.account"),
+        (json!({ "image": { "pullPolicy": "Always" } }), "set image.override to your image"),
         (json!({ "image": { "override": "r.example/amazon-k8s-cni:v1.23.1" } }), "image.override"),
         (json!({ "image": { "account": 602_401_143_452_u64, "region": "r" } }), "image.account"),
-        (json!({ "nameOverride": "aws-node" }), "nameOverride=aws-node"),
-        (json!({ "fullnameOverride": "aws-node" }), "fullnameOverride=aws-node"),
         (
             json!({ "serviceAccount": { "create": false, "name": "aws-node" } }),
             "serviceAccount.name=aws-node",
@@ -338,48 +337,6 @@ fn variable(rendered: &Rendered, name: &str) -> Option<String> {
     let all = daemon["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
     let one = all.iter().find(|one| one["name"] == name)?;
     Some(one["value"].as_str().unwrap_or_default().to_owned())
-}
-
-/// All defaults of amazon-vpc-cni's chart 1.23, except those that this chart refuses by name.
-#[test]
-fn the_defaults_of_amazon_vpc_cni_are_taken() {
-    let values = json!({
-        "init": { "env": { "DISABLE_TCP_EARLY_DEMUX": "false", "ENABLE_IPv6": "false" } },
-        "nodeAgent": {
-            "enabled": true, "enableCloudWatchLogs": "false", "enablePolicyEventLogs": "false",
-            "networkPolicyAgentLogFileLocation": "/var/log/aws-routed-eni/network-policy-agent.log",
-            "enableIpv6": "false", "metricsBindAddr": "8162", "healthProbeBindAddr": "8163",
-            "conntrackCacheCleanupPeriod": 300, "conntrackCacheTableSize": 524_288,
-            "logLevel": "debug", "resources": {},
-            "securityContext": { "capabilities": { "add": ["NET_ADMIN"] } },
-        },
-        "env": {
-            "ADDITIONAL_ENI_TAGS": "{}", "AWS_VPC_CNI_NODE_PORT_SUPPORT": "true",
-            "AWS_VPC_ENI_MTU": "9001", "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG": "false",
-            "AWS_VPC_K8S_CNI_EXTERNALSNAT": "false", "AWS_VPC_K8S_CNI_RANDOMIZESNAT": "prng",
-            "AWS_VPC_K8S_CNI_LOG_FILE": "/host/var/log/aws-routed-eni/ipamd.log",
-            "AWS_VPC_K8S_CNI_LOGLEVEL": "DEBUG", "AWS_VPC_K8S_CNI_VETHPREFIX": "eni",
-            "AWS_VPC_K8S_PLUGIN_LOG_FILE": "/var/log/aws-routed-eni/plugin.log",
-            "AWS_VPC_K8S_PLUGIN_LOG_LEVEL": "DEBUG", "DISABLE_INTROSPECTION": "false",
-            "DISABLE_METRICS": "false", "ENABLE_POD_ENI": "false",
-            "ENABLE_PREFIX_DELEGATION": "false", "WARM_ENI_TARGET": "1", "WARM_PREFIX_TARGET": "1",
-            "DISABLE_NETWORK_RESOURCE_PROVISIONING": "false", "ENABLE_IPv4": "true",
-            "ENABLE_IPv6": "false", "ENABLE_SUBNET_DISCOVERY": "true", "VPC_CNI_VERSION": "v1.23.1",
-            "NETWORK_POLICY_ENFORCING_MODE": "standard", "ENABLE_IMDS_ONLY_MODE": "false",
-            "ENABLE_MULTI_NIC": "false",
-        },
-        "extraEnv": [], "originalMatchLabels": false, "enableNetworkPolicy": "false",
-        "enableWindowsIpam": "false", "enableWindowsPrefixDelegation": "false",
-        "warmWindowsPrefixTarget": 0, "warmWindowsIPTarget": 1, "minimumWindowsIPTarget": 3,
-        "branchENICooldown": 60, "cniConfig": { "enabled": false, "fileContents": "" },
-        "serviceAccount": { "create": true, "name": null, "annotations": {} },
-        "eniConfig": { "create": false, "region": "us-west-2", "subnets": null },
-        "podMonitor": { "create": false, "interval": "30s", "scrapeTimeout": "30s", "relabelings": [] },
-    });
-    let rendered = chart().render(&values).unwrap();
-    let maps: Vec<&Value> = rendered.of_kind("ConfigMap").collect();
-    assert!(maps.is_empty(), "amazon-vpc-cni's chart may own this ConfigMap: {maps:?}");
-    assert_eq!(rendered.of_kind("Deployment").count(), 0, "\"false\" disables policy");
 }
 
 #[test]

@@ -26,13 +26,13 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
     };
     let values = json!({
         "enableNetworkPolicy": true, "policy": { "backend": "none" },
-        "nodeAgent": { "healthProbeBindAddr": ":1" }, "env": { "VPC_CNI_VERSION": "v1" },
+        "nodeAgent": { "healthProbeBindAddr": ":1" }, "env": { "ENABLE_NFTABLES": "true" },
     });
     let notes = helm("install", &[], Some(&values));
     for note in [
         "network policies are NOT enforced",
         "nodeAgent.healthProbeBindAddr has no effect",
-        "env.VPC_CNI_VERSION has no effect",
+        "env.ENABLE_NFTABLES has no effect",
     ] {
         assert!(notes.contains(note), "{note:?} is not in\n{notes}");
     }

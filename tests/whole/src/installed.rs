@@ -139,7 +139,7 @@ impl Installed {
         let chart = self.chart()?;
         let extra = format!("extraEnv={extra}");
         let mut args = vec!["upgrade", "--install", "ferrule", chart, "--set-json", &extra];
-        args.extend(["--set", "env.CLUSTER_NAME=lab"]);
+        args.extend(["--set", "env.CLUSTER_NAME=lab", "--set", IMAGE]);
         args.extend(sets.iter().flat_map(|set| ["--set", *set]));
         self.helm(&args).map(drop)
     }
@@ -325,6 +325,9 @@ pub const NODE_PODS: &str = "app.kubernetes.io/part-of=ferrule,app.kubernetes.io
 /// The labels of the controller's pods.
 pub const CONTROLLERS: &str =
     "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=controller";
+/// The setting for the image that the lane builds.
+pub(crate) const IMAGE: &str =
+    concat!("image.override=localhost/ferrule:", env!("CARGO_PKG_VERSION"));
 pub(crate) const SPACE: &str = "kube-system";
 pub(crate) const WAIT: &str = "--timeout=300s";
 const PATIENCE: Duration = Duration::from_secs(120);

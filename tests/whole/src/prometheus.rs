@@ -1,7 +1,10 @@
 //! Prometheus on a node of the cluster. It scrapes the targets of the chart's PodMonitors, as with the Prometheus
 //! operator.
 
-use crate::{Installed, installed::SPACE};
+use crate::{
+    Installed,
+    installed::{IMAGE, SPACE},
+};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::{
@@ -48,7 +51,7 @@ impl Installed {
     pub fn targets(&self, sets: &[&str]) -> Result<Vec<Target>> {
         let chart = self.chart()?;
         let mut args = vec!["template", "ferrule", chart, "--show-only", MONITORS];
-        args.extend(["--set", "podMonitor.create=true"]);
+        args.extend(["--set", "podMonitor.create=true", "--set", IMAGE]);
         args.extend(sets.iter().flat_map(|set| ["--set", *set]));
         let rendered = self.helm(&args)?;
         let mut targets = Vec::new();

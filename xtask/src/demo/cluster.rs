@@ -139,6 +139,7 @@ impl Scene<'_> {
         helm.args(["upgrade", "--install", "ferrule"]).arg(chart);
         helm.args(["--namespace", "kube-system", "--kubeconfig"]).arg(&self.kubeconfig);
         helm.args(["--set", "env.CLUSTER_NAME=lab", "--set-json", &format!("extraEnv={extra}")]);
+        helm.args(["--set", &format!("image.override={}", image::NAME)]);
         output_of(&mut helm).map(drop)
     }
 

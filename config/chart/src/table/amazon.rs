@@ -7,27 +7,27 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "nameOverride",
         shape: Shape::MaybeText,
-        meaning: "Replacement of the chart's name in names and labels. `aws-node` is refused: amazon-vpc-cni uses \
-                  it.",
+        meaning: "Replacement of the chart's name in names and labels. `aws-node` has no effect: it is the name of \
+                  amazon-vpc-cni's objects.",
         ..AMAZON
     },
     Value {
         path: "fullnameOverride",
         shape: Shape::MaybeText,
-        meaning: "Name of the DaemonSet, and prefix of the other objects' names. `aws-node` is refused here too.",
+        meaning: "Name of the DaemonSet, and prefix of the other objects' names. `aws-node` has no effect here either.",
         ..AMAZON
     },
     Value {
         path: "image.override",
         shape: Shape::MaybeText,
-        meaning: "The whole image reference. It replaces all other parts of the name.",
+        meaning: "The whole image reference. It replaces all other parts of the name. This value, \
+                  `image.overrideRepository` or `image.account` is required: the chart has no default image.",
         ..AMAZON
     },
     Value {
         path: "image.overrideRepository",
         shape: Shape::MaybeText,
-        meaning: "The image's repository, without the tag. Without it and without `account` the repository is \
-                  `localhost/ferrule`, which `cargo xtask image` builds.",
+        meaning: "The image's repository, without the tag.",
         ..AMAZON
     },
     Value {
@@ -40,7 +40,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "image.account",
         shape: Shape::Digits,
         meaning: "The account with the ECR repository `ferrule`. The accounts where AWS publishes amazon-vpc-cni \
-                  do not have it. Quote a number with a leading 0.",
+                  do not have it: with them `image.override` or `image.overrideRepository` is required. Quote a \
+                  number with a leading 0.",
         ..AMAZON
     },
     Value {
@@ -108,9 +109,9 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "init.securityContext",
-        shape: Shape::Rights,
+        shape: Shape::LesserRights,
         default: "{}",
-        meaning: "Additional fields of the security context of the container `install`.",
+        meaning: "Additional fields of the security context of the container `install`. `privileged` has no effect.",
         ..AMAZON
     },
     Value {
@@ -186,7 +187,7 @@ pub(super) const VALUES: &[Value] = &[
         path: "livenessProbe",
         shape: Shape::Probe,
         default: r#"{"initialDelaySeconds":60}"#,
-        meaning: "Timing of the daemon's liveness probe.",
+        meaning: "Timing of the daemon's liveness probe. `exec` has no effect: the command is the chart's.",
         ..AMAZON
     },
     Value {
@@ -200,7 +201,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "readinessProbe",
         shape: Shape::Probe,
         default: r#"{"initialDelaySeconds":1}"#,
-        meaning: "Timing of the daemon's readiness probe. The daemon is ready if its pool can serve pods.",
+        meaning: "Timing of the daemon's readiness probe. The daemon is ready if its pool can serve pods. `exec` has \
+                  no effect here either.",
         ..AMAZON
     },
     Value {
@@ -281,9 +283,9 @@ pub(super) const VALUES: &[Value] = &[
     },
     Value {
         path: "nodeAgent.securityContext",
-        shape: Shape::Rights,
+        shape: Shape::LesserRights,
         default: "{}",
-        meaning: "Additional fields of the security context of the container `agent`.",
+        meaning: "Additional fields of the security context of the container `agent`. `privileged` has no effect.",
         ..AMAZON
     },
     Value {
@@ -485,7 +487,7 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "cniConfig.fileContents",
         shape: Shape::MaybeText,
-        meaning: "Content of that file.",
+        meaning: "Content of the file of `cniConfig.enabled`, which this chart refuses.",
         effect: Effect::Idle,
         ..AMAZON
     },

@@ -134,7 +134,6 @@ fn settings() -> Vec<(&'static str, Value)> {
 
 fn image() -> Vec<(&'static str, Value)> {
     vec![
-        ("default", json!({})),
         (
             "whole",
             json!({ "image": { "override": "registry.example/f:1", "pullPolicy": "Always" } }),
