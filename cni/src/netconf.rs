@@ -114,7 +114,7 @@ impl RawConf {
             Fault::new(
                 Code::Undecodable,
                 format!("the network configuration on standard input {why}"),
-                "look at the conflist in /etc/cni/net.d that the runtime loaded",
+                "look at the conflist that the runtime loaded, by default in /etc/cni/net.d",
             )
         };
         match serde_json::from_slice(stdin) {

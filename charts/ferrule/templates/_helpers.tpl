@@ -178,11 +178,49 @@ default is `standard`; the daemons have no such default. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* A folder of the host: the chart's value, or amazon-vpc-cni's variable, which has the path below the mount point /host.
+Dict: root, path (the value's name), variable, default. */}}
+{{- define "ferrule.cniFolder" -}}
+{{- $value := get .root.Values.cni (splitList "." .path | last) -}}
+{{- $folder := toString $value -}}
+{{- $name := .path -}}
+{{- $given := toString (default "" (get (include "ferrule.given" .root | fromJson) .variable)) -}}
+{{- if $given -}}
+{{- if not (hasPrefix "/host/" $given) -}}
+{{- fail (printf "cannot use env.%s=%s: the chart mounts the host's folders below /host; set %s to the folder of the host" .variable $given .path) -}}
+{{- end -}}
+{{- $name = printf "env.%s" .variable -}}
+{{- $folder = trimPrefix "/host" $given -}}
+{{- if not (has $value (list .default $folder)) -}}
+{{- fail (printf "cannot choose between %s=%s and env.%s=%s: they are different folders; remove one of them" .path $value .variable $given) -}}
+{{- end -}}
+{{- end -}}
+{{- $folder = trimSuffix "/" $folder -}}
+{{- if or (not (regexMatch "^(/[A-Za-z0-9._+-]+)+$" $folder)) (regexMatch "(^|/)[.][.]?(/|$)" $folder) -}}
+{{- fail (printf "cannot use %s=%s: it is not an absolute path of a folder; set the folder that the node's container runtime uses, for example %s" $name (default $value $given) .default) -}}
+{{- end -}}
+{{ $folder }}
+{{- end -}}
+
+{{- define "ferrule.binFolder" -}}
+{{ include "ferrule.cniFolder" (dict "root" . "path" "cni.binPath" "variable" "HOST_CNI_BIN_PATH" "default" "/opt/cni/bin") }}
+{{- end -}}
+
+{{- define "ferrule.confFolder" -}}
+{{ include "ferrule.cniFolder" (dict "root" . "path" "cni.confPath" "variable" "HOST_CNI_CONFDIR_PATH" "default" "/etc/cni/net.d") }}
+{{- end -}}
+
+{{/* Mounts of both folders for the installer. */}}
+{{- define "ferrule.cniMounts" -}}
+- { name: cni-bin, mountPath: /host{{ include "ferrule.binFolder" . }} }
+- { name: cni-conf, mountPath: /host{{ include "ferrule.confFolder" . }} }
+{{- end -}}
+
 {{/* The environment of all containers of a node: `init.env`, overridden by `env`. */}}
 {{- define "ferrule.env" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $mode := include "ferrule.policyMode" . -}}
-{{- $idle := list "NETWORK_POLICY_ENFORCING_MODE" "AWS_EC2_ENDPOINT" "AWS_VPC_K8S_CNI_CONFIGURE_RPFILTER" "ENABLE_NFTABLES" "VPC_CNI_VERSION" "DISABLE_POD_V6" "AWS_VPC_K8S_EGRESS_V4_PLUGIN_LOG_FILE" "AWS_VPC_K8S_EGRESS_V6_PLUGIN_LOG_FILE" -}}
+{{- $idle := list "HOST_CNI_BIN_PATH" "HOST_CNI_CONFDIR_PATH" "NETWORK_POLICY_ENFORCING_MODE" "AWS_EC2_ENDPOINT" "AWS_VPC_K8S_CNI_CONFIGURE_RPFILTER" "ENABLE_NFTABLES" "VPC_CNI_VERSION" "DISABLE_POD_V6" "AWS_VPC_K8S_EGRESS_V4_PLUGIN_LOG_FILE" "AWS_VPC_K8S_EGRESS_V6_PLUGIN_LOG_FILE" -}}
 - name: MY_NODE_NAME
   valueFrom:
     fieldRef:
@@ -191,6 +229,10 @@ default is `standard`; the daemons have no such default. */}}
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
+- name: HOST_CNI_BIN_PATH
+  value: /host{{ include "ferrule.binFolder" . }}
+- name: HOST_CNI_CONFDIR_PATH
+  value: /host{{ include "ferrule.confFolder" . }}
 {{- range $name, $value := $given }}
 {{- if and (not (has $name $idle)) (not (kindIs "invalid" $value)) }}
 - name: {{ $name }}

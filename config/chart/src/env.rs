@@ -6,9 +6,7 @@ use config_settings::{Effect, Setting, table};
 pub fn given_by_chart(name: &str) -> Option<&'static str> {
     let by = match name {
         "MY_NODE_NAME" | "MY_POD_NAME" => "the chart sets it for each pod",
-        "HOST_CNI_BIN_PATH"
-        | "HOST_CNI_CONFDIR_PATH"
-        | "FERRULE_STATE_DIR"
+        "FERRULE_STATE_DIR"
         | "FERRULE_SOCKET"
         | "FERRULE_PROC_SYS_NET"
         | "FERRULE_AGENT_SOCKET"
@@ -45,6 +43,8 @@ pub(crate) fn of_the_chart() -> Vec<&'static str> {
         "FERRULE_CHAINED_PLUGINS",
         "FERRULE_POLICY_AGENT",
         "FERRULE_STARTUP_TAINT",
+        "HOST_CNI_BIN_PATH",
+        "HOST_CNI_CONFDIR_PATH",
         "NETWORK_POLICY_ENFORCING_MODE",
     ];
     let filled = table().map(|setting| setting.name).filter(|name| given_by_chart(name).is_some());

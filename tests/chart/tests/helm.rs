@@ -48,6 +48,12 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "env": { "ENABLE_IPv6": "yes" } }), &["/env/ENABLE_IPv6"]),
         (json!({ "env": { "FERRULE_RULES": "compcat" } }), &["/env/FERRULE_RULES", "compact"]),
         (json!({ "env": { "FERRULE_SOCKET": "/tmp/s" } }), &["/env", "FERRULE_SOCKET"]),
+        (
+            json!({ "extraEnv": [{ "name": "HOST_CNI_BIN_PATH", "value": "/host/b" }] }),
+            &["/extraEnv/0"],
+        ),
+        (json!({ "cni": { "binDir": "/b" } }), &["/cni", "binDir"]),
+        (json!({ "cni": { "binPath": 1 } }), &["/cni/binPath"]),
         (json!({ "init": { "env": { "ENABLE_IPV6": "true" } } }), &["/init/env", "ENABLE_IPV6"]),
         (json!({ "image": { "pullPolicy": "Sometimes" } }), &["/image/pullPolicy"]),
         (json!({ "controller": { "replicas": 0 } }), &["/controller/replicas"]),
@@ -110,6 +116,15 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
     let chart = chart();
     let rows = [
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
+        (json!({ "cni": { "binPath": "opt/cni/bin" } }), "cannot use cni.binPath=opt/cni/bin"),
+        (json!({ "cni": { "binPath": "/" } }), "cannot use cni.binPath=/:"),
+        (json!({ "cni": { "confPath": "/etc/../net.d" } }), "cni.confPath=/etc/../net.d"),
+        (json!({ "cni": { "confPath": "/etc/cni, net" } }), "absolute path of a folder"),
+        (json!({ "env": { "HOST_CNI_BIN_PATH": "/opt/bin" } }), "set cni.binPath to the folder"),
+        (
+            json!({ "cni": { "binPath": "/a" }, "env": { "HOST_CNI_BIN_PATH": "/host/b" } }),
+            "between cni.binPath=/a and env.HOST_CNI_BIN_PATH=/host/b",
+        ),
         (json!({ "image": { "account": "111122223333" } }), "image.region"),
         (json!({ "image": { "account": "602401143452", "region": "us-west-2" } }), "image.account"),
         (json!({ "image": { "pullPolicy": "Always" } }), "set image.override to your image"),
@@ -445,10 +460,18 @@ fn runbooks_are_links_if_the_url_of_the_pages_is_set() {
 /// Alerts on `up` select targets by this label.
 #[test]
 fn targets_have_the_label_that_alerts_select() {
-    let rendered = chart().render(&whole()).unwrap();
+    let more = json!({ "targetLabel": "cluster", "replacement": "blue" });
+    let mut values = whole();
+    values["podMonitor"]["relabelings"] = json!([more]);
+    let rendered = chart().render(&values).unwrap();
     let mut monitors = 0;
     for monitor in rendered.of_kind("PodMonitor") {
         assert_eq!(monitor["spec"]["podTargetLabels"], json!(["app.kubernetes.io/part-of"]));
+        let node =
+            json!({ "sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node" });
+        for endpoint in monitor["spec"]["podMetricsEndpoints"].as_array().unwrap() {
+            assert_eq!(endpoint["relabelings"], json!([node, more]));
+        }
         monitors += 1;
     }
     assert_eq!(monitors, 2);

@@ -77,7 +77,8 @@ pub fn unknown(query: &str) -> BTreeSet<String> {
             continue;
         };
         for label in labels(rest) {
-            let given = ["namespace", "pod", "container", "job", "instance"].contains(&label);
+            let given =
+                ["namespace", "node", "pod", "container", "job", "instance"].contains(&label);
             if !given && label != "le" && !metric.labels.contains(&label) {
                 unknown.insert(format!("{name}{{{label}}}"));
             }
@@ -124,11 +125,12 @@ mod tests {
         let ours = "sum(rate(ferrule_add_duration_seconds_bucket{result=\"ok\",pod=~\"x\"}[5m]))";
         assert!(unknown(ours).is_empty());
         assert!(unknown("up{container=\"ipamd\"} == 0").is_empty());
-        let wrong = "ferrule_waiting_adds{node=\"n\"} + ferrule_nothing_total + awscni_eni_max_sum";
+        let wrong =
+            "ferrule_waiting_adds{reason=\"n\"} + ferrule_nothing_total + awscni_eni_max_sum";
         let found: Vec<String> = unknown(wrong).into_iter().collect();
         assert_eq!(
             found,
-            ["awscni_eni_max_sum", "ferrule_nothing_total", "ferrule_waiting_adds{node}"]
+            ["awscni_eni_max_sum", "ferrule_nothing_total", "ferrule_waiting_adds{reason}"]
         );
     }
 }

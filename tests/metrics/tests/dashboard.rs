@@ -35,3 +35,20 @@ fn the_viewer_chooses_the_data_source() -> Result<()> {
     ensure!(dashboard["id"] == Value::Null, "the ID belongs to one Grafana");
     Ok(())
 }
+
+/// The PodMonitors set the label.
+#[test]
+fn the_viewer_chooses_nodes() -> Result<()> {
+    let dashboard = document(DASHBOARD)?;
+    let variables = dashboard["templating"]["list"].as_array().context("no variables")?;
+    let node = variables.iter().find(|variable| variable["name"] == "node");
+    let node = node.context("no variable `node`")?;
+    ensure!(node["query"].as_str().is_some_and(|query| query.ends_with(", node)")), "{node}");
+    // Series that another scrape configuration made have no label `node`.
+    ensure!(node["allValue"] == ".*", "{node}");
+    for query in queries(&dashboard["panels"]) {
+        let is_of_nodes = !query.contains("ferrule_controller_");
+        ensure!(query.contains(r#"node=~"$node""#) == is_of_nodes, "{query}");
+    }
+    Ok(())
+}

@@ -49,6 +49,25 @@ fn each_alert_has_a_runbook_and_each_runbook_an_alert() -> Result<()> {
     Ok(())
 }
 
+/// Alerts of all nodes together have no node.
+#[test]
+fn an_alert_about_a_node_names_the_node() -> Result<()> {
+    let rules = document(RULES)?;
+    for group in rules["groups"].as_array().context("no groups")? {
+        for alert in group["rules"].as_array().context("no rules")? {
+            let annotations = alert["annotations"].to_string();
+            let is_of_nodes = group["name"] != "ferrule.controller";
+            ensure!(!(is_of_nodes && annotations.contains("$labels.pod")), "{}", alert["alert"]);
+            let is_sum =
+                alert["expr"].as_str().is_some_and(|expr| expr.contains("by (namespace, action)"));
+            let summary = alert["annotations"]["summary"].as_str().unwrap_or_default();
+            let names_node = summary.contains("$labels.node");
+            ensure!(names_node == (is_of_nodes && !is_sum), "{}: {summary}", alert["alert"]);
+        }
+    }
+    Ok(())
+}
+
 /// Firing alerts must have the labels in their annotations.
 #[test]
 fn each_alert_is_shown_to_fire_and_not_to_fire() -> Result<()> {

@@ -119,7 +119,9 @@ impl<'a> Prometheus<'a> {
             .map(|it| {
                 json!({
                     "targets": [format!("{}:{}", it.address, it.port)],
-                    "labels": { "namespace": SPACE, "pod": it.pod, "container": it.container },
+                    "labels": {
+                        "namespace": SPACE, "node": it.node, "pod": it.pod, "container": it.container,
+                    },
                 })
             })
             .collect();

@@ -189,7 +189,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     us(
         "prevResult in the network configuration is not a result",
         "a plugin before ferrule-cni in the chain returned an invalid result",
-        "check the first conflist in /etc/cni/net.d",
+        "check the first conflist in the runtime's conf_dir, by default /etc/cni/net.d",
     ),
     us(
         "in the network configuration ",
@@ -199,7 +199,8 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     others(
         "failed to find plugin \"ferrule-cni\"",
         "the plugin is not in the runtime's plugin folder",
-        "check the init container install of the node's ferrule pod, and that the runtime's bin_dir is /opt/cni/bin",
+        "check the init container install of the node's ferrule pod, and that the runtime's bin_dir is the chart's \
+         cni.binPath",
     ),
     others(
         "plugin type=\"aws-cni\"",

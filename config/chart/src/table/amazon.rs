@@ -117,7 +117,7 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "init.resources",
         shape: Shape::Object("ResourceRequirements"),
-        default: r#"{"requests":{"cpu":"25m"}}"#,
+        default: r#"{"limits":{"memory":"128Mi"},"requests":{"cpu":"25m","memory":"16Mi"}}"#,
         meaning: "Resources of the containers `install` and `network`.",
         ..AMAZON
     },
@@ -125,7 +125,9 @@ pub(super) const VALUES: &[Value] = &[
         path: "resources",
         shape: Shape::Object("ResourceRequirements"),
         default: r#"{"requests":{"cpu":"25m","memory":"48Mi"}}"#,
-        meaning: "Resources of the container `ipamd`.",
+        meaning: "Resources of the container `ipamd`. It has no memory limit by default: without the daemon no pod \
+                  starts. No container has an `ephemeral-storage` request or limit by default: the kubelet evicts a pod \
+                  above its limit, and containers write nothing but their logs.",
         ..AMAZON
     },
     Value {

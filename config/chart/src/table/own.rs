@@ -31,6 +31,22 @@ pub(super) const VALUES: &[Value] = &[
         ..OURS
     },
     Value {
+        path: "cni.binPath",
+        default: r#""/opt/cni/bin""#,
+        meaning: "The host's plugin folder, as the node's container runtime has it (containerd: `bin_dir`). \
+                  `env.HOST_CNI_BIN_PATH` with `/host` before the path sets it too. `ferrule migrate` takes the \
+                  same folder as `--bin`.",
+        ..OURS
+    },
+    Value {
+        path: "cni.confPath",
+        default: r#""/etc/cni/net.d""#,
+        meaning: "The host's folder of network configurations, as the runtime has it (containerd: `conf_dir`). \
+                  `env.HOST_CNI_CONFDIR_PATH` with `/host` before the path sets it too. `ferrule migrate` takes \
+                  the same folder as `--net-d`.",
+        ..OURS
+    },
+    Value {
         path: "dnsPolicy",
         shape: Shape::Choice(&["Default", "ClusterFirst", "ClusterFirstWithHostNet"]),
         default: r#""Default""#,
@@ -51,7 +67,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "controller.replicas",
         shape: Shape::Int(1),
         default: "2",
-        meaning: "Number of replicas of `ferrule-controller`. All of them serve agents.",
+        meaning: "Number of replicas of `ferrule-controller`. All of them serve agents. With `controller.hostNetwork` \
+                  each needs a node of its own for its ports: a cluster with one node needs 1.",
         ..OURS
     },
     Value {
@@ -93,8 +110,9 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "controller.resources",
         shape: Shape::Object("ResourceRequirements"),
-        default: r#"{"requests":{"cpu":"50m","memory":"64Mi"}}"#,
-        meaning: "Resources of each replica.",
+        default: r#"{"limits":{"memory":"768Mi"},"requests":{"cpu":"50m","memory":"64Mi"}}"#,
+        meaning: "Resources of each replica. The default limit is at least twice the measured memory of 5,000 agents \
+                  and of the largest measured set of policies (`cargo xtask bench stream`, `bench policy`).",
         ..OURS
     },
     Value {
@@ -128,16 +146,17 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "controller.affinity",
         shape: Shape::Object("Affinity"),
-        default: r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"eks.amazonaws.com/compute-type","operator":"NotIn","values":["fargate"]}]}]}}}"#,
-        meaning: "Affinity of the replicas, in addition to the rule that places them on different nodes.",
+        default: r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"eks.amazonaws.com/compute-type","operator":"NotIn","values":["fargate","hybrid","auto"]}]}]}}}"#,
+        meaning: "Affinity of the replicas, in addition to the preference for different nodes. The default excludes \
+                  the nodes that the DaemonSet excludes.",
         ..OURS
     },
     Value {
         path: "controller.tolerations",
         shape: Shape::List("Toleration"),
-        default: r#"[{"key":"CriticalAddonsOnly","operator":"Exists"},{"key":"node-role.kubernetes.io/control-plane","operator":"Exists"},{"key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists","tolerationSeconds":30},{"key":"ferrule.io/not-ready","operator":"Exists"}]"#,
+        default: r#"[{"key":"CriticalAddonsOnly","operator":"Exists"},{"key":"node-role.kubernetes.io/control-plane","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists","tolerationSeconds":300},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists","tolerationSeconds":30},{"key":"ferrule.io/not-ready","operator":"Exists"}]"#,
         meaning: "Tolerations of the replicas. A node becomes ready after pods have a network, and agents may need \
-                  a replica for that.",
+                  a replica for that. A replica leaves a node that is not ready for 300 s, or unreachable for 30 s.",
         ..OURS
     },
     Value {

@@ -33,6 +33,7 @@ pub(crate) fn dimensions() -> Vec<Dimension> {
             vec![("on", json!({})), ("off", json!({ "nodeScope": { "create": false } }))],
         ),
         ("control plane", control_plane()),
+        ("folders", folders()),
     ]
 }
 
@@ -288,6 +289,26 @@ fn control_plane() -> Vec<(&'static str, Value)> {
                 "enableWindowsIpam": true, "branchENICooldown": 60, "warmWindowsIPTarget": "1",
                 "minimumWindowsIPTarget": 3,
             }),
+        ),
+    ]
+}
+
+fn folders() -> Vec<(&'static str, Value)> {
+    vec![
+        ("default", json!({})),
+        (
+            "values",
+            json!({ "cni": {
+                "binPath": "/var/lib/rancher/k3s/data/cni",
+                "confPath": "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+            }}),
+        ),
+        (
+            "of amazon-vpc-cni",
+            json!({ "env": {
+                "HOST_CNI_BIN_PATH": "/host/home/kubernetes/bin",
+                "HOST_CNI_CONFDIR_PATH": "/host/etc/cni/net.d",
+            }}),
         ),
     ]
 }
