@@ -58,8 +58,8 @@ fn an_alert_about_a_node_names_the_node() -> Result<()> {
             let annotations = alert["annotations"].to_string();
             let is_of_nodes = group["name"] != "ferrule.controller";
             ensure!(!(is_of_nodes && annotations.contains("$labels.pod")), "{}", alert["alert"]);
-            let is_sum =
-                alert["expr"].as_str().is_some_and(|expr| expr.contains("by (namespace, action)"));
+            let expr = alert["expr"].as_str().unwrap_or_default();
+            let is_sum = expr.contains("by (namespace, ") && !expr.contains("by (namespace, node");
             let summary = alert["annotations"]["summary"].as_str().unwrap_or_default();
             let names_node = summary.contains("$labels.node");
             ensure!(names_node == (is_of_nodes && !is_sum), "{}: {summary}", alert["alert"]);
