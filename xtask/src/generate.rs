@@ -1,5 +1,7 @@
 //! Files that are generated, so that they cannot contradict their source.
 
+mod runbooks;
+
 use crate::{layers, say};
 use anyhow::{Context as _, Result};
 use std::{
@@ -35,7 +37,7 @@ fn is_as_generated(path: &Path, text: &str) -> bool {
 /// Returns true if every file matches its source, and prints those that do not.
 pub(crate) fn check() -> Result<bool> {
     let mut good = true;
-    for (path, text) in files() {
+    for (path, text) in files()? {
         if !is_as_generated(&path, &text) {
             say::fail(&format!(
                 "{} is not as generated; run: cargo xtask generate",
@@ -48,7 +50,7 @@ pub(crate) fn check() -> Result<bool> {
 }
 
 fn write() -> Result<bool> {
-    for (path, text) in files() {
+    for (path, text) in files()? {
         if is_as_generated(&path, &text) {
             continue;
         }
@@ -62,7 +64,7 @@ fn write() -> Result<bool> {
     Ok(true)
 }
 
-fn files() -> Vec<(PathBuf, String)> {
+fn files() -> Result<Vec<(PathBuf, String)>> {
     let mut files: Vec<(PathBuf, String)> = layers::pure_crates()
         .map(|krate| (PathBuf::from(krate.replacen('-', "/", 1)).join("clippy.toml"), purity()))
         .collect();
@@ -72,7 +74,11 @@ fn files() -> Vec<(PathBuf, String)> {
     files.extend(config_iam::files());
     files.extend(config_crds::chart());
     files.push(("docs/guide/metrics.md".into(), config_metrics::page()));
-    files
+    let alerts = root().join("docs/guide/alerts.md");
+    let alerts =
+        fs::read_to_string(&alerts).with_context(|| format!("read {}", alerts.display()))?;
+    files.push(("charts/ferrule/files/runbooks.json".into(), runbooks::json(&alerts)));
+    Ok(files)
 }
 
 /// The calls that are forbidden in a pure crate. A nested clippy.toml replaces that of the root, so it is complete.

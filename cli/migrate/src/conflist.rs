@@ -46,6 +46,10 @@ pub fn is_read(name: &str) -> bool {
     READ.iter().any(|end| name.ends_with(end))
 }
 
+const EGRESS: &str = "egress-cni is enabled: its pods have a second address of the other family (ENABLE_V4_EGRESS in \
+                      an IPv6 cluster, ENABLE_V6_EGRESS in an IPv4 cluster), and a takeover cannot keep it";
+const NEW_NODE: &str =
+    "replace the node by a new one that has the label ferrule.io/network=ferrule from the start";
 /// The next step if a configuration is not understood.
 const MISREAD: &str = "restore it as amazon-vpc-cni wrote it (its container does so at its start), \
                        or remove the file";
@@ -71,7 +75,8 @@ pub(crate) fn vpc_cni(files: &[File]) -> Result<VpcCniConfig, Vec<Refusal>> {
             });
         }
         let bytes = file.bytes.as_ref().map_err(|why| (why.clone(), UNSEEN));
-        match bytes.and_then(|bytes| read(bytes).map_err(|why| (why, MISREAD))) {
+        let next = |why: &str| if why == EGRESS { NEW_NODE } else { MISREAD };
+        match bytes.and_then(|bytes| read(bytes).map_err(|why| (why.clone(), next(&why)))) {
             Ok(Some(ferrule)) => found.push(VpcCniConfig { name: name.to_owned(), aside, ferrule }),
             Ok(None) => {}
             // A later file that is not amazon-vpc-cni's was never used.
@@ -148,9 +153,7 @@ fn read(bytes: &[u8]) -> Observed<Option<Network>> {
         let kind = plugin["type"].as_str().unwrap_or_default();
         if kind == "egress-cni" {
             if plugin["enabled"] != "false" {
-                return Err("egress-cni gives pods an address of the other family, which Ferrule \
-                            does not take over"
-                    .to_owned());
+                return Err(EGRESS.to_owned());
             }
         } else if KEPT.contains(&kind) {
             chained.push(plugin.clone());

@@ -141,3 +141,23 @@ fn the_daemon_keeps_its_port_without_metrics() {
         assert_eq!(ipamd["ports"][0]["containerPort"], 61678, "DISABLE_METRICS={disabled}");
     }
 }
+
+/// Operators read the security groups' rules in that table.
+#[test]
+fn every_port_of_the_pods_is_in_the_table_of_the_installation_page() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/eks.md");
+    let page = fs::read_to_string(page).unwrap();
+    let mut ports = 0;
+    for kind in ["DaemonSet", "Deployment"] {
+        let pod = pod(kind, &json!({ "enableNetworkPolicy": true }));
+        let containers = pod["containers"].as_array().unwrap();
+        for port in containers.iter().flat_map(|one| one["ports"].as_array().into_iter().flatten())
+        {
+            let number = &port["containerPort"];
+            let row = |line: &str| line.starts_with(&format!("| {number} "));
+            assert!(page.lines().any(row), "{kind}: {port}");
+            ports += 1;
+        }
+    }
+    assert_eq!(ports, 5);
+}

@@ -59,10 +59,10 @@ async fn every_pair_of_choices_is_accepted_by_a_real_api_server() {
     let definitions: Vec<&Value> = definitions.iter().collect();
     let server = Server::serving(client, &definitions).await.unwrap();
     let (mut wrong, mut objects) = (Vec::new(), 0);
-    let rows = rows();
-    for numbers in &rows {
-        let (description, values) = row(numbers);
-        let rendered = match chart.render(&values) {
+    let rows: Vec<(String, Value)> =
+        rows().iter().map(|numbers| row(numbers)).chain(choices::scenarios()).collect();
+    for (description, values) in &rows {
+        let rendered = match chart.render(values) {
             Ok(rendered) => rendered,
             Err(error) => {
                 wrong.push(format!("[{description}] cannot be rendered: {error:#}"));

@@ -31,7 +31,7 @@ fn an_edited_configuration_is_refused() {
     edited(|list| list["plugins"][0]["mtu"] = json!("jumbo"), "mtu");
     edited(|list| list["plugins"][0]["vethPrefix"] = json!("toolong"), "vethPrefix");
     edited(|list| list["plugins"][2]["type"] = json!("cilium-cni"), "cilium-cni");
-    edited(|list| list["plugins"][1]["enabled"] = json!("true"), "egress-cni");
+    edited(|list| list["plugins"][1]["enabled"] = json!("true"), "ENABLE_V4_EGRESS in an IPv6");
     edited(|list| list["plugins"].as_array_mut().unwrap().rotate_left(2), "not the first");
     let mut node = node();
     let cut = their_conflist().to_string();

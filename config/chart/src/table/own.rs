@@ -234,8 +234,8 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "prometheusRule.runbookUrl",
         shape: Shape::MaybeText,
-        meaning: "URL of the published page `docs/guide/alerts.md`. With it alerts have the annotation \
-                  `runbook_url`, otherwise `runbook` with the page's path.",
+        meaning: "URL of the page `docs/guide/alerts.md`, if you publish it. With it alerts have the annotation \
+                  `runbook_url` with a link to their section, otherwise `runbook` with the text of the section.",
         ..OURS
     },
     Value {

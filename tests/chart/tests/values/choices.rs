@@ -37,6 +37,37 @@ pub(crate) fn dimensions() -> Vec<Dimension> {
     ]
 }
 
+/// Returns whole values files of operators, with descriptions.
+pub(crate) fn scenarios() -> Vec<(String, Value)> {
+    let mut amazon = tests_chart::amazon_values().unwrap();
+    amazon["image"]["override"] = json!(tests_chart::IMAGE);
+    let mut policed = amazon.clone();
+    policed["enableNetworkPolicy"] = json!("true");
+    policed["podMonitor"]["create"] = json!(true);
+    policed["eniConfig"] =
+        json!({ "create": true, "subnets": { "eu-west-1a": { "id": "subnet-1" } } });
+    let kept = json!({
+        "env": { "FERRULE_POLICY_AGENT": "true", "NETWORK_POLICY_ENFORCING_MODE": "standard" },
+        "controlPlaneConfig": { "create": true }, "migration": { "byLabel": true },
+    });
+    let ipv6 = json!({
+        "enableNetworkPolicy": true,
+        "env": {
+            "ENABLE_IPv4": "false", "ENABLE_IPv6": "true", "ENABLE_PREFIX_DELEGATION": "true",
+            "ENABLE_V4_EGRESS": "true",
+        },
+    });
+    [
+        ("the defaults with an image", json!({})),
+        ("the values file of amazon-vpc-cni", amazon),
+        ("the values file of amazon-vpc-cni, with policy", policed),
+        ("the policy agent of amazon-vpc-cni is kept", kept),
+        ("IPv6 with policy", ipv6),
+    ]
+    .map(|(description, values)| (description.to_owned(), values))
+    .to_vec()
+}
+
 fn addresses() -> Vec<(&'static str, Value)> {
     let configs = json!({ "create": true, "subnets": {
         "us-west-2a": { "id": "subnet-1", "securityGroups": ["sg-1", "sg-2"] },
