@@ -346,6 +346,35 @@ fn the_form_for_addons_has_neither_hooks_nor_lookups() {
     }
 }
 
+/// An image of the lab would be the nodes' own loopback on EKS.
+#[test]
+fn an_unset_image_is_refused_in_one_sentence_and_no_file_names_that_of_the_lab() {
+    let unset = json!({ "image": {} });
+    let printed = format!("{:#}", chart().render(&unset).err().unwrap());
+    let sentence = printed.lines().find(|line| line.contains("cannot choose an image")).unwrap();
+    for words in ["image.override", "image.overrideRepository", "image.account are not set; set"] {
+        assert!(sentence.contains(words), "{sentence}");
+    }
+    let mut folders = vec![Chart::path()];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            files += 1;
+            assert!(
+                !fs::read_to_string(&path).unwrap().contains("localhost/"),
+                "{}",
+                path.display()
+            );
+        }
+    }
+    assert!(files > 20, "{files} files");
+}
+
 /// Returns an environment variable of the daemon's container; `None` if it is not set.
 fn variable(rendered: &Rendered, name: &str) -> Option<String> {
     let daemon = rendered.of_kind("DaemonSet").next().unwrap();

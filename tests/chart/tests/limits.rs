@@ -130,6 +130,17 @@ fn notes_of_several_replicas_with_the_ports_of_nodes_name_the_value() {
     assert!(!notes(json!({ "hostNetwork": false })));
 }
 
+/// Without the cluster's name the daemon deletes no leaked ENI of another node.
+#[test]
+fn notes_without_the_name_of_the_cluster_name_the_setting() {
+    let notes = |values: Value| {
+        Chart::of_this_clone().unwrap().notes(&values).unwrap().contains("env.CLUSTER_NAME is not")
+    };
+    assert!(notes(json!({})));
+    assert!(!notes(json!({ "env": { "CLUSTER_NAME": "blue" } })));
+    assert!(!notes(json!({ "init": { "env": { "CLUSTER_NAME": "blue" } } })));
+}
+
 /// The port keeps amazon-vpc-cni and Ferrule off the same node.
 #[test]
 fn the_daemon_keeps_its_port_without_metrics() {
