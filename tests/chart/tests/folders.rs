@@ -69,7 +69,7 @@ fn the_installer_and_the_removal_have_the_folders_of_the_values() {
         assert_eq!(folders(&values), [set.clone(), set.clone()]);
         let mut removal = values;
         removal["removal"] = json!(true);
-        assert_eq!(folders(&removal), [set.clone()]);
+        assert_eq!(folders(&removal), std::slice::from_ref(&set));
     }
     let default = ["/opt/cni/bin", "/etc/cni/net.d"].map(str::to_owned);
     assert_eq!(folders(&json!({})), [default.clone(), default]);
