@@ -2,6 +2,7 @@
 //! request.
 
 mod attempt;
+mod datagram;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
@@ -72,11 +73,12 @@ async fn serve(port: u16) -> Result<u8> {
 }
 
 async fn echo(socket: UdpSocket) {
-    let mut datagram = [0; 2048];
+    let mut datagram = vec![0; DATAGRAM_MAX];
     loop {
         match socket.recv_from(&mut datagram).await {
             Ok((length, from)) => {
-                let said = datagram.get(..length).unwrap_or_default();
+                // A short answer, so that a test of large packets is about one direction.
+                let said = datagram.get(..length.min(ANSWER_MAX)).unwrap_or_default();
                 // A lost datagram is no error.
                 let _ = socket.send_to(said, from).await;
             }
@@ -103,4 +105,6 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 pub(crate) const PORT: u16 = 7777;
 /// The path of test requests.
 pub(crate) const TRIES: &str = "/tries";
+const DATAGRAM_MAX: usize = 65_536;
+const ANSWER_MAX: usize = 64;
 const BREATH: Duration = Duration::from_millis(100);

@@ -63,13 +63,17 @@ fn a_probe_reaches_another_and_reports_failures() {
         to(How::Tcp, &there),
         to(How::Http, &there),
         to(How::Udp, &there),
+        to(How::Large, &there),
         to(How::Dns, "localhost"),
         to(How::Tcp, "127.0.0.1:1"),
         to(How::Dns, "no-such-name.invalid"),
         to(How::Http, &strange),
     ]);
     let good: Vec<bool> = outcomes.iter().map(|it| it.good).collect();
-    assert_eq!(good, [true, true, true, true, false, false, false], "{outcomes:?}");
-    assert!(outcomes[4].said.contains("refused"), "{outcomes:?}");
+    assert_eq!(good, [true, true, true, true, true, false, false, false], "{outcomes:?}");
+    assert!(outcomes[5].said.contains("refused"), "{outcomes:?}");
+    assert!(outcomes[2].micros.is_some() && outcomes[0].micros.is_none(), "{outcomes:?}");
+    let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+    assert_eq!(outcomes[3].mtu, Some(loopback.trim().parse().unwrap()), "{outcomes:?}");
     answering.join().unwrap();
 }

@@ -89,8 +89,36 @@ pub(crate) struct PodArgs {
     pub(crate) target: Target,
 }
 
+/// The number of nodes of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sample {
+    All,
+    Nodes(usize),
+}
+
+fn sample(word: &str) -> Result<Sample, String> {
+    match (word, word.parse()) {
+        ("all", _) => Ok(Sample::All),
+        (_, Ok(count)) if count > 0 => Ok(Sample::Nodes(count)),
+        _ => Err("it is neither a number from 1 on nor all".to_owned()),
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
+    /// Test from this node; repeat for several nodes. A single node gets a second one to connect to
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Vec<String>,
+    /// The number of nodes, named ones included, from all zones and instance types; 16 if --node names none
+    #[arg(long, value_name = "NUMBER|all", value_parser = sample)]
+    pub(crate) sample: Option<Sample>,
+    /// Also test a host port of the pods; the nodes need the plugin portmap
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7777",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) host_port: Option<u16>,
+    /// Also write the results to this file, in the format of JUnit
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
     /// The image of the probes, with `ferrule` in its path; by default the image of Ferrule's own pods
     #[arg(long, value_name = "IMAGE")]
     pub(crate) image: Option<String>,
@@ -157,7 +185,7 @@ Exit code: 0 written; 2 nothing could be collected or written; 130 interrupted."
 
 /// The help text after `ferrule check`.
 pub(crate) const CHECK_CODES: &str = "\
-Creates a namespace ferrule-check-…, two pods on each node and a Service, and deletes them at the end, also
+Creates a namespace ferrule-check-…, two pods on each chosen node and a Service, and deletes them at the end, also
 after an error. This needs the rights of an administrator. To clean up after a killed run:
 kubectl delete namespace -l app.kubernetes.io/managed-by=ferrule-check
 

@@ -1,5 +1,7 @@
-//! `ferrule check`: probe pods on every node test connections and are deleted afterwards.
+//! `ferrule check`: probe pods on chosen nodes test connections and are deleted afterwards.
 
+mod junit;
+mod nodes;
 mod objects;
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
     forward::{self, PodPort},
     interrupts::Interrupts,
     parallel,
-    status::{self, OURS, is_daemon},
+    status::{OURS, is_daemon},
 };
 use crate::{
     output::{self, Output},
@@ -17,7 +19,9 @@ use crate::{
     progress::{Done, Progress},
 };
 use anyhow::{Result, anyhow, bail};
+use junit::Report;
 use kube::Client;
+use nodes::Nodes;
 use objects::{PROBE, TARGET};
 use policy_kube::KubeError;
 use serde::Deserialize;
@@ -25,13 +29,10 @@ use serde_json::{Value, json};
 use std::{
     hash::{BuildHasher as _, RandomState},
     io::Write as _,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::time::sleep;
-use view_cluster::{
-    Around, Column, Matrix, Meta, Node, Outcome, Pod, Site, TemplateSpec, Try, answered, excluded,
-    for_probes, of_pod, tries, unselected,
-};
+use view_cluster::{Around, Column, Matrix, Meta, Outcome, Pod, Site, Try, answered, tries};
 
 /// The results of one node.
 type NodeResults = Result<Vec<(Column, Try, Outcome)>, String>;
@@ -43,14 +44,16 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
         Some(image) => image.clone(),
         None => our_image(&api).await?,
     };
-    let nodes = for_probes(&status::daemon_sets(&api).await?);
+    let junit = args.junit.as_deref().map(Report::create).transpose()?;
     // A random name cannot belong to another run.
-    let run = format!("{:x}", RandomState::new().hash_one(std::process::id()));
+    let number = RandomState::new().hash_one(std::process::id());
+    let nodes = nodes::choose(&api, args, number).await?;
+    let run = format!("{number:x}");
     let namespace = format!("ferrule-check-{run}");
     let mut interrupts = Interrupts::listen()?;
     let mut progress = Progress::new();
     progress.show("creating the namespace", Done::Unknown);
-    let made = make(&api, &namespace, &run).await?;
+    let made = make(&api, args, &namespace, &run).await?;
     let wanted = ProbeObjects { namespace: &namespace, image: &image, nodes: &nodes };
     let tried = tokio::select! {
         tried = in_namespace(&api, args, &wanted, &mut progress) => tried,
@@ -67,7 +70,10 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
             )),
         }
     }
-    let matrix = tried?;
+    let matrix = Matrix { nodes: nodes.counts, ..tried? };
+    if let Some(junit) = junit {
+        junit.write(&matrix)?;
+    }
     match args.output {
         Output::Text => output::write(&matrix.text(output::columns()))?,
         Output::Json | Output::Yaml => args.output.write(&json!(matrix))?,
@@ -85,8 +91,9 @@ fn path_of(namespace: &str) -> String {
 }
 
 /// Creates the namespace and returns its UID. No interrupt stops this call, so the UID is always known.
-async fn make(api: &Api, namespace: &str, run: &str) -> Result<String> {
-    let made = api.create("/api/v1/namespaces", &objects::namespace(namespace, run)).await;
+async fn make(api: &Api, args: &CheckArgs, namespace: &str, run: &str) -> Result<String> {
+    let wanted = objects::namespace(namespace, run, args.host_port);
+    let made = api.create("/api/v1/namespaces", &wanted).await;
     let failed = match made {
         Ok(made) => return Ok(made["metadata"]["uid"].as_str().unwrap_or_default().to_owned()),
         Err(failed) => failed,
@@ -108,7 +115,7 @@ struct Namespace {
 struct ProbeObjects<'a> {
     namespace: &'a str,
     image: &'a str,
-    nodes: &'a TemplateSpec,
+    nodes: &'a Nodes,
 }
 
 /// Returns the daemons' image, which contains the probe.
@@ -135,12 +142,15 @@ async fn in_namespace(
 ) -> Result<Matrix> {
     let namespace = wanted.namespace;
     let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
-    for name in [PROBE, TARGET] {
-        api.create(&sets, &objects::daemon_set(name, wanted.image, wanted.nodes)).await?;
+    let template = &wanted.nodes.template;
+    for (name, host_port) in [(PROBE, None), (TARGET, args.host_port)] {
+        let set = objects::daemon_set(name, wanted.image, template, host_port);
+        api.create(&sets, &set).await?;
     }
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let service = api.create(&services, &objects::service()).await?;
-    let sites = sites(api, args, wanted, progress).await?;
+    let (wait, nodes) = (Duration::from_secs(args.wait), &wanted.nodes.chosen);
+    let sites = nodes::sites(api, wait, namespace, nodes, progress).await?;
     if sites.is_empty() {
         bail!("cannot start probes: no node got one; see kubectl -n {namespace} get daemonsets");
     }
@@ -174,94 +184,17 @@ async fn ask_once(
 
 fn around(args: &CheckArgs, service: &Value) -> Around {
     let spec = &service["spec"];
+    let services = spec["clusterIPs"].as_array().into_iter().flatten();
     let node_port = spec["ports"][0]["nodePort"].as_u64();
     Around {
         port: PORT,
-        service: spec["clusterIP"].as_str().filter(|it| *it != "None").map(str::to_owned),
+        services: services.filter_map(Value::as_str).map(str::to_owned).collect(),
         service_port: objects::SERVICE_PORT,
         node_port: node_port.and_then(|port| u16::try_from(port).ok()),
+        host_port: args.host_port,
         name: args.name.clone(),
         internet: args.internet.clone(),
     }
-}
-
-/// Waits until each node has ready probes, or until the timeout.
-async fn sites(
-    api: &Api,
-    args: &CheckArgs,
-    wanted: &ProbeObjects<'_>,
-    progress: &mut Progress,
-) -> Result<Vec<Site>> {
-    let ProbeObjects { namespace, nodes: selected, .. } = wanted;
-    let mut nodes: Vec<Node> = api.list("/api/v1/nodes", Selector::All, "nodes").await?;
-    nodes.retain(|node| excluded(node, &[]).is_none() && unselected(node, selected).is_none());
-    let give_up = Instant::now() + Duration::from_secs(args.wait);
-    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
-    loop {
-        let sets: Vec<Rollout> = api.list(&path, Selector::All, "daemonsets").await?;
-        let ready = sets.iter().map(|set| set.status.number_ready).min().unwrap_or_default();
-        if ready >= nodes.len() || Instant::now() >= give_up {
-            break;
-        }
-        progress.show("waiting for probes", Done::Of(ready, nodes.len()));
-        sleep(LOOK_AGAIN).await;
-    }
-    let path = format!("/api/v1/namespaces/{namespace}/pods");
-    let pods: Vec<Pod> = api.list(&path, Selector::All, "pods").await?;
-    Ok(by_node(&nodes, &pods))
-}
-
-/// Progress of a DaemonSet.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Rollout {
-    status: RolloutStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RolloutStatus {
-    number_ready: usize,
-}
-
-/// Returns the nodes on which the DaemonSets have pods or will have them.
-fn by_node(nodes: &[Node], pods: &[Pod]) -> Vec<Site> {
-    let mut sites = Vec::new();
-    for node in nodes {
-        let name = &node.metadata.name;
-        let of = |app: &str| {
-            pods.iter().find(|pod| {
-                pod.spec.node_name.as_ref() == Some(name)
-                    && pod.metadata.labels.get("app").is_some_and(|it| it == app)
-            })
-        };
-        let (probe, target) = (of(PROBE), of(TARGET));
-        let why = |pod: Option<&Pod>| match pod {
-            None => Some("the node has no probe pod".to_owned()),
-            Some(pod) => why_not(pod),
-        };
-        let address = |pod: &Pod| pod.status.pod_ips.first().map(|it| it.ip.clone());
-        let ready = |pod: &&Pod| why_not(pod).is_none();
-        sites.push(Site {
-            node: name.clone(),
-            address: node.internal_address().map(str::to_owned),
-            probe: probe.filter(ready).map(|pod| pod.metadata.name.clone()),
-            target: target.filter(ready).and_then(address),
-            why_not: why(probe).or_else(|| why(target)),
-        });
-    }
-    sites
-}
-
-/// Returns the reason why a pod is not ready.
-fn why_not(pod: &Pod) -> Option<String> {
-    let ready = pod.status.conditions.iter().find(|it| it.kind == "Ready");
-    if ready.is_some_and(|it| it.status == "True") && !pod.status.pod_ips.is_empty() {
-        return None;
-    }
-    let said = of_pod(pod).first().map(|it| format!("{}: {}", it.object, it.cause));
-    let phase = &pod.status.phase;
-    Some(said.unwrap_or_else(|| format!("its pod {} is {phase}", pod.metadata.name)))
 }
 
 async fn ask_all(
@@ -309,6 +242,5 @@ async fn ask(
     answered(wanted, outcomes)
 }
 
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const AGAIN: u32 = 2;
 const REST: Duration = Duration::from_secs(3);

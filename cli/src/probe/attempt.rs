@@ -1,12 +1,10 @@
 //! One attempt to reach a target.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use super::datagram;
+use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, UdpSocket, lookup_host},
+    net::{TcpStream, lookup_host},
     time::{sleep, timeout},
 };
 use view_cluster::{How, Outcome, Try};
@@ -24,60 +22,74 @@ pub(super) async fn all(tries: Vec<Try>) -> Vec<Outcome> {
     outcomes
 }
 
+/// A target that answered.
+#[derive(Default)]
+pub(super) struct Reached {
+    pub(super) micros: Option<u64>,
+    pub(super) mtu: Option<u32>,
+}
+
 /// Counts several attempts as one: the first packet can be lost while neighbor and conntrack entries are created.
 async fn one(what: Try) -> Outcome {
-    let begun = Instant::now();
     let mut said = String::new();
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             sleep(PAUSE).await;
         }
         match timeout(WITHIN, reach(&what)).await {
-            Ok(Ok(heard)) => {
-                let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                return Outcome { good: true, said: heard, millis };
+            Ok(Ok(Reached { micros, mtu })) => {
+                return Outcome { good: true, said: "answered".to_owned(), micros, mtu };
             }
             Ok(Err(error)) => said = error.to_string(),
             Err(_) => said = format!("no answer within {} s", WITHIN.as_secs()),
         }
     }
-    let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Outcome { good: false, said: format!("{said} ({ATTEMPTS} attempts)"), millis }
+    let failed = Outcome { said: format!("{said} ({ATTEMPTS} attempts)"), ..Outcome::default() };
+    match what.how {
+        How::Large => explained(&what.to, failed).await,
+        How::Tcp | How::Http | How::Udp | How::Dns => failed,
+    }
 }
 
-async fn reach(what: &Try) -> io::Result<String> {
+/// Finds the largest packet that arrives, after one of the interface's MTU was lost.
+async fn explained(to: &str, failed: Outcome) -> Outcome {
+    match datagram::largest(to).await {
+        Ok((mtu, Some(largest))) => {
+            let said = format!(
+                "packets of {mtu} bytes, the MTU of the interface, are lost; the largest that arrives has {largest}"
+            );
+            Outcome { said, mtu: Some(largest), ..failed }
+        }
+        Ok((_, None)) | Err(_) => failed,
+    }
+}
+
+async fn reach(what: &Try) -> io::Result<Reached> {
     let to = &what.to;
     match what.how {
-        How::Tcp => TcpStream::connect(to).await.map(|_| "connected".to_owned()),
+        How::Tcp => drop(TcpStream::connect(to).await?),
         How::Http => {
             let mut stream = TcpStream::connect(to).await?;
             stream.write_all(b"GET / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\n\r\n").await?;
             let mut answer = Vec::new();
             stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
-            greeted(&answer)
+            greeted(&answer)?;
         }
-        How::Udp => {
-            let family = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
-            let socket = UdpSocket::bind(family).await?;
-            socket.connect(to).await?;
-            socket.send(GREETING.as_bytes()).await?;
-            let mut answer = [0; 64];
-            let length = socket.recv(&mut answer).await?;
-            greeted(answer.get(..length).unwrap_or_default())
-        }
+        How::Udp => return datagram::echo(to).await,
+        How::Large => return datagram::large(to).await,
         How::Dns => {
             let mut found = lookup_host((to.as_str(), 0)).await?;
-            let none = || io::Error::other("the name has no address");
-            found.next().map(|address| address.ip().to_string()).ok_or_else(none)
+            found.next().ok_or_else(|| io::Error::other("the name has no address"))?;
         }
     }
+    Ok(Reached::default())
 }
 
 /// Checks that the answer is a probe's.
-fn greeted(answer: &[u8]) -> io::Result<String> {
+pub(super) fn greeted(answer: &[u8]) -> io::Result<()> {
     let text = String::from_utf8_lossy(answer);
     match text.contains(GREETING) {
-        true => Ok("answered".to_owned()),
+        true => Ok(()),
         false => Err(io::Error::other("a server that is not a probe answers")),
     }
 }

@@ -7,14 +7,14 @@
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use std::{
-    env, fs,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output, Stdio},
-    sync::OnceLock,
     thread,
 };
+use tests_netns::{ferrule, ip, run};
 
 #[test]
 fn a_good_node_has_no_findings() {
@@ -183,8 +183,8 @@ fn a_check_that_cannot_run_has_its_own_exit_code() {
 fn the_help_lists_the_exit_codes_and_uses_the_name_of_the_kubectl_plugin() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = folder.path().join("kubectl-ferrule");
-    std::os::unix::fs::symlink(binary(), &plugin).unwrap();
-    for (program, name) in [(binary(), "ferrule doctor"), (&plugin, "kubectl ferrule doctor")] {
+    std::os::unix::fs::symlink(ferrule(), &plugin).unwrap();
+    for (program, name) in [(ferrule(), "ferrule doctor"), (&plugin, "kubectl ferrule doctor")] {
         let output = Command::new(program).args(["doctor", "--help"]).output().unwrap();
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();
@@ -194,7 +194,7 @@ fn the_help_lists_the_exit_codes_and_uses_the_name_of_the_kubectl_plugin() {
             "{help}"
         );
     }
-    let wrong = Command::new(binary()).args(["doctor", "-o", "xml"]).output().unwrap();
+    let wrong = Command::new(ferrule()).args(["doctor", "-o", "xml"]).output().unwrap();
     assert_eq!(wrong.status.code(), Some(2));
 }
 
@@ -211,7 +211,7 @@ fn on_a_node(test: impl FnOnce(&Node) + Send) {
         return;
     }
     // The build needs the machine's network, so it runs before the thread enters a namespace.
-    binary();
+    ferrule();
     let finished = thread::scope(|scope| {
         scope
             .spawn(|| {
@@ -273,7 +273,7 @@ impl Node {
     }
 
     fn doctor(&self, more: &[&str]) -> Output {
-        let mut command = Command::new(binary());
+        let mut command = Command::new(ferrule());
         command.arg("doctor").arg("--root").arg(self.folder.path()).args(more);
         if !more.contains(&"--imds") {
             command.args(["--imds", &self.imds]);
@@ -355,41 +355,6 @@ fn answer(mut stream: TcpStream, hops: u32) {
     };
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
     let _ = stream.write_all(format!("{head}{body}").as_bytes());
-}
-
-/// Returns the program under test: `FERRULE_CLI`, or a build in the target folder of this test.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(given) = env::var_os("FERRULE_CLI") {
-            return given.into();
-        }
-        // <target>/<profile>/deps/doctor-0123
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let release = profile.ends_with("release");
-        let built = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args(["build", "--quiet", "-p", "cli", "--bin", "ferrule"])
-            .args(release.then_some("--release"))
-            .arg("--target-dir")
-            .arg(profile.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "cannot build the program");
-        profile.join("ferrule")
-    })
-}
-
-fn ip(words: &str) {
-    run("ip", words);
-}
-
-#[track_caller]
-fn run(program: &str, words: &str) {
-    let output = Command::new(program).args(words.split_whitespace()).output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {words}: {printed}");
 }
 
 /// Writes to standard error directly, because the test harness hides the output of passing tests.

@@ -30,6 +30,7 @@ fn a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up() {
     let pods = cluster.probes("seen").unwrap();
     let folder = tempfile::tempdir().unwrap();
     look_as_a_viewer(&cluster, &pods, folder.path());
+    check_both_nodes(&cluster, folder.path());
     interrupt_a_check(&cluster);
     interrupt_a_bundle(&cluster, folder.path());
 }
@@ -43,8 +44,14 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
     assert_eq!((nodes.len(), &status["unasked"]), (2, &json!([])), "{status}");
     assert!(nodes.iter().all(|node| node["pool"].is_object()), "{status}");
 
+    let version = document(&ask(&["version", "-o", "json"]));
+    let programs = version["programs"].as_array().unwrap();
+    let ipamd = programs.iter().find(|it| it["program"] == "ferrule-ipamd").unwrap();
+    assert_eq!((&ipamd["version"], &ipamd["pods"]), (&version["ferrule"], &json!(2)), "{version}");
+    assert!(programs.iter().all(|it| it["version"] == version["ferrule"]), "{version}");
+
     for pod in pods {
-        let report = document(&ask(&["pod", &format!("default/{}", pod.name), "-o", "json"]));
+        let report = document(&ask(&["pod", &pod.name, "-n", "default", "-o", "json"]));
         assert_eq!(report["interfaces"][0]["address"], json!(pod.address), "{report}");
     }
 
@@ -71,6 +78,25 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
         "nothing was created: {}",
         printed(&check)
     );
+}
+
+/// Runs the whole check as an administrator. Packets of the pods' MTU pass, and both directions are measured.
+fn check_both_nodes(cluster: &Installed, folder: &Path) {
+    let admin = cluster.cluster().kubeconfig();
+    let junit = folder.join("junit.xml");
+    let words = ["check", "-o", "json", "--junit", junit.to_str().unwrap()];
+    let matrix = document(&cluster.ferrule_as(admin, &words).output().unwrap());
+    assert_eq!(matrix["nodes"], json!({ "tested": 2, "all": 2 }), "{matrix}");
+    let rows = matrix["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{matrix}");
+    for row in rows {
+        // Each target of the own node and of the other one gets one large packet.
+        assert_eq!((&row["cells"]["mtu"], &row["mtu"]), (&json!([2, 2]), &json!(9001)), "{row}");
+        let times = &row["roundTripMicros"];
+        assert!(times["same-node"].is_u64() && times["other-nodes"].is_u64(), "{row}");
+    }
+    let cases = fs::read_to_string(&junit).unwrap();
+    assert!(cases.contains("failures=\"0\" errors=\"0\""), "{cases}");
 }
 
 /// Interrupts a check after it has created its pods.

@@ -1,18 +1,26 @@
-//! The connectivity test of a whole cluster: its tests and its results.
+//! The connectivity test of a whole cluster: its nodes, its tests and its results.
 
 mod matrix;
+mod sample;
+mod table;
 
 use serde::{Deserialize, Serialize};
 
-pub use matrix::{Failure, Matrix, Row};
+pub use matrix::{Chosen, Failure, Matrix, Row};
+pub use sample::{for_nodes, sample};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Column {
     SameNode,
     OtherNodes,
+    /// Packets of the size of the interface's MTU.
+    Mtu,
+    /// IPv6 addresses of pods and Services that also have an IPv4 address.
+    Ipv6,
     Service,
     NodePort,
+    HostPort,
     Host,
     /// A DNS name of the cluster.
     Dns,
@@ -22,15 +30,34 @@ pub enum Column {
 
 impl Column {
     /// All columns in the order of the table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::SameNode,
         Self::OtherNodes,
+        Self::Mtu,
+        Self::Ipv6,
         Self::Service,
         Self::NodePort,
+        Self::HostPort,
         Self::Host,
         Self::Dns,
         Self::Internet,
     ];
+
+    /// Returns the name in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SameNode => "same-node",
+            Self::OtherNodes => "other-nodes",
+            Self::Mtu => "mtu",
+            Self::Ipv6 => "ipv6",
+            Self::Service => "service",
+            Self::NodePort => "node-port",
+            Self::HostPort => "host-port",
+            Self::Host => "host",
+            Self::Dns => "dns",
+            Self::Internet => "internet",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +66,10 @@ pub enum How {
     Tcp,
     /// HTTP to a probe.
     Http,
+    /// Datagrams to a probe, with their round-trip time.
     Udp,
+    /// A datagram to a probe of the size of the interface's MTU, which no router may fragment.
+    Large,
     /// A DNS lookup.
     Dns,
 }
@@ -58,7 +88,10 @@ pub struct Outcome {
     pub good: bool,
     /// The answer or the error.
     pub said: String,
-    pub millis: u64,
+    /// The median round-trip time; `None` if the test does not measure it.
+    pub micros: Option<u64>,
+    /// The size of the largest packet that arrived; `None` if the test does not measure it.
+    pub mtu: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,8 +100,8 @@ pub struct Site {
     pub address: Option<String>,
     /// The name of the pod that runs the tests.
     pub probe: Option<String>,
-    /// The address of the second pod on the node, which is only a target.
-    pub target: Option<String>,
+    /// The addresses of the second pod on the node, which is only a target. Empty if it is not ready.
+    pub targets: Vec<String>,
     /// The reason if one of the two pods is missing.
     pub why_not: Option<String>,
 }
@@ -77,9 +110,12 @@ pub struct Site {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Around {
     pub port: u16,
-    pub service: Option<String>,
+    /// The addresses of the Service; a dual-stack Service has two.
+    pub services: Vec<String>,
     pub service_port: u16,
     pub node_port: Option<u16>,
+    /// A port of the nodes that leads to their targets; `None` to skip the test.
+    pub host_port: Option<u16>,
     /// A name that the cluster's DNS resolves.
     pub name: String,
     /// Host and port outside the VPC; `None` to skip the test.
@@ -90,25 +126,25 @@ pub struct Around {
 pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
     let mut tries = Vec::new();
     let mut add = |column, how, to: String| tries.push((column, Try { how, to }));
-    let mut both = |column, address: &str| {
+    for (column, address) in pods(site, all) {
         let to = host_and_port(address, around.port);
         add(column, How::Http, to.clone());
-        add(column, How::Udp, to);
-    };
-    if let Some(target) = &site.target {
-        both(Column::SameNode, target);
+        add(column, How::Udp, to.clone());
+        add(Column::Mtu, How::Large, to);
     }
-    others(site, all).filter_map(|other| other.target.as_deref()).for_each(|target| {
-        both(Column::OtherNodes, target);
-    });
-    if let Some(service) = &around.service {
-        add(Column::Service, How::Http, host_and_port(service, around.service_port));
+    for (index, service) in around.services.iter().enumerate() {
+        let column = if index == 0 { Column::Service } else { further(service, Column::Service) };
+        add(column, How::Http, host_and_port(service, around.service_port));
     }
-    if let Some(port) = around.node_port {
-        let next = others(site, all).find(|other| other.why_not.is_none());
-        for address in [Some(site), next].into_iter().flatten().filter_map(|it| it.address.as_ref())
-        {
-            add(Column::NodePort, How::Http, host_and_port(address, port));
+    let next = others(site, all).find(|other| other.why_not.is_none());
+    for (column, port) in
+        [(Column::NodePort, around.node_port), (Column::HostPort, around.host_port)]
+    {
+        let Some(port) = port else { continue };
+        for node in [Some(site), next].into_iter().flatten() {
+            if let Some(address) = &node.address {
+                add(column, How::Http, host_and_port(address, port));
+            }
         }
     }
     if let Some(address) = &site.address {
@@ -119,6 +155,23 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
         add(Column::Internet, How::Tcp, internet.clone());
     }
     tries
+}
+
+/// Returns the pods that the site's probe connects to.
+fn pods<'a>(site: &'a Site, all: &'a [Site]) -> impl Iterator<Item = (Column, &'a str)> {
+    let of = |column, site: &'a Site| {
+        site.targets.iter().enumerate().map(move |(index, address)| {
+            let column = if index == 0 { column } else { further(address, column) };
+            (column, address.as_str())
+        })
+    };
+    let others = others(site, all).flat_map(move |other| of(Column::OtherNodes, other));
+    of(Column::SameNode, site).chain(others)
+}
+
+/// Returns the column of a further address of a dual-stack pod or Service.
+fn further(address: &str, column: Column) -> Column {
+    if address.contains(':') { Column::Ipv6 } else { column }
 }
 
 /// Joins tests and results.
@@ -139,7 +192,7 @@ pub fn answered(
 }
 
 /// Returns the nodes after this one in cyclic order. In a large cluster each node tests some, and all are tested.
-fn others<'a>(site: &Site, all: &'a [Site]) -> impl Iterator<Item = &'a Site> {
+fn others<'a>(site: &Site, all: &'a [Site]) -> impl Iterator<Item = &'a Site> + use<'a> {
     let here = all.iter().position(|it| it.node == site.node).unwrap_or_default();
     let count = all.len().saturating_sub(1).min(OTHERS);
     all.iter().cycle().skip(here + 1).take(count)

@@ -19,7 +19,10 @@ mod versions;
 
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing};
-pub use check::{Around, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, tries};
+pub use check::{
+    Around, Chosen, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, for_nodes,
+    sample, tries,
+};
 pub use forecast::{Forecast, Silence, forecast};
 pub use known_errors::{By, Explanation, KNOWN_ERRORS, KnownError, explain};
 pub use objects::{

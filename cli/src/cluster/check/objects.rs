@@ -1,5 +1,5 @@
-//! The objects of a test: a namespace, two DaemonSets of probes and a Service. They meet the *restricted* pod security
-//! standard.
+//! The objects of a test: a namespace, two DaemonSets of probes and a Service. Without a host port they meet the
+//! *restricted* pod security standard.
 
 use crate::probe::PORT;
 use serde_json::{Value, json};
@@ -13,17 +13,28 @@ pub(super) const SERVICE_PORT: u16 = 80;
 /// The annotation with the run that created the namespace.
 pub(super) const RUN: &str = "ferrule.io/check-run";
 
-pub(super) fn namespace(name: &str, run: &str) -> Value {
+pub(super) fn namespace(name: &str, run: &str, host_port: Option<u16>) -> Value {
+    let level = if host_port.is_some() { "privileged" } else { "restricted" };
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {
-            "name": name, "labels": { "app.kubernetes.io/managed-by": "ferrule-check" },
+            "name": name, "labels": {
+                "app.kubernetes.io/managed-by": "ferrule-check",
+                "pod-security.kubernetes.io/enforce": level,
+            },
             "annotations": { RUN: run },
         },
     })
 }
 
-pub(super) fn daemon_set(name: &str, image: &str, nodes: &TemplateSpec) -> Value {
+pub(super) fn daemon_set(
+    name: &str,
+    image: &str,
+    nodes: &TemplateSpec,
+    host_port: Option<u16>,
+) -> Value {
+    let port = |port: u16| json!({ "containerPort": PORT, "hostPort": port, "protocol": "TCP" });
+    let ports: Vec<Value> = host_port.into_iter().map(port).collect();
     let labels = json!({ "app": name });
     json!({
         "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": { "name": name },
@@ -40,7 +51,7 @@ pub(super) fn daemon_set(name: &str, image: &str, nodes: &TemplateSpec) -> Value
                     "seccompProfile": { "type": "RuntimeDefault" },
                 },
                 "containers": [{
-                    "name": "probe", "image": image,
+                    "name": "probe", "image": image, "ports": ports,
                     "command": ["ferrule", "probe", "serve", "--port", PORT.to_string()],
                     "readinessProbe": {
                         "httpGet": { "path": "/", "port": PORT }, "periodSeconds": 1,
@@ -60,7 +71,7 @@ pub(super) fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": TARGET },
         "spec": {
-            "type": "NodePort", "selector": { "app": TARGET },
+            "type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "selector": { "app": TARGET },
             "ports": [{ "port": SERVICE_PORT, "targetPort": PORT, "protocol": "TCP" }],
         },
     })
