@@ -80,15 +80,18 @@ const NO_PORTS: &str = "didn't have free ports";
 #[tokio::test]
 async fn the_only_node_has_one_replica_with_its_ports_or_two_with_pod_addresses() {
     let scene = Scene::start().await;
-    let mut values = json!({ "enableNetworkPolicy": true });
+    // Without a kubelet the node gets taints after some time.
+    let tolerations = json!([{ "operator": "Exists" }]);
+    let controller = json!({ "tolerations": tolerations });
+    let mut values = json!({ "enableNetworkPolicy": true, "controller": controller });
     scene.helm("install", &values);
     scene.wait_for("controller", &[NO_PORTS, HERE]).await;
-    values["controller"] = json!({ "replicas": 1 });
+    values["controller"]["replicas"] = json!(1);
     scene.helm("upgrade", &values);
     scene.wait_for("controller", &[HERE]).await;
 
     let scene = Scene::start().await;
-    values["controller"] = json!({ "hostNetwork": false });
+    values["controller"] = json!({ "hostNetwork": false, "tolerations": tolerations });
     scene.helm("install", &values);
     scene.wait_for("controller", &[HERE, HERE]).await;
 }
