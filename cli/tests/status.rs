@@ -79,6 +79,8 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     let printed = text(&status(&viewer, &[]).stdout);
     assert!(printed.contains("repo/ferrule:9: ImagePullBackOff: not found"), "{printed}");
     without_forwarding(&client, &cluster).await;
+    event(&client, "DaemonSet", "ferrule").await;
+    event(&client, "Pod", "a-tenants-pod").await;
     an_archive_lists_the_missing_parts(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
     manners::all(cluster.kubeconfig());
@@ -110,6 +112,8 @@ fn an_archive_lists_the_missing_parts(viewer: &Path) {
     assert_eq!(env[0], json!({ "name": "WARM_IP_TARGET", "value": "3" }));
     assert_eq!(env[1], json!({ "name": "HTTPS_PROXY", "value": "REDACTED" }));
     assert_eq!(read("status.json")["nodes"][1]["node"], "n1");
+    let events = read("cluster/events.json").to_string();
+    assert!(events.contains("an event of ferrule") && !events.contains("tenant"), "{events}");
     let index = read("index.json");
     let missing = index["missing"].as_array().unwrap();
     let why = |path: &str| missing.iter().find(|it| it["path"] == path).unwrap()["why"].to_string();
@@ -259,6 +263,16 @@ async fn bind_to(client: &Client, kind: &str, role: &str, user: &str) {
         }),
     )
     .await;
+}
+
+async fn event(client: &Client, kind: &str, name: &str) {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": { "name": format!("{name}.1"), "namespace": "kube-system" },
+        "involvedObject": { "kind": kind, "name": name, "namespace": "kube-system" },
+        "reason": "Test", "message": format!("an event of {name}"),
+    });
+    create(client, object).await;
 }
 
 async fn create(client: &Client, object: Value) {

@@ -177,8 +177,8 @@ Exit code: 0 printed; 2 the cluster could not be read.";
 /// The help text after `ferrule bundle`.
 pub(crate) const BUNDLE: &str = "\
 The archive contains each daemon's introspection, logs and objects of Ferrule's own pods, the nodes, and the
-events of Ferrule's namespace. It never contains Secrets, values of unknown environment variables or text that
-looks like credentials. index.json lists the files and everything that could not be collected.
+events of Ferrule's own objects. It never contains Secrets, values of unknown environment variables, private keys
+or text that looks like credentials. index.json lists the files and everything that could not be collected.
 After an interrupt the archive is kept as it is. Nodes with problems come first, because its size is bounded.
 
 Exit code: 0 written; 2 nothing could be collected or written; 130 interrupted.";

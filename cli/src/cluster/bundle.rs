@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use view_cluster::{Pod, StatusReport, redact, redact_log, redact_text};
+use view_cluster::{OwnObjects, Pod, StatusReport, redact, redact_log, redact_text};
 
 /// Writes the archive and returns the exit code. After an interrupt the archive keeps the files that it has.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
@@ -65,16 +65,18 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         ("nodes.json", "/api/v1/nodes".to_owned()),
         ("pods.json", ours(&format!("{core}/pods"))),
         ("configmaps.json", ours(&format!("{core}/configmaps"))),
-        ("events.json", format!("{core}/events")),
         ("daemonsets.json", ours(&format!("{apps}/daemonsets"))),
         ("deployments.json", ours(&format!("{apps}/deployments"))),
+        // After the objects that the events are about.
+        ("events.json", format!("{core}/events")),
         ("eniconfigs.json", "/apis/crd.k8s.amazonaws.com/v1alpha1/eniconfigs".to_owned()),
         ("cninodes.json", "/apis/vpcresources.k8s.aws/v1alpha1/cninodes".to_owned()),
     ];
     let kinds = objects.len();
+    let mut own = OwnObjects::default();
     for (index, (file, path)) in objects.into_iter().enumerate() {
         progress.show("reading objects of the cluster", Done::Of(index, kinds));
-        object(api, archive, &format!("cluster/{file}"), &path).await?;
+        object(api, archive, &format!("cluster/{file}"), &path, &mut own).await?;
     }
     let looked = status::look(api, &args.target, &args.node, &mut progress).await;
     let cluster = match looked {
@@ -119,12 +121,26 @@ fn put(archive: &mut Archive, file: &str, mut document: Value) -> Result<()> {
     archive.put(file, &serde_json::to_vec_pretty(&document)?)
 }
 
-async fn object(api: &Api, archive: &mut Archive, file: &str, path: &str) -> Result<()> {
+/// Adds a document of the API server, and its objects to `own`. Of a list of events those of `own` are added.
+async fn object(
+    api: &Api,
+    archive: &mut Archive,
+    file: &str,
+    path: &str,
+    own: &mut OwnObjects,
+) -> Result<()> {
     let what = Path::new(file).file_stem().and_then(|it| it.to_str()).unwrap_or(file);
     match api.text(path, what).await {
         Err(error) => archive.miss(file, error.to_string()),
-        Ok(text) => match serde_json::from_str(&text) {
-            Ok(object) => put(archive, file, object)?,
+        Ok(text) => match serde_json::from_str::<Value>(&text) {
+            Ok(mut object) => {
+                match what {
+                    "events" => own.keep_events(&mut object),
+                    "pods" | "configmaps" | "daemonsets" | "deployments" => own.add(&object),
+                    _not_of_the_namespace => {}
+                }
+                put(archive, file, object)?;
+            }
             Err(error) => archive.miss(file, format!("the answer is not JSON: {error}")),
         },
     }

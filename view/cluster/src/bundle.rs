@@ -1,5 +1,9 @@
 //! The index of a support archive: its files, and those that could not be collected.
 
+mod owned;
+
+pub use owned::OwnObjects;
+
 use crate::redact::redact_text;
 use serde::Serialize;
 

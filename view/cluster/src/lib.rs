@@ -18,7 +18,7 @@ mod subnets;
 mod versions;
 
 pub use affinity::{excluded, for_probes, unselected};
-pub use bundle::{Bounds, Entry, Index, Missing};
+pub use bundle::{Bounds, Entry, Index, Missing, OwnObjects};
 pub use check::{
     Around, Chosen, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, for_nodes,
     sample, tries,

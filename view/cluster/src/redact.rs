@@ -1,5 +1,6 @@
 //! Redaction of objects and logs for a support archive.
 
+mod pem;
 mod text;
 
 use serde_json::{Value, json};
@@ -71,7 +72,8 @@ pub fn redact_log(text: &str, most: usize) -> String {
     // A partial line may contain a partial credential.
     let cut = !before.is_empty() && !before.ends_with('\n');
     let lines = end.lines().skip(usize::from(cut));
-    lines.map(|line| redact_text(line) + "\n").collect()
+    // A private key has several lines.
+    redact_text(&lines.map(|line| line.to_owned() + "\n").collect::<String>())
 }
 
 /// Replaces removed text.
@@ -149,6 +151,12 @@ mod tests {
         assert_eq!(redact_log("first\nlast\n", 5), "last\n");
         assert_eq!(redact_log("first\nlast\n", 7), "last\n", "nor half of a line");
         assert_eq!(redact_log("ä", 1), "", "no half of a letter is left");
+        let key = "a\n-----BEGIN PRIVATE KEY-----\nMIIEow\nIBAAK\n-----END PRIVATE KEY-----\nb\n";
+        let hidden = "a\n-----BEGIN PRIVATE KEY-----REDACTED-----END PRIVATE KEY-----\nb\n";
+        assert_eq!(redact_log(key, 1000), hidden);
+        for most in 0..key.len() {
+            assert!(!redact_log(key, most).contains("IBAAK"), "{}", redact_log(key, most));
+        }
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! Detection of credentials in text.
 
-use super::REDACTED;
+use super::{REDACTED, pem};
 
 /// Removes everything that looks like a credential.
 pub fn redact_text(text: &str) -> String {
+    if let Some((start, end)) = pem::torn(text) {
+        let (head, rest) = text.split_at_checked(start).unwrap_or_default();
+        let tail = rest.split_at_checked(end - start).unwrap_or_default().1;
+        return redact_text(head) + REDACTED + &redact_text(tail);
+    }
     let mut redacted = String::with_capacity(text.len());
     let (mut rest, mut before) = (text, None);
     while let Some(letter) = rest.chars().next() {
@@ -28,6 +33,9 @@ pub(super) fn is_secret_name(name: &str) -> bool {
 
 /// Returns offset and length if a credential starts here.
 fn credential(text: &str, before: Option<char>) -> Option<(usize, usize)> {
+    if let Some(found) = pem::body(text) {
+        return Some(found);
+    }
     if let Some(place) = text.strip_prefix("://") {
         let end = place.find(|it: char| "@/?#<>\\\"'".contains(it) || it.is_whitespace())?;
         let user = end > 0 && place.split_at(end).1.starts_with('@');
@@ -90,8 +98,20 @@ fn in_token(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "+/=_.-%".contains(letter)
 }
 
-/// Access keys, session tokens of STS, and JSON tokens in base64.
-const PREFIXES: [&str; 5] = ["AKIA", "ASIA", "IQoJ", "FwoG", "eyJ"];
+/// Access keys and session tokens of STS. In base64: JSON tokens, and private keys in the forms RSA, EC, PKCS#8, encrypted
+/// PKCS#8 and OpenSSH.
+const PREFIXES: [&str; 10] = [
+    "AKIA",
+    "ASIA",
+    "IQoJ",
+    "FwoG",
+    "eyJ",
+    "LS0tLS1CRUdJTiBSU0Eg",
+    "LS0tLS1CRUdJTiBFQy",
+    "LS0tLS1CRUdJTiBQUklWQVRF",
+    "LS0tLS1CRUdJTiBFTkNSWVBU",
+    "LS0tLS1CRUdJTiBPUEVOU1NI",
+];
 const SCHEMES: [&str; 2] = ["bearer ", "basic "];
 /// Longer names come before their prefixes.
 const SECRET_NAMES: [&str; 9] = [
@@ -149,6 +169,58 @@ mod tests {
         }
         assert_eq!(redact_text(&format!("it is {key}.")), format!("it is {key}."), "41 letters");
         assert_eq!(redact_text(&format!("it is {key} ")), format!("it is {REDACTED} "));
+    }
+
+    /// The first and the last line of a PEM document.
+    fn marks(label: &str) -> (String, String) {
+        (["-----BEGIN ", label, "-----"].concat(), ["-----END ", label, "-----"].concat())
+    }
+
+    #[test]
+    fn the_body_of_a_private_key_is_hidden_in_each_form() {
+        let body = "MIIEowIBAAKCAQEAabc+/\nDEF0123456789\nxyz==";
+        for label in
+            ["PRIVATE KEY", "RSA PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "OPENSSH PRIVATE KEY"]
+        {
+            let (begin, end) = marks(label);
+            let key = format!("{begin}\n{body}\n{end}");
+            let hidden = format!("{begin}REDACTED{end}");
+            assert_eq!(redact_text(&format!("ä {key}\nnext")), format!("ä {hidden}\nnext"));
+            // Within a string of a JSON document, once and twice.
+            for escape in ["\\n", "\\\\n"] {
+                let line = format!("{{\"a\":\"{}\",\"b\":1}}", key.replace('\n', escape));
+                assert_eq!(redact_text(&line), format!("{{\"a\":\"{hidden}\",\"b\":1}}"));
+            }
+            // Without its end, as in a text that was cut off.
+            let (cut, _) = key.split_once("xyz").unwrap_or_default();
+            assert_eq!(redact_text(cut), format!("{begin}REDACTED"));
+            let line = format!("{{\"a\":\"{}\"}}", cut.replace('\n', "\\n"));
+            assert_eq!(redact_text(&line), format!("{{\"a\":\"{begin}REDACTED\"}}"));
+            // Without its start.
+            let (_, cut) = key.split_once("AKCAQ").unwrap_or_default();
+            assert_eq!(redact_text(cut), format!("REDACTED\n{end}"));
+            let (before, _) = cut.split_once("xyz").unwrap_or_default();
+            assert!(!redact_text(&format!("a line\n{cut}")).contains(before));
+        }
+        let encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nabc\n-----END RSA PRIVATE KEY-----";
+        assert!(!redact_text(encrypted).contains("abc"));
+        let base64 = "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQpNSUlFb3dJQkFBS0NBUUVB";
+        assert_eq!(redact_text(&format!("key: {base64}")), "key: REDACTED");
+    }
+
+    #[test]
+    fn a_log_line_with_the_start_of_a_key_hides_no_later_lines() {
+        let log = "{\"a\":\"-----BEGIN PRIVATE KEY-----\"}\n{\"b\":\"a later line\"}\n";
+        assert!(redact_text(log).contains("a later line"), "{}", redact_text(log));
+    }
+
+    #[test]
+    fn certificates_and_public_keys_stay() {
+        for label in ["CERTIFICATE", "PUBLIC KEY"] {
+            let (begin, end) = marks(label);
+            let text = format!("{begin}\nMIIE\n{end}\n");
+            assert_eq!(redact_text(&text), text);
+        }
     }
 
     #[test]
