@@ -30,7 +30,7 @@ pub(crate) enum Verb {
     /// Show an overview of all nodes: their address pools and their problems
     #[command(after_help = STATUS_CODES)]
     Status(StatusArgs),
-    /// Show a pod's network (address, ENI, table, rules, veth, policies) and why the pod waits
+    /// Show a pod's network (address, ENI, table, rules, veth, policies) and why the pod waits, or list pods
     #[command(after_help = POD_CODES)]
     Pod(PodArgs),
     /// Test the cluster's connectivity: from pods on each node to pods, Services, nodes, DNS names and the internet

@@ -70,6 +70,17 @@ pub(crate) fn pod_name(word: &str, namespace: Option<&str>) -> Result<Named> {
     Ok(Named { namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
+/// Checks the name of a namespace.
+///
+/// # Errors
+/// Kubernetes does not accept the name.
+pub(crate) fn check_namespace(name: &str) -> Result<()> {
+    match is_name(name) {
+        true => Ok(()),
+        false => bail!("cannot read namespace {name:?}: it is not a name of Kubernetes; see -n"),
+    }
+}
+
 /// Returns true if Kubernetes accepts the name. Other words could change the path of a request.
 fn is_name(word: &str) -> bool {
     let letter =
@@ -102,5 +113,6 @@ mod tests {
             assert!(pod_name(odd, None).is_err(), "{odd}");
         }
         assert!(pod_name("web", Some("a/../b")).is_err());
+        assert!(check_namespace("a/../b").is_err() && check_namespace("shop").is_ok());
     }
 }

@@ -75,12 +75,15 @@ pub(crate) struct StatusArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PodArgs {
-    /// The pod, with or without its namespace
+    /// The pod, with or without its namespace; without it all pods of the namespace are listed
     #[arg(value_name = "[NAMESPACE/]POD")]
-    pub(crate) pod: String,
+    pub(crate) pod: Option<String>,
     /// The pod's namespace, if not that of the kubeconfig's context
     #[arg(short, long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
+    /// List the pods of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["pod", "namespace"])]
+    pub(crate) all_namespaces: bool,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
@@ -193,7 +196,7 @@ Exit code: 0 all targets are reachable; 1 some are not, and the next step is pri
 
 /// The help text after `ferrule pod`.
 pub(crate) const POD_CODES: &str = "\
-Exit code: 0 the pod does not wait; 1 it waits or has a problem; 2 the cluster could not be read.";
+Exit code: 0 no pod waits; 1 a pod waits or has a problem; 2 the cluster could not be read.";
 
 /// The help text after `ferrule status`.
 pub(crate) const STATUS_CODES: &str = "\

@@ -1,4 +1,6 @@
-//! `ferrule pod`: the location of one pod's network, and the reason why it waits.
+//! `ferrule pod`: the location of one pod's network, and the reason why it waits; without a name a list of pods.
+
+mod list;
 
 use super::{
     TROUBLE,
@@ -24,8 +26,9 @@ use view_policy::{GROUP, Group, Policy, VERSION};
 /// Prints the report and returns the exit code.
 pub(super) async fn run(args: &PodArgs) -> Result<u8> {
     let api = Api::connect(&args.target).await?;
-    let of_context = Some(api.context_namespace()).filter(|_| !args.pod.contains('/'));
-    let Named { namespace, name } = pod_name(&args.pod, args.namespace.as_deref().or(of_context))?;
+    let Some(word) = &args.pod else { return list::run(&api, args).await };
+    let of_context = Some(api.context_namespace()).filter(|_| !word.contains('/'));
+    let Named { namespace, name } = pod_name(word, args.namespace.as_deref().or(of_context))?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let pod: Pod = match api.get(&path, "pod").await {
         Err(KubeError::NotFound { .. }) => {
@@ -81,21 +84,28 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) 
         port: args.target.introspection_port,
     };
     let within = Duration::from_secs(args.target.timeout);
-    about.daemon = Some(read::<Status>(api, &at, view_node::STATUS, within).await);
-    if matches!(about.daemon, Some(Ok(_))) {
-        match read::<Vec<PodAssignment>>(api, &at, view_node::PODS, within).await {
-            Ok(held) => {
-                let meta = &about.pod.metadata;
-                let of = |held: &PodAssignment| {
-                    held.namespace == meta.namespace && held.name == meta.name
-                };
-                about.held = held.into_iter().filter(of).collect();
-            }
-            Err(why) => {
-                about.daemon = Some(Err(format!("cannot read assignments from {}: {why}", at.pod)))
-            }
+    match serves(api, &at, within).await {
+        Ok((status, held)) => {
+            let meta = &about.pod.metadata;
+            let of =
+                |held: &PodAssignment| held.namespace == meta.namespace && held.name == meta.name;
+            about.held = held.into_iter().filter(of).collect();
+            about.daemon = Some(Ok(status));
         }
+        Err(why) => about.daemon = Some(Err(why)),
     }
+}
+
+/// Reads a daemon's status and its assignments.
+async fn serves(
+    api: &Api,
+    at: &PodPort<'_>,
+    within: Duration,
+) -> Result<(Status, Vec<PodAssignment>), String> {
+    let status = read(api, at, view_node::STATUS, within).await?;
+    let held = read(api, at, view_node::PODS, within).await;
+    let held = held.map_err(|why| format!("cannot read assignments from {}: {why}", at.pod))?;
+    Ok((status, held))
 }
 
 async fn read<T: DeserializeOwned>(

@@ -34,6 +34,16 @@ fn a_pod_is_named_as_in_kubectl(admin: &Path) {
     let output = ferrule("pod", admin, &["ferrule-x"]);
     let why = "cannot find pod ferrule-x in namespace default";
     assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    let output = ferrule("pod", admin, &["-A"]);
+    let printed = text(&output.stdout);
+    assert!(
+        printed.contains("\nkube-system/ferrule-x   n1 ")
+            && printed.contains("   its node's network\n"),
+        "{printed}"
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let printed = text(&ferrule("pod", admin, &[]).stdout);
+    assert_eq!(printed, "no pods\n", "the context has the namespace default");
     let elsewhere = ["--ferrule-namespace", "elsewhere"];
     let printed = text(&ferrule("status", admin, &elsewhere).stdout);
     assert!(printed.contains("namespace elsewhere has none"), "{printed}");

@@ -55,6 +55,12 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
         assert_eq!(report["interfaces"][0]["address"], json!(pod.address), "{report}");
     }
 
+    let list = document(&ask(&["pod", "-n", "default", "-o", "json"]));
+    let addresses =
+        list["pods"].as_array().unwrap().iter().map(|pod| &pod["interfaces"][0]["address"]);
+    let addresses: Vec<&str> = addresses.filter_map(Value::as_str).collect();
+    assert!(pods.iter().all(|pod| addresses.contains(&pod.address.as_str())), "{list}");
+
     let archive = folder.join("viewer.tar.gz");
     let bundle = ask(&["bundle", "-o", archive.to_str().unwrap()]);
     assert!(bundle.status.success(), "{}", printed(&bundle));

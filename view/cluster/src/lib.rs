@@ -10,6 +10,7 @@ mod check;
 mod forecast;
 mod known_errors;
 mod objects;
+mod pod_list;
 mod pod_report;
 mod pod_state;
 mod redact;
@@ -31,6 +32,7 @@ pub use objects::{
     NodeSpec, NodeStatus, Pod, PodIp, PodSpec, PodStatus, Reason, Requirement, Template,
     TemplateSpec, Variable,
 };
+pub use pod_list::PodList;
 pub use pod_report::{Finding, Interface, PodData, PodReport};
 pub use pod_state::of_pod;
 pub use redact::{REDACTED, redact, redact_log, redact_text};
