@@ -2,8 +2,8 @@
 
 use crate::{
     cluster::{
-        BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
-        VERSION_CODES, VersionArgs,
+        BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, IP, IpArgs, POD_CODES, PodArgs, STATUS_CODES,
+        StatusArgs, VERSION_CODES, VersionArgs,
     },
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
@@ -33,6 +33,9 @@ pub(crate) enum Verb {
     /// Show a pod's network (address, ENI, table, rules, veth, policies) and why the pod waits, or list pods
     #[command(after_help = POD_CODES)]
     Pod(PodArgs),
+    /// Show the use of addresses: subnet, ENI, prefix, pod
+    #[command(after_help = IP)]
+    Ip(IpArgs),
     /// Test the cluster's connectivity: from pods on each node to pods, Services, nodes, DNS names and the internet
     #[command(after_help = CHECK_CODES)]
     Check(CheckArgs),

@@ -9,6 +9,7 @@ mod bundle;
 mod check;
 mod forward;
 mod interrupts;
+mod ip;
 mod parallel;
 mod pod;
 mod status;
@@ -18,6 +19,7 @@ pub(crate) use args::{
     BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
     VERSION_CODES, VersionArgs,
 };
+pub(crate) use ip::{IP, IpArgs};
 
 use anyhow::{Context as _, Result};
 
@@ -38,6 +40,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
 /// The API server cannot be reached, or the pod does not exist.
 pub(crate) fn pod(args: &PodArgs) -> Result<u8> {
     run(pod::run(args))
+}
+
+/// Prints the use of addresses, or the faults in it, and returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached.
+pub(crate) fn ip(args: &IpArgs) -> Result<u8> {
+    run(ip::run(args))
 }
 
 /// Writes a support archive and returns the exit code.

@@ -249,7 +249,7 @@ fn agent_rights() -> String {
 
 fn viewer_rights() -> String {
     let mut head = String::from(
-        "Rights for users of `ferrule status`, `ferrule pod`, `ferrule bundle` and `ferrule policy`:\n",
+        "Rights for users of `ferrule status`, `ferrule ip`, `ferrule pod`, `ferrule bundle` and `ferrule policy`:\n",
     );
     list(&mut head, VIEWER_CLUSTER_RIGHTS.iter().chain(VIEWER_RIGHTS_IN_NAMESPACE));
     head.push_str(

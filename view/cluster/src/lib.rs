@@ -1,9 +1,10 @@
 //! The views of `ferrule` on a cluster: API objects and daemon documents in, tables, problems and next steps out.
 //!
 //! Pure: the caller reads the API server and each node's daemon and passes the answers or the errors. Start with
-//! [`StatusReport`] for the nodes, [`PodReport`] for one pod, [`Matrix`] for the connectivity test, and [`explain`] for
+//! [`StatusReport`] for the nodes, [`AddressReport`] for addresses, [`PodReport`] for one pod, [`Matrix`] for the connectivity test, and [`explain`] for
 //! the kubelet's messages.
 
+mod address_report;
 mod affinity;
 mod bundle;
 mod check;
@@ -18,6 +19,7 @@ mod status_report;
 mod subnets;
 mod versions;
 
+pub use address_report::{AddressData, AddressReport, BlockUse, Count, EniUse, SubnetUse};
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing, OwnObjects};
 pub use check::{

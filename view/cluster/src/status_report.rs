@@ -2,7 +2,7 @@
 
 mod agent;
 mod judge;
-mod problem;
+pub(crate) mod problem;
 mod summary;
 mod text;
 
@@ -17,6 +17,7 @@ use view_node::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 pub use agent::{Agent, AgentLine, AgentState};
 pub use summary::Summary;
 pub use text::Width;
+pub(crate) use text::add_lines;
 
 /// The answers of the API server and the daemons.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +111,8 @@ impl StatusReport {
             cluster.nodes.iter().map(|node| judge::node(node, cluster)).collect();
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         let answered = cluster.answers.values().filter_map(DaemonAnswer::status);
-        let (subnets, filling) = subnets(answered);
+        let (subnets, filling) =
+            subnets(answered.map(|it| (it.subnets.as_slice(), it.settings.as_ref())));
         let troubles = judge::cluster(cluster).into_iter().chain(filling).collect();
         let unasked = cluster.unasked.clone();
         let mut report = Self { nodes, subnets, troubles, unasked, ..Self::default() };

@@ -5,7 +5,7 @@ mod remedy;
 use crate::forecast::{Forecast, Silence, forecast};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use view_node::{PoolSettings, Sample, Severity, Status, Subnet, Trouble};
+use view_node::{PoolSettings, Sample, Severity, Subnet, Trouble};
 
 /// A subnet that pods use or may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -37,9 +37,9 @@ pub struct SubnetState {
 
 /// The subnets by id, and the problems with them.
 pub(crate) fn subnets<'a>(
-    statuses: impl Iterator<Item = &'a Status> + Clone,
+    documents: impl Iterator<Item = (&'a [Subnet], Option<&'a PoolSettings>)>,
 ) -> (Vec<SubnetState>, Vec<Trouble>) {
-    let seen = Seen::of(statuses);
+    let seen = Seen::of(documents);
     let states: Vec<SubnetState> = seen.subnets.values().filter_map(|it| it.state()).collect();
     let troubles = states.iter().filter_map(|state| trouble(state, &seen)).collect();
     (states, troubles)
@@ -59,13 +59,13 @@ struct SeenSubnet<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn of(statuses: impl Iterator<Item = &'a Status>) -> Self {
+    fn of(documents: impl Iterator<Item = (&'a [Subnet], Option<&'a PoolSettings>)>) -> Self {
         let mut seen = Self::default();
-        for status in statuses {
-            for subnet in &status.subnets {
+        for (subnets, settings) in documents {
+            for subnet in subnets {
                 seen.subnets.entry(&subnet.id).or_default().counts.push(subnet);
             }
-            if let Some(settings) = &status.settings {
+            if let Some(settings) = settings {
                 for (subnet, free) in &settings.free_by_subnet {
                     let of_subnet = seen.subnets.entry(subnet).or_default();
                     of_subnet.free.push((settings, *free));

@@ -2,7 +2,7 @@
 
 use view_node::{Severity, Trouble};
 
-pub(super) fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
+pub(crate) fn trouble(kind: &str, object: &str, cause: &str, next_step: &str) -> Trouble {
     Trouble {
         kind: kind.to_owned(),
         severity: Severity::Trouble,

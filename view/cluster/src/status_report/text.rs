@@ -175,7 +175,7 @@ fn budget(budgets: &[Budget]) -> String {
     format!("{least}%")
 }
 
-fn add_lines(text: &mut Text, trouble: &Trouble, nodes: &[&str]) {
+pub(crate) fn add_lines(text: &mut Text, trouble: &Trouble, nodes: &[&str]) {
     match trouble.severity {
         Severity::Trouble => text.push(Tone::Bad, "TROUBLE"),
         Severity::Notice => text.push(Tone::Notice, "notice "),

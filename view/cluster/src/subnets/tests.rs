@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::{Value, json};
+use view_node::Status;
 
 /// A count that falls by 100 addresses per hour for six hours, each 20 minutes.
 fn falling(available: u64) -> Value {
@@ -22,8 +23,12 @@ fn daemon(subnets: Value, settings: Value) -> Status {
     serde_json::from_value(json!({ "subnets": subnets, "settings": settings })).unwrap()
 }
 
+fn states(statuses: &[Status]) -> (Vec<SubnetState>, Vec<Trouble>) {
+    subnets(statuses.iter().map(|it| (it.subnets.as_slice(), it.settings.as_ref())))
+}
+
 fn troubles(statuses: &[Status]) -> Vec<Trouble> {
-    subnets(statuses.iter()).1
+    states(statuses).1
 }
 
 #[test]
@@ -41,8 +46,7 @@ fn a_subnet_that_fills_is_a_problem_with_the_time_and_a_remedy() {
 #[test]
 fn a_flat_subnet_is_no_problem_and_the_reason_is_in_the_document() {
     let flat: Vec<Value> = (0..=18).rev().map(|n| json!([n * 1200, 900])).collect();
-    let (states, found) =
-        subnets([daemon(json!([subnet("s-1", 900, json!(flat))]), json!({}))].iter());
+    let (states, found) = states(&[daemon(json!([subnet("s-1", 900, json!(flat))]), json!({}))]);
     assert_eq!((found, states[0].no_forecast), (Vec::new(), Some(Silence::NoDecline)));
 }
 
@@ -58,7 +62,7 @@ fn counts_of_several_nodes_are_merged_and_the_newest_is_shown() {
     };
     let nodes = [of(1, 1200), of(0, 0), of(2, 2400)];
     assert!(troubles(&nodes[..1]).is_empty());
-    let (states, found) = subnets(nodes.iter());
+    let (states, found) = states(&nodes);
     assert_eq!((states[0].available, states[0].seconds_ago, states[0].nodes), (900, 0, 3));
     assert!(found[0].cause.contains("full in 9 h"), "{found:?}");
 }
