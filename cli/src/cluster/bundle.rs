@@ -161,6 +161,7 @@ async fn introspection(
         (port, view_node::STATUS, "status.json"),
         (port, "/v1/ferrule/explain", "explain.json"),
         (port, view_node::PODS, "pods.json"),
+        (port, view_node::ADDRESSES, "addresses.json"),
         (port, "/v1/enis", "enis.json"),
         (port, "/v1/ipamd-env-settings", "ipamd-settings.json"),
         (port, "/v1/networkutils-env-settings", "network-settings.json"),
