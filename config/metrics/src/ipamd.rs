@@ -132,6 +132,13 @@ pub(crate) const METRICS: &[Metric] = &[
         "1 for the backend that writes rules: nftables, iptables-nft, iptables-legacy",
     ),
     gauge(
+        "ferrule_source_check_in_force",
+        &[],
+        "",
+        "1 while the rule against foreign source addresses of pods is in force; always 0 with the \
+         policy backend ebpf, which has its own check",
+    ),
+    gauge(
         "ferrule_pool_trouble",
         &["reason"],
         "",

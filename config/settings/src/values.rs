@@ -41,6 +41,8 @@ pub struct Settings {
     pub tcp_early_demux: bool,
     /// Program that writes the netfilter rules; `None`: the one that the node uses.
     pub nat_backend: Option<NatBackend>,
+    /// True if packets of pods with another source address are dropped.
+    pub source_check: bool,
     /// Layout of the host's rules for pods.
     pub rules: RuleLayout,
     /// Destinations that are always routed by table main.
@@ -395,6 +397,7 @@ impl Draft {
             egress: false,
             tcp_early_demux: false,
             nat_backend: None,
+            source_check: false,
             rules: RuleLayout::PerPod,
             external_service_cidrs: Vec::new(),
             veth_prefix: String::new(),

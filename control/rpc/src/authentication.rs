@@ -87,6 +87,9 @@ impl Service<Request<Body>> for Authenticated {
                 Ok(caller) => caller,
                 Err(status) => return Ok(status.into_http()),
             };
+            if let Some(connection) = &connection {
+                limits.keep(&caller, connection, Instant::now());
+            }
             let permit = match limits.admit(&caller, method, Instant::now()) {
                 Ok(permit) => permit,
                 Err(status) => {

@@ -1,6 +1,7 @@
 //! Limits on the calls of one node. A node with a valid token must not slow other nodes.
 
 use crate::Caller;
+use runtime_limiter::{Connection, WeakConnection};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
@@ -10,7 +11,10 @@ use tonic::Status;
 
 /// Maximum number of calls of one node that wait for an answer.
 const CALLS: usize = 16;
-/// Nodes without a call for this time are forgotten. Their buckets are full by then.
+/// Maximum number of connections of one node. An agent has one, and one more while it changes to another replica's
+/// stream or after a connection that died without notice.
+const CONNECTIONS: usize = 4;
+/// Nodes without a connection and without a call for this time are forgotten. Their buckets are full by then.
 const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +60,8 @@ struct Nodes {
 struct NodeCalls {
     waiting: usize,
     used: Instant,
+    /// The oldest first.
+    connections: Vec<WeakConnection>,
     follow: Bucket,
     announce: Bucket,
     report: Bucket,
@@ -75,6 +81,26 @@ pub(crate) struct Permit {
 }
 
 impl CallerLimits {
+    /// Keeps the connection, and closes the oldest ones of a node with too many.
+    pub(crate) fn keep(&self, caller: &Caller, connection: &Connection, now: Instant) {
+        let mut nodes = self.nodes();
+        let node = nodes.by_name.entry(caller.node.clone()).or_insert_with(|| NodeCalls::new(now));
+        if node.connections.iter().any(|kept| kept.is(connection)) {
+            return;
+        }
+        node.connections.retain(WeakConnection::is_open);
+        node.connections.push(connection.downgrade());
+        let too_many = node.connections.len().saturating_sub(CONNECTIONS);
+        for oldest in node.connections.drain(..too_many) {
+            tracing::warn!(
+                node = caller.node,
+                "closed the oldest of {} connections",
+                CONNECTIONS + 1
+            );
+            oldest.end();
+        }
+    }
+
     /// Counts a call.
     ///
     /// # Errors
@@ -124,8 +150,11 @@ impl Nodes {
             return;
         }
         self.swept = Some(now);
-        self.by_name
-            .retain(|_, node| node.waiting > 0 || now.saturating_duration_since(node.used) < IDLE);
+        self.by_name.retain(|_, node| {
+            node.waiting > 0
+                || now.saturating_duration_since(node.used) < IDLE
+                || node.connections.iter().any(WeakConnection::is_open)
+        });
     }
 }
 
@@ -134,7 +163,7 @@ impl NodeCalls {
         let full = |method: Method| Bucket { tokens: method.rate().0, filled: now };
         let (follow, announce, report) =
             (full(Method::Follow), full(Method::Announce), full(Method::Report));
-        Self { waiting: 0, used: now, follow, announce, report }
+        Self { waiting: 0, used: now, connections: Vec::new(), follow, announce, report }
     }
 }
 

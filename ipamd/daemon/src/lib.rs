@@ -29,6 +29,7 @@ mod policy;
 mod repair;
 mod run;
 mod service;
+mod source_check;
 mod sources;
 mod start;
 pub mod tombstones;

@@ -58,6 +58,7 @@ pub struct Metrics {
     nat: NatMetrics,
     network_restored: IntCounter,
     network_failing: IntGauge,
+    source_check: IntGauge,
     gauges: Gauges,
 }
 
@@ -116,6 +117,7 @@ impl Metrics {
             nat: NatMetrics::new(&meter),
             network_restored: of("ferrule_network_restorations_total"),
             network_failing: made(meter.gauge("ferrule_network_failing")),
+            source_check: made(meter.gauge("ferrule_source_check_in_force")),
             unsettled_passes: made(meter.gauge("ferrule_repair_unsettled_passes")),
             gauges: Gauges::new(&meter, &in_progress),
             in_progress,
@@ -288,6 +290,11 @@ impl Metrics {
     /// Counts an observation or a change of netfilter that failed.
     pub(crate) fn nat_failed(&self) {
         self.nat.failed();
+    }
+
+    /// Records whether the table with the check of pods' source addresses is in force.
+    pub(crate) fn source_check(&self, in_force: bool) {
+        self.source_check.set(in_force.into());
     }
 
     /// Takes over the installer's report. Its count restarts with the installer.

@@ -14,6 +14,7 @@ use crate::{
     policy,
     repair::{ProcSys, Repair, Tools, watch_sysctls},
     service::{PodSettings, Service},
+    source_check::SourceCheck,
     sources::Sources,
     start::{Connect, Starter},
     tombstones::Tombstones,
@@ -115,6 +116,13 @@ where
         trouble: egress_trouble,
     };
     tasks.spawn(translation.run());
+    let source_check = SourceCheck {
+        tools: netfilter.clone(),
+        settings: Arc::clone(&settings),
+        metrics: Arc::clone(&metrics),
+        passes: seen_reports.clone(),
+    };
+    tasks.spawn(source_check.run());
     let inputs = HealthInputs {
         passes: seen_reports.clone(),
         nat: seen_nat,

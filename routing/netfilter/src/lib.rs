@@ -13,7 +13,7 @@ use routing_plan::nat::{
     Backend, Change, Netfilter, Tables, egress,
     iptables::{self, Saved},
     nftables::{self, Listed, PREDECESSOR, TABLE},
-    sources,
+    source_check, sources,
 };
 
 /// The node's netfilter tools.
@@ -87,7 +87,18 @@ impl Tools {
     /// `nft` failed, or its output cannot be parsed.
     pub async fn sources(&self) -> Result<Option<Listed>, Error> {
         match &self.nftables {
-            Some(nft) => listed(nft, sources::TABLE).await,
+            Some(nft) => listed(nft, "ip", sources::TABLE).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The table with the check of pods' source addresses; `None` if it does not exist or the node has no `nft`.
+    ///
+    /// # Errors
+    /// `nft` failed, or its output cannot be parsed.
+    pub async fn source_check(&self) -> Result<Option<Listed>, Error> {
+        match &self.nftables {
+            Some(nft) => listed(nft, "inet", source_check::TABLE).await,
             None => Ok(None),
         }
     }
@@ -150,9 +161,10 @@ async fn tables(nft: &Program) -> Result<Tables, Error> {
 }
 
 /// Reads one of our tables; `None` if it does not exist.
-async fn listed(nft: &Program, table: &str) -> Result<Option<Listed>, Error> {
+async fn listed(nft: &Program, family: &str, table: &str) -> Result<Option<Listed>, Error> {
     let names = nft.run(LIST_TABLES, "").await?;
-    if names_table(&names, "ip", table) { read(nft, "ip", table).await.map(Some) } else { Ok(None) }
+    let there = names_table(&names, family, table);
+    if there { read(nft, family, table).await.map(Some) } else { Ok(None) }
 }
 
 /// `nft` reports a missing table with the same error as other faults, so the names are listed first.

@@ -13,6 +13,7 @@ mod choice;
 pub mod egress;
 pub mod iptables;
 pub mod nftables;
+pub mod source_check;
 pub mod sources;
 
 pub use choice::{Backend, Change, Netfilter, fitting, plan};

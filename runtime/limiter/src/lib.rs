@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::Context,
@@ -78,11 +78,40 @@ pub struct Connection {
     end: Arc<End>,
 }
 
+/// A handle that does not keep the connection's state.
+#[derive(Clone, Debug)]
+pub struct WeakConnection(Weak<End>);
+
+impl WeakConnection {
+    /// False if the connection has ended or was asked to end.
+    pub fn is_open(&self) -> bool {
+        self.0.upgrade().is_some_and(|end| !end.is_requested.load(Ordering::SeqCst))
+    }
+
+    pub fn is(&self, connection: &Connection) -> bool {
+        self.0.as_ptr() == Arc::as_ptr(&connection.end)
+    }
+
+    /// Closes the connection with all of its calls.
+    pub fn end(&self) {
+        if let Some(end) = self.0.upgrade() {
+            end.request();
+        }
+    }
+}
+
 /// Request to end a connection.
 #[derive(Debug, Default)]
 struct End {
     is_requested: AtomicBool,
     reader: AtomicWaker,
+}
+
+impl End {
+    fn request(&self) {
+        self.is_requested.store(true, Ordering::SeqCst);
+        self.reader.wake();
+    }
 }
 
 /// A connection's place in the limiter; a drop frees it.
@@ -259,8 +288,11 @@ impl Connection {
 
     /// Closes the connection with all of its calls.
     pub fn end(&self) {
-        self.end.is_requested.store(true, Ordering::SeqCst);
-        self.end.reader.wake();
+        self.end.request();
+    }
+
+    pub fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.end))
     }
 
     /// True if the connection has to close. Otherwise its reader is woken when that changes.

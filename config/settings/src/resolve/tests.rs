@@ -423,6 +423,12 @@ fn the_controllers_service_is_a_namespace_and_a_name() {
 }
 
 #[test]
+fn the_check_of_sources_is_on_unless_it_is_switched_off() {
+    assert!(resolve(&[]).0.source_check);
+    assert!(!resolve(&[("FERRULE_SOURCE_CHECK", "false")]).0.source_check);
+}
+
+#[test]
 fn the_netfilter_backend_can_be_set() {
     let backend = |text| resolve(&[("FERRULE_NAT_BACKEND", text)]).0.nat_backend;
     assert_eq!(backend("auto"), None);

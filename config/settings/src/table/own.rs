@@ -107,6 +107,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_SOURCE_CHECK",
+        kind: Kind::Bool,
+        default: "true",
+        meaning: "Packets of a pod are dropped if their source is not an address of the pod. With \
+                  the policy backend `ebpf` the agent drops them, otherwise a rule of nftables. \
+                  Strict pods with branch ENIs are left to the check of EC2.",
+        set: |d, v| parse::boolean(v).map(|check| d.settings.source_check = check),
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_STATE_DIR",
         kind: Kind::Path,
         default: registry::STATE_DIR,

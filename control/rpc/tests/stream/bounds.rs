@@ -26,7 +26,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     net::{TcpSocket, TcpStream},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_rustls::TlsConnector;
@@ -324,4 +324,41 @@ async fn a_node_with_too_many_calls_is_refused_and_others_are_served() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().contains("node n1"), "{refused}");
     client.announce("node:n2", announce("n2")).await.expect("another node");
+}
+
+/// Opens a connection and makes one call of the node. The task ends with the connection.
+async fn authenticated(replica: &Replica, node: &str) -> JoinHandle<Result<(), h2::Error>> {
+    let tls = connector(&replica.pem);
+    let tcp = TcpStream::connect(replica.at).await.expect("a connection");
+    let tls = tls.connect(NAME.try_into().expect("a name"), tcp).await.expect("TLS");
+    let (client, connection) = h2::client::handshake(tls).await.expect("HTTP/2");
+    let ended = tokio::spawn(connection);
+    let mut client = client.ready().await.expect("a ready connection");
+    let mut request = post("Report");
+    let token = format!("Bearer node:{node}").parse().expect("a header");
+    request.headers_mut().insert("authorization", token);
+    let (answer, _) = client.send_request(request, true).expect("a call");
+    let answer = timeout(PATIENCE, answer).await.expect("an answer").expect("an answer");
+    let status = answer.headers().get("grpc-status");
+    assert!(status.is_none_or(|status| status != "16"), "the token is refused");
+    // The client keeps the connection.
+    tokio::spawn(async move {
+        let _client = client;
+        std::future::pending::<()>().await;
+    });
+    ended
+}
+
+#[tokio::test]
+async fn a_node_with_too_many_connections_loses_the_oldest_and_others_keep_theirs() {
+    let replica = replica(hub()).await;
+    let other = authenticated(&replica, "n2").await;
+    let mut of_node = Vec::new();
+    for _ in 0..6 {
+        of_node.push(authenticated(&replica, "n1").await);
+    }
+    for oldest in of_node.drain(..2) {
+        let _closed = timeout(PATIENCE, oldest).await.expect("an end of the connection");
+    }
+    assert!(of_node.iter().chain([&other]).all(|connection| !connection.is_finished()));
 }

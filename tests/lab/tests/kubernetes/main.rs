@@ -2,6 +2,7 @@
 
 mod adds;
 mod bad_input;
+mod bodies;
 mod branches;
 mod burst;
 mod coming;

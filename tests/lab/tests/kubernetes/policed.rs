@@ -97,6 +97,12 @@ impl Controllers {
     }
 }
 
+impl Replica {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
 impl Drop for Replica {
     /// Kills the process with SIGKILL.
     fn drop(&mut self) {
@@ -253,7 +259,7 @@ impl Drop for Agent {
 }
 
 /// Waits for the controller's certificate authority and returns it.
-fn authority(world: &World) -> Result<String> {
+pub(crate) fn authority(world: &World) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), NAMESPACE);
     let mut found = None;
     wait_for("the controller's authority", PATIENCE, || {

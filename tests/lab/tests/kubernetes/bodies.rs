@@ -1,0 +1,136 @@
+//! Large bodies from clients without a token cost the production controller no memory, and agents keep their streams.
+
+use crate::{
+    policed::{AgentSite, Controllers, authority, gate::Gate},
+    world::{PATIENCE, World},
+};
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use config_model::registry::CONTROLLER_NAME;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+use tests_lab::programs;
+use tokio::{net::TcpStream, task::JoinSet, time::timeout};
+use tokio_rustls::TlsConnector;
+
+const NODE: &str = "node1";
+const BODIES: usize = 64;
+const BODY_BYTES: usize = 8 << 20;
+/// Maximum growth of the controller's resident memory.
+const MOST_GROWTH_KIB: u64 = 16 << 10;
+const CHUNK: usize = 64 << 10;
+
+#[test]
+fn large_bodies_without_a_token_cost_no_memory_and_end_no_stream() -> Result<()> {
+    let test = "large_bodies_without_a_token_cost_no_memory_and_end_no_stream";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let world = World::new()?;
+    world.make_node(NODE, &serde_json::json!({}))?;
+    let lab = world.lab(&bin, "t-bodies", &["--nodes", "1"])?;
+    let controllers = Controllers::new(&world, &bin)?;
+    let replica = controllers.start()?;
+    let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
+    gate.lead_to(Some(replica.at));
+    let site = AgentSite::new(&world, &bin, NODE)?;
+    let agent = site.start(&lab, &["--replica", &gate.at.to_string()])?;
+    site.until(&agent, "a state in force", |status| status.applied > 0)?;
+    let streams = || Ok::<_, anyhow::Error>(streams(&site.metrics()?));
+    let before_streams = streams()?;
+
+    let before = memory_kib(replica.id(), "VmRSS")?;
+    // Writing 5 sets the peak (VmHWM) to the present size: proc_pid_clear_refs(5).
+    fs::write(format!("/proc/{}/clear_refs", replica.id()), "5")?;
+    let trust = authority(&world)?;
+    let refused = world.runtime.block_on(send_all(replica.at, &trust))?;
+    ensure!(refused == BODIES, "{refused} of {BODIES} bodies were refused for their missing token");
+    let peak = memory_kib(replica.id(), "VmHWM")?;
+    ensure!(
+        peak < before + MOST_GROWTH_KIB,
+        "the controller had {before} KiB before the bodies and {peak} KiB with them"
+    );
+    ensure!(streams()? == before_streams, "the agent has lost its stream: {}", site.log());
+    ensure!(!site.status(&agent)?.replica.is_empty(), "the agent does not follow: {}", site.log());
+    lab.down()
+}
+
+/// Sends all bodies at once, and returns the number of calls with the answer `UNAUTHENTICATED`.
+async fn send_all(to: SocketAddr, trust: &str) -> Result<usize> {
+    let connector = connector(trust)?;
+    let mut calls = JoinSet::new();
+    for _ in 0..BODIES {
+        let connector = connector.clone();
+        calls.spawn(async move { timeout(PATIENCE, send(to, &connector)).await? });
+    }
+    let mut refused = 0;
+    while let Some(call) = calls.join_next().await {
+        refused += usize::from(call?? == "16");
+    }
+    Ok(refused)
+}
+
+/// Sends one message as far as the replica takes it, and returns the status of the answer.
+async fn send(to: SocketAddr, connector: &TlsConnector) -> Result<String> {
+    let tcp = TcpStream::connect(to).await?;
+    let tls = connector.connect(CONTROLLER_NAME.try_into()?, tcp).await?;
+    let (client, connection) = h2::client::handshake(tls).await?;
+    tokio::spawn(connection);
+    let uri = format!("https://{CONTROLLER_NAME}/ferrule.node.v1.Distribution/Report");
+    let head = http::Request::post(uri).header("content-type", "application/grpc").body(())?;
+    let (answer, mut body) = client.ready().await?.send_request(head, false)?;
+    let writer = tokio::spawn(async move {
+        let mut sent = 0;
+        while sent < BODY_BYTES {
+            body.reserve_capacity(CHUNK);
+            match std::future::poll_fn(|context| body.poll_capacity(context)).await {
+                Some(Ok(capacity)) if capacity > 0 => {
+                    // Empty messages: two bytes each, and more in the memory of a decoder.
+                    let chunk: Bytes = [0x12, 0].repeat(capacity.div_ceil(2)).into();
+                    let chunk = chunk.slice(..capacity);
+                    if body.send_data(chunk, false).is_err() {
+                        return;
+                    }
+                    sent += capacity;
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return,
+            }
+        }
+    });
+    let answer = answer.await?;
+    let status = answer.headers().get("grpc-status").context("no status at the head")?;
+    let status = status.to_str()?.to_owned();
+    // The replica resets the rest of the body.
+    writer.abort();
+    Ok(status)
+}
+
+fn connector(trust: &str) -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trust.as_bytes())?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions()?;
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// The lines of the counter of started streams.
+fn streams(page: &str) -> Vec<String> {
+    let lines = page.lines().filter(|line| line.starts_with("ferrule_agent_streams_total"));
+    lines.map(str::to_owned).collect()
+}
+
+/// A size in the status of a process.
+fn memory_kib(pid: u32, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with(field)).context(status.clone())?;
+    line.split_whitespace().nth(1).context("no number")?.parse().context(line.to_owned())
+}
