@@ -82,9 +82,29 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     event(&client, "DaemonSet", "ferrule").await;
     event(&client, "Pod", "a-tenants-pod").await;
     an_archive_lists_the_missing_parts(&viewer);
+    addresses_that_are_not_read_are_no_finding(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
     manners::all(cluster.kubeconfig());
     terminal::all(&client, &viewer).await;
+}
+
+/// No daemon answers, so the check is incomplete.
+fn addresses_that_are_not_read_are_no_finding(viewer: &Path) {
+    let output = ferrule("ip", viewer, &["check"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{printed}{}", text(&output.stderr));
+    assert!(printed.contains("not read: addresses of n1: cannot forward port 61679"), "{printed}");
+    assert!(printed.contains("0 nodes: incomplete, no problem in the data"), "{printed}");
+    let output = ferrule("ip", viewer, &["--node", "n1", "-o", "yaml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("subnets: []"), "{}", text(&output.stdout));
+    let output = ferrule("ip", viewer, &["--node", "no-such-node"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stderr).contains("cannot find node no-such-node"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 /// The rights of a viewer are enough for it.

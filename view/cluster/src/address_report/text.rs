@@ -38,6 +38,9 @@ impl AddressReport {
         ];
         text.push_plain(&format!("{}: ", what.join(", ")));
         match problems {
+            0 if !self.unasked.is_empty() => {
+                text.push(Tone::Notice, "incomplete, no problem in the data that was read");
+            }
             0 => text.push(Tone::Good, "no problem"),
             1 => text.push(Tone::Bad, "1 problem"),
             _ => text.push(Tone::Bad, &format!("{problems} problems")),
