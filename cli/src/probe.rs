@@ -1,6 +1,7 @@
 //! `ferrule probe`: the program of the pods of `ferrule check`. It answers over TCP, UDP and HTTP and runs tests on
 //! request.
 
+mod answer;
 mod attempt;
 mod datagram;
 
@@ -96,7 +97,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
             let outcomes = attempt::all(asked.unwrap_or_default()).await;
             serde_json::to_vec(&outcomes).unwrap_or_default()
         }
-        Some(_) | None => attempt::GREETING.as_bytes().to_vec(),
+        Some(_) | None => answer::GREETING.as_bytes().to_vec(),
     };
     Ok(Response::new(Full::new(Bytes::from(body))))
 }

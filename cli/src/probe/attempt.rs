@@ -1,6 +1,9 @@
 //! One attempt to reach a target.
 
-use super::datagram;
+use super::{
+    answer::{Reached, greeted},
+    datagram,
+};
 use std::{io, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -8,9 +11,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 use view_cluster::{How, Outcome, Try};
-
-/// The probe's default answer.
-pub(super) const GREETING: &str = "ferrule probe";
 
 /// Starts all attempts in sequence and runs them in parallel. The results are in the order of the requests.
 pub(super) async fn all(tries: Vec<Try>) -> Vec<Outcome> {
@@ -20,13 +20,6 @@ pub(super) async fn all(tries: Vec<Try>) -> Vec<Outcome> {
         outcomes.push(tried.await.unwrap_or_default());
     }
     outcomes
-}
-
-/// A target that answered.
-#[derive(Default)]
-pub(super) struct Reached {
-    pub(super) micros: Option<u64>,
-    pub(super) mtu: Option<u32>,
 }
 
 /// Counts several attempts as one: the first packet can be lost while neighbor and conntrack entries are created.
@@ -83,15 +76,6 @@ async fn reach(what: &Try) -> io::Result<Reached> {
         }
     }
     Ok(Reached::default())
-}
-
-/// Checks that the answer is a probe's.
-pub(super) fn greeted(answer: &[u8]) -> io::Result<()> {
-    let text = String::from_utf8_lossy(answer);
-    match text.contains(GREETING) {
-        true => Ok(()),
-        false => Err(io::Error::other("a server that is not a probe answers")),
-    }
 }
 
 const ATTEMPTS: u32 = 3;

@@ -1,6 +1,6 @@
 //! Datagrams to another probe: round-trip times, and the largest packet that arrives.
 
-use super::attempt::{GREETING, Reached, greeted};
+use super::answer::{GREETING, Reached, greeted};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use routing_netlink::Socket;
 use rustix::net::sockopt::{

@@ -2,6 +2,7 @@
 
 mod matrix;
 mod sample;
+mod steps;
 mod table;
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! The results of the connectivity test.
 
-use super::{Column, Outcome, Site, Try, table};
+use super::{Column, Outcome, Site, Try, steps};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl Matrix {
     pub fn add(&mut self, site: &Site, tried: Result<Vec<(Column, Try, Outcome)>, String>) {
         let mut row = Row { node: site.node.clone(), ..Row::default() };
         let mut fail = |column: Option<Column>, tried: String, said: String| {
-            let next_step = column.map_or(table::NO_PROBE, table::next_step);
+            let next_step = column.map_or(steps::NO_PROBE, steps::next_step);
             self.failures.push(Failure { from: site.node.clone(), column, tried, said, next_step });
         };
         match tried {
@@ -66,7 +66,7 @@ impl Matrix {
                     *good += usize::from(outcome.good);
                     *all += 1;
                     if !outcome.good {
-                        fail(Some(column), table::words(&what), outcome.said);
+                        fail(Some(column), steps::words(&what), outcome.said);
                     }
                 }
             }

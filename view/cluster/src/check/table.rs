@@ -1,6 +1,6 @@
-//! The results of the connectivity test as a table, with a next step for each failure.
+//! The results of the connectivity test as a table.
 
-use super::{Column, Failure, How, Matrix, Row, Try};
+use super::{Column, Failure, Matrix, Row};
 use view_text::{Cell, Table, Text, Tone};
 
 impl Matrix {
@@ -100,54 +100,4 @@ fn not_tested(column: Column) -> Option<&'static str> {
     }
 }
 
-pub(super) fn words(what: &Try) -> String {
-    let to = &what.to;
-    match what.how {
-        How::Tcp => format!("TCP to {to}"),
-        How::Http => format!("HTTP to {to}"),
-        How::Udp => format!("UDP to {to}"),
-        How::Large => format!("large packets to {to}"),
-        How::Dns => format!("the name {to}"),
-    }
-}
-
-pub(super) fn next_step(column: Column) -> &'static str {
-    match column {
-        Column::SameNode => {
-            "both pods' routes and rules are on this node; run `ferrule doctor` there and `ferrule status`"
-        }
-        Column::OtherNodes => {
-            "check the nodes' security groups, the VPC's route tables and \
-             network ACLs, and policies that hold in every namespace (`ferrule policy lint`)"
-        }
-        Column::Mtu => {
-            "compare the MTU with that of the way, which is smaller through gateways, VPNs and peered regions; admit ICMP \
-             type 3 code 4 (IPv6: type 2) in security groups and network ACLs, or set AWS_VPC_ENI_MTU"
-        }
-        Column::Ipv6 => {
-            "check that the subnets have IPv6 CIDR blocks, and that security groups, network ACLs and route tables admit \
-             IPv6"
-        }
-        Column::HostPort => {
-            "check that the plugin portmap is in the node's folder of plugins, and that security groups admit the port"
-        }
-        Column::Service => "check that kube-proxy runs on the node, and its log",
-        Column::NodePort => {
-            "check that kube-proxy runs, that security groups admit node ports, and \
-             AWS_VPC_CNI_NODE_PORT_SUPPORT; `ferrule doctor` finds strict rp_filter"
-        }
-        Column::Host => "check the node's firewall, and policies that deny egress to nodes",
-        Column::Dns => {
-            "check that the cluster's DNS runs (kubectl -n kube-system get pods -l k8s-app=kube-dns) and that \
-             security groups let pods reach it on port 53, UDP and TCP"
-        }
-        Column::Internet => {
-            "check the subnet's route to a NAT or internet gateway, and AWS_VPC_K8S_CNI_EXTERNALSNAT: without \
-             SNAT only a NAT gateway translates pods' addresses"
-        }
-    }
-}
-
-pub(super) const NO_PROBE: &str =
-    "run kubectl describe on the pod; `ferrule status` shows the node's problems";
 const TOLD: usize = 20;
