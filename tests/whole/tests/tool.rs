@@ -30,9 +30,9 @@ fn a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up() {
     let pods = cluster.probes("seen").unwrap();
     let folder = tempfile::tempdir().unwrap();
     look_as_a_viewer(&cluster, &pods, folder.path());
-    check_both_nodes(&cluster, folder.path());
     interrupt_a_check(&cluster);
     interrupt_a_bundle(&cluster, folder.path());
+    check_both_nodes(&cluster, folder.path());
 }
 
 fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
