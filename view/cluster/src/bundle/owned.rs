@@ -21,7 +21,11 @@ impl OwnObjects {
     pub fn keep_events(&self, list: &mut Value) {
         let kept = match list["items"].take() {
             Value::Array(events) => events.into_iter().filter(|event| self.has(event)).collect(),
-            _none => Vec::new(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_) => Vec::new(),
         };
         list["items"] = json!(kept);
     }
