@@ -55,8 +55,8 @@ pub(crate) enum Verb {
     ///
     /// Run it as root in the node's network namespace. Each subcommand observes the node first and continues from its
     /// present state. If it was killed, run it again.
-    #[command(subcommand, after_help = MIGRATE_CODES)]
-    Migrate(MigrateVerb),
+    #[command(after_help = MIGRATE_CODES)]
+    Migrate(MigrateArgs),
     /// Explain which pods can reach which, in a cluster or from files
     #[command(subcommand, after_help = CODES)]
     Policy(PolicyVerb),
@@ -69,6 +69,16 @@ pub(crate) enum Verb {
         /// Shell of the script
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MigrateArgs {
+    /// The node's root: in a container, the mount point of the node's files. All other paths are the node's
+    #[arg(long, value_name = "DIR", default_value = "/", global = true)]
+    pub(crate) root: PathBuf,
+    /// The command
+    #[command(subcommand)]
+    pub(crate) verb: MigrateVerb,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,10 +2,11 @@
 
 mod apply;
 mod observe;
+mod root;
 mod run_lock;
 
 use crate::{
-    args::{MigrateVerb, OwnPolicy, Places, Policy, Side},
+    args::{MigrateArgs, MigrateVerb, OwnPolicy, Places, Policy, Side},
     output::Output,
 };
 use anyhow::{Context as _, Result};
@@ -30,8 +31,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 ///
 /// # Errors
 /// A step fails, or nothing can be printed.
-pub(crate) fn run(verb: &MigrateVerb) -> Result<u8> {
-    match verb {
+pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
+    root::enter(&args.root)?;
+    match &args.verb {
         MigrateVerb::Plan { to, output, policy, places } => {
             let plan = plan(&observe::observe(places, false), owner(*to), choice(*policy));
             say(&match output {

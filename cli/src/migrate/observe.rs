@@ -317,15 +317,20 @@ fn table() -> Observed<bool> {
         .map_err(|err| chain("cannot look up Ferrule's nftables table", &err))
 }
 
-/// Returns the plugin processes in this node's mount namespace or network namespace.
+/// Returns the plugin processes in this node's mount namespace or network namespace. In a container, this process has the
+/// node's network namespace only, and process 1 has the node's mount namespace.
 fn calls(proc: &Path) -> Observed<Calls> {
     let entries = fs::read_dir(proc)
         .map_err(|err| chain(&format!("cannot list {}", proc.display()), &err))?;
+    let namespace = |process: &Path, kind: &str| fs::read_link(process.join("ns").join(kind)).ok();
+    let (own, first) = (proc.join("self"), proc.join("1"));
+    let network = namespace(&own, "net");
+    let is_of_node = network.is_some() && namespace(&first, "net") == network;
+    let first_mounts = namespace(&first, "mnt").filter(|_| is_of_node);
+    let node = [("net", network), ("mnt", namespace(&own, "mnt")), ("mnt", first_mounts)];
     let of_node = |process: &Path| {
-        ["ns/mnt", "ns/net"].iter().any(|space| {
-            let own = fs::read_link(proc.join("self").join(space)).ok();
-            own.is_some() && own == fs::read_link(process.join(space)).ok()
-        })
+        let mut node = node.iter();
+        node.any(|(kind, of_node)| of_node.is_some() && namespace(process, kind) == *of_node)
     };
     let mut calls = Calls::default();
     for process in entries.flatten().map(|entry| entry.path()) {

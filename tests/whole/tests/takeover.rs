@@ -40,18 +40,17 @@ impl Guide {
             blocks.flat_map(|block| commands(&block.text)).filter(has).collect();
         assert_eq!(found.len(), 1, "commands of the page with {words:?}: {found:?}");
         let command = found.into_iter().next().unwrap();
-        let of_node = |word: &String| {
-            let word = word.replace("NODE", node);
-            // The lab has no registry.
-            if word.starts_with("--image=") { format!("--image={PROBE}") } else { word }
-        };
+        let of_node = |word: &String| word.replace("NODE", node);
         command.iter().skip(1).map(of_node).collect()
     }
 
-    /// Returns the patch of the page, which operators save as a file.
-    fn patch(&self) -> &str {
+    /// Returns the page's only JSON block with this text, which operators save as a file.
+    fn file(&self, text: &str) -> Result<tempfile::NamedTempFile> {
         let mut blocks = self.0.blocks.iter().filter(|block| block.language == "json");
-        &blocks.find(|block| block.text.contains("updateStrategy")).unwrap().text
+        let block = blocks.find(|block| block.text.contains(text)).context("no such block")?;
+        let mut file = tempfile::NamedTempFile::new()?;
+        file.write_all(block.text.as_bytes())?;
+        Ok(file)
     }
 }
 
@@ -72,8 +71,7 @@ impl Takeover {
 
     /// Applies the page's patch from a file.
     fn patch(&self) -> Result<()> {
-        let mut file = tempfile::NamedTempFile::new()?;
-        file.write_all(self.guide.patch().as_bytes())?;
+        let file = self.guide.file("updateStrategy")?;
         let path = file.path().to_str().context("the path is not UTF-8")?.to_owned();
         let mut words = self.guide.kubectl(&["patch", "aws-node", "json"], "");
         *words.last_mut().context("an empty command")? = path;
@@ -139,7 +137,19 @@ impl Takeover {
 
     /// Starts the page's `ferrule migrate` command on a node.
     fn migrate(&self, verb: &str, node: &str) -> Result<DebugCommand<'_>> {
-        let words = self.guide.kubectl(&["debug", "migrate", verb], node);
+        // The nodes have Ferrule's image only. Its name is another one than on the page.
+        let set = self.cluster.cluster().json(&["-n", SPACE, "get", "daemonset/ferrule"])?;
+        let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
+        let image = image.as_str().context("a DaemonSet without an image")?;
+        let custom = self.guide.file("runAsUser")?;
+        let custom = custom.path().display();
+        let words = self.guide.kubectl(&["debug", "migrate", "--root", verb], node);
+        let words = words.into_iter().map(|word| match word.split_once('=') {
+            Some(("--image", _)) => format!("--image={image}"),
+            Some(("--custom", _)) => format!("--custom={custom}"),
+            _ => word,
+        });
+        let words: Vec<String> = words.collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.cluster.cluster().command(&words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -238,7 +248,7 @@ struct DebugCommand<'a> {
 
 impl DebugCommand<'_> {
     fn printed(&self) -> Result<String> {
-        self.cluster.kubectl(&["logs", &self.pod])
+        self.cluster.kubectl(&["-n", SPACE, "logs", &self.pod])
     }
 
     fn wait_for_output(&self, text: &str) -> Result<()> {
@@ -256,13 +266,13 @@ impl DebugCommand<'_> {
         let path = format!("pod/{}", self.pod);
         let mut code = None;
         wait_for(&format!("{path} to end"), PATIENCE, || {
-            let pod = self.cluster.cluster().json(&["get", &path])?;
+            let pod = self.cluster.cluster().json(&["-n", SPACE, "get", &path])?;
             let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
             code = Some(ended["exitCode"].as_i64().with_context(|| pod["status"].to_string())?);
             Ok(true)
         })?;
-        let printed = self.cluster.kubectl(&["logs", &path])?;
-        self.cluster.kubectl(&["delete", &path])?;
+        let printed = self.cluster.kubectl(&["-n", SPACE, "logs", &path])?;
+        self.cluster.kubectl(&["-n", SPACE, "delete", &path])?;
         Ok((code.context("no exit code")?, printed))
     }
 }
@@ -355,6 +365,6 @@ fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
     cluster.rolled_out().unwrap();
 }
 
-const PROBE: &str = lab_kubernetes::image::PROBE;
+const SPACE: &str = "kube-system";
 const AMAZON: &str = "k8s-app=aws-node";
 const PATIENCE: Duration = Duration::from_secs(120);
