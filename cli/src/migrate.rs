@@ -4,6 +4,7 @@ mod apply;
 mod observe;
 mod root;
 mod run_lock;
+mod settings;
 
 use crate::{
     args::{MigrateArgs, MigrateVerb, OwnPolicy, Places, Policy, Side},

@@ -10,7 +10,13 @@ use std::{
 
 /// Runs the command in a network namespace and a mount namespace of its own. The node's root has a procfs.
 fn migrate(root: &Path, words: &[&str]) -> Output {
-    const SCRIPT: &str = "mount --rbind /proc \"$0/proc\" && exec \"$@\"";
+    // A process with the name and the settings of amazon-vpc-cni's agent runs meanwhile: a copy of `cat`.
+    const SCRIPT: &str = "mount --rbind /proc \"$0/proc\" && cp /bin/cat \"$0/aws-k8s-agent\" && \
+        rm -f \"$0/pipe\" && mkfifo \"$0/pipe\" || exit 9
+        WARM_IP_TARGET=5 MY_PASSWORD=hidden \"$0/aws-k8s-agent\" <\"$0/pipe\" >/dev/null 2>&1 &
+        exec 3>\"$0/pipe\"
+        until grep -qx aws-k8s-agent /proc/$!/comm; do sleep 0.01; done
+        \"$@\"; code=$?; exec 3>&-; wait; exit $code";
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--net", "--mount", "sh", "-c", SCRIPT]).arg(root);
     command.args([env!("CARGO_BIN_EXE_ferrule"), "migrate", "--root"]).arg(root).args(words);
@@ -46,6 +52,9 @@ fn each_verb_uses_the_files_below_the_root() {
     let text = printed(&plan);
     assert_eq!(plan.status.code(), Some(1), "{text}");
     assert!(text.contains("REFUSED ipam.json"), "{text}");
+    let setting = r#"setting WARM_IP_TARGET: aws-node has "5", Ferrule by default has "0""#;
+    assert!(text.contains(setting) && !text.contains("hidden"), "{text}");
+    assert!(text.contains("ferrule-ipamd does not run here yet"), "{text}");
     let status = migrate(root, &["status"]);
     let text = printed(&status);
     assert!(text.contains("the runtime's configuration: 10-aws.conflist"), "{text}");

@@ -13,6 +13,7 @@ pub struct Observation {
     pub conflists: Observed<Vec<File>>,
     pub vpc_cni: VpcCni,
     pub ferrule: Ferrule,
+    pub settings: Settings,
     /// Running plugin processes.
     pub calls: Observed<Calls>,
     pub kernel: Observed<Kernel>,
@@ -24,6 +25,17 @@ pub struct Observation {
     pub journal: Observed<Option<Migration>>,
     /// Nanoseconds since 1970.
     pub unix_nanos: u64,
+}
+
+/// The settings that amazon-vpc-cni and Ferrule have by the same name.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The environment of the running agent of amazon-vpc-cni; `None` if none runs.
+    pub vpc_cni: Observed<Option<BTreeMap<String, String>>>,
+    /// The environment of the running ferrule-ipamd; `None` if none runs.
+    pub ferrule: Option<BTreeMap<String, String>>,
+    /// The compared settings with their defaults.
+    pub defaults: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +93,8 @@ pub struct Ferrule {
     pub runs: bool,
     /// True if the daemon reports that it serves.
     pub ready: bool,
+    /// The reasons for which the daemon does not serve, from its STATUS.
+    pub unavailable: Vec<String>,
     /// True if the daemon is configured to call a policy agent.
     pub policy_agent: bool,
     /// The checkpoint's assignments; `None` without a checkpoint.

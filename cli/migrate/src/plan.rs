@@ -1,6 +1,7 @@
 //! The plans of takeover and rollback.
 
 mod policy;
+mod preconditions;
 mod rollback;
 mod takeover;
 

@@ -2,4 +2,5 @@
 
 mod laws;
 mod node;
+mod preconditions;
 mod refusals;

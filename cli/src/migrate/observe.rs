@@ -1,5 +1,6 @@
 //! Observes a node during a migration. All decisions are in `cli-migrate`.
 
+use super::settings;
 use crate::{
     args::Places,
     gather::{chain, imds},
@@ -46,6 +47,7 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
         ferrule: Ferrule {
             runs: !has_daemon_lock && is_locked(&lock_file(state)),
             ready: health(&places.socket, HealthName::Ready).unwrap_or(false),
+            unavailable: unavailable(&places.socket),
             policy_agent: health(&places.socket, HealthName::PolicyAgent).unwrap_or(false),
             assignments: assignments(&state.join(CHECKPOINT)),
             enforces: enforces(&places.agent),
@@ -54,6 +56,7 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
             attachments: attachments(&places.agent_pins),
             table: table(),
         },
+        settings: settings::observe(&places.proc),
         calls: calls(&places.proc),
         kernel,
         enis: enis(&places.imds),
@@ -206,6 +209,22 @@ fn health(socket: &Path, name: HealthName) -> Option<bool> {
     let runtime = imds::runtime().ok()?;
     let deadline = Instant::now() + PATIENCE;
     runtime.block_on(probe(socket, name, deadline)).ok()
+}
+
+/// Returns the reasons for which the daemon at this socket does not serve; none without a daemon.
+fn unavailable(socket: &Path) -> Vec<String> {
+    let Ok(runtime) = imds::runtime() else { return Vec::new() };
+    if !answers(socket) {
+        return Vec::new();
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let status = runtime.block_on(async {
+        ipamd_rpc::Client::connect(socket, deadline).await?.status(deadline).await
+    });
+    match status {
+        Ok(status) => status.unavailable,
+        Err(error) => vec![chain("it does not answer STATUS", &error)],
+    }
 }
 
 /// Returns the reason why ferrule-agent's policies are not in force on a pod of this node.

@@ -4,7 +4,7 @@
 //! owners. Until the configuration is switched, the runtime calls aws-cni, whose ADD fails without its agent and is
 //! repeated.
 
-use super::{Draft, PolicyChoice, Step, Wait, policy as agent};
+use super::{Draft, PolicyChoice, Step, Wait, policy as agent, preconditions};
 use crate::{
     Observation,
     conflist::{self, ASIDE, OURS},
@@ -52,6 +52,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         }
         return;
     }
+    preconditions::describe(&seen.ferrule, &seen.settings, draft);
     agent::describe(&seen.vpc_cni.policy, draft);
     agent::refuse(&seen.vpc_cni.policy, policy, draft);
     fit_policy(seen, policy, draft);

@@ -2,8 +2,8 @@
 
 use crate::{
     ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, OUR_CONFLIST, Observation,
-    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Step, VpcCni, Wait, is_guarded, plan,
-    vpc_cni,
+    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Settings, Step, VpcCni, Wait,
+    is_guarded, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -40,6 +40,9 @@ pub(super) struct Node {
     pub(super) results: BTreeMap<String, Vec<u8>>,
     pub(super) their_agent: bool,
     pub(super) our_daemon: bool,
+    /// The reasons for which our daemon does not serve.
+    pub(super) unavailable: Vec<String>,
+    pub(super) settings: Settings,
     pub(super) assignments: Option<Vec<Assignment>>,
     pub(super) tombstones: Vec<PodKey>,
     pub(super) table: bool,
@@ -104,6 +107,8 @@ impl Node {
             results: BTreeMap::new(),
             their_agent: true,
             our_daemon: false,
+            unavailable: Vec::new(),
+            settings: Settings { vpc_cni: Ok(None), ferrule: None, defaults: BTreeMap::new() },
             assignments: None,
             tombstones: Vec::new(),
             table: false,
@@ -265,7 +270,8 @@ impl Node {
             },
             ferrule: Ferrule {
                 runs: self.our_daemon,
-                ready: self.our_daemon,
+                ready: self.our_daemon && self.unavailable.is_empty(),
+                unavailable: self.unavailable.clone(),
                 policy_agent: self.our_daemon && self.serves_policy,
                 enforces: match self.agent_enforces {
                     true => Ok(()),
@@ -277,6 +283,7 @@ impl Node {
                 attachments: Ok(self.attachments),
                 table: Ok(self.table),
             },
+            settings: self.settings.clone(),
             calls: Ok(self.calls),
             kernel: Ok(kernel),
             enis: Ok((0..3).map(eni).collect()),
