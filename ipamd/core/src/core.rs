@@ -5,7 +5,7 @@
 
 use crate::{
     Checkpoint, Effect, Event, Limits, NodeFacts, PoolConfig, Start,
-    branches::BranchChecks,
+    branch_checks::BranchChecks,
     ctx::Ctx,
     explain::Blocker,
     growth::Growth,

@@ -5,6 +5,8 @@
 //! [`Core::on_event`].
 
 mod book;
+mod branch_checks;
+mod branch_eni;
 mod branches;
 mod budget;
 mod call;
@@ -46,12 +48,13 @@ mod witness;
 mod zone;
 
 pub use crate::core::Core;
+pub use branch_eni::BranchEni;
 pub use call::{
     Action, AttachmentState, CloudAnswer, CloudCall, CloudFault, EniKind, Leftover, OpId, Remedy,
     SeenAttachment, SeenEni, SeenSubnet, Want,
 };
 pub use checkpoint::{Checkpoint, RECORD_FORMAT, Record, frame};
-pub use cluster::{BranchEni, ClusterFact, EniConfig};
+pub use cluster::{ClusterFact, EniConfig};
 pub use config::{CallLimits, CardLimits, Family, Limits, NodeFacts, PoolConfig, Start};
 pub use effect::{Answer, Effect, HeldAddress, PodAddress, Refusal, RefusalReason};
 pub use event::{Cards, Event, ReleaseCause, Ticket, Witness};

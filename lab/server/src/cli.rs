@@ -208,6 +208,7 @@ impl Tool {
                 let env = env.into_iter().collect::<BTreeMap<_, _>>();
                 (node, DaemonOrder::Start { env, cni })
             }
+            DaemonVerb::Install { node } => (node, DaemonOrder::Install),
             DaemonVerb::Stop { node } => (node, DaemonOrder::Stop),
             DaemonVerb::Kill { node } => {
                 (node, DaemonOrder::Signal { signal: Signal::SIGKILL as i32 })

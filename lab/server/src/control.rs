@@ -181,6 +181,8 @@ pub enum DaemonOrder {
         #[serde(default)]
         cni: Option<Cni>,
     },
+    /// Run `ferrule-ipamd install` with the daemon's settings, and wait for its end. No effect with amazon-vpc-cni.
+    Install,
     /// End it and keep it down.
     Stop,
     /// Send it a signal; one that ends it leads to a restart.

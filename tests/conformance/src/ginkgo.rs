@@ -4,11 +4,14 @@ use crate::Outcome;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Returns the results of the tests whose names start with this text, from Ginkgo's report in JSON.
+/// Returns the results of the tests with these names, from Ginkgo's report in JSON.
 ///
 /// # Errors
 /// If the text is no such report.
-pub fn results(report: &str, of: &str) -> serde_json::Result<BTreeMap<String, Outcome>> {
+pub fn results(
+    report: &str,
+    is_of: impl Fn(&str) -> bool,
+) -> serde_json::Result<BTreeMap<String, Outcome>> {
     let suites: Vec<Report> = serde_json::from_str(report)?;
     let specs = suites.into_iter().flat_map(|suite| suite.spec_reports.unwrap_or_default());
     let named = specs.filter(|spec| spec.leaf_node_type == "It").map(|spec| {
@@ -24,7 +27,7 @@ pub fn results(report: &str, of: &str) -> serde_json::Result<BTreeMap<String, Ou
         };
         (words.join(" "), outcome)
     });
-    Ok(named.filter(|(name, _)| name.starts_with(of)).collect())
+    Ok(named.filter(|(name, _)| is_of(name)).collect())
 }
 
 #[derive(Deserialize)]
@@ -82,7 +85,8 @@ mod tests {
              "Failure": {"Message": "late"}},
             {"ContainerHierarchyTexts": ["[sig-apps]"], "LeafNodeType": "It", "LeafNodeText": "d", "State": "skipped"}
         ]}]"#;
-        let results = results(report, "[sig-network] Netpol").expect("a report");
+        let results =
+            results(report, |name| name.starts_with("[sig-network] Netpol")).expect("a report");
         let failed = Outcome::Failed("timedout: late".to_owned());
         let wanted = [("x a", Outcome::Passed), ("b", Outcome::Skipped), ("c", failed)];
         let wanted =

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suite {
-    /// Kubernetes' end-to-end tests.
+    /// Kubernetes' end-to-end tests of network policy.
     Kubernetes,
+    /// Kubernetes' conformance tests of the network.
+    KubernetesConformance,
     /// The conformance tests of network-policy-api.
     PolicyApi,
 }

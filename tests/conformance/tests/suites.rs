@@ -15,13 +15,12 @@ use std::{
 };
 use tempfile::TempDir;
 use tests_conformance::{Kernel, Outcome, Suite, differences, ginkgo, gotest, skips};
-use tests_whole::{Installed, LaneInputs};
+use tests_lab::{Lab, programs};
+use tests_whole::{Cluster, Installed, LaneInputs};
 
 /// Only one cluster runs at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The tests of network policy.
-const NETPOL: &str = "[sig-network] Netpol";
 /// The number of tests in the suite of network-policy-api.
 const POLICY_API_TESTS: usize = 24;
 /// The image in the manifests of network-policy-api.
@@ -31,13 +30,12 @@ fn kernel() -> Kernel {
     Kernel { has_sctp: Path::new("/proc/net/sctp").exists() }
 }
 
-/// Starts a cluster of two nodes whose agents enforce policies, with the image agnhost.
-fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Installed> {
-    let cluster = Installed::bare(inputs, name, 2)?;
+/// Loads the image agnhost on all nodes, under the names that the suites use.
+fn load_agnhost(lab: &Lab, programs: &Program) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot create a folder")?;
     let agnhost = programs.path().join("agnhost");
     let kubernetes = programs.path().join("agnhost.kubernetes");
-    let listed = agnhosts_of_kubernetes(programs)?;
+    let listed = images_of_kubernetes(programs)?;
     let mut names: Vec<&str> = listed.iter().map(String::as_str).collect();
     names.push(AGNHOST_OF_POLICY_API);
     let archive = image::Contents {
@@ -48,7 +46,13 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     }
     .pack(folder.path(), &names)?;
     let archive = archive.to_str().context("the image's path is not UTF-8")?;
-    cluster.lab().run(&["cluster", "load-image", archive])?;
+    lab.run(&["cluster", "load-image", archive]).map(drop)
+}
+
+/// Starts a cluster of two nodes whose agents enforce policies, with the image agnhost.
+fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Installed> {
+    let cluster = Installed::bare(inputs, name, 2)?;
+    load_agnhost(cluster.lab(), programs)?;
     cluster.install(&[
         "enableNetworkPolicy=true",
         "policy.backend=ebpf",
@@ -58,14 +62,15 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     Ok(cluster)
 }
 
-/// Returns the names of the image agnhost in Kubernetes' tests.
-fn agnhosts_of_kubernetes(programs: &Program) -> Result<Vec<String>> {
+/// Returns the names of the images in Kubernetes' tests that agnhost can stand for: agnhost and pause.
+fn images_of_kubernetes(programs: &Program) -> Result<Vec<String>> {
     let output = Command::new(programs.path().join("e2e.test"))
         .arg("--list-images")
         .output()
         .context("cannot start e2e.test")?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let names = listed.lines().filter(|line| line.contains("/agnhost:"));
+    let is_usable = |line: &&str| ["/agnhost:", "/pause:"].iter().any(|it| line.contains(it));
+    let names = listed.lines().filter(is_usable);
     let names: Vec<String> = names.map(str::to_owned).collect();
     ensure!(!names.is_empty(), "e2e.test lists no agnhost: {listed}");
     Ok(names)
@@ -96,7 +101,7 @@ fn run(command: &mut Command, log: &Path, mut read: impl FnMut(&str)) -> Result<
 
 /// Fails if the results differ from the list of skipped tests.
 fn judge(
-    cluster: &Installed,
+    cluster: &Cluster,
     suite: Suite,
     results: &BTreeMap<String, Outcome>,
     log: &Path,
@@ -120,24 +125,22 @@ fn judge(
     }
     println!("{}", cluster.kubectl(&["get", "pods", "-A", "-o", "wide"])?);
     let agents = ["-n", "kube-system", "logs", "daemonset/ferrule", "-c", "agent", "--tail=40"];
-    println!("{}", cluster.kubectl(&agents)?);
+    // The lab's own cluster has no DaemonSet.
+    println!("{}", cluster.kubectl(&agents).unwrap_or_default());
     anyhow::bail!("{} differences:\n{}", differences.len(), differences.join("\n"))
 }
 
-#[test]
-fn network_policies_of_kubernetes() -> Result<()> {
-    let Some(inputs) = LaneInputs::or_skip("network_policies_of_kubernetes") else { return Ok(()) };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let programs = Program::conformance()?;
-    let cluster = cluster(inputs, "conf-k8s", &programs)?;
+/// Runs the tests of Kubernetes' suite whose names contain all of these texts in this order, and judges the results.
+fn run_kubernetes(cluster: &Cluster, programs: &Program, which: Which) -> Result<()> {
     let folder = TempDir::new().context("cannot create a folder")?;
     let (report, log) = (folder.path().join("report.json"), folder.path().join("log"));
     let mut command = Command::new(programs.path().join("e2e.test"));
-    command.arg("--kubeconfig").arg(cluster.cluster().kubeconfig());
+    command.arg("--kubeconfig").arg(cluster.kubeconfig());
     command.args(["--provider=skeleton", "--dump-logs-on-failure=false"]);
     command.args(["--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=3h"]);
-    command.arg(format!("--ginkgo.focus={}", escaped(NETPOL)));
-    for (skip, why) in skips(Suite::Kubernetes, kernel())? {
+    let parts: Vec<String> = which.texts.iter().map(|text| escaped(text)).collect();
+    command.arg(format!("--ginkgo.focus={}", parts.join(".*")));
+    for (skip, why) in skips(which.suite, kernel())? {
         println!("not run: {skip}: {why}");
         command.arg(format!("--ginkgo.skip={}", escaped(&skip)));
     }
@@ -152,9 +155,49 @@ fn network_policies_of_kubernetes() -> Result<()> {
     let report = fs::read_to_string(&report).with_context(|| {
         format!("the suite wrote no report:\n{}", fs::read_to_string(&log).unwrap_or_default())
     })?;
-    let results = ginkgo::results(&report, NETPOL)?;
-    ensure!(results.len() >= LEAST_KUBERNETES_TESTS, "only {} tests: {results:?}", results.len());
-    judge(&cluster, Suite::Kubernetes, &results, &log)
+    let is_of = |name: &str| which.texts.iter().all(|text| name.contains(text));
+    let results = ginkgo::results(&report, is_of)?;
+    ensure!(results.len() >= which.least, "only {} tests: {results:?}", results.len());
+    judge(cluster, which.suite, &results, &log)
+}
+
+/// Tests of Kubernetes' suite.
+#[derive(Clone, Copy)]
+struct Which {
+    suite: Suite,
+    texts: &'static [&'static str],
+    /// Minimum number of tests. Fewer tests mean that a name has changed.
+    least: usize,
+}
+
+const NETWORK_POLICIES: Which =
+    Which { suite: Suite::Kubernetes, texts: &["[sig-network] Netpol"], least: 45 };
+const CONFORMANCE: Which = Which {
+    suite: Suite::KubernetesConformance,
+    texts: &["[sig-network]", "[Conformance]"],
+    least: 47,
+};
+
+#[test]
+fn network_policies_of_kubernetes() -> Result<()> {
+    let Some(inputs) = LaneInputs::or_skip("network_policies_of_kubernetes") else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let programs = Program::conformance()?;
+    let installed = cluster(inputs, "conf-k8s", &programs)?;
+    run_kubernetes(installed.cluster(), &programs, NETWORK_POLICIES)?;
+    run_kubernetes(installed.cluster(), &programs, CONFORMANCE)
+}
+
+#[test]
+fn network_conformance_of_kubernetes_on_the_labs_own_cluster() -> Result<()> {
+    let test = "network_conformance_of_kubernetes_on_the_labs_own_cluster";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let programs = Program::conformance()?;
+    let cluster = Cluster::up(&bin, "conf-lab", &["--nodes", "2", "--cni", "ferrule"])?;
+    load_agnhost(&cluster.lab, &programs)?;
+    println!("the cluster conf-lab is ready");
+    run_kubernetes(&cluster, &programs, CONFORMANCE)
 }
 
 #[test]
@@ -196,7 +239,7 @@ fn cluster_network_policies_of_network_policy_api() -> Result<()> {
         results.len(),
         fs::read_to_string(&log).unwrap_or_default()
     );
-    judge(&cluster, Suite::PolicyApi, &results, &log)
+    judge(cluster.cluster(), Suite::PolicyApi, &results, &log)
 }
 
 /// Returns a regular expression that matches this text.
@@ -207,8 +250,6 @@ fn escaped(text: &str) -> String {
     letters.collect()
 }
 
-/// More tests of network policy are in Kubernetes' suite.
-const LEAST_KUBERNETES_TESTS: usize = 45;
 /// The printed lines of a failure, with the first one.
 const OF_FAILURE: u32 = 3;
 const MOST_LINES: usize = 200;

@@ -7,6 +7,7 @@
 
 pub mod dice;
 pub mod dumps;
+pub mod flood;
 pub mod flow;
 pub mod streams;
 pub mod vpc_cni;

@@ -432,6 +432,11 @@ pub enum DaemonVerb {
         #[arg(long, value_enum)]
         cni: Option<Cni>,
     },
+    /// Run `ferrule-ipamd install` on the node with the daemon's settings.
+    Install {
+        /// Node name, such as node1.
+        node: String,
+    },
     /// Stop the daemon with SIGTERM and do not restart it.
     Stop {
         /// Node name, such as node1.

@@ -4,10 +4,10 @@ use super::{
     Cli, Tool,
     args::{ClientProgram, ClusterUp, ClusterVerb, Network, Proxy, UpArgs, Verb},
     cluster_view::{ClusterView, ProgramView, WithCluster},
-    say, show,
+    say, segment, show,
 };
 use crate::{
-    control::{NodeView, StatusView},
+    control::{DaemonOrder, NodeView, StatusView},
     serve::Layout,
 };
 use anyhow::{Context as _, Result, bail, ensure};
@@ -82,7 +82,11 @@ impl Tool {
                 let view: Vec<NodeView> = self.client.get("/nodes").await?;
                 let view = view.into_iter().find(|view| view.name == node);
                 let view = view.with_context(|| format!("there is no node {node}"))?;
+                let has_daemon = view.daemon.state != "stopped";
                 self.join(&folder, vec![view]).await?;
+                if has_daemon {
+                    self.install(&node).await?;
+                }
                 self.print(&json!({ "joined": node }), |_| format!("{node} has joined"))
             }
             ClusterVerb::Exec { node, command } => {
@@ -211,12 +215,24 @@ impl Tool {
         let server = ["--name".into(), name.into(), "serve".into()].into_iter().chain(words);
         let status = self.raise_by(name, &up, server.collect()).await?;
         self.join(&folder, status.nodes.clone()).await?;
+        if args.cni == Network::Ferrule {
+            for node in &status.nodes {
+                self.install(&node.name).await?;
+            }
+        }
         say("waiting for the nodes");
         wait_for_nodes(&client, args.nodes, args.cni == Network::Ferrule).await?;
         if args.cni == Network::Ferrule && args.nodes > 0 {
             wait_for_name_server(&client).await?;
         }
         Ok(status)
+    }
+
+    /// Runs the production installer on the node. The plugins of the node's image are in place by then.
+    async fn install(&self, node: &str) -> Result<()> {
+        let path = format!("/nodes/{}/daemon", segment(node));
+        let _: NodeView = self.client.post(&path, &DaemonOrder::Install).await?;
+        Ok(())
     }
 
     async fn control_plane(

@@ -63,6 +63,8 @@ pub(crate) enum LabError {
         #[source]
         cause: install_disk::InstallError,
     },
+    #[error("cannot install on node {node}: ferrule-ipamd install failed: {output}")]
+    Installer { node: String, output: String },
     #[error("cannot run {program} on node {node}")]
     Spawn {
         program: String,

@@ -144,6 +144,13 @@ impl Lab {
                 entry.supervisor.start(command).await;
                 Ok(())
             }
+            // The lab writes the conflist of amazon-vpc-cni's nodes.
+            DaemonOrder::Install if entry.vpc_cni().is_some() => Ok(()),
+            DaemonOrder::Install => {
+                let node = self.fabric.node(name)?;
+                let env = self.daemon_env(&entry, &node);
+                provision::run_installer(&node, &self.bin_dir, &env).await
+            }
             DaemonOrder::Stop => {
                 entry.supervisor.stop().await;
                 Ok(())
@@ -223,7 +230,7 @@ impl Lab {
             None => provision::DaemonCommand {
                 is_deaf: false,
                 node,
-                program: self.bin_dir.join("ferrule-ipamd"),
+                program: self.bin_dir.join(provision::DAEMON),
                 env: ours,
             },
         }

@@ -130,6 +130,28 @@ pub(super) fn make_network(
     Ok(())
 }
 
+/// Runs the production installer on the node. It installs the network once the daemon is ready.
+pub(super) async fn run_installer(
+    node: &Node,
+    bin_dir: &Path,
+    env: &BTreeMap<String, String>,
+) -> Result<(), LabError> {
+    let program = bin_dir.join(DAEMON);
+    let mut command = node.command(&program);
+    command.args(["install", "--timeout", "120"]).envs(env).stdin(Stdio::null());
+    let mut command = tokio::process::Command::from(command);
+    let output = command.kill_on_drop(true).output().await.map_err(|cause| LabError::Spawn {
+        program: program.display().to_string(),
+        node: node.name().to_owned(),
+        cause,
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(LabError::Installer { node: node.name().to_owned(), output })
+}
+
 fn installing<T>(
     node: &Node,
     bin_dir: &Path,
@@ -161,6 +183,8 @@ pub(super) fn make_parent(path: &Path) -> Result<(), LabError> {
 pub(crate) const DAEMON_LOG: &str = "/var/log/ferrule/ipamd.log";
 /// The plugin's log as the node sees it.
 pub(crate) const PLUGIN_LOG: &str = "/var/log/ferrule/plugin.log";
+/// The file name of the daemon's program, which is the installer as well.
+pub(super) const DAEMON: &str = "ferrule-ipamd";
 /// Folder in which runtimes look for network configurations.
 pub(super) const CONFIG_DIR: &str = "/etc/cni/net.d";
 /// Folder in which runtimes look for plugins.

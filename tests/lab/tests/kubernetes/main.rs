@@ -2,7 +2,7 @@
 
 mod adds;
 mod bad_input;
-mod bodies;
+
 mod branches;
 mod burst;
 mod coming;
@@ -13,6 +13,7 @@ mod custom;
 mod enforced;
 mod first_packet;
 mod flows;
+mod hostile;
 mod in_pod;
 mod leftovers;
 mod matrix;

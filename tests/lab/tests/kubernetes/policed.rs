@@ -125,6 +125,8 @@ pub(crate) struct AgentSite {
     node: String,
     program: PathBuf,
     folder: TempDir,
+    /// The place of the metrics; `None` is a socket in the folder.
+    pub(crate) metrics_at: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +149,12 @@ impl AgentSite {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("ca.crt"), authority(world)?)?;
         fs::write(folder.path().join("token"), token(world, node)?)?;
-        Ok(Self { node: node.to_owned(), program: bin.join("ferrule-agent"), folder })
+        Ok(Self {
+            node: node.to_owned(),
+            program: bin.join("ferrule-agent"),
+            folder,
+            metrics_at: None,
+        })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -175,7 +182,9 @@ impl AgentSite {
         ];
         let mut vars = vec![format!("MY_NODE_NAME={}", self.node)];
         vars.extend(files.iter().map(|(name, path)| format!("{name}={}", path.display())));
-        vars.push(format!("FERRULE_AGENT_METRICS=unix:{}", self.path("metrics.sock").display()));
+        let metrics = format!("unix:{}", self.path("metrics.sock").display());
+        let metrics = self.metrics_at.as_deref().unwrap_or(&metrics);
+        vars.push(format!("FERRULE_AGENT_METRICS={metrics}"));
         vars.push(format!("CLUSTER_ENDPOINT=https://{API_SERVER}"));
         let mut call = vec!["node", "exec", &self.node, "--"];
         match backend {

@@ -95,6 +95,10 @@ impl NetworkNamespace {
         Self::of(lab.command(&["exec", pod, "--", "sleep", "60"]))
     }
 
+    pub(crate) fn file(&self) -> &File {
+        &self.0
+    }
+
     /// Runs `what` in the namespace, on a separate thread.
     pub(crate) fn within<T: Send>(&self, what: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         std::thread::scope(|scope| {

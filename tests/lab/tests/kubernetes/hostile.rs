@@ -1,7 +1,9 @@
-//! Large bodies from clients without a token cost the production controller no memory, and agents keep their streams.
+//! Hostile clients of the production controller and of the agent: large bodies without a token, and a flooded port.
+
+#![expect(clippy::print_stdout, reason = "the cost of the flood is printed, not judged")]
 
 use crate::{
-    policed::{AgentSite, Controllers, authority, gate::Gate},
+    policed::{AgentSite, Controllers, authority, gate::Gate, pods},
     world::{PATIENCE, World},
 };
 use anyhow::{Context as _, Result, ensure};
@@ -13,10 +15,11 @@ use rustls::{
 };
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     sync::Arc,
+    time::{Duration, Instant},
 };
-use tests_lab::programs;
+use tests_lab::{flood::Flood, programs, wait_for};
 use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 use tokio_rustls::TlsConnector;
 
@@ -57,6 +60,56 @@ fn large_bodies_without_a_token_cost_no_memory_and_end_no_stream() -> Result<()>
     );
     ensure!(streams()? == before_streams, "the agent has lost its stream: {}", site.log());
     ensure!(!site.status(&agent)?.replica.is_empty(), "the agent does not follow: {}", site.log());
+    lab.down()
+}
+
+/// The port of the agent's metrics in the chart.
+const METRICS: u16 = 8_162;
+const ADDS: usize = 20;
+
+#[test]
+fn a_pod_that_floods_the_agents_port_stops_no_add() -> Result<()> {
+    let test = "a_pod_that_floods_the_agents_port_stops_no_add";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let world = World::new()?;
+    world.make_node(NODE, &serde_json::json!({}))?;
+    let settings = ["--env", "FERRULE_POLICY=true", "--env", "MINIMUM_IP_TARGET=60"];
+    let up = [&["--nodes", "1", "--type", "m5.4xlarge"][..], &settings].concat();
+    let lab = world.lab(&bin, "t-agent-flood", &up)?;
+    let controllers = Controllers::new(&world, &bin)?;
+    let replica = controllers.start()?;
+    let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
+    gate.lead_to(Some(replica.at));
+    let mut site = AgentSite::new(&world, &bin, NODE)?;
+    site.metrics_at = Some(format!("[::]:{METRICS}"));
+    let agent = site.start(&lab, &["--replica", &gate.at.to_string()])?;
+    site.until(&agent, "a state in force", |status| status.applied > 0)?;
+    let hostile = pods::start(&world, &lab, NODE, "hostile", "hostile")?;
+    let adds = |prefix: &str| -> Result<Vec<Duration>> {
+        let mut took = Vec::new();
+        for number in 0..ADDS {
+            let began = Instant::now();
+            pods::start(&world, &lab, NODE, &format!("{prefix}-{number}"), "a")?;
+            took.push(began.elapsed());
+        }
+        took.sort();
+        Ok(took)
+    };
+    let quiet = adds("quiet")?;
+    let node: Ipv4Addr = lab.node(NODE)?["address"].as_str().context("an address")?.parse()?;
+    let flood = Flood::start(hostile.netns.file(), SocketAddrV4::new(node, METRICS))?;
+    wait_for("the flood", PATIENCE, || Ok(flood.opened() > 200 && flood.pages() > 0))?;
+    let under_flood = adds("flood")?;
+    ensure!(flood.runs(), "the flood has ended");
+    ensure!(!site.status(&agent)?.replica.is_empty(), "the agent does not follow: {}", site.log());
+    println!(
+        "{} connections, {} pages; median start {:?}, {:?} without the flood",
+        flood.opened(),
+        flood.pages(),
+        under_flood[ADDS / 2],
+        quiet[ADDS / 2],
+    );
+    flood.end()?;
     lab.down()
 }
 
