@@ -228,17 +228,19 @@ struct Controller {
 impl Controller {
     async fn start(cluster: &Cluster, client: &Client) -> Self {
         let [at, health, view] = free();
-        put(
-            client,
-            json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": { "name": "ferrule-controller-view", "namespace": SYSTEM },
-                "spec": { "type": "ExternalName", "externalName": "127.0.0.1" },
-            }),
-        )
-        .await;
+        let objects = [config_crds::controller_objects(), config_crds::view_objects()].concat();
+        for mut object in objects {
+            match object["kind"].as_str() {
+                Some("Service") => {
+                    object["spec"] = json!({ "type": "ExternalName", "externalName": "127.0.0.1" });
+                }
+                Some("APIService") => object["spec"]["service"]["port"] = json!(view.port()),
+                _ => {}
+            }
+            put(client, object).await;
+        }
         let (listen, health) = (at.to_string(), health.to_string());
-        let (view_at, port) = (view.to_string(), view.port().to_string());
+        let view_at = view.to_string();
         let words = [
             "ferrule-controller",
             "--kubeconfig",
@@ -249,8 +251,6 @@ impl Controller {
             &health,
             "--view",
             &view_at,
-            "--view-service-port",
-            &port,
             "--grace",
             "100ms",
         ];

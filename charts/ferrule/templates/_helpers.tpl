@@ -308,6 +308,17 @@ true
   readOnly: true
 {{- end -}}
 
+{{/* An admission policy with its binding, for one account. The files are generated; config/manifests has the same policies. */}}
+{{- define "ferrule.scope" -}}
+{{- $text := .root.Files.Get .file | replace "${NAME}" (include "ferrule.fullname" .root) | replace "${NAMESPACE}" .root.Release.Namespace | replace "${ACCOUNT}" .account | replace "${TAINT}" .taint -}}
+{{- range splitList "\n---\n" $text }}
+{{- $object := fromYaml . }}
+{{- $_ := set $object.metadata "labels" (include "ferrule.labels" $.root | fromYaml) }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end -}}
+
 {{- define "ferrule.securityContext" -}}
 {{- /* Dict: base, extra. */ -}}
 {{ toYaml (mergeOverwrite .base (deepCopy .extra)) }}

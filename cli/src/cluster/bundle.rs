@@ -64,7 +64,9 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         ("version.json", "/version".to_owned()),
         ("nodes.json", "/api/v1/nodes".to_owned()),
         ("pods.json", ours(&format!("{core}/pods"))),
-        ("configmaps.json", ours(&format!("{core}/configmaps"))),
+        // By name: the rights of viewers do not include other ConfigMaps of this namespace.
+        ("amazon-vpc-cni.json", format!("{core}/configmaps/amazon-vpc-cni")),
+        ("controller-ca.json", format!("{core}/configmaps/{}", registry::CONTROLLER_CA)),
         ("daemonsets.json", ours(&format!("{apps}/daemonsets"))),
         ("deployments.json", ours(&format!("{apps}/deployments"))),
         // After the objects that the events are about.

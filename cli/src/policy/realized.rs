@@ -124,7 +124,7 @@ pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result
         Ok(match asked.await {
             Ok(nodes) => Realized::Nodes(nodes),
             Err(KubeError::NotFound { .. }) => {
-                Realized::Unknown("no Ferrule controller is registered in the cluster".to_owned())
+                Realized::Unknown("the cluster has no aggregated API of ferrule-controller".to_owned())
             }
             Err(error) => Realized::Unknown(error.to_string()),
         })

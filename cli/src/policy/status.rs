@@ -48,7 +48,8 @@ impl Status {
             Err(KubeError::NotFound { .. }) => {
                 let name = cluster.name();
                 bail!(
-                    "cannot find a Ferrule controller in cluster {name}: none is registered; start one with --view"
+                    "cannot read the state of nodes in cluster {name}: it has no aggregated API of ferrule-controller; \
+                     set controller.view of the chart, or read the status of policies with kubectl"
                 );
             }
             agents => agents?,

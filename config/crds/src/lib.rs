@@ -6,6 +6,7 @@
 //! rights that the daemon and the policy controller need. `cargo xtask generate` keeps those up to date.
 //! This crate sends no request to an API server.
 
+mod admission;
 mod cni_node;
 mod eni_config;
 mod manifest;
@@ -33,6 +34,7 @@ pub use realization::{
 pub use rights::{
     AGENT_ACCOUNT, AGENT_RIGHTS_IN_NAMESPACE, CLUSTER_RIGHTS, CONTROLLER_ACCOUNT,
     CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE, NAMESPACE, RIGHTS_IN_NAMESPACE,
-    Right, SERVICE_ACCOUNT, VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE, agent_rbac,
-    controller_rbac, rbac, viewer_rbac,
+    Right, SERVICE_ACCOUNT, VIEW, VIEW_CLUSTER_RIGHTS, VIEW_RIGHTS_IN_NAMESPACE, VIEWER,
+    VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE, agent_rbac, controller_objects,
+    controller_rbac, rbac, view_objects, view_rbac, viewer_rbac,
 };

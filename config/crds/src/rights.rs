@@ -89,10 +89,7 @@ const ANTREA: &str = "crd.antrea.io";
 const UPSTREAM: &str = "policy.networking.k8s.io";
 const AWS: &str = "networking.k8s.aws";
 const STATUS: &[&str] = &["update"];
-const CREATE: &[&str] = &["create"];
 const KEEP: &[&str] = &["get", "update"];
-const VIEW: &str = "registers the aggregated API for policies, groups and nodes";
-const LEASE: &str = "elects the replica that writes status";
 
 /// The policy controller's rights in all namespaces.
 pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
@@ -121,14 +118,6 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
         "detects kinds that are installed or removed later",
     ),
     right("authentication.k8s.io", "tokenreviews", &["create"], "verifies the tokens of agents"),
-    right("apiregistration.k8s.io", "apiservices", CREATE, VIEW),
-    named(
-        "apiregistration.k8s.io",
-        "apiservices",
-        &["get", "patch"],
-        &["v1alpha1.view.policy.ferrule.io"],
-        VIEW,
-    ),
     right(
         "policy.ferrule.io",
         "networkpolicyrealizations",
@@ -144,9 +133,8 @@ pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
     ),
 ];
 
-/// The policy controller's rights in its own namespace.
+/// The policy controller's rights in its own namespace. It creates none of these objects: a right to create has no names.
 pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
-    right("", "configmaps", CREATE, "publishes the CA certificates for agents"),
     named(
         "",
         "configmaps",
@@ -154,19 +142,44 @@ pub const CONTROLLER_RIGHTS_IN_NAMESPACE: &[Right] = &[
         &["ferrule-controller-ca"],
         "publishes the CA certificates for agents",
     ),
-    named("", "configmaps", &["get"], &["extension-apiserver-authentication"], VIEW),
-    right("discovery.k8s.io", "endpointslices", CREATE, VIEW),
+    named("", "secrets", KEEP, &["ferrule-controller-tls"], "shares the CA key between replicas"),
+    named(
+        "coordination.k8s.io",
+        "leases",
+        KEEP,
+        &["ferrule-controller"],
+        "elects the replica that writes status",
+    ),
+];
+
+/// Roles of the controller for the aggregated API, in addition to its other roles.
+pub const VIEW: &str = "ferrule-controller-view";
+
+/// The policy controller's rights in all namespaces for the aggregated API.
+pub const VIEW_CLUSTER_RIGHTS: &[Right] = &[named(
+    "apiregistration.k8s.io",
+    "apiservices",
+    &["get", "patch"],
+    &["v1alpha1.view.policy.ferrule.io"],
+    "publishes the CA certificates for the API server",
+)];
+
+/// The policy controller's rights in its own namespace for the aggregated API.
+pub const VIEW_RIGHTS_IN_NAMESPACE: &[Right] = &[
+    named(
+        "",
+        "configmaps",
+        &["get"],
+        &["extension-apiserver-authentication"],
+        "authenticates the API server",
+    ),
     named(
         "discovery.k8s.io",
         "endpointslices",
-        &["get", "patch"],
-        &["ferrule-controller-view"],
-        VIEW,
+        &["patch"],
+        &["ferrule-controller-view", "ferrule-controller-view-ipv6"],
+        "publishes the address of the lease holder",
     ),
-    right("", "secrets", CREATE, "shares the CA key between replicas"),
-    named("", "secrets", KEEP, &["ferrule-controller-tls"], "shares the CA key between replicas"),
-    right("coordination.k8s.io", "leases", CREATE, LEASE),
-    named("coordination.k8s.io", "leases", KEEP, &["ferrule-controller"], LEASE),
 ];
 
 /// Service account of the agents, in the same namespace.
@@ -225,7 +238,13 @@ pub const VIEWER_RIGHTS_IN_NAMESPACE: &[Right] = &[
         "reads the introspection of each daemon on the loopback of its node",
     ),
     right("", "pods/log", &["get"], "collected by ferrule bundle"),
-    right("", "configmaps", LOOK, "collected by ferrule bundle"),
+    named(
+        "",
+        "configmaps",
+        &["get"],
+        &["amazon-vpc-cni", "ferrule-controller-ca"],
+        "collected by ferrule bundle",
+    ),
     right("apps", "daemonsets", LOOK, "reads the nodes on which a daemon has to run"),
     right("apps", "deployments", LOOK, "collected by ferrule bundle"),
     right("coordination.k8s.io", "leases", LOOK, "reads which replica writes status"),
@@ -241,6 +260,11 @@ pub fn controller_rbac() -> Vec<Value> {
     rbac_of(CONTROLLER_ACCOUNT, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE)
 }
 
+/// Returns the roles and bindings of the policy controller for the aggregated API.
+pub fn view_rbac() -> Vec<Value> {
+    roles(VIEW, Some(CONTROLLER_ACCOUNT), VIEW_CLUSTER_RIGHTS, VIEW_RIGHTS_IN_NAMESPACE)
+}
+
 /// Returns the agent's service account, role and binding.
 pub fn agent_rbac() -> Vec<Value> {
     rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
@@ -248,61 +272,112 @@ pub fn agent_rbac() -> Vec<Value> {
 
 /// Returns the roles of viewers, without bindings.
 pub fn viewer_rbac() -> Vec<Value> {
-    let is_role = |object: &Value| matches!(object["kind"].as_str(), Some("ClusterRole" | "Role"));
-    let mut objects = rbac_of(VIEWER, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE);
-    objects.retain(is_role);
-    objects
+    roles(VIEWER, None, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE)
 }
 
 fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<Value> {
-    let metadata = |namespaced: bool| {
-        let mut metadata = json!({ "name": account });
-        if namespaced {
-            metadata["namespace"] = json!(NAMESPACE);
-        }
-        metadata
-    };
-    let rules = |rights: &[Right]| -> Vec<Value> {
-        let rule = |right: &Right| {
-            let mut rule = json!({
-                "apiGroups": [right.group],
-                "resources": [right.resource],
-                "verbs": right.verbs,
-            });
-            if !right.names.is_empty() {
-                rule["resourceNames"] = json!(right.names);
-            }
-            rule
-        };
-        rights.iter().map(rule).collect()
-    };
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": account, "namespace": NAMESPACE },
+    })];
+    objects.extend(roles(account, Some(account), in_cluster, in_namespace));
+    objects
+}
+
+/// Returns roles, and their bindings if there is an account.
+fn roles(
+    name: &str,
+    account: Option<&str>,
+    in_cluster: &[Right],
+    in_namespace: &[Right],
+) -> Vec<Value> {
     let api = "rbac.authorization.k8s.io";
     let version = format!("{api}/v1");
-    let binds = |kind: &str, binding: &str, namespaced: bool| {
-        json!({
-            "apiVersion": version, "kind": binding, "metadata": metadata(namespaced),
-            "roleRef": { "apiGroup": api, "kind": kind, "name": account },
+    let mut objects = Vec::new();
+    for (kind, rights) in [("ClusterRole", in_cluster), ("Role", in_namespace)] {
+        if kind == "ClusterRole" && rights.is_empty() {
+            continue;
+        }
+        let mut metadata = json!({ "name": name });
+        if kind == "Role" {
+            metadata["namespace"] = json!(NAMESPACE);
+        }
+        let rules: Vec<Value> = rights.iter().map(rule).collect();
+        objects.push(json!({
+            "apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules,
+        }));
+        let Some(account) = account else { continue };
+        objects.push(json!({
+            "apiVersion": version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": { "apiGroup": api, "kind": kind, "name": name },
             "subjects": [{
                 "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE,
             }],
+        }));
+    }
+    objects
+}
+
+fn rule(right: &Right) -> Value {
+    let mut rule = json!({
+        "apiGroups": [right.group],
+        "resources": [right.resource],
+        "verbs": right.verbs,
+    });
+    if !right.names.is_empty() {
+        rule["resourceNames"] = json!(right.names);
+    }
+    rule
+}
+
+/// Returns the empty objects that the replicas of the controller fill.
+pub fn controller_objects() -> Vec<Value> {
+    let object = |version: &str, kind: &str, name: &str| {
+        json!({
+            "apiVersion": version, "kind": kind,
+            "metadata": { "name": name, "namespace": NAMESPACE },
         })
     };
-    let account =
-        json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(true) });
-    let of_cluster = [
+    let mut secret = object("v1", "Secret", "ferrule-controller-tls");
+    secret["type"] = json!("Opaque");
+    vec![
+        secret,
+        object("v1", "ConfigMap", "ferrule-controller-ca"),
+        object("coordination.k8s.io/v1", "Lease", CONTROLLER_ACCOUNT),
+    ]
+}
+
+/// Returns the objects of the aggregated API: its Service, an EndpointSlice for each family of addresses, and its
+/// registration. The replica that holds the Lease fills the EndpointSlice of its address, and the CA certificates.
+pub fn view_objects() -> Vec<Value> {
+    let metadata = json!({ "name": VIEW, "namespace": NAMESPACE });
+    let slice = |name: &str, family: &str| {
         json!({
-            "apiVersion": version, "kind": "ClusterRole", "metadata": metadata(false),
-            "rules": rules(in_cluster),
-        }),
-        binds("ClusterRole", "ClusterRoleBinding", false),
-    ];
-    let of_cluster = of_cluster.into_iter().filter(|_| !in_cluster.is_empty());
-    let of_namespace = [
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": { "name": name, "namespace": NAMESPACE, "labels": {
+                "kubernetes.io/service-name": VIEW,
+                "endpointslice.kubernetes.io/managed-by": CONTROLLER_ACCOUNT,
+            }},
+            "addressType": family,
+        })
+    };
+    vec![
         json!({
-            "apiVersion": version, "kind": "Role", "metadata": metadata(true),
-            "rules": rules(in_namespace),
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+            "spec": { "ports": [{
+                "name": "https", "port": 443, "targetPort": 61692, "protocol": "TCP",
+            }]},
         }),
-        binds("Role", "RoleBinding", true),
-    ];
-    std::iter::once(account).chain(of_cluster).chain(of_namespace).collect()
+        slice(VIEW, "IPv4"),
+        slice("ferrule-controller-view-ipv6", "IPv6"),
+        json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+            "metadata": { "name": "v1alpha1.view.policy.ferrule.io" },
+            "spec": {
+                "group": "view.policy.ferrule.io", "version": "v1alpha1",
+                "groupPriorityMinimum": 2000, "versionPriority": 15,
+                "service": { "namespace": NAMESPACE, "name": VIEW, "port": 443 },
+            },
+        }),
+    ]
 }

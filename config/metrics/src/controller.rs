@@ -10,6 +10,12 @@ const PROPAGATION: &[f64] =
 pub(crate) const METRICS: &[Metric] = &[
     BUILD_INFO,
     gauge("ferrule_controller_leads", &[], "", "1 if this replica writes status"),
+    gauge(
+        "ferrule_controller_view_unavailable",
+        &[],
+        "",
+        "1 if this replica holds the Lease and the API server cannot reach the aggregated API",
+    ),
     gauge("ferrule_controller_loaded", &[], "", "1 if every kind is listed"),
     gauge("ferrule_controller_generation", &[], "", "The newest generation of this run"),
     gauge("ferrule_controller_policies", &[], "policies", "Policies of all kinds"),

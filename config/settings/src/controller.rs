@@ -60,12 +60,6 @@ pub const CONTROLLER: &[Flag] = &[
         meaning: "The Service of --view, in the same namespace",
     },
     Flag {
-        flag: "view-service-port",
-        variable: "FERRULE_CONTROLLER_VIEW_SERVICE_PORT",
-        default: "443",
-        meaning: "The port of that Service",
-    },
-    Flag {
         flag: "advertise",
         variable: "FERRULE_CONTROLLER_ADVERTISE",
         default: "",

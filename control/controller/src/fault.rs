@@ -31,6 +31,7 @@ pub(crate) struct Fault {
 }
 
 const REACH: &str = "check that this replica reaches the API server";
+const CREATE: &str = "create the object: upgrade the release of the chart, or apply config/manifests/rbac-controller*.yaml";
 
 impl Fault {
     /// Classifies the error of a request.
@@ -48,6 +49,17 @@ impl Fault {
 
     pub(crate) fn late(verb: &str, resource: &str) -> Self {
         Self::unreachable(verb, resource, "no answer in time")
+    }
+
+    /// An object that this replica fills and does not create. `object` is its kind, namespace and name.
+    pub(crate) fn missing(verb: &str, object: &str) -> Self {
+        let cause = format!("cannot {verb} {object}: it does not exist");
+        Self { sort: Sort::NotFound, cause, next_step: CREATE.to_owned() }
+    }
+
+    /// Replaces the fault of an absent object.
+    pub(crate) fn or_missing(self, verb: &str, object: &str) -> Self {
+        if self.sort == Sort::NotFound { Self::missing(verb, object) } else { self }
     }
 
     /// An answer that cannot be used.

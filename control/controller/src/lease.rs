@@ -11,7 +11,7 @@ use candidate::{Candidate, Next, Seen};
 use control_rpc::SharedHub;
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
     jiff::Timestamp,
 };
 use kube::{Api, Client, ResourceExt as _, api::PostParams};
@@ -101,17 +101,17 @@ impl Elector {
     async fn round(&self, candidate: &mut Candidate) -> Result<(), Fault> {
         let lease = ask("get", self.api.get_opt(&self.name)).await?;
         let sent = now();
-        let params = PostParams::default();
-        let written = match candidate.observe(lease.as_ref().map(seen), sent) {
-            // A replica that has not read every kind cannot collect reports, so it leaves the Lease to others.
-            _ if !self.hub.with(|hub| hub.is_loaded()) => return Ok(()),
-            Next::Leave => return Ok(()),
-            Next::Create => ask("create", self.api.create(&params, &self.lease(None))).await?,
-            Next::Take | Next::Renew => {
-                let lease = self.lease(lease);
-                ask("update", self.api.replace(&self.name, &params, &lease)).await?
-            }
+        let Some(lease) = lease else {
+            candidate.missed();
+            return Err(Fault::missing("get", &format!("Lease {}", self.name)));
         };
+        let next = candidate.observe(seen(&lease), sent);
+        // A replica that has not read every kind cannot collect reports, so it leaves the Lease to others.
+        if next == Next::Leave || !self.hub.with(|hub| hub.is_loaded()) {
+            return Ok(());
+        }
+        let (params, lease) = (PostParams::default(), self.lease(lease));
+        let written = ask("update", self.api.replace(&self.name, &params, &lease)).await?;
         candidate.written(seen(&written), sent);
         Ok(())
     }
@@ -143,12 +143,8 @@ impl Elector {
         Ok(())
     }
 
-    fn lease(&self, before: Option<Lease>) -> Lease {
+    fn lease(&self, mut lease: Lease) -> Lease {
         let now = MicroTime(Timestamp::now());
-        let mut lease = before.unwrap_or_else(|| Lease {
-            metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
-            spec: None,
-        });
         lease.annotations_mut().insert(REPORTS_TO.to_owned(), self.reports_to.clone());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         if spec.holder_identity.as_ref() != Some(&self.identity) {

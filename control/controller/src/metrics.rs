@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     certificates: IntCounter,
     certificate_ends: IntGauge,
     leads: IntGauge,
+    view_unavailable: IntGauge,
     loaded: IntGauge,
     generation: IntGauge,
     policies: IntGauge,
@@ -71,6 +72,7 @@ impl Metrics {
             certificates: of("certificates_total")?,
             certificate_ends: gauge("certificate_expiry_timestamp_seconds")?,
             leads: gauge("leads")?,
+            view_unavailable: gauge("view_unavailable")?,
             loaded: gauge("loaded")?,
             generation: gauge("generation")?,
             policies: gauge("policies")?,
@@ -143,6 +145,11 @@ impl Metrics {
 
     pub(crate) fn reviewed(&self, result: &str) {
         self.reviews.with_label_values(&[result]).inc();
+    }
+
+    /// Records whether the API server reports that it cannot reach the aggregated API.
+    pub(crate) fn view_unavailable(&self, is_unavailable: bool) {
+        self.view_unavailable.set(i64::from(is_unavailable));
     }
 
     pub(crate) fn leads(&self, leads: bool) {

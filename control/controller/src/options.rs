@@ -42,14 +42,6 @@ pub struct Options {
         default_value = "ferrule-controller-view"
     )]
     pub view_service: String,
-    /// The port of that Service
-    #[arg(
-        long,
-        env = "FERRULE_CONTROLLER_VIEW_SERVICE_PORT",
-        value_name = "PORT",
-        default_value_t = 443
-    )]
-    pub view_service_port: u16,
     /// The address and port at which agents send reports to this replica; by default POD_IP and the port of --listen
     #[arg(long, env = "FERRULE_CONTROLLER_ADVERTISE", value_name = "ADDRESS")]
     pub advertise: Option<SocketAddr>,

@@ -182,9 +182,9 @@ impl Replica {
         let authority = self.options.tls_dir.is_none().then(|| self.options.ca_configmap.clone());
         let registered = Registered {
             client: self.client.clone(),
+            metrics: self.metrics.clone(),
             namespace: self.options.namespace.clone(),
             service: self.options.view_service.clone(),
-            port: self.options.view_service_port,
             authority,
             at: self.options.view_at(port),
         };

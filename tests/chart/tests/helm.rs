@@ -87,6 +87,37 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
     }
 }
 
+/// Installations without the chart have the same admission policies.
+#[test]
+fn the_manifests_have_the_admission_policies_of_the_chart() {
+    let policies = |objects: Vec<Value>| -> Vec<Value> {
+        let kind = |object: &Value| object["kind"].as_str().unwrap_or_default().to_owned();
+        let mut all: Vec<Value> = objects
+            .into_iter()
+            .filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))
+            .collect();
+        for policy in &mut all {
+            policy["metadata"].as_object_mut().unwrap().remove("labels");
+        }
+        all
+    };
+    let mut manifests = Vec::new();
+    for name in ["rbac", "rbac-controller"] {
+        let path = Chart::path().join(format!("../../config/manifests/{name}.yaml"));
+        let text = fs::read_to_string(path).unwrap();
+        manifests.extend(serde_saphyr::from_multiple::<Value>(&text).unwrap());
+    }
+    let manifests = policies(manifests);
+    assert_eq!(manifests.len(), 4);
+    // The manifests give each account its own name.
+    let mut values = whole();
+    values["fullnameOverride"] = json!("ferrule-ipamd");
+    let text = chart().render(&values).unwrap().text;
+    let text = text.replace("ferrule-ipamd-controller", "ferrule-controller");
+    let rendered: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    assert_eq!(policies(rendered), manifests);
+}
+
 /// Values with a memory limit of the agent, and one of its maps in MiB.
 fn limited(memory: &str, maps: Option<&str>) -> Value {
     let mut values = json!({

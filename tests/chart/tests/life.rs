@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -12,7 +13,7 @@ use kube::{
 };
 use lab_kubernetes::{Cluster, ClusterSpec};
 use serde_json::{Value, json};
-use tests_chart::Chart;
+use tests_chart::{Chart, requests::ask};
 
 #[tokio::test]
 async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_the_uninstall() {
@@ -27,6 +28,7 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
     let values = json!({
         "enableNetworkPolicy": true, "policy": { "backend": "none" },
         "nodeAgent": { "healthProbeBindAddr": ":1" }, "env": { "ENABLE_NFTABLES": "true" },
+        "controller": { "view": true },
     });
     let notes = helm("install", &[], Some(&values));
     for note in [
@@ -42,10 +44,47 @@ async fn objects_of_the_controller_survive_an_upgrade_and_definitions_survive_th
     let write = json!({ "data": { "kept.json": "e30=" } });
     secrets.patch("ferrule-controller-tls", &params, &Patch::Merge(&write)).await.unwrap();
 
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ferrule-controller";
+    let slice =
+        "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/ferrule-controller-view";
+    let api = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.view.policy.ferrule.io";
+    let ca = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+    let filled = [
+        (lease, "/spec/holderIdentity", json!({ "spec": { "holderIdentity": "a" } })),
+        (
+            lease,
+            "/metadata/annotations/ferrule.io~1reports-to",
+            json!({ "metadata": { "annotations": { "ferrule.io/reports-to": "10.0.0.7:1" } } }),
+        ),
+        (
+            slice,
+            "/endpoints/0/addresses/0",
+            json!({ "endpoints": [{ "addresses": ["10.0.0.7"] }] }),
+        ),
+        (
+            slice,
+            "/ports/0/port",
+            json!({ "ports": [{ "name": "https", "port": 61692, "protocol": "TCP" }] }),
+        ),
+        (api, "/spec/caBundle", json!({ "spec": { "caBundle": BASE64_STANDARD.encode(ca) } })),
+    ];
+    for (path, _, change) in &filled {
+        ask(&client, "PATCH", path, change).await.unwrap();
+    }
+
     let mut other = values.clone();
-    other["controller"] = json!({ "replicas": 3 });
-    helm("upgrade", &[], Some(&other));
+    other["controller"]["replicas"] = json!(3);
+    // Server-side apply is the default of Helm 4. Helm 3 merges three states.
+    for words in [&[][..], &["--server-side=false"]] {
+        helm("upgrade", words, Some(&other));
+        other["controller"]["replicas"] = json!(4);
+    }
     helm("rollback", &["1"], None);
+    for (path, at, change) in &filled {
+        let object = ask(&client, "GET", path, &json!({})).await.unwrap();
+        assert_eq!(object.pointer(at), change.pointer(at), "{path}");
+        assert!(object.pointer(at).is_some(), "{path} {at}");
+    }
     assert!(maps.get("ferrule-controller-ca").await.unwrap().data.unwrap().contains_key("ca.crt"));
     let secret = secrets.get("ferrule-controller-tls").await.unwrap();
     assert!(secret.data.unwrap().contains_key("kept.json"));

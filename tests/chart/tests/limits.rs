@@ -160,7 +160,8 @@ fn every_port_of_the_pods_is_in_the_table_of_the_installation_page() {
     let page = fs::read_to_string(page).unwrap();
     let mut ports = 0;
     for kind in ["DaemonSet", "Deployment"] {
-        let pod = pod(kind, &json!({ "enableNetworkPolicy": true }));
+        let values = json!({ "enableNetworkPolicy": true, "controller": { "view": true } });
+        let pod = pod(kind, &values);
         let containers = pod["containers"].as_array().unwrap();
         for port in containers.iter().flat_map(|one| one["ports"].as_array().into_iter().flatten())
         {

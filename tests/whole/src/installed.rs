@@ -319,7 +319,8 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String> {
 }
 
 /// The chart's values that enable network policy.
-pub const POLICY: &[&str] = &["enableNetworkPolicy=true", "policy.backend=none"];
+pub const POLICY: &[&str] =
+    &["enableNetworkPolicy=true", "policy.backend=none", "controller.view=true"];
 /// The labels of the DaemonSet's pods. They do not depend on the chart's name overrides.
 pub const NODE_PODS: &str = "app.kubernetes.io/part-of=ferrule,app.kubernetes.io/component=node";
 /// The labels of the controller's pods.

@@ -82,8 +82,9 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "controller.view",
         shape: Shape::Bool,
-        default: "true",
-        meaning: "Serves the aggregated API at which `ferrule policy` reads the state of policies on nodes.",
+        default: "false",
+        meaning: "Serves the aggregated API at which `ferrule policy` reads the state of policies on nodes. The API \
+                  server must reach port 61692 of the replicas: otherwise no namespace of the cluster can be deleted.",
         ..OURS
     },
     Value {

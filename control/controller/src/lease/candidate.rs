@@ -18,9 +18,7 @@ pub(super) struct Seen {
 /// The next action on the Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// There is no Lease.
-    Create,
-    /// The Lease was released or has expired.
+    /// No replica has held the Lease yet, or it was released or has expired.
     Take,
     /// This replica holds the Lease.
     Renew,
@@ -62,12 +60,13 @@ impl Candidate {
         }
     }
 
+    /// Records that there is no Lease. No replica leads without one.
+    pub(super) fn missed(&mut self) {
+        (self.seen, self.held_until) = (None, None);
+    }
+
     /// Records the current Lease and returns the next action.
-    pub(super) fn observe(&mut self, lease: Option<Seen>, now: Instant) -> Next {
-        let Some(lease) = lease else {
-            (self.seen, self.held_until) = (None, None);
-            return Next::Create;
-        };
+    pub(super) fn observe(&mut self, lease: Seen, now: Instant) -> Next {
         let since = match &self.seen {
             Some((seen, since)) if seen.version == lease.version => *since,
             Some(_) | None => now,
@@ -111,14 +110,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_candidate_creates_the_lease_and_leads_until_it_is_late() {
+    fn the_first_candidate_takes_the_empty_lease_and_leads_until_it_is_late() {
         let (mut a, start) = (Candidate::new("a".into(), LASTS), Instant::now());
-        assert_eq!((a.observe(None, start), a.leads(start)), (Next::Create, false));
+        let empty = Seen { lasts: Duration::ZERO, reports_to: String::new(), ..lease("", 0) };
+        assert_eq!((a.observe(empty, start), a.leads(start)), (Next::Take, false));
         a.written(lease("a", 1), start);
         assert!(a.leads(start + seconds(19)) && !a.leads(start + seconds(20)));
         assert_eq!(a.reports_to(start + seconds(19)), "at a");
         assert_eq!(a.reports_to(start + seconds(20)), "");
-        assert_eq!(a.observe(Some(lease("a", 1)), start + seconds(25)), Next::Renew);
+        assert_eq!(a.observe(lease("a", 1), start + seconds(25)), Next::Renew);
     }
 
     #[test]
@@ -126,27 +126,35 @@ mod tests {
         let (mut b, start) = (Candidate::new("b".into(), LASTS), Instant::now());
         for at in 0..5 {
             let now = start + seconds(10) * at;
-            assert_eq!(b.observe(Some(lease("a", at)), now), Next::Leave);
+            assert_eq!(b.observe(lease("a", at), now), Next::Leave);
             assert_eq!(b.reports_to(now), "at a");
         }
         let last = start + seconds(40);
-        assert_eq!(b.observe(Some(lease("a", 4)), last + LASTS), Next::Leave);
+        assert_eq!(b.observe(lease("a", 4), last + LASTS), Next::Leave);
         assert_eq!(b.reports_to(last + LASTS), "", "the Lease has expired");
-        assert_eq!(b.observe(Some(lease("a", 4)), last + seconds(31)), Next::Take);
+        assert_eq!(b.observe(lease("a", 4), last + seconds(31)), Next::Take);
     }
 
     #[test]
     fn a_released_lease_is_taken_at_once() {
         let (mut b, now) = (Candidate::new("b".into(), LASTS), Instant::now());
-        assert_eq!(b.observe(Some(lease("", 4)), now), Next::Take);
+        assert_eq!(b.observe(lease("", 4), now), Next::Take);
         assert_eq!(b.reports_to(now), "");
+    }
+
+    #[test]
+    fn a_holder_without_its_lease_stops_leading() {
+        let (mut a, now) = (Candidate::new("a".into(), LASTS), Instant::now());
+        a.written(lease("a", 1), now);
+        a.missed();
+        assert_eq!((a.leads(now), a.reports_to(now)), (false, ""));
     }
 
     #[test]
     fn a_replica_that_finds_another_holder_stops_leading() {
         let (mut a, now) = (Candidate::new("a".into(), LASTS), Instant::now());
         a.written(lease("a", 1), now);
-        a.observe(Some(lease("b", 2)), now);
+        a.observe(lease("b", 2), now);
         assert!(!a.leads(now));
         assert_eq!(a.reports_to(now), "at b");
     }
@@ -160,7 +168,7 @@ mod tests {
             let sent = Instant::now();
             a.written(lease("a", 1), sent);
             let mut now = sent + seconds(delay);
-            while b.observe(Some(lease("a", 1)), now) == Next::Leave {
+            while b.observe(lease("a", 1), now) == Next::Leave {
                 now += Duration::from_millis(100);
             }
             assert!(!a.leads(now), "after {delay} s");

@@ -9,13 +9,10 @@ use crate::{fault::Fault, fault::Sort, options::Options};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{Api, Client, Resource, api::PostParams, client::Body};
-use serde::{Serialize, de::DeserializeOwned};
+use kube::{Api, Client, api::PostParams, client::Body};
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
     future::Future,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -38,6 +35,7 @@ pub(super) struct Keeper {
     secrets: Api<Secret>,
     maps: Api<ConfigMap>,
     client: Client,
+    namespace: String,
     secret: String,
     map: String,
     server_name: String,
@@ -52,6 +50,7 @@ impl Keeper {
             secrets: Api::namespaced(client.clone(), &options.namespace),
             maps: Api::namespaced(client.clone(), &options.namespace),
             client,
+            namespace: options.namespace.clone(),
             secret: options.tls_secret.clone(),
             map: options.ca_configmap.clone(),
             server_name: options.certified(),
@@ -89,8 +88,11 @@ impl Keeper {
     }
 
     async fn round(&self, showing: &mut Showing) -> Result<(), Fault> {
-        let mut secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
-        let mut kept = secret.as_ref().and_then(read);
+        let secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
+        let missing =
+            || Fault::missing("get", &format!("Secret {}/{}", self.namespace, self.secret));
+        let mut secret = secret.ok_or_else(missing)?;
+        let mut kept = read(&secret);
         // A replica with a wrong clock serves what others have made, and makes nothing.
         let mut clock = Ok(());
         for _ in 0..STEPS {
@@ -104,7 +106,7 @@ impl Keeper {
             if clock.is_err() {
                 break;
             }
-            secret = Some(self.write(secret, &made, step).await?);
+            secret = self.write(secret, &made, step).await?;
             kept = Some(made);
         }
         let Some(kept) = kept else { return clock };
@@ -131,40 +133,33 @@ impl Keeper {
         }
     }
 
-    async fn write(
-        &self,
-        before: Option<Secret>,
-        kept: &Kept,
-        step: Step,
-    ) -> Result<Secret, Fault> {
+    async fn write(&self, mut secret: Secret, kept: &Kept, step: Step) -> Result<Secret, Fault> {
         let text = serde_json::to_vec(kept)
             .map_err(|error| Fault::odd("write", "certificates", &error.to_string()))?;
-        let is_new = before.is_none();
-        let mut secret = before.unwrap_or_else(|| Secret {
-            metadata: named(&self.secret),
-            type_: Some("Opaque".to_owned()),
-            ..Secret::default()
-        });
         secret.data = Some(BTreeMap::from([(ENTRY.to_owned(), ByteString(text))]));
-        let written = put(&self.secrets, SECRETS, &self.secret, &secret, is_new).await?;
+        let params = PostParams::default();
+        let written = self.secrets.replace(&self.secret, &params, &secret);
+        let written = ask("update", SECRETS, written).await?;
         tracing::info!(secret = self.secret, ?step, "certificates issued");
         Ok(written)
     }
 
     async fn publish(&self, bundle: &str) -> Result<(), Fault> {
-        let before = ask("get", MAPS, self.maps.get_opt(&self.map)).await?;
-        let is_new = before.is_none();
-        let mut map = before
-            .unwrap_or_else(|| ConfigMap { metadata: named(&self.map), ..ConfigMap::default() });
+        let map = ask("get", MAPS, self.maps.get_opt(&self.map)).await?;
+        let missing =
+            || Fault::missing("get", &format!("ConfigMap {}/{}", self.namespace, self.map));
+        let mut map = map.ok_or_else(missing)?;
         let data = map.data.get_or_insert_default();
         if data.get(BUNDLE).is_some_and(|published| published == bundle) {
             return Ok(());
         }
         data.insert(BUNDLE.to_owned(), bundle.to_owned());
-        put(&self.maps, MAPS, &self.map, &map, is_new).await.map(drop)
+        let params = PostParams::default();
+        ask("update", MAPS, self.maps.replace(&self.map, &params, &map)).await.map(drop)
     }
 }
 
+/// Returns `None` for a Secret that no replica has filled yet.
 fn read(secret: &Secret) -> Option<Kept> {
     let entry = secret.data.as_ref()?.get(ENTRY)?;
     let read = serde_json::from_slice(&entry.0);
@@ -172,28 +167,6 @@ fn read(secret: &Secret) -> Option<Kept> {
         tracing::warn!(%error, "cannot read {ENTRY} of the Secret; issuing new certificates");
     })
     .ok()
-}
-
-fn named(name: &str) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
-}
-
-async fn put<K>(
-    api: &Api<K>,
-    resource: &str,
-    name: &str,
-    object: &K,
-    is_new: bool,
-) -> Result<K, Fault>
-where
-    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
-{
-    let params = PostParams::default();
-    if is_new {
-        ask("create", resource, api.create(&params, object)).await
-    } else {
-        ask("update", resource, api.replace(name, &params, object)).await
-    }
 }
 
 async fn ask<T>(

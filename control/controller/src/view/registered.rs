@@ -1,40 +1,38 @@
-//! Registration of the aggregated API. The lease holder serves it, as nodes report to that replica. It writes the
-//! EndpointSlice of the Service, and the APIService with the authority.
+//! Registration of the aggregated API. The lease holder serves it, as nodes report to that replica. It writes its address
+//! to the EndpointSlice of the Service, and the authority to the APIService. It creates neither.
 
-use anyhow::{Context as _, Result};
+use crate::{fault::Fault, metrics::Metrics};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::{core::v1::ConfigMap, discovery::v1::EndpointSlice};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams},
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use std::{net::SocketAddr, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
 };
 use view_policy::{GROUP, VERSION};
 
-/// Timeout of a registration.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Interval at which the registered authority is compared.
+/// Interval at which both objects are written again, and the state of the APIService is read.
 const LOOK: Duration = Duration::from_secs(30);
-/// Field manager.
-const MANAGER: &str = "ferrule-controller";
-/// Group priority, below that of built-in groups.
-const PRIORITY: u32 = 2_000;
+const SLICES: &str = "endpointslices.discovery.k8s.io";
+const SERVICES: &str = "apiservices.apiregistration.k8s.io";
+const MAPS: &str = "configmaps";
 
 /// Content of the registration.
 pub(crate) struct Registered {
     pub(crate) client: Client,
+    pub(crate) metrics: Arc<Metrics>,
     /// Namespace of the Service and the ConfigMap.
     pub(crate) namespace: String,
-    /// The Service of the replicas.
+    /// The Service of the replicas. Its EndpointSlice for IPv4 has the same name, that for IPv6 ends in `-ipv6`.
     pub(crate) service: String,
-    /// The port of the Service.
-    pub(crate) port: u16,
     /// The ConfigMap with the authority's certificates. `None` if the certificate comes from files: then the operator
     /// registers the authority.
     pub(crate) authority: Option<String>,
@@ -46,19 +44,33 @@ impl Registered {
     /// Registers while this replica leads, and again whenever the authority changes.
     pub(crate) async fn keep(self, mut leads: watch::Receiver<bool>) {
         let mut backoff = crate::api::backoff();
-        let mut last_error = String::new();
-        while leads.wait_for(|leads| *leads).await.is_ok() {
-            match timeout(ANSWER, self.register()).await.context("no answer in time") {
-                Ok(Ok(())) => {
-                    last_error.clear();
-                    backoff.reset();
-                    sleep(LOOK).await;
+        let (mut last_cause, mut is_registered) = (String::new(), false);
+        loop {
+            if !*leads.borrow_and_update() {
+                // Another replica measures the availability.
+                self.metrics.view_unavailable(false);
+                is_registered = false;
+                if leads.wait_for(|leads| *leads).await.is_err() {
+                    return;
                 }
-                Err(error) | Ok(Err(error)) => {
-                    let error = format!("{error:#}");
-                    if error != last_error {
-                        tracing::warn!(error, "cannot register the aggregated API");
-                        last_error = error;
+            }
+            match self.register().await {
+                Ok(()) => {
+                    if !is_registered {
+                        tracing::info!("aggregated API registered");
+                    }
+                    is_registered = true;
+                    last_cause.clear();
+                    backoff.reset();
+                    if let Ok(Err(_)) = timeout(LOOK, leads.changed()).await {
+                        return;
+                    }
+                }
+                Err(Fault { cause, next_step, .. }) => {
+                    is_registered = false;
+                    if cause != last_cause {
+                        tracing::warn!(cause, next_step, "cannot register the aggregated API");
+                        last_cause = cause;
                     }
                     sleep(backoff.pause()).await;
                 }
@@ -66,83 +78,95 @@ impl Registered {
         }
     }
 
-    async fn register(&self) -> Result<()> {
+    async fn register(&self) -> Result<(), Fault> {
         if let Some(at) = self.at {
-            let kind = GroupVersionKind::gvk("discovery.k8s.io", "v1", "EndpointSlice");
-            let resource = ApiResource::from_gvk(&kind);
-            let all = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-            apply(&all, "EndpointSlice", &self.slice(at)).await?;
+            let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
+            let name = match at {
+                SocketAddr::V4(_) => self.service.clone(),
+                SocketAddr::V6(_) => format!("{}-ipv6", self.service),
+            };
+            let object = format!("EndpointSlice {}/{name}", self.namespace);
+            patch(&slices, SLICES, &object, &name, &endpoint(at)).await?;
         }
         let Some(authority) = &self.authority else { return Ok(()) };
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let map = maps.get(authority).await;
-        let map = map.with_context(|| format!("cannot get ConfigMap {authority}"))?;
-        let pem = map.data.unwrap_or_default().remove("ca.crt");
-        let pem =
-            pem.with_context(|| format!("ConfigMap {}/{authority} has no ca.crt", self.namespace))?;
+        let pem = self.certificates(authority).await?;
+        let name = format!("{VERSION}.{GROUP}");
         let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
-        let all = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-        apply(&all, "APIService", &self.object(&format!("{VERSION}.{GROUP}"), &pem)).await
+        let all: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        let change = json!({ "spec": { "caBundle": BASE64_STANDARD.encode(pem) } });
+        let now = patch(&all, SERVICES, &format!("APIService {name}"), &name, &change).await?;
+        self.metrics.view_unavailable(is_unavailable(&now.data));
+        Ok(())
     }
 
-    /// Returns the EndpointSlice with this replica as the only endpoint.
-    fn slice(&self, at: SocketAddr) -> Value {
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "name": self.service,
-                "labels": {
-                    "kubernetes.io/service-name": self.service,
-                    "endpointslice.kubernetes.io/managed-by": MANAGER,
-                },
-            },
-            "addressType": if at.is_ipv4() { "IPv4" } else { "IPv6" },
-            "endpoints": [{ "addresses": [at.ip().to_string()], "conditions": { "ready": true } }],
-            "ports": [{ "name": "https", "protocol": "TCP", "port": at.port() }],
-        })
-    }
-
-    fn object(&self, name: &str, authority: &str) -> Value {
-        json!({
-            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": { "name": name },
-            "spec": {
-                "group": GROUP, "version": VERSION,
-                "groupPriorityMinimum": PRIORITY, "versionPriority": 15,
-                "caBundle": BASE64_STANDARD.encode(authority),
-                "service": {
-                    "namespace": self.namespace, "name": self.service, "port": self.port,
-                },
-            },
-        })
+    /// Returns the authority's certificates as PEM.
+    async fn certificates(&self, authority: &str) -> Result<String, Fault> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let object = format!("ConfigMap {}/{authority}", self.namespace);
+        let map = ask("get", MAPS, maps.get_opt(authority)).await?;
+        let map = map.ok_or_else(|| Fault::missing("get", &object))?;
+        let pem = map.data.unwrap_or_default().remove("ca.crt");
+        pem.ok_or_else(|| Fault::odd("get", &object, "it has no ca.crt yet"))
     }
 }
 
-/// Applies an object if the existing one differs.
-async fn apply(all: &Api<DynamicObject>, kind: &str, desired: &Value) -> Result<()> {
-    let name = desired["metadata"]["name"].as_str().unwrap_or_default();
-    let there = all.get_opt(name).await.with_context(|| format!("cannot get {kind} {name}"))?;
-    if there.is_some_and(|there| same(&json!(there), desired)) {
-        return Ok(());
-    }
-    let params = PatchParams::apply(MANAGER).force();
-    let applied = all.patch(name, &params, &Patch::Apply(desired)).await;
-    applied.with_context(|| format!("cannot apply {kind} {name}"))?;
-    tracing::info!(kind, name, "aggregated API registered");
-    Ok(())
+/// Changes fields of an existing object. A change without effect is no write.
+async fn patch<K>(
+    api: &Api<K>,
+    resource: &str,
+    object: &str,
+    name: &str,
+    change: &Value,
+) -> Result<K, Fault>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let (params, change) = (PatchParams::default(), Patch::Merge(change));
+    let asked = api.patch(name, &params, &change);
+    ask("patch", resource, asked).await.map_err(|fault| fault.or_missing("patch", object))
 }
 
-/// True if the existing object contains all desired fields. The server adds defaults.
-fn same(there: &Value, desired: &Value) -> bool {
-    match (there, desired) {
-        (Value::Object(there), Value::Object(desired)) => desired
-            .iter()
-            .all(|(key, desired)| there.get(key).is_some_and(|there| same(there, desired))),
-        (Value::Array(there), Value::Array(desired)) => {
-            let pairs = there.iter().zip(desired);
-            there.len() == desired.len()
-                && pairs.into_iter().all(|(there, desired)| same(there, desired))
-        }
-        (there, desired) => there == desired,
+async fn ask<T>(
+    verb: &str,
+    resource: &str,
+    asked: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Fault> {
+    match timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
+        Err(_) => Err(Fault::late(verb, resource)),
+    }
+}
+
+/// Returns the part of an EndpointSlice with this replica as the only endpoint.
+fn endpoint(at: SocketAddr) -> Value {
+    json!({
+        "endpoints": [{ "addresses": [at.ip().to_string()], "conditions": { "ready": true } }],
+        "ports": [{ "name": "https", "protocol": "TCP", "port": at.port() }],
+    })
+}
+
+/// True if the API server reports that it cannot reach the API. It has no report before its first attempt.
+fn is_unavailable(service: &Value) -> bool {
+    let conditions = service.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Available" && condition["status"] == "False")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_false_condition_is_unavailable() {
+        let service = |status: &str| {
+            json!({ "status": { "conditions": [
+                { "type": "Other", "status": "False" }, { "type": "Available", "status": status },
+            ]}})
+        };
+        assert!(is_unavailable(&service("False")));
+        assert!(!is_unavailable(&service("True")));
+        assert!(!is_unavailable(&service("Unknown")));
+        assert!(!is_unavailable(&json!({})));
     }
 }

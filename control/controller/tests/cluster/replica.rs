@@ -93,7 +93,11 @@ impl Replica {
     }
 
     pub(crate) fn has_logged(&self, message: &str) -> bool {
-        self.log.lock().unwrap().iter().any(|line| line["message"] == message)
+        self.has_line(|line| line["message"] == message)
+    }
+
+    pub(crate) fn has_line(&self, is_sought: impl Fn(&Value) -> bool) -> bool {
+        self.log.lock().unwrap().iter().any(is_sought)
     }
 
     pub(crate) fn terminate(&self) {

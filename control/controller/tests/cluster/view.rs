@@ -3,7 +3,7 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{PATIENCE, SYSTEM, World, network_policy, pod},
+    world::{PATIENCE, SYSTEM, World, manifest, network_policy, pod},
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
@@ -28,16 +28,18 @@ fn code(outcome: Result<Value, kube::Error>) -> u16 {
 /// A replica with the aggregated API at its own port, registered at the API server.
 async fn answering(world: &World) -> (Replica, u16) {
     let [port] = free_ports().unwrap();
-    world
-        .make(json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": { "name": "ferrule-controller-view", "namespace": SYSTEM },
-            "spec": { "type": "ExternalName", "externalName": "127.0.0.1" },
-        }))
-        .await;
-    let (at, port_word) = (format!("127.0.0.1:{port}"), port.to_string());
-    let args = ["--view", at.as_str(), "--view-service-port", port_word.as_str()];
-    let replica = Replica::start(&world.kubeconfig, &args).await;
+    for mut object in manifest("rbac-controller-view") {
+        match object["kind"].as_str() {
+            Some("Service") => {
+                object["spec"] = json!({ "type": "ExternalName", "externalName": "127.0.0.1" });
+            }
+            Some("APIService") => object["spec"]["service"]["port"] = json!(port),
+            _ => {}
+        }
+        world.make(object).await;
+    }
+    let at = format!("127.0.0.1:{port}");
+    let replica = Replica::start(&world.kubeconfig, &["--view", &at]).await;
     replica.ready().await;
     (replica, port)
 }
@@ -84,6 +86,9 @@ async fn users_read_the_aggregated_api_with_their_own_rights() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_aggregated_api_is_served_by_the_lease_holder() {
     let world = World::new().await;
+    for object in manifest("rbac-controller-view") {
+        world.make(object).await;
+    }
     let replica = |address: &'static str| {
         let kubeconfig = world.kubeconfig.clone();
         async move {
@@ -92,16 +97,78 @@ async fn the_aggregated_api_is_served_by_the_lease_holder() {
         }
     };
     let first = replica("192.0.2.7:1").await;
-    led_to(&world, "192.0.2.7").await;
-    let _second = replica("192.0.2.8:1").await;
+    led_to(&world, "ferrule-controller-view", "192.0.2.7").await;
+    let second = replica("192.0.2.8:1").await;
     drop(first);
-    led_to(&world, "192.0.2.8").await;
+    led_to(&world, "ferrule-controller-view", "192.0.2.8").await;
+    let _third = replica("[2001:db8::9]:1").await;
+    drop(second);
+    led_to(&world, "ferrule-controller-view-ipv6", "2001:db8::9").await;
 }
 
-async fn led_to(world: &World, address: &str) {
+/// The API server cannot reach an address of the documentation's range.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aggregated_api_without_a_way_to_it_is_measured() {
+    let world = World::new().await;
+    for object in manifest("rbac-controller-view") {
+        world.make(object).await;
+    }
+    let args = ["--view", "127.0.0.1:0", "--advertise", "192.0.2.7:1"];
+    let replica = Replica::start(&world.kubeconfig, &args).await;
+    eventually_async("the metric of the alert", PATIENCE, || async {
+        (replica.metric("ferrule_controller_view_unavailable", "").await > 0.0).then_some(())
+    })
+    .await;
+}
+
+/// Without the objects of the manifest, the replica names the missing one and the next step, and does not stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_objects_are_named_with_the_next_step() {
+    let world = World::new().await;
+    for object in config_crds::view_rbac() {
+        world.make(object).await;
+    }
+    let replica = Replica::start(&world.kubeconfig, &["--view", "127.0.0.1:0"]).await;
+    let object = |kind: &str, version: &str, name: &str| {
+        json!({
+            "apiVersion": version, "kind": kind,
+            "metadata": { "name": name, "namespace": SYSTEM },
+        })
+    };
+    replica.ready().await;
+    named(&replica, "cannot patch APIService v1alpha1.view.policy.ferrule.io").await;
+    world.delete(&object("Lease", "coordination.k8s.io/v1", "ferrule-controller")).await;
+    named(&replica, "cannot get Lease ferrule-controller").await;
+    world.delete(&object("ConfigMap", "v1", "ferrule-controller-ca")).await;
+    let second = Replica::start(&world.kubeconfig, &[]).await;
+    named(&second, "cannot get ConfigMap kube-system/ferrule-controller-ca").await;
+    world.delete(&object("Secret", "v1", "ferrule-controller-tls")).await;
+    let third = Replica::start(&world.kubeconfig, &[]).await;
+    named(&third, "cannot get Secret kube-system/ferrule-controller-tls").await;
+    // No replica has stopped.
+    for object in config_crds::controller_objects() {
+        world.make(object).await;
+    }
+    third.ready().await;
+}
+
+async fn named(replica: &Replica, what: &str) {
+    eventually_async(what, PATIENCE, || async {
+        let has = replica.has_line(|line| {
+            let text = |field: &str| line[field].as_str().unwrap_or_default();
+            text("cause").starts_with(what)
+                && text("cause").contains("does not exist")
+                && text("next_step").contains("upgrade the release")
+        });
+        has.then_some(())
+    })
+    .await;
+}
+
+async fn led_to(world: &World, name: &str, address: &str) {
     let slices: Api<EndpointSlice> = Api::namespaced(world.client.clone(), SYSTEM);
     eventually_async(address, PATIENCE, || async {
-        let slice = slices.get_opt("ferrule-controller-view").await.ok()??;
+        let slice = slices.get_opt(name).await.ok()??;
         let service = slice.metadata.labels?.remove("kubernetes.io/service-name")?;
         let ready = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
         (service == "ferrule-controller-view" && ready.eq([address])).then_some(())

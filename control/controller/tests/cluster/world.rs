@@ -48,7 +48,7 @@ impl World {
         let client = cluster.client().await.unwrap();
         let kubeconfig = cluster.kubeconfig_of("controller", &controller()).unwrap();
         let world = Self { cluster, client, kubeconfig, _room: room };
-        for object in config_crds::controller_rbac() {
+        for object in manifest("rbac-controller") {
             world.make(object).await;
         }
         // No controller creates the default service accounts, and pods need one.
@@ -178,6 +178,12 @@ impl World {
         })
         .await
     }
+}
+
+/// Returns the objects of a manifest without the chart.
+pub(crate) fn manifest(name: &str) -> Vec<Value> {
+    let path = format!("{}/../../config/manifests/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 fn controller() -> Identity {

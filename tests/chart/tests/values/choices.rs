@@ -269,9 +269,9 @@ fn controller() -> Vec<(&'static str, Value)> {
             }}),
         ),
         (
-            "without view",
+            "with view",
             json!({ "controller": {
-                "view": false, "networkPolicy": false, "logLevel": "debug",
+                "view": true, "networkPolicy": false, "logLevel": "debug",
                 "extraEnv": [{ "name": "FERRULE_CONTROLLER_GRACE", "value": "10s" }],
                 "podLabels": { "team": "blue" }, "podAnnotations": { "a": "b" },
             }}),

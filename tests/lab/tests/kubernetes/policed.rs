@@ -8,7 +8,9 @@ pub(crate) mod traffic;
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
-use config_crds::{AGENT_ACCOUNT, CONTROLLER_ACCOUNT, NAMESPACE, agent_rbac, controller_rbac};
+use config_crds::{
+    AGENT_ACCOUNT, CONTROLLER_ACCOUNT, NAMESPACE, agent_rbac, controller_objects, controller_rbac,
+};
 use config_model::{
     EnforcingMode,
     registry::{CONTROLLER_CA, CONTROLLER_NAME},
@@ -52,7 +54,7 @@ pub(crate) struct Replica {
 impl Controllers {
     /// Applies the RBAC manifests of controllers and agents.
     pub(crate) fn new(world: &World, bin: &Path) -> Result<Self> {
-        for object in controller_rbac().into_iter().chain(agent_rbac()) {
+        for object in [controller_rbac(), controller_objects(), agent_rbac()].concat() {
             world.apply(&object)?;
         }
         world.apply(&json!({
