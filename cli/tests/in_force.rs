@@ -4,7 +4,6 @@
 
 use clap::Parser as _;
 use config_settings::Settings;
-use datapath_agent::Kubernetes;
 use datapath_backend::{Backend, BackendError, NoBackend};
 use datapath_node::{Applied, BackendEvent, Desired, Observed, Retire, Trace};
 use k8s_openapi::api::{
@@ -332,7 +331,6 @@ impl Node {
             agent: settings.agent,
             node: node.to_owned(),
             replicas: vec![at],
-            kubernetes: Kubernetes { kubeconfig: None, endpoint: None },
         };
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(async move {

@@ -26,7 +26,8 @@ use tests_cluster::{Cluster, ClusterSpec, Identity};
 
 /// The API server does not require service accounts for pods, because no controller creates them.
 const NO_ACCOUNTS: &str = "--disable-admission-plugins=ServiceAccount";
-const NOT_KNOWN: &str = "\nin force: unknown: the cluster has no aggregated API of ferrule-controller\n";
+const NOT_KNOWN: &str =
+    "\nin force: unknown: the cluster has no aggregated API of ferrule-controller\n";
 /// More than a page of a list.
 const MANY: usize = 1_100;
 

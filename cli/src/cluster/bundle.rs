@@ -138,7 +138,7 @@ async fn object(
             Ok(mut object) => {
                 match what {
                     "events" => own.keep_events(&mut object),
-                    "pods" | "configmaps" | "daemonsets" | "deployments" => own.add(&object),
+                    "pods" | "daemonsets" | "deployments" => own.add(&object),
                     _not_of_the_namespace => {}
                 }
                 put(archive, file, object)?;

@@ -123,9 +123,9 @@ pub(super) fn ask(which: &KubeTarget, needs: &BTreeMap<String, Needs>) -> Result
         };
         Ok(match asked.await {
             Ok(nodes) => Realized::Nodes(nodes),
-            Err(KubeError::NotFound { .. }) => {
-                Realized::Unknown("the cluster has no aggregated API of ferrule-controller".to_owned())
-            }
+            Err(KubeError::NotFound { .. }) => Realized::Unknown(
+                "the cluster has no aggregated API of ferrule-controller".to_owned(),
+            ),
             Err(error) => Realized::Unknown(error.to_string()),
         })
     })

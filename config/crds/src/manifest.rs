@@ -1,12 +1,11 @@
 //! The manifests as files.
 
 use crate::{
-    AGENT_RIGHTS_IN_NAMESPACE, AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup,
-    AntreaNetworkPolicy, AntreaTier, ApplicationNetworkPolicy, AwsClusterNetworkPolicy,
-    CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS, CONTROLLER_RIGHTS_IN_NAMESPACE,
-    ClusterNetworkPolicy, CniNode, EniConfig, NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right,
-    VIEW_CLUSTER_RIGHTS, VIEW_RIGHTS_IN_NAMESPACE, VIEWER_CLUSTER_RIGHTS,
-    VIEWER_RIGHTS_IN_NAMESPACE,
+    AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
+    ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS,
+    CONTROLLER_RIGHTS_IN_NAMESPACE, ClusterNetworkPolicy, CniNode, EniConfig,
+    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, VIEW_CLUSTER_RIGHTS,
+    VIEW_RIGHTS_IN_NAMESPACE, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE,
     admission::{CONTROLLER_SCOPE, NODE_SCOPE, controller_scope, node_scope},
     agent_rbac, controller_objects, controller_rbac, rbac, view_objects, view_rbac, viewer_rbac,
 };
@@ -31,7 +30,7 @@ pub fn manifests() -> Vec<(PathBuf, String)> {
         file("policy-antrea.yaml", ANTREA, &antrea_crds()),
         file("policy-aws.yaml", AWS, &aws_crds()),
         file("policy-realizations.yaml", REALIZATIONS, &[realization_crd()]),
-        file("rbac-agent.yaml", &agent_rights(), &agent_rbac()),
+        file("rbac-agent.yaml", AGENT, &agent_rbac()),
         file_and(
             "rbac-controller.yaml",
             &controller_rights(),
@@ -76,7 +75,6 @@ fn chart_rights() -> Value {
     let rows = |rights: &[Right]| -> Vec<Value> { rights.iter().flat_map(chart_rows).collect() };
     json!({
         "daemon": { "cluster": rows(CLUSTER_RIGHTS), "namespace": rows(RIGHTS_IN_NAMESPACE) },
-        "agent": { "cluster": [], "namespace": rows(AGENT_RIGHTS_IN_NAMESPACE) },
         "controller": {
             "cluster": rows(CONTROLLER_CLUSTER_RIGHTS),
             "namespace": rows(CONTROLLER_RIGHTS_IN_NAMESPACE),
@@ -117,6 +115,7 @@ fn chart_rows(right: &Right) -> Vec<Value> {
             vec![row(&rest, None), row(&["patch"], Some("ANNOTATE_POD_IP"))]
         }
         "eniconfigs" => vec![row(right.verbs, Some("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG"))],
+        "endpointslices" => vec![row(right.verbs, Some("enableNetworkPolicy"))],
         "cninodes" => vec![row(right.verbs, Some("ENABLE_POD_ENI"))],
         _ => vec![row(right.verbs, None)],
     }
@@ -282,13 +281,6 @@ fn list(head: &mut String, all: impl Iterator<Item = &'static Right>) {
     }
 }
 
-fn agent_rights() -> String {
-    let mut head = String::from("Rights of the agent, all in its own namespace:\n");
-    list(&mut head, AGENT_RIGHTS_IN_NAMESPACE.iter());
-    head.push_str("The controller identifies agents by their tokens. Agents with the flag --replica need no rights.\n");
-    head
-}
-
 fn viewer_rights() -> String {
     let mut head = String::from(
         "Rights for users of `ferrule status`, `ferrule ip`, `ferrule pod`, `ferrule bundle` and `ferrule policy`:\n",
@@ -337,6 +329,8 @@ const ANTREA: &str = "Antrea's policy kinds with the schemas of v1beta1, and the
     as CEL can express them. Objects that Antrea accepted stay valid.\n";
 const AWS: &str = "AWS's policy kinds with their schemas. Existing objects stay valid. EKS installs them: apply\n\
     this file only in clusters without them.\n";
+const AGENT: &str = "The account of agents that run in pods of their own. It has no rights: the controller identifies\n\
+    agents by their tokens.\n";
 const REALIZATIONS: &str = "NetworkPolicyRealization: an object for each NetworkPolicy that is not in force on all its nodes.\n";
 
 #[cfg(test)]

@@ -74,12 +74,20 @@ pub const CLUSTER_RIGHTS: &[Right] = &[
 ];
 
 /// The daemon's rights in its own namespace.
-pub const RIGHTS_IN_NAMESPACE: &[Right] = &[right(
-    "coordination.k8s.io",
-    "leases",
-    &["get", "create", "update"],
-    "elects the collector of leaked ENIs",
-)];
+pub const RIGHTS_IN_NAMESPACE: &[Right] = &[
+    right(
+        "coordination.k8s.io",
+        "leases",
+        &["get", "create", "update"],
+        "elects the collector of leaked ENIs",
+    ),
+    right(
+        "discovery.k8s.io",
+        "endpointslices",
+        READ,
+        "finds the replicas of the policy controller for the agent",
+    ),
+];
 
 /// The policy controller's service account, in the same namespace.
 pub const CONTROLLER_ACCOUNT: &str = "ferrule-controller";
@@ -182,12 +190,8 @@ pub const VIEW_RIGHTS_IN_NAMESPACE: &[Right] = &[
     ),
 ];
 
-/// Service account of the agents, in the same namespace.
+/// Service account of agents that run in pods of their own. It has no rights: replicas identify agents by their tokens.
 pub const AGENT_ACCOUNT: &str = "ferrule-agent";
-
-/// Rights of the agent in its own namespace. It has no other rights.
-pub const AGENT_RIGHTS_IN_NAMESPACE: &[Right] =
-    &[right("discovery.k8s.io", "endpointslices", READ, "finds the replicas of the controller")];
 
 /// The roles of viewers, in the whole cluster and in the daemon's namespace. They are not bound to any user.
 pub const VIEWER: &str = "ferrule-viewer";
@@ -265,9 +269,9 @@ pub fn view_rbac() -> Vec<Value> {
     roles(VIEW, Some(CONTROLLER_ACCOUNT), VIEW_CLUSTER_RIGHTS, VIEW_RIGHTS_IN_NAMESPACE)
 }
 
-/// Returns the agent's service account, role and binding.
+/// Returns the agent's service account, without rights.
 pub fn agent_rbac() -> Vec<Value> {
-    rbac_of(AGENT_ACCOUNT, &[], AGENT_RIGHTS_IN_NAMESPACE)
+    vec![account(AGENT_ACCOUNT)]
 }
 
 /// Returns the roles of viewers, without bindings.
@@ -276,12 +280,16 @@ pub fn viewer_rbac() -> Vec<Value> {
 }
 
 fn rbac_of(account: &str, in_cluster: &[Right], in_namespace: &[Right]) -> Vec<Value> {
-    let mut objects = vec![json!({
-        "apiVersion": "v1", "kind": "ServiceAccount",
-        "metadata": { "name": account, "namespace": NAMESPACE },
-    })];
+    let mut objects = vec![self::account(account)];
     objects.extend(roles(account, Some(account), in_cluster, in_namespace));
     objects
+}
+
+fn account(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+    })
 }
 
 /// Returns roles, and their bindings if there is an account.
@@ -295,9 +303,6 @@ fn roles(
     let version = format!("{api}/v1");
     let mut objects = Vec::new();
     for (kind, rights) in [("ClusterRole", in_cluster), ("Role", in_namespace)] {
-        if kind == "ClusterRole" && rights.is_empty() {
-            continue;
-        }
         let mut metadata = json!({ "name": name });
         if kind == "Role" {
             metadata["namespace"] = json!(NAMESPACE);

@@ -117,7 +117,10 @@ pub const CONTROLLER_CA: &str = "ferrule-controller-ca";
 pub const IPAMD_SOCKET: &str = "/run/ferrule/ipamd.sock";
 
 /// The socket of the agent that enforces policy.
-pub const AGENT_SOCKET: &str = "/run/ferrule/agent.sock";
+pub const AGENT_SOCKET: &str = "/run/ferrule/agent/agent.sock";
+
+/// The file with the addresses of the policy controller's replicas: the daemon writes it, and the agent reads it.
+pub const CONTROLLER_REPLICAS: &str = "/run/ferrule/controller/replicas";
 
 /// The folder that outlives the agent process: the policy that it received.
 pub const AGENT_STATE_DIR: &str = "/var/lib/ferrule/agent";

@@ -276,6 +276,8 @@ pub struct Agent {
     pub log_level: LogLevel,
     /// Namespace and name of the controller's Service.
     pub service: (String, String),
+    /// The file with the addresses of the controller's replicas.
+    pub replicas: PathBuf,
     /// Name in the controller's certificates.
     pub server_name: String,
     /// The file of the controller's authority.
@@ -340,6 +342,7 @@ impl Agent {
             log_to: LogTo::Stderr,
             log_level: LogLevel::Error,
             service: (String::new(), String::new()),
+            replicas: PathBuf::new(),
             server_name: String::new(),
             authority: PathBuf::new(),
             token: PathBuf::new(),

@@ -2,7 +2,7 @@
 
 use config_settings::PolicyBackend;
 use runtime_socket::server::HealthName;
-use std::{net::SocketAddr, path::PathBuf};
+use std::net::SocketAddr;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -23,10 +23,8 @@ pub enum Command {
 pub struct Flags {
     /// `None` is the backend of the settings.
     pub backend: Option<PolicyBackend>,
-    /// The controller's replicas. If there are any, EndpointSlices are not watched.
+    /// The controller's replicas. If there are any, the daemon's file is not read.
     pub replicas: Vec<SocketAddr>,
-    /// `None` is the pod's service account.
-    pub kubeconfig: Option<PathBuf>,
 }
 
 /// An invalid command line.
@@ -69,7 +67,6 @@ fn flags(words: &[&str]) -> Option<Flags> {
                 });
             }
             "--replica" => flags.replicas.push(value.parse().ok()?),
-            "--kubeconfig" if !value.is_empty() => flags.kubeconfig = Some(value.into()),
             _ => return None,
         }
     }
@@ -81,7 +78,7 @@ pub const HELP: &str = "\
 ferrule-agent enforces network policy on this node: it follows a replica of ferrule-controller, persists its
 snapshot, and lets pods start once their policies are in force.
 
-Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]... [--kubeconfig FILE]
+Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]...
        ferrule-agent retire             remove the backend ebpf's programs and pins: all pods of this node are open.
                                         Refused while an agent runs
        ferrule-agent health live|ready  exit 0 if the running agent is, 1 if not
@@ -92,9 +89,8 @@ Usage: ferrule-agent [--backend none|ebpf] [--replica ADDRESS:PORT]... [--kubeco
                    (FERRULE_AGENT_BACKEND)
   --backend ebpf   enforce policies by eBPF programs at each pod's host veth; needs kernel 6.1, a bpffs,
                    and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON; CAP_NET_RAW for DNS names
-  --replica AT     dial this replica; may be given more than once. Without it the ready addresses of
-                   FERRULE_CONTROLLER_SERVICE's EndpointSlices are dialed
-  --kubeconfig F   how the API server is reached; without it by the pod's service account
+  --replica AT     dial this replica; may be given more than once. Without it the addresses in
+                   FERRULE_CONTROLLER_REPLICAS are dialed, a file that ferrule-ipamd writes
 
 MY_NODE_NAME must name the node. docs/settings.md lists all settings. SIGTERM stops the agent; what is in
 force stays in force.
@@ -123,7 +119,6 @@ mod tests {
             &["health", "well"],
             &["run"],
             &["retire", "now"],
-            &["--kubeconfig="],
         ] {
             assert!(Command::parse(bad).is_err(), "{bad:?}");
         }

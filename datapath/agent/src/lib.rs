@@ -6,7 +6,6 @@
 mod clock;
 pub mod command;
 mod credentials;
-mod endpoints;
 mod event;
 mod flows;
 mod follow;
@@ -15,11 +14,11 @@ mod links;
 mod metrics;
 mod ready_replicas;
 mod replica_clients;
+mod replica_file;
 mod retire;
 mod run;
 mod socket;
 mod store;
 
-pub use endpoints::Kubernetes;
 pub use retire::retire;
 pub use run::{Options, run};

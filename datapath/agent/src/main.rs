@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use config_settings::{Agent, LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
-    Kubernetes, Options,
+    Options,
     command::{Command, Flags, HELP},
     retire, run,
 };
@@ -101,11 +101,9 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         tracing::error!("MY_NODE_NAME is not set; set it to the node's name");
         return Ok(ExitCode::from(2));
     };
-    let kubernetes =
-        Kubernetes { kubeconfig: flags.kubeconfig, endpoint: settings.cluster_endpoint.clone() };
     let backend = flags.backend.unwrap_or(settings.agent.backend);
     let has_bandwidth = settings.bandwidth;
-    let options = Options { agent: settings.agent, node, replicas: flags.replicas, kubernetes };
+    let options = Options { agent: settings.agent, node, replicas: flags.replicas };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {

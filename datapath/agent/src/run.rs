@@ -1,10 +1,8 @@
 //! The agent, wired together: one task owns the core and carries out its effects.
 
 use crate::{
-    Kubernetes,
     clock::Clock,
     credentials::Credentials,
-    endpoints::Watch,
     event::{EVENTS, Event},
     flows::{self, FlowLog, Query},
     follow::{Follower, StreamState},
@@ -13,6 +11,7 @@ use crate::{
     metrics::Metrics,
     ready_replicas::Ready,
     replica_clients::ReplicaClients,
+    replica_file::ReplicaFile,
     socket::Socket,
     store::{self, DiskFolder, FileDamage, OpenError, Restored, Store},
 };
@@ -36,10 +35,8 @@ pub struct Options {
     pub agent: Agent,
     /// The node's name.
     pub node: String,
-    /// The controller's replicas. If there are any, EndpointSlices are not watched.
+    /// The controller's replicas. If there are any, the daemon's file is not read.
     pub replicas: Vec<SocketAddr>,
-    /// Access to the API server.
-    pub kubernetes: Kubernetes,
 }
 
 /// The number of events that are taken before effects are carried out.
@@ -58,7 +55,7 @@ pub async fn run(
     backend: impl Backend,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let Options { agent, node: name, replicas, kubernetes } = options;
+    let Options { agent, node: name, replicas } = options;
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new().context("cannot register the metrics")?);
     let (events, inbox) = mpsc::channel(EVENTS);
@@ -99,8 +96,8 @@ pub async fn run(
         clock,
     };
     tasks.spawn(follower.run());
-    let service = agent.service.clone();
-    find(replicas, Watch { kubernetes, service, ready, events: events.clone() }, &mut tasks);
+    let path = agent.replicas.clone();
+    find(replicas, ReplicaFile { path, ready, events: events.clone() }, &mut tasks);
     if let Some(at) = agent.metrics.clone() {
         let pages = Pages { events: events.clone(), metrics: Arc::clone(&metrics) };
         tasks.spawn(http::serve(pages, at));
@@ -141,12 +138,12 @@ pub async fn run(
     Ok(())
 }
 
-/// Finds replicas: those that were given, or those of the Service.
-fn find(replicas: Vec<SocketAddr>, watch: Watch, tasks: &mut JoinSet<()>) {
+/// Finds replicas: those that were given, or those of the daemon's file.
+fn find(replicas: Vec<SocketAddr>, file: ReplicaFile, tasks: &mut JoinSet<()>) {
     if replicas.is_empty() {
-        tasks.spawn(watch.run());
+        tasks.spawn(file.follow());
     } else {
-        watch.ready.set(&replicas.into_iter().collect());
+        file.ready.set(&replicas.into_iter().collect());
     }
 }
 

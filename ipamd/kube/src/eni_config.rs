@@ -27,8 +27,12 @@ pub(crate) async fn run(
     facts: mpsc::Sender<ClusterFact>,
     status: StatusReporter,
 ) {
-    let subject =
-        Subject { concern: Concern::EniConfig, resource: ENI_CONFIGS, fields: String::new() };
+    let subject = Subject {
+        concern: Concern::EniConfig,
+        resource: ENI_CONFIGS,
+        fields: String::new(),
+        labels: String::new(),
+    };
     let mut watch = Watch::new(Api::<wire::EniConfig>::all(client), subject, status.clone());
     let (mut configs, mut listed): (Configs, Configs) = (None, None);
     let mut told = EniConfig::Unknown;

@@ -35,6 +35,17 @@ pub struct Options {
     pub event_spacing: Duration,
     /// The election of the collector of leaked ENIs; `None` if this daemon does not take part.
     pub election: Option<Election>,
+    /// Write the replicas of the controller for the agent; `None` if the node has no agent.
+    pub replicas: Option<Replicas>,
+}
+
+/// The replicas of the policy controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Namespace and name of their Service.
+    pub service: (String, String),
+    /// The file with their addresses.
+    pub file: PathBuf,
 }
 
 impl Options {
@@ -56,6 +67,7 @@ impl Options {
             condition_beat: Duration::from_secs(300),
             event_spacing: Duration::from_secs(20),
             election: None,
+            replicas: None,
         }
     }
 }

@@ -103,6 +103,7 @@ impl Watcher {
             concern: Concern::Pods,
             resource: "pods",
             fields: format!("spec.nodeName={node}"),
+            labels: String::new(),
         };
         let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.status.clone());
         let mut listed: Option<BTreeMap<PodName, CachedPod>> = None;

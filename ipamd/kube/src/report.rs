@@ -11,6 +11,8 @@ pub enum Concern {
     Pods,
     /// The watch of the node.
     Node,
+    /// The watch of the controller's replicas, and their file.
+    Replicas,
     /// The watch of ENIConfigs.
     EniConfig,
     /// The watch of the CNINode, and the request for a trunk ENI.
@@ -30,10 +32,11 @@ pub enum Concern {
 }
 
 impl Concern {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Api,
         Self::Pods,
         Self::Node,
+        Self::Replicas,
         Self::EniConfig,
         Self::CniNode,
         Self::Branch,
@@ -50,6 +53,7 @@ impl Concern {
             Self::Api => "api",
             Self::Pods => "pods",
             Self::Node => "node",
+            Self::Replicas => "replicas",
             Self::EniConfig => "eni_config",
             Self::CniNode => "cni_node",
             Self::Branch => "branch",

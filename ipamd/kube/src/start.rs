@@ -10,7 +10,7 @@ use crate::{
     node,
     pod_ips::{AnnotationRequest, Annotator},
     pods::{Pods, Watcher},
-    request,
+    replicas, request,
     status_reporter::StatusReporter,
     taint,
 };
@@ -185,6 +185,9 @@ impl Work {
             status: self.status.clone(),
         };
         tasks.spawn(writer.run(asked));
+        if let Some(wanted) = options.replicas.clone() {
+            tasks.spawn(replicas::run(client.clone(), wanted, self.status.clone()));
+        }
         let eni_config = options.eni_config.clone().map(|keys| {
             let (own, name) = watch::channel(None);
             let (facts, status) = (self.facts.clone(), self.status.clone());

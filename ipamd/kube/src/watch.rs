@@ -22,6 +22,8 @@ pub(crate) struct Subject {
     pub(crate) resource: &'static str,
     /// A field selector; empty selects all.
     pub(crate) fields: String,
+    /// A label selector; empty selects all.
+    pub(crate) labels: String,
 }
 
 pub(crate) struct Watch<K: Clone + 'static> {
@@ -123,6 +125,9 @@ where
     config.page_size = None;
     if !subject.fields.is_empty() {
         config = config.fields(&subject.fields);
+    }
+    if !subject.labels.is_empty() {
+        config = config.labels(&subject.labels);
     }
     watcher(api, config).boxed()
 }

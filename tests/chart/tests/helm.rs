@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing test panics with its line")]
 
 use serde_json::{Value, json};
-use std::fs;
+use std::{collections::BTreeMap, fs, path::Path};
 use tests_chart::{Chart, Rendered};
 
 fn chart() -> Chart {
@@ -90,16 +90,14 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
 /// Installations without the chart have the same admission policies.
 #[test]
 fn the_manifests_have_the_admission_policies_of_the_chart() {
-    let policies = |objects: Vec<Value>| -> Vec<Value> {
+    let policies = |objects: Vec<Value>| -> BTreeMap<String, Value> {
         let kind = |object: &Value| object["kind"].as_str().unwrap_or_default().to_owned();
-        let mut all: Vec<Value> = objects
-            .into_iter()
-            .filter(|object| kind(object).starts_with("ValidatingAdmissionPolicy"))
-            .collect();
-        for policy in &mut all {
-            policy["metadata"].as_object_mut().unwrap().remove("labels");
-        }
-        all
+        let is_policy = |object: &Value| kind(object).starts_with("ValidatingAdmissionPolicy");
+        let named = |object: Value| {
+            let name = format!("{} {}", kind(&object), object["metadata"]["name"]);
+            (name, object["spec"].clone())
+        };
+        objects.into_iter().filter(is_policy).map(named).collect()
     };
     let mut manifests = Vec::new();
     for name in ["rbac", "rbac-controller"] {
@@ -115,7 +113,11 @@ fn the_manifests_have_the_admission_policies_of_the_chart() {
     let text = chart().render(&values).unwrap().text;
     let text = text.replace("ferrule-ipamd-controller", "ferrule-controller");
     let rendered: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    assert_eq!(policies(rendered), manifests);
+    let rendered = policies(rendered);
+    assert!(rendered.keys().eq(manifests.keys()), "{:?}", rendered.keys());
+    for (name, spec) in &manifests {
+        assert_eq!(rendered[name], *spec, "{name}");
+    }
 }
 
 /// Values with a memory limit of the agent, and one of its maps in MiB.
@@ -244,7 +246,7 @@ fn values_of_amazon_vpc_cni_keep_their_meaning() {
 #[test]
 fn every_capability_and_every_folder_of_the_host_has_its_reason() {
     let chart = chart();
-    for (values, expected) in [(whole(), (2, 9)), (enforced(), (6, 10))] {
+    for (values, expected) in [(whole(), (2, 11)), (enforced(), (6, 12))] {
         let rendered = chart.render(&values).unwrap();
         let lines: Vec<&str> = rendered.text.lines().collect();
         let (mut capabilities, mut folders) = (0, 0);
@@ -315,6 +317,33 @@ fn an_agent_has_capabilities_and_the_bpffs_with_the_backend_ebpf_only() {
             .default;
     assert_eq!(pins, default, "the default's folder of the host");
     assert_eq!(closed["resources"]["requests"], json!({ "cpu": "25m", "memory": "128Mi" }));
+}
+
+/// A compromised agent must not reach the daemon's socket or its rights in Kubernetes.
+#[test]
+fn an_agent_has_neither_the_daemons_socket_nor_its_token() {
+    let (pod, agent) = agent(&chart().render(&enforced()).unwrap());
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let volumes = pod["volumes"].as_array().unwrap();
+    let volume = |name: &Value| volumes.iter().find(|one| one["name"] == *name).unwrap();
+    let mut run = Vec::new();
+    for mount in agent["volumeMounts"].as_array().unwrap() {
+        let volume = volume(&mount["name"]);
+        for source in volume["projected"]["sources"].as_array().into_iter().flatten() {
+            assert_eq!(source["serviceAccountToken"]["audience"], "ferrule-controller", "{volume}");
+        }
+        let path = volume["hostPath"]["path"].as_str().unwrap_or_default();
+        if path.starts_with("/run") {
+            run.push((path, mount["readOnly"] == true));
+        }
+    }
+    assert_eq!(run, [("/run/ferrule/agent", false), ("/run/ferrule/controller", true)]);
+    let folder = |name: &str| {
+        let default = config_settings::table().find(|one| one.name == name).unwrap().default;
+        Path::new(default).parent().unwrap().to_owned()
+    };
+    assert_eq!(folder("FERRULE_AGENT_SOCKET"), Path::new("/run/ferrule/agent"));
+    assert_eq!(folder("FERRULE_CONTROLLER_REPLICAS"), Path::new("/run/ferrule/controller"));
 }
 
 #[test]
@@ -570,7 +599,10 @@ fn a_second_release_has_names_of_its_own_and_none_is_too_long() {
 /// The API server's certificates are in kube-system in every installation.
 #[test]
 fn the_controller_may_read_the_aggregation_client_ca() {
-    let rendered = chart().render(&whole()).unwrap();
+    let mut values = whole();
+    assert_eq!(chart().render(&values).unwrap().of_kind("APIService").count(), 0, "off by default");
+    values["controller"] = json!({ "view": true });
+    let rendered = chart().render(&values).unwrap();
     let mut bindings = rendered.of_kind("RoleBinding");
     let reader = "extension-apiserver-authentication-reader";
     let binding = bindings.find(|binding| binding["roleRef"]["name"] == reader).unwrap();

@@ -117,8 +117,17 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_CONTROLLER_SERVICE",
         default: "kube-system/ferrule-controller",
         meaning: "Namespace and name of the controller's Service. The agent connects to the ready \
-                  addresses of its EndpointSlices, at the port named `policy` or at the only port.",
+                  addresses of its EndpointSlices, at the port named `policy` or at the only port. \
+                  The daemon reads them.",
         set: |d, v| parse::namespaced(v).map(|name| d.settings.agent.service = name),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_CONTROLLER_REPLICAS",
+        kind: Kind::Path,
+        default: registry::CONTROLLER_REPLICAS,
+        meaning: "The file with these addresses. The daemon writes it, and the agent reads it.",
+        set: |d, v| parse::path(v).map(|path| d.settings.agent.replicas = path),
         ..OURS
     },
     Setting {

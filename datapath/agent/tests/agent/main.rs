@@ -5,8 +5,8 @@
 
 mod admit;
 mod disk;
-mod endpoints;
 mod node;
 mod replica;
+mod replica_file;
 mod retire;
 mod streams;

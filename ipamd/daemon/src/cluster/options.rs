@@ -1,7 +1,7 @@
 //! The options of the connection to Kubernetes, from the settings.
 
 use config_settings::{Kubernetes, Settings};
-use ipamd_kube::{Election, EniConfigKeys, LeasePace, Options};
+use ipamd_kube::{Election, EniConfigKeys, LeasePace, Options, Replicas};
 use std::{env, path::PathBuf};
 
 /// The source of credentials for the API server.
@@ -52,6 +52,10 @@ pub fn options(settings: &Settings, access: Access, identity: &str) -> Option<Op
             identity: format!("{node}_{identity}"),
             pace: LeasePace::default(),
         }),
+        replicas: settings.policy.then(|| Replicas {
+            service: settings.agent.service.clone(),
+            file: settings.agent.replicas.clone(),
+        }),
         ..Options::of_node(node)
     })
 }
@@ -96,6 +100,12 @@ mod tests {
         let plain = wanted(&[NODE], in_pod()).unwrap();
         assert!(plain.pods && plain.condition && !plain.branches && !plain.annotate_pod_ip);
         assert!(plain.eni_config.is_none() && plain.election.is_none());
+        assert!(plain.replicas.is_none());
+        let service = ("FERRULE_CONTROLLER_SERVICE", "net/controller");
+        let replicas = wanted(&[NODE, ("FERRULE_POLICY", "true"), service], in_pod()).unwrap();
+        let Replicas { service, file } = replicas.replicas.unwrap();
+        assert_eq!((service.0.as_str(), service.1.as_str()), ("net", "controller"));
+        assert_eq!(file, PathBuf::from("/run/ferrule/controller/replicas"));
         assert_eq!(plain.startup_taint.as_deref(), Some("ferrule.io/not-ready"));
         let label = ("ENI_CONFIG_LABEL_DEF", "topology.kubernetes.io/zone");
         let custom = ("AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG", "true");

@@ -9,6 +9,7 @@ mod forwarder;
 mod node;
 mod outages;
 mod pods;
+mod replicas;
 mod rights;
 mod trunk;
 mod world;

@@ -5,10 +5,10 @@ use crate::world::{Adapter, PATIENCE, World, apply};
 use config_crds::{CLUSTER_RIGHTS, RIGHTS_IN_NAMESPACE, Right};
 use ipamd_kube::{
     ClusterFact, Concern, ConcernState, Election, EniConfig, EniConfigKeys, EventKind, LeasePace,
-    Options, PodEvent, PoolHealth,
+    Options, PodEvent, PoolHealth, Replicas,
 };
 use serde_json::{Value, json};
-use std::{path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 use tests_cluster::Identity;
 use tests_eventually::eventually_async;
 
@@ -20,6 +20,9 @@ fn everything(world: &World, kubeconfig: PathBuf, identity: &str) -> Options {
     options.eni_config = Some(EniConfigKeys::default());
     options.annotate_pod_ip = true;
     options.condition = true;
+    let service = ("kube-system".to_owned(), "ferrule-controller".to_owned());
+    let file = env::temp_dir().join(format!("ferrule-replicas-{identity}-{}", std::process::id()));
+    options.replicas = Some(Replicas { service, file });
     options.startup_taint = Some("ferrule.io/not-ready".to_owned());
     options.event_spacing = Duration::from_millis(50);
     let pace = LeasePace {
@@ -64,9 +67,10 @@ fn event(world: &World) -> PodEvent {
     }
 }
 
-const CONCERNS: [Concern; 9] = [
+const CONCERNS: [Concern; 10] = [
     Concern::Pods,
     Concern::Node,
+    Concern::Replicas,
     Concern::EniConfig,
     Concern::CniNode,
     Concern::Events,
