@@ -67,7 +67,8 @@ async fn a_cluster_is_answered_for_as_its_objects_in_files() {
     assert_eq!(status.status.code(), Some(2));
     let printed = text(&status.stderr);
     assert!(
-        printed.starts_with("ferrule: cannot find a Ferrule controller in cluster"),
+        printed.starts_with("ferrule: cannot read the state of nodes in cluster")
+            && printed.contains("set controller.view of the chart"),
         "{printed}"
     );
     the_effect_of_a_change_is_shown(&live, folder.path());
