@@ -50,13 +50,15 @@ fn pack_named(
     let file = program.file_name().context("the program has no name")?;
     let file = file.to_str().context("a program whose name is not UTF-8")?;
     let links: Vec<_> = others.iter().map(|other| (*other, file)).collect();
-    Contents { files: &[(file, program)], links: &links, entrypoint, arguments: &[] }
+    Contents { base: None, files: &[(file, program)], links: &links, entrypoint, arguments: &[] }
         .pack(folder, &[name])
 }
 
 /// The contents of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents<'a> {
+    /// The tar archive of the first layer; `None` for an image of the files alone.
+    pub base: Option<&'a Path>,
     /// Each file's path in the image without the first slash, and its source.
     pub files: &'a [(&'a str, &'a Path)],
     /// Each symbolic link's path in the image without the first slash, and its target.
@@ -92,27 +94,41 @@ impl Contents<'_> {
         }
         let steady = ["--owner=0", "--group=0", "--mtime=@0", "--sort=name"];
         run(&folder, "tar", &[&steady[..], &["-C", "root", "-cf", "layer.tar", "."]].concat())?;
-        let digest = run(&folder, "sha256sum", &["layer.tar"])?;
-        let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
+        let mut layers = vec!["layer.tar"];
+        if let Some(base) = self.base {
+            fs::copy(base, folder.join(BASE))
+                .with_context(|| format!("copy {}", base.display()))?;
+            layers.insert(0, BASE);
+        }
+        let digests = run(&folder, "sha256sum", &layers)?;
+        let digests = digests.lines().filter_map(|line| line.split_whitespace().next());
+        let digests: Vec<String> = digests.map(|digest| format!("sha256:{digest}")).collect();
+        let path = if self.base.is_some() { SEARCH_PATH } else { "PATH=/" };
         let config = json!({
             "architecture": architecture::here(), "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Cmd": self.arguments, "Env": ["PATH=/"]},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+            "config": {"Entrypoint": self.entrypoint, "Cmd": self.arguments, "Env": [path]},
+            "rootfs": {"type": "layers", "diff_ids": digests},
         });
         let manifest = json!([{
-            "Config": "config.json", "RepoTags": names, "Layers": ["layer.tar"],
+            "Config": "config.json", "RepoTags": names, "Layers": layers,
         }]);
         for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
             fs::write(folder.join(name), content.to_string())
                 .with_context(|| format!("write the image's {name}"))?;
         }
-        run(&folder, "tar", &["-cf", "image.tar", "manifest.json", "config.json", "layer.tar"])?;
+        let parts = [&["-cf", "image.tar", "manifest.json", "config.json"], &layers[..]].concat();
+        run(&folder, "tar", &parts)?;
         fs::remove_dir_all(&root).with_context(|| format!("remove {}", root.display()))?;
-        let layer = folder.join("layer.tar");
-        fs::remove_file(&layer).with_context(|| format!("remove {}", layer.display()))?;
+        for layer in layers {
+            let layer = folder.join(layer);
+            fs::remove_file(&layer).with_context(|| format!("remove {}", layer.display()))?;
+        }
         Ok(folder.join("image.tar"))
     }
 }
+
+const BASE: &str = "base.tar";
+const SEARCH_PATH: &str = "PATH=/:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 fn run(folder: &Path, program: &str, args: &[&str]) -> Result<String> {
     let output = Command::new(program)

@@ -38,9 +38,12 @@ fn load_agnhost(lab: &Lab, programs: &Program) -> Result<()> {
     let listed = images_of_kubernetes(programs)?;
     let mut names: Vec<&str> = listed.iter().map(String::as_str).collect();
     names.push(AGNHOST_OF_POLICY_API);
+    let base = folder.path().join("base.tar");
+    debian(&base)?;
     let archive = image::Contents {
+        base: Some(&base),
         files: &[("agnhost", &agnhost), ("agnhost.kubernetes", &kubernetes)],
-        links: &[("bin/bash", "/agnhost"), ("bin/sh", "/agnhost")],
+        links: &[],
         entrypoint: &["/agnhost"],
         arguments: &["pause"],
     }
@@ -60,6 +63,19 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     ])?;
     println!("the cluster {name} is ready");
     Ok(cluster)
+}
+
+/// Writes the files of a Debian system with the tools that the tests call in agnhost: a shell, curl, dig, netcat, ip.
+fn debian(archive: &Path) -> Result<()> {
+    let packages = "--include=bind9-dnsutils,curl,netcat-openbsd,iproute2,iptables";
+    let status = Command::new("mmdebstrap")
+        .args(["--quiet", "--variant=minbase", packages, "bookworm"])
+        .arg(archive)
+        .stdin(Stdio::null())
+        .status()
+        .context("cannot start mmdebstrap; install the package mmdebstrap")?;
+    ensure!(status.success(), "mmdebstrap: {status}; it needs a mirror of Debian's packages");
+    Ok(())
 }
 
 /// Returns the names of the images in Kubernetes' tests that agnhost can stand for: agnhost and pause.
