@@ -20,8 +20,8 @@ mod tests;
 
 pub use conflist::{ASIDE, Network, OURS as OUR_CONFLIST, is_read};
 pub use observation::{
-    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
-    Program, RouteView, RuleView, Settings, VpcCni,
+    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, Observation, Observed,
+    Policy, Program, RouteView, RuleView, Settings, VpcCni,
 };
 pub use plan::{Plan, PolicyChoice, Step, Wait, is_guarded, plan};
 pub use refusal::Refusal;

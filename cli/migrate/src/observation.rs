@@ -2,7 +2,7 @@
 
 use config_model::{CardIndex, DeviceIndex, Mac, Migration, PodKey, PodName, TableId};
 use ipnet::IpNet;
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 /// A value, or the reason why it could not be read.
 pub type Observed<T> = Result<T, String>;
@@ -107,8 +107,8 @@ pub struct Ferrule {
     pub agent_runs: bool,
     /// The number of the filters, TCX links and folders of pins by which ferrule-agent enforces policies.
     pub attachments: Observed<usize>,
-    /// True if Ferrule's nftables table exists.
-    pub table: Observed<bool>,
+    /// The existing tables of nftables that amazon-vpc-cni does not need.
+    pub tables: Observed<Vec<NftTable>>,
 }
 
 /// An interface with addresses in ferrule-ipamd's checkpoint.
@@ -201,5 +201,27 @@ impl Kernel {
             }
         }
         by_link
+    }
+}
+
+/// A table of nftables that Ferrule creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NftTable {
+    /// SNAT and marks.
+    Nat,
+    /// The check of pods' source addresses.
+    SourceCheck,
+}
+
+impl NftTable {
+    pub const ALL: [Self; 2] = [Self::Nat, Self::SourceCheck];
+}
+
+impl fmt::Display for NftTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nat => "ip ferrule",
+            Self::SourceCheck => "inet ferrule-source-check",
+        })
     }
 }

@@ -8,7 +8,7 @@ mod takeover;
 pub use policy::is_guarded;
 
 use crate::{
-    Network, OUR_CONFLIST, Observation, Observed, Program,
+    Network, NftTable, OUR_CONFLIST, Observation, Observed, Program,
     refusal::{Refusal, UNSEEN},
 };
 use config_model::{Migration, Owner, PodKey};
@@ -92,8 +92,10 @@ pub enum Step {
         /// In the syntax of `ip rule`.
         rule: String,
     },
-    /// Deletes Ferrule's nftables table.
-    RemoveTable,
+    /// Deletes a table of nftables.
+    RemoveTable {
+        table: NftTable,
+    },
     /// Removes ferrule-agent's programs and pins.
     Retire,
     /// Detaches programs of the policy agent.
@@ -239,7 +241,7 @@ impl fmt::Display for Step {
                     "delete Ferrule's rule `{rule}`: amazon-vpc-cni's agent created the same rule"
                 )
             }
-            Self::RemoveTable => f.write_str("delete the nftables table ip ferrule"),
+            Self::RemoveTable { table } => write!(f, "delete the nftables table {table}"),
             Self::Retire => f.write_str(
                 "remove Ferrule's eBPF programs: these pods have no policies of Ferrule from here on",
             ),

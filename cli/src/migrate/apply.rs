@@ -1,6 +1,6 @@
 //! Applies the steps. A power failure leaves each step either complete or undone.
 
-use super::observe::{self, FOLDER, TABLE, agent_lock, answers, lock_file, text};
+use super::observe::{self, FOLDER, agent_lock, answers, lock_file, place, text};
 use crate::args::Places;
 use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::{ASIDE, Network, OUR_CONFLIST, Program, Step, is_guarded};
@@ -10,7 +10,7 @@ use install_disk::Folders;
 use install_plan::{Conflist, FolderKind, Op, Plan};
 use nix::fcntl::{Flock, FlockArg};
 use routing_netlink::{Socket, With, delete_nft_table};
-use routing_plan::{Action, Family, Op as KernelOp, Subject};
+use routing_plan::{Action, Op as KernelOp, Subject};
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Write as _},
@@ -91,9 +91,11 @@ impl<'a> Applier<'a> {
             Step::WriteCheckpoint { name, bytes } => write(&aws_node.join(name), bytes, 0o600),
             Step::WriteResult { name, bytes } => write(&results.join(name), bytes, 0o600),
             Step::DropTwin { rule } => drop_rule(rule),
-            Step::RemoveTable => delete_nft_table(Family::V4, TABLE)
-                .map(drop)
-                .context("cannot delete Ferrule's nftables table"),
+            Step::RemoveTable { table } => {
+                let (family, name) = place(*table);
+                let deleted = delete_nft_table(family, name).map(drop);
+                deleted.with_context(|| format!("cannot delete the nftables table {table}"))
+            }
             Step::Retire => self.retire(),
             Step::DropFerruleCheckpoint => self.drop_checkpoint(),
             Step::Detach { programs, enforced } => detach(programs, *enforced),

@@ -6,8 +6,8 @@ use crate::{
     gather::{chain, imds},
 };
 use cli_migrate::{
-    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, Observation, Observed, Policy,
-    Program, RouteView, RuleView, VpcCni,
+    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, Observation, Observed,
+    Policy, Program, RouteView, RuleView, VpcCni,
 };
 use config_model::{EnforcingMode, Migration, PodKey, PodName, TableId, Tombstone, registry};
 use datapath_ebpf::{Attachments, tcx_programs};
@@ -17,8 +17,11 @@ use ipamd_core::{
     frame::{self, Damage},
 };
 use nix::fcntl::{Flock, FlockArg};
-use routing_netlink::{BpfFilter, Side, Socket, SocketError, With, has_nft_table};
-use routing_plan::{Family, IfIndex, LinkKind, Rule};
+use routing_netlink::{BpfFilter, Side, Socket, SocketError, TableFamily, With, has_nft_table};
+use routing_plan::{
+    Family, IfIndex, LinkKind, Rule,
+    nat::{nftables::TABLE, source_check},
+};
 use runtime_socket::{probe, server::HealthName};
 use std::{
     collections::BTreeMap,
@@ -54,7 +57,7 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
             tombstones: tombstones(&state.join(registry::TOMBSTONE_DIR)),
             agent_runs: answers(&places.agent) || is_locked(&agent_lock(state)),
             attachments: attachments(&places.agent_pins),
-            table: table(),
+            tables: tables(),
         },
         settings: settings::observe(&places.proc),
         calls: calls(&places.proc),
@@ -331,9 +334,23 @@ fn tombstones(folder: &Path) -> Observed<Vec<PodKey>> {
     found.into_iter().map(read).collect()
 }
 
-fn table() -> Observed<bool> {
-    has_nft_table(Family::V4, TABLE)
-        .map_err(|err| chain("cannot look up Ferrule's nftables table", &err))
+fn tables() -> Observed<Vec<NftTable>> {
+    let exists = |table: &NftTable| {
+        let (family, name) = place(*table);
+        has_nft_table(family, name).map(|there| there.then_some(*table))
+    };
+    let found: Result<Vec<_>, _> = NftTable::ALL.iter().map(exists).collect();
+    found
+        .map(|found| found.into_iter().flatten().collect())
+        .map_err(|err| chain("cannot look up Ferrule's nftables tables", &err))
+}
+
+/// The family and the name of a table.
+pub(super) fn place(table: NftTable) -> (TableFamily, &'static str) {
+    match table {
+        NftTable::Nat => (TableFamily::Ip, TABLE),
+        NftTable::SourceCheck => (TableFamily::Inet, source_check::TABLE),
+    }
 }
 
 /// Returns the plugin processes in this node's mount namespace or network namespace. In a container, this process has the
@@ -420,8 +437,6 @@ fn journal(path: &Path) -> Observed<Option<Migration>> {
 /// The daemon's folder within the state directory.
 pub(crate) const FOLDER: &str = "ipam";
 const CHECKPOINT: &str = "ipam/checkpoint.log";
-/// The name of Ferrule's nftables table.
-pub(crate) const TABLE: &str = "ferrule";
 /// The folders of the policy agent's pins.
 const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -32,4 +32,4 @@ pub use lists::With;
 pub use monitor::Monitor;
 pub use netns::{Netns, NetnsError, write_sysctls};
 pub use socket::{Socket, SocketError};
-pub use tables::{delete_nft_table, has_nft_table};
+pub use tables::{TableFamily, delete_nft_table, has_nft_table};

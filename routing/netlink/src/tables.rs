@@ -2,14 +2,23 @@
 
 use crate::SocketError;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
-use routing_plan::{Errno, Family};
+use routing_plan::Errno;
 use std::io;
+
+/// The family of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableFamily {
+    Ip,
+    Ip6,
+    /// Both.
+    Inet,
+}
 
 /// True if the table exists. A kernel without nftables has none.
 ///
 /// # Errors
 /// The kernel refuses, or the socket fails.
-pub fn has_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
+pub fn has_nft_table(family: TableFamily, name: &str) -> Result<bool, SocketError> {
     let get = message(GET_TABLE, 0, family, &name_attribute(name), 1);
     match exchange(&get, 1) {
         Ok(Ok(())) => Ok(true),
@@ -25,7 +34,7 @@ pub fn has_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
 ///
 /// # Errors
 /// The kernel refuses, or the socket fails.
-pub fn delete_nft_table(family: Family, name: &str) -> Result<bool, SocketError> {
+pub fn delete_nft_table(family: TableFamily, name: &str) -> Result<bool, SocketError> {
     // The kernel accepts changes in a batch only.
     let mut batch = batch(BATCH_BEGIN, 1);
     batch.extend(message(DELETE_TABLE, ACK, family, &name_attribute(name), 2));
@@ -78,10 +87,17 @@ fn answer(mut messages: &[u8], sequence: u32) -> Option<Result<(), Errno>> {
     None
 }
 
-fn message(kind: u16, flags: u16, family: Family, attributes: &[u8], sequence: u32) -> Vec<u8> {
+fn message(
+    kind: u16,
+    flags: u16,
+    family: TableFamily,
+    attributes: &[u8],
+    sequence: u32,
+) -> Vec<u8> {
     let family = match family {
-        Family::V4 => IPV4,
-        Family::V6 => IPV6,
+        TableFamily::Ip => IPV4,
+        TableFamily::Ip6 => IPV6,
+        TableFamily::Inet => INET,
     };
     framed(SUBSYSTEM << 8 | kind, flags, &[family, 0, 0, 0], attributes, sequence)
 }
@@ -131,6 +147,7 @@ const GET_TABLE: u16 = 1;
 const DELETE_TABLE: u16 = 2;
 const TABLE_NAME: u16 = 1;
 /// linux/netfilter.h
+const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 /// EPROTONOSUPPORT: a kernel without netfilter.
@@ -152,7 +169,7 @@ mod tests {
         assert_eq!(answer(&refused(1, 0), 2), None);
         assert_eq!(answer(&refused(1, -1), 2), Some(Err(Errno::EPERM)));
         assert_eq!(
-            answer(&message(GET_TABLE, 0, Family::V4, &name_attribute("a"), 2), 2),
+            answer(&message(GET_TABLE, 0, TableFamily::Ip, &name_attribute("a"), 2), 2),
             Some(Ok(()))
         );
         // A truncated or empty message ends the loop.
@@ -162,7 +179,7 @@ mod tests {
     #[test]
     fn the_length_of_a_message_matches_its_header() {
         for name in ["a", "abc", "ferrule"] {
-            let bytes = message(DELETE_TABLE, ACK, Family::V6, &name_attribute(name), 7);
+            let bytes = message(DELETE_TABLE, ACK, TableFamily::Ip6, &name_attribute(name), 7);
             assert_eq!(bytes.len() % 4, 0);
             assert_eq!(
                 bytes.first_chunk(),

@@ -5,11 +5,8 @@
 use config_model::Mark;
 use nix::sched::{CloneFlags, unshare};
 use routing_netfilter::{Error, Tools};
-use routing_netlink::{delete_nft_table, has_nft_table};
-use routing_plan::{
-    Family,
-    nat::{Backend, NatDesired, Netfilter, Ports, fitting, plan},
-};
+use routing_netlink::{TableFamily, delete_nft_table, has_nft_table};
+use routing_plan::nat::{Backend, NatDesired, Netfilter, Ports, fitting, plan};
 use std::{
     io::Write as _,
     process::{Command, Stdio},
@@ -185,7 +182,7 @@ fn the_backend_is_what_the_node_uses() {
 fn a_table_is_deleted_with_its_contents_and_no_other_table_is() {
     Node::new();
     let tables = || run("nft list tables", "");
-    for family in [Family::V4, Family::V6] {
+    for family in [TableFamily::Ip, TableFamily::Ip6, TableFamily::Inet] {
         assert!(!has_nft_table(family, "ferrule-egress").unwrap());
         assert!(!delete_nft_table(family, "ferrule-egress").unwrap());
     }
@@ -199,18 +196,24 @@ fn a_table_is_deleted_with_its_contents_and_no_other_table_is() {
     let others =
         [full("ip", "other"), full("ip6", "ferrule-egress-2"), full("inet", "ferrule-egress")];
     run("nft -f -", &(ours + &others.concat()));
-    assert!(has_nft_table(Family::V6, "ferrule-egress").unwrap());
-    assert!(!has_nft_table(Family::V4, "ferrule-egress").unwrap(), "the table has another family");
-    assert!(!has_nft_table(Family::V6, "ferrule").unwrap(), "the name is only a prefix");
-    assert!(!delete_nft_table(Family::V4, "ferrule-egress").unwrap());
-    assert!(delete_nft_table(Family::V6, "ferrule-egress").unwrap());
+    assert!(has_nft_table(TableFamily::Ip6, "ferrule-egress").unwrap());
     assert!(
-        !delete_nft_table(Family::V6, "ferrule-egress").unwrap(),
+        !has_nft_table(TableFamily::Ip, "ferrule-egress").unwrap(),
+        "the table has another family"
+    );
+    assert!(!has_nft_table(TableFamily::Ip6, "ferrule").unwrap(), "the name is only a prefix");
+    assert!(!delete_nft_table(TableFamily::Ip, "ferrule-egress").unwrap());
+    assert!(delete_nft_table(TableFamily::Ip6, "ferrule-egress").unwrap());
+    assert!(
+        !delete_nft_table(TableFamily::Ip6, "ferrule-egress").unwrap(),
         "the table was deleted before"
     );
-    assert!(!has_nft_table(Family::V6, "ferrule-egress").unwrap());
+    assert!(!has_nft_table(TableFamily::Ip6, "ferrule-egress").unwrap());
     let left: Vec<_> = tables().lines().map(str::to_owned).collect();
     assert_eq!(left, ["table ip other", "table ip6 ferrule-egress-2", "table inet ferrule-egress"]);
+    assert!(has_nft_table(TableFamily::Inet, "ferrule-egress").unwrap());
+    assert!(delete_nft_table(TableFamily::Inet, "ferrule-egress").unwrap());
+    assert_eq!(tables(), "table ip other\ntable ip6 ferrule-egress-2\n");
 }
 
 #[test]

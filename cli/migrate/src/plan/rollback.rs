@@ -1,7 +1,7 @@
 //! From Ferrule back to amazon-vpc-cni.
 //!
 //! The files that its DEL and its agent read are written before the runtime calls aws-cni. The agent starts only when
-//! all of them exist. Ferrule's nftables table is deleted last, because it translates addresses until the agent
+//! all of them exist. Ferrule's nftables tables are deleted last, because it translates addresses until the agent
 //! has its own rules.
 
 use super::{Draft, PolicyChoice, Step, Wait, takeover::aside};
@@ -97,8 +97,10 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
     {
         drop_twins(kernel, draft);
     }
-    match &seen.ferrule.table {
-        Ok(there) => draft.step_if(*there, Step::RemoveTable),
+    match &seen.ferrule.tables {
+        Ok(tables) => {
+            tables.iter().for_each(|table| draft.step(Step::RemoveTable { table: *table }));
+        }
         Err(why) => {
             draft.refuse("nftables", why, "fix the cause and run this again as root");
         }

@@ -47,7 +47,12 @@ fn a_takeover_and_a_rollback_restore_the_node() {
     node.add_ours(pod(3, 1));
     go(&mut node, Owner::AmazonVpcCni, 100);
     assert_eq!(node.files, before.files);
-    assert!(node.their_agent && !node.our_daemon && !node.table && node.assignments.is_none());
+    assert!(
+        node.their_agent
+            && !node.our_daemon
+            && node.tables.is_empty()
+            && node.assignments.is_none()
+    );
     assert_eq!(node.plan(Owner::AmazonVpcCni).steps, [], "it rests");
     // Ferrule's pod has amazon-vpc-cni's form, and the others are unchanged.
     let held = node.holding();

@@ -1,15 +1,18 @@
 //! A simulated node: its observation, and the effect of each step.
 
 use crate::{
-    ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, OUR_CONFLIST, Observation,
-    Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Settings, Step, VpcCni, Wait,
-    is_guarded, plan, vpc_cni,
+    ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, OUR_CONFLIST,
+    Observation, Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Settings, Step, VpcCni,
+    Wait, is_guarded, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 pub(super) const CONFLIST: &str = "10-aws.conflist";
 
@@ -45,7 +48,7 @@ pub(super) struct Node {
     pub(super) settings: Settings,
     pub(super) assignments: Option<Vec<Assignment>>,
     pub(super) tombstones: Vec<PodKey>,
-    pub(super) table: bool,
+    pub(super) tables: BTreeSet<NftTable>,
     pub(super) journal: Option<Migration>,
     pub(super) calls: Calls,
     /// Kernel objects besides the pods'.
@@ -111,7 +114,7 @@ impl Node {
             settings: Settings { vpc_cni: Ok(None), ferrule: None, defaults: BTreeMap::new() },
             assignments: None,
             tombstones: Vec::new(),
-            table: false,
+            tables: BTreeSet::new(),
             journal: None,
             calls: Calls::default(),
             kernel: Kernel::default(),
@@ -281,7 +284,7 @@ impl Node {
                 tombstones: Ok(self.tombstones.clone()),
                 agent_runs: self.our_agent,
                 attachments: Ok(self.attachments),
-                table: Ok(self.table),
+                tables: Ok(self.tables.iter().copied().collect()),
             },
             settings: self.settings.clone(),
             calls: Ok(self.calls),
@@ -352,9 +355,9 @@ impl Node {
                 rules.retain(|seen| seen.text != *rule || seen.protocol != 70);
                 assert!(rules.iter().any(|seen| seen.text == *rule), "nothing is left of {rule}");
             }
-            Step::RemoveTable => {
+            Step::RemoveTable { table } => {
                 assert!(self.their_agent, "SNAT is not in force");
-                self.table = false;
+                assert!(self.tables.remove(table), "{table} does not exist");
             }
             Step::Retire => {
                 assert!(!self.our_agent, "it attaches them again");
@@ -393,7 +396,7 @@ impl Node {
         assert_eq!(self.calls.vpc_cni, 0, "an ADD of aws-cni is in progress");
         assert_eq!(self.journal.map(|journal| journal.owner), Some(Owner::Ferrule));
         self.our_daemon = true;
-        self.table = true;
+        self.tables = NftTable::ALL.into();
         if self.assignments.is_none() {
             self.assignments = Some(self.holding());
         }

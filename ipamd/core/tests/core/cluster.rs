@@ -139,10 +139,9 @@ fn reserve_branch(world: &mut World, number: u32) -> Ticket {
 }
 
 fn refusal(world: &World, ticket: Ticket) -> &Refusal {
-    match &world.answers[&ticket] {
-        Answer::Refused(refusal) => refusal,
-        other => panic!("not refused: {other:?}"),
-    }
+    let answer = &world.answers[&ticket];
+    let Answer::Refused(refusal) = answer else { panic!("not refused: {answer:?}") };
+    refusal
 }
 
 fn calls(world: &World, from: usize) -> Vec<Action> {
