@@ -13,6 +13,7 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
         | "FERRULE_AGENT_STATE_DIR"
         | "FERRULE_AGENT_BPF_PINS"
         | "FERRULE_CONTROLLER_CA"
+        | "FERRULE_CONTROLLER_REPLICAS"
         | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts this path",
         "FERRULE_POLICY" => "enableNetworkPolicy sets it",
         "FERRULE_AGENT_BACKEND" => "policy.backend sets it",

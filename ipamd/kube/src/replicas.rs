@@ -52,7 +52,7 @@ pub(crate) async fn run(client: Client, wanted: Replicas, status: StatusReporter
             let fault = Fault {
                 kind: Kind::Other,
                 cause: format!("cannot write {object}: {error}"),
-                next_step: "mount the folder of FERRULE_CONTROLLER_REPLICAS with write access"
+                next_step: "check that the folder can be written to and its disk is not full"
                     .into(),
             };
             status.failing(Concern::Replicas, &object, &fault);

@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result, ensure};
 use config_model::registry;
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 use tests_lab::{Lab, programs, wait_for};
 use view_cluster::{AddressData, AddressReport, Pod, Width};
 use view_node::Addresses;
@@ -35,13 +35,13 @@ fn api_pod(pod: &Value, node: &str) -> Result<Pod> {
     }))?)
 }
 
-fn findings(data: &AddressData) -> BTreeMap<String, String> {
+fn findings(data: &AddressData) -> Vec<(String, String)> {
     let findings = AddressReport::of(data).findings.into_iter();
     findings.map(|finding| (finding.kind, finding.object)).collect()
 }
 
-fn one(kind: &str, object: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([(kind.to_owned(), object.to_owned())])
+fn one(kind: &str, object: &str) -> Vec<(String, String)> {
+    vec![(kind.to_owned(), object.to_owned())]
 }
 
 #[test]

@@ -46,6 +46,7 @@ fn large_bodies_without_a_token_cost_no_memory_and_end_no_stream() -> Result<()>
     site.until(&agent, "a state in force", |status| status.applied > 0)?;
     let streams = || Ok::<_, anyhow::Error>(streams(&site.metrics()?));
     let before_streams = streams()?;
+    ensure!(!before_streams.is_empty(), "the agent counts no streams");
 
     let before = memory_kib(replica.id(), "VmRSS")?;
     // Writing 5 sets the peak (VmHWM) to the present size: proc_pid_clear_refs(5).
