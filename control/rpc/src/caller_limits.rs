@@ -83,13 +83,18 @@ pub(crate) struct Permit {
 impl CallerLimits {
     /// Keeps the connection, and closes the oldest ones of a node with too many.
     pub(crate) fn keep(&self, caller: &Caller, connection: &Connection, now: Instant) {
+        let connection_ref = connection.downgrade();
+        // A call of a connection that was closed a moment ago.
+        if !connection_ref.is_open() {
+            return;
+        }
         let mut nodes = self.nodes();
         let node = nodes.by_name.entry(caller.node.clone()).or_insert_with(|| NodeCalls::new(now));
         if node.connections.iter().any(|kept| kept.is(connection)) {
             return;
         }
         node.connections.retain(WeakConnection::is_open);
-        node.connections.push(connection.downgrade());
+        node.connections.push(connection_ref);
         let too_many = node.connections.len().saturating_sub(CONNECTIONS);
         for oldest in node.connections.drain(..too_many) {
             tracing::warn!(

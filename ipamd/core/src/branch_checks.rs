@@ -7,8 +7,10 @@ use std::{collections::BTreeMap, fmt::Display};
 /// Tags of the VPC resource controller on the branch ENIs that it creates.
 const TRUNK_TAG: &str = "vpcresources.k8s.aws/trunk-eni-id";
 const VLAN_TAG: &str = "vpcresources.k8s.aws/vlan-id";
-/// The interval of the calls while EC2 does not list a branch. EC2 shows a new ENI with a lag.
-const ASK_INTERVAL: Span = Span::seconds(1);
+/// The intervals of the calls while EC2 does not list a branch: EC2 shows a new ENI with a lag. The interval doubles with each
+/// answer that confirms no branch, so that a wrong annotation costs few calls.
+const FIRST_INTERVAL: Span = Span::seconds(1);
+const LAST_INTERVAL: Span = Span::seconds(30);
 
 /// EC2's answers about the branch ENIs of this node's pods.
 #[derive(Debug, Default)]
@@ -18,6 +20,19 @@ pub(crate) struct BranchChecks {
     pub(crate) is_asking: bool,
     /// The start of the last call.
     pub(crate) asked: Option<Time>,
+    /// Answers in a row that confirmed no branch.
+    pub(crate) fruitless: u32,
+    /// The pod whose annotation was the first one with the ENI. A copy comes later.
+    first: BTreeMap<EniId, (PodName, String)>,
+}
+
+/// The comparison of an annotation with EC2's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    /// EC2 may not show the latest change yet.
+    NotYet,
+    Different(String),
 }
 
 impl BranchChecks {
@@ -25,25 +40,38 @@ impl BranchChecks {
         self.confirmed.get(pod) == Some(annotated)
     }
 
-    /// Ends the confirmation of an annotation that was replaced or removed.
+    /// Notes a pod's annotation. The confirmation of a replaced or removed one ends.
     pub(crate) fn annotated(&mut self, pod: &PodName, annotated: Option<&(String, BranchEni)>) {
         if self.confirmed.get(pod) != annotated {
             self.confirmed.remove(pod);
         }
+        let is_other = |eni: &EniId, uid: &String| {
+            annotated.is_none_or(|(of, branch)| of != uid || branch.eni != *eni)
+        };
+        self.first.retain(|eni, (of, uid)| of != pod || !is_other(eni, uid));
+        if let Some((uid, branch)) = annotated
+            && !self.first.contains_key(&branch.eni)
+        {
+            self.first.insert(branch.eni.clone(), (pod.clone(), uid.clone()));
+            // EC2 is asked soon about a new ENI.
+            self.fruitless = 0;
+        }
+    }
+
+    /// Another pod whose annotation had the ENI first.
+    pub(crate) fn earlier(&self, pod: &PodName, branch: &BranchEni) -> Option<&PodName> {
+        self.first.get(&branch.eni).map(|(first, _)| first).filter(|first| *first != pod)
     }
 
     pub(crate) fn next_ask(&self) -> Option<Time> {
-        self.asked.map(|asked| asked + ASK_INTERVAL)
+        let doubled = Span(FIRST_INTERVAL.0 << self.fruitless.min(5));
+        self.asked.map(|asked| asked + doubled.min(LAST_INTERVAL))
     }
 }
 
-/// The first difference between the annotation and the ENI in EC2's answer; `None` if EC2 confirms the annotation.
-pub(crate) fn difference(branch: &BranchEni, seen: &SeenEni, trunk: &EniId) -> Option<String> {
-    if seen.kind != Some(EniKind::Branch) {
-        return Some("it is not a branch ENI".to_owned());
-    }
+/// Compares an annotation with the ENI in EC2's answer.
+pub(crate) fn compare(branch: &BranchEni, seen: &SeenEni, trunk: &EniId) -> Comparison {
     let tag = |key: &str| seen.tags.as_ref().and_then(|tags| tags.get(key)).map(String::as_str);
-    let v6 = branch.address_v6.filter(|address| !seen.ipv6_addresses.contains(address));
     let pairs = [
         differs("trunk", trunk, tag(TRUNK_TAG).unwrap_or_default()),
         differs("VLAN", branch.vlan, tag(VLAN_TAG).unwrap_or_default()),
@@ -52,9 +80,14 @@ pub(crate) fn difference(branch: &BranchEni, seen: &SeenEni, trunk: &EniId) -> O
             let shown = seen.primary_address.map(|address| address.to_string());
             differs("address", own, shown.unwrap_or_default())
         }),
-        v6.map(|address| format!("EC2 does not show address {address}")),
     ];
-    pairs.into_iter().flatten().next()
+    let has_v6 = branch.address_v6.is_none_or(|address| seen.ipv6_addresses.contains(&address));
+    match pairs.into_iter().flatten().next() {
+        Some(difference) => Comparison::Different(difference),
+        // An ENI becomes a branch, and gets its IPv6 address, after its creation.
+        None if seen.kind != Some(EniKind::Branch) || !has_v6 => Comparison::NotYet,
+        None => Comparison::Equal,
+    }
 }
 
 fn differs(name: &str, expected: impl Display, shown: impl Display) -> Option<String> {

@@ -6,7 +6,7 @@
 use crate::{
     Action, BranchEni, CloudAnswer, CloudCall, Core, Refusal, RefusalReason, SeenEni,
     book::Eni,
-    branch_checks::difference,
+    branch_checks::{Comparison, compare},
     calls::{CallSubject, CloudResult},
     checkpoint::AssignedResource,
 };
@@ -35,7 +35,7 @@ impl Core {
             let in_use = self.veth_in_use(&waiter).or_else(|| self.branch_in_use(pod, &branch));
             if let Some(refusal) = in_use {
                 self.ctx.queue.remove(ticket);
-                self.refuse(ticket, refusal);
+                self.dismiss_with(waiter, refusal);
             } else if confirmed {
                 self.ctx.queue.remove(ticket);
                 self.give(waiter, AssignedResource::Branch(branch.clone()), now);
@@ -64,7 +64,7 @@ impl Core {
     }
 
     /// The pods with a waiting request and an annotation that EC2 has not confirmed.
-    fn unconfirmed(&self) -> impl Iterator<Item = (&PodName, &(String, BranchEni))> {
+    pub(crate) fn unconfirmed(&self) -> impl Iterator<Item = (&PodName, &(String, BranchEni))> {
         self.ctx.queue.branch_pods().filter_map(|(pod, uid)| {
             let annotated = self.ctx.cluster.branch(pod).filter(|(of, _)| of == uid)?;
             (!self.branches.confirms(pod, annotated)).then_some((pod, annotated))
@@ -81,22 +81,29 @@ impl Core {
         let seen: BTreeMap<&EniId, &SeenEni> = seen.iter().map(|eni| (&eni.id, eni)).collect();
         let waiting: BTreeMap<PodName, (String, BranchEni)> =
             self.unconfirmed().map(|(pod, annotated)| (pod.clone(), annotated.clone())).collect();
+        let mut fruitless = !waiting.is_empty();
         for (pod, annotated) in waiting {
             let Some(seen) = seen.get(&annotated.1.eni) else { continue };
-            match difference(&annotated.1, seen, trunk) {
-                None => {
+            match compare(&annotated.1, seen, trunk) {
+                Comparison::Equal => {
+                    fruitless = false;
                     self.branches.confirmed.insert(pod.clone(), annotated);
                     self.serve_branch(&pod, self.ctx.now);
                 }
-                Some(difference) => self.refuse_branch(&pod, &annotated, &difference),
+                Comparison::NotYet => {}
+                Comparison::Different(difference) => {
+                    self.refuse_branch(&pod, &annotated, &difference);
+                }
             }
         }
+        self.branches.fruitless =
+            if fruitless { self.branches.fruitless.saturating_add(1) } else { 0 };
     }
 
     fn refuse_branch(&mut self, pod: &PodName, of_pod: &(String, BranchEni), difference: &str) {
         let (uid, branch) = of_pod;
-        while let Some(ticket) = self.ctx.queue.first_for_branch(pod, uid).map(|it| it.ticket) {
-            self.ctx.queue.remove(ticket);
+        while let Some(waiter) = self.ctx.queue.first_for_branch(pod, uid).cloned() {
+            self.ctx.queue.remove(waiter.ticket);
             let refusal = Refusal {
                 reason: RefusalReason::TryAgain,
                 message: format!(
@@ -106,7 +113,7 @@ impl Core {
                 ),
                 next_step: NOT_BY_CONTROLLER.to_owned(),
             };
-            self.refuse(ticket, refusal);
+            self.dismiss_with(waiter, refusal);
         }
     }
 
@@ -145,7 +152,9 @@ impl Core {
             };
             Some((what, key, holder, other))
         });
-        let (what, key, holder, other) = conflicts.next()?;
+        let Some((what, key, holder, other)) = conflicts.next() else {
+            return self.named_before(pod, branch);
+        };
         Some(Refusal {
             reason: RefusalReason::TryAgain,
             message: format!(
@@ -156,6 +165,20 @@ impl Core {
             next_step: "wait for the other pod's sandbox to be removed; if it lives, read \
                         the log of the VPC resource controller about both"
                 .to_owned(),
+        })
+    }
+
+    /// A copy of an annotation comes later than the annotation.
+    fn named_before(&self, pod: &PodName, branch: &BranchEni) -> Option<Refusal> {
+        let first = self.branches.earlier(pod, branch)?;
+        Some(Refusal {
+            reason: RefusalReason::TryAgain,
+            message: format!(
+                "the annotation {BRANCH_ANNOTATION} of pod {pod} names {}, which the annotation of pod {first} \
+                 named before",
+                branch.eni
+            ),
+            next_step: NOT_BY_CONTROLLER.to_owned(),
         })
     }
 

@@ -170,7 +170,8 @@ impl Core {
             self.idle_since.get_or_insert(now);
         }
         let late = |since: Time| now >= since + IDLE_PATIENCE;
-        let pressed = !self.ctx.queue.is_empty() || self.idle_since.is_some_and(late);
+        let waits = !self.ctx.queue.is_empty() || self.unconfirmed().next().is_some();
+        let pressed = waits || self.idle_since.is_some_and(late);
         self.ctx.budgets.press(pressed);
     }
 

@@ -294,6 +294,11 @@ impl Core {
             self.ctx.expect_again(&waiter.pod);
             self.refusal(waiter.cards)
         };
+        self.dismiss_with(waiter, refusal);
+    }
+
+    /// Refuses the request and reports the refusal.
+    pub(crate) fn dismiss_with(&mut self, waiter: Waiter, refusal: Refusal) {
         let notice = Notice {
             severity: Severity::Warning,
             topic: Topic::ReserveRefused,

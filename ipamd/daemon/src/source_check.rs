@@ -4,7 +4,7 @@
 //! The loop is independent of ADDs: the rule reads the routes to pods, so it needs no change for a pod.
 
 use crate::{metrics::Metrics, pass_report::PassReport};
-use config_settings::Settings;
+use config_settings::{PolicyBackend, Settings};
 use routing_netfilter::{Error, Tools};
 use routing_plan::nat::{Backend, Change, source_check};
 use std::{sync::Arc, time::Duration};
@@ -54,7 +54,8 @@ impl SourceCheck {
 
     /// With the backend `ebpf` the agent checks the sources.
     fn is_wanted(&self) -> bool {
-        self.settings.source_check && !self.settings.policy
+        let by_agent = self.settings.policy && self.settings.agent.backend == PolicyBackend::Ebpf;
+        self.settings.source_check && !by_agent
     }
 
     /// Returns whether the table was changed. The next observation decides then.

@@ -39,13 +39,16 @@ pub(crate) async fn run(client: Client, wanted: Replicas, status: StatusReporter
             batch = watch.batch() => {
                 batch.into_iter().for_each(|event| take_in(event, &mut slices, &mut coming));
             }
-            () = sleep(AGAIN), if is_behind => {}
+            () = sleep(if is_behind { AGAIN } else { CHECK }) => {}
         }
         // An incomplete list changes nothing: the earlier replicas count until it is complete.
         if coming.is_some() {
             continue;
         }
         let written = write(&file, &text(&slices));
+        if is_behind && written.is_ok() {
+            status.good(Concern::Replicas, &file.display().to_string());
+        }
         is_behind = written.is_err();
         if let Err(error) = written {
             let object = file.display().to_string();
@@ -113,6 +116,8 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 
 const SLICES: &str = "endpointslices.discovery.k8s.io";
 const PORT: &str = "policy";
+/// Interval at which a removed file is written again.
+const CHECK: Duration = Duration::from_secs(30);
 /// Pause after a failed write.
 const AGAIN: Duration = Duration::from_secs(5);
 

@@ -111,8 +111,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Bool,
         default: "true",
         meaning: "Packets of a pod are dropped if their source is not an address of the pod. With \
-                  the policy backend `ebpf` the agent drops them, otherwise a rule of nftables. \
-                  Strict pods with branch ENIs are left to the check of EC2.",
+                  the policy backend `ebpf` the agent drops them, whatever this setting is. Otherwise a \
+                  rule of nftables drops them, for host veths with the prefix \
+                  `AWS_VPC_K8S_CNI_VETHPREFIX`. Strict pods with branch ENIs are left to the \
+                  check of EC2.",
         set: |d, v| parse::boolean(v).map(|check| d.settings.source_check = check),
         ..OURS
     },

@@ -35,7 +35,12 @@ impl Ec2 {
     ) -> Result<Vec<SeenEni>, CloudFault> {
         let of_trunk = filter("tag:vpcresources.k8s.aws/trunk-eni-id", trunk.as_str());
         let found = self.enis(action, vec![of_trunk]).await?;
-        found.iter().map(|eni| seen(action, eni)).collect()
+        // A branch has no attachment of its own, and an unreadable ENI must not hide the others.
+        let branches = found.into_iter().filter_map(|mut eni| {
+            eni.attachment = None;
+            seen(action, &eni).ok()
+        });
+        Ok(branches.collect())
     }
 
     /// Unattached ENIs of the VPC that have all of the tags.

@@ -4,7 +4,7 @@ use crate::world::{Fault, World, key, pod, uid};
 use config_model::{CardIndex, Mac, PodName, Span};
 use ipamd_core::{
     Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, EniKind, Event, PoolConfig, Refusal,
-    RefusalReason, ReleaseCause, Ticket,
+    RefusalReason, ReleaseCause, Ticket, Topic,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -211,11 +211,10 @@ fn one_call_confirms_the_branches_of_all_waiting_pods() {
 #[test]
 fn an_annotation_that_differs_from_ec2_is_refused_with_the_difference() {
     type Change = fn(&mut BranchEni);
-    let changes: [(Change, &str); 4] = [
+    let changes: [(Change, &str); 3] = [
         (|it| it.address = Some([10, 0, 9, 8].into()), "address 10.0.9.8, which is \"10.0.9.9\""),
         (|it| it.mac = Mac([6, 0, 0, 0, 0, 2]), "MAC address 06:00:00:00:00:02"),
         (|it| it.vlan = 8, "VLAN 8, which is \"7\""),
-        (|it| it.address_v6 = Some("fd00::9".parse().unwrap()), "does not show address fd00::9"),
     ];
     for (change, part) in changes {
         let mut world = trunk_world(&[branch(7)]);
@@ -233,18 +232,65 @@ fn an_annotation_that_differs_from_ec2_is_refused_with_the_difference() {
 }
 
 #[test]
-fn an_eni_that_is_no_branch_of_this_trunk_is_refused() {
+fn a_branch_of_another_trunk_is_refused() {
     let mut world = trunk_world(&[branch(7)]);
-    world.cloud.branches[0].kind = Some(EniKind::Standard);
     announce(&mut world, 1, Some(branch(7)));
-    let ticket = reserve_branch(&mut world, 1);
-    assert!(refusal(&world, ticket).message.contains("not a branch ENI"));
-    world.cloud.branches[0].kind = Some(EniKind::Branch);
     let trunk = "vpcresources.k8s.aws/trunk-eni-id".to_owned();
     world.cloud.branches[0].tags.as_mut().unwrap().insert(trunk, "eni-of-another".to_owned());
     let ticket = reserve_branch(&mut world, 1);
     let message = &refusal(&world, ticket).message;
     assert!(message.contains("eni-of-another"), "{message}");
+    assert!(world.count_of(Topic::ReserveRefused) > 0, "it is reported");
+}
+
+#[test]
+fn an_eni_that_is_no_branch_yet_waits_for_its_type_and_addresses() {
+    let v6 = Some("fd00::9".parse().unwrap());
+    let wanted = BranchEni { address_v6: v6, ..branch(7) };
+    let mut world = trunk_world(&[branch(7)]);
+    world.cloud.branches[0].kind = Some(EniKind::Standard);
+    announce(&mut world, 1, Some(wanted.clone()));
+    let ticket = reserve_branch(&mut world, 1);
+    assert!(!world.answers.contains_key(&ticket));
+    world.cloud.branches[0].kind = Some(EniKind::Branch);
+    world.pass(Span::seconds(5));
+    assert!(!world.answers.contains_key(&ticket), "the IPv6 address is missing");
+    world.cloud.branches[0].ipv6_addresses.extend(v6);
+    world.pass(Span::seconds(10));
+    assert_eq!(world.answers[&ticket], Answer::ReservedBranch(wanted));
+}
+
+#[test]
+fn a_copy_of_an_annotation_does_not_win_while_both_pods_wait() {
+    let mut world = trunk_world(&[branch(7)]);
+    // The name of the second pod is the first one in the order of names.
+    announce(&mut world, 2, Some(branch(7)));
+    announce(&mut world, 1, Some(branch(7)));
+    let genuine = world.reserve_from(2, Cards::First, true, WAIT);
+    let copy = world.reserve_from(1, Cards::First, true, WAIT);
+    world.pass(Span::seconds(1));
+    assert_eq!(world.answers[&genuine], Answer::ReservedBranch(branch(7)));
+    let message = &refusal(&world, copy).message;
+    assert!(message.contains("named before") || message.contains("the same ENI"), "{message}");
+    // The next sandbox of the pod has the branch again.
+    world.release(2);
+    let copy = reserve_branch(&mut world, 1);
+    assert!(refusal(&world, copy).message.contains("named before"));
+    let genuine = reserve_branch(&mut world, 2);
+    assert_eq!(world.answers[&genuine], Answer::ReservedBranch(branch(7)));
+}
+
+#[test]
+fn a_wrong_annotation_costs_few_calls() {
+    let mut world = trunk_world(&[]);
+    announce(&mut world, 1, Some(branch(7)));
+    let before = world.cloud.log.len();
+    for _ in 0..8 {
+        world.reserve_from(1, Cards::First, true, WAIT);
+        world.pass(Span::seconds(46));
+    }
+    let calls = calls(&world, before).len();
+    assert!((10..=22).contains(&calls), "{calls} calls in six minutes");
 }
 
 #[test]
@@ -270,7 +316,7 @@ fn a_branch_that_ec2_does_not_list_waits_and_is_refused_at_the_deadline() {
         .id
         .clone();
     world.cloud.list_branch(&branch(7), &trunk);
-    world.pass(Span::seconds(2));
+    world.pass(Span::seconds(10));
     assert_eq!(world.answers[&ticket], Answer::ReservedBranch(branch(7)));
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::fs::OFlags;
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
+    fs::{self, File, Metadata, OpenOptions, Permissions},
     io::{self, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -70,16 +70,30 @@ impl LogFile {
         if !found.is_file() || found.len() < self.limit {
             return;
         }
+        // A person removed or renamed the file, or it could not be opened after the last rotation.
+        if !is_at(&found, &self.path) {
+            self.reopen(state);
+            return;
+        }
         for number in (1..FILES_KEPT).rev() {
             // A missing number is no error.
             let _ = fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1));
         }
-        let renamed = fs::rename(&self.path, numbered(&self.path, 1));
-        if let Ok(file) = renamed.and_then(|()| open(&self.path)) {
+        if fs::rename(&self.path, numbered(&self.path, 1)).is_ok() {
+            self.reopen(state);
+        }
+    }
+
+    fn reopen(&self, state: &mut State) {
+        if let Ok(file) = open(&self.path) {
             state.file = file;
             state.is_torn = false;
         }
     }
+}
+
+fn is_at(file: &Metadata, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (file.dev(), file.ino()))
 }
 
 impl State {

@@ -56,6 +56,25 @@ fn a_log_file_is_not_for_all_readers_also_after_an_upgrade() {
 }
 
 #[test]
+fn a_removed_file_is_opened_again_and_the_rotated_ones_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("ipamd.log");
+    let log = LogFile::open_with_limit(&path, 100).unwrap();
+    let line = [&[b'a'; 99][..], b"\n"].concat();
+    for _ in 0..3 {
+        log.line(&line);
+    }
+    let before = sizes(home.path());
+    fs::remove_file(&path).unwrap();
+    log.line(b"the next line\n");
+    assert_eq!(fs::read(&path).unwrap(), b"the next line\n");
+    let kept = |sizes: &BTreeMap<String, u64>| {
+        sizes.iter().filter(|(name, _)| *name != "ipamd.log").count()
+    };
+    assert_eq!(kept(&sizes(home.path())), kept(&before));
+}
+
+#[test]
 fn a_device_is_neither_rotated_nor_changed() {
     let before = mode(Path::new("/dev/null"));
     let log = LogFile::open_with_limit(Path::new("/dev/null"), 0).unwrap();
