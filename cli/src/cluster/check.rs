@@ -37,14 +37,31 @@ use view_cluster::{Around, Column, Matrix, Meta, Outcome, Pod, Site, Try, answer
 /// The results of one node.
 type NodeResults = Result<Vec<(Column, Try, Outcome)>, String>;
 
-/// Runs the tests, prints the results and returns the exit code. The namespace is deleted on every path.
+/// Runs the tests, prints the results and returns the exit code.
 pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
+    let junit = args.junit.as_deref().map(Report::open).transpose()?;
+    let tried = test(args).await;
+    if let Some(junit) = junit {
+        match &tried {
+            Ok(matrix) => junit.write(matrix)?,
+            Err(why) => junit.write_error(&format!("{why:#}"))?,
+        }
+    }
+    let matrix = tried?;
+    match args.output {
+        Output::Text => output::write(&matrix.text(output::columns()))?,
+        Output::Json | Output::Yaml => args.output.write(&json!(matrix))?,
+    }
+    Ok(if matrix.is_good() { 0 } else { TROUBLE })
+}
+
+/// Creates the probes and runs the tests. The namespace is deleted on every path.
+async fn test(args: &CheckArgs) -> Result<Matrix> {
     let api = Api::connect(&args.target).await?;
     let image = match &args.image {
         Some(image) => image.clone(),
         None => our_image(&api).await?,
     };
-    let junit = args.junit.as_deref().map(Report::create).transpose()?;
     // A random name cannot belong to another run.
     let number = RandomState::new().hash_one(std::process::id());
     let nodes = nodes::choose(&api, args, number).await?;
@@ -70,15 +87,7 @@ pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
             )),
         }
     }
-    let matrix = Matrix { nodes: nodes.counts, ..tried? };
-    if let Some(junit) = junit {
-        junit.write(&matrix)?;
-    }
-    match args.output {
-        Output::Text => output::write(&matrix.text(output::columns()))?,
-        Output::Json | Output::Yaml => args.output.write(&json!(matrix))?,
-    }
-    Ok(if matrix.is_good() { 0 } else { TROUBLE })
+    Ok(Matrix { nodes: nodes.counts, ..tried? })
 }
 
 fn note(text: &str) {

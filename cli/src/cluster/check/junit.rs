@@ -6,25 +6,44 @@ use quick_xml::{
     Writer,
     events::{BytesDecl, BytesText, Event},
 };
-use std::{fs::File, io::Write as _, path::Path};
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write as _},
+    path::Path,
+};
 use view_cluster::{Failure, Matrix, Row};
 
-/// A file that is created before the test, so that a wrong path ends the command early.
+/// A file that is opened before the test, so that a wrong path ends the command early. An earlier result stays until
+/// there is a new one.
 pub(super) struct Report<'a> {
     path: &'a Path,
     file: File,
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn create(path: &'a Path) -> Result<Self> {
-        let file = File::create(path);
+    pub(super) fn open(path: &'a Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         Ok(Self { path, file: file.with_context(|| format!("cannot create {}", path.display()))? })
     }
 
-    pub(super) fn write(mut self, matrix: &Matrix) -> Result<()> {
-        let document = document(matrix).context("cannot encode the results")?;
-        let written = self.file.write_all(&document);
+    pub(super) fn write(self, matrix: &Matrix) -> Result<()> {
+        self.replace(document(matrix))
+    }
+
+    /// Writes one case with the reason why the tests could not run.
+    pub(super) fn write_error(self, why: &str) -> Result<()> {
+        self.replace(error_document(why))
+    }
+
+    fn replace(mut self, document: io::Result<Vec<u8>>) -> Result<()> {
+        let document = document.context("cannot encode the results")?;
+        let written = self.truncate().and_then(|()| self.file.write_all(&document));
         written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Pipes and terminals have no length.
+    fn truncate(&self) -> io::Result<()> {
+        if self.file.metadata()?.is_file() { self.file.set_len(0) } else { Ok(()) }
     }
 }
 
@@ -48,6 +67,30 @@ fn document(matrix: &Matrix) -> std::io::Result<Vec<u8>> {
         .with_attributes(counts);
     suite.write_inner_content(|writer| {
         matrix.rows.iter().try_for_each(|row| node(writer, row, &matrix.failures))
+    })?;
+    let mut document = writer.into_inner();
+    document.push(b'\n');
+    Ok(document)
+}
+
+fn error_document(why: &str) -> io::Result<Vec<u8>> {
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+    let suite = writer
+        .create_element("testsuite")
+        .with_attribute(("name", "ferrule check"))
+        .with_attributes([("tests", "1"), ("failures", "0"), ("errors", "1")]);
+    let text = plain(why);
+    let message = text.replace('\n', " ");
+    suite.write_inner_content(|writer| {
+        let case = writer
+            .create_element("testcase")
+            .with_attributes([("classname", "ferrule check"), ("name", "run")]);
+        let inner = |writer: &mut Writer<Vec<u8>>| {
+            let error = writer.create_element("error").with_attribute(("message", &*message));
+            error.write_text_content(BytesText::new(&text)).map(drop)
+        };
+        case.write_inner_content(inner).map(drop)
     })?;
     let mut document = writer.into_inner();
     document.push(b'\n');
@@ -97,6 +140,25 @@ mod tests {
 
     use super::*;
     use view_cluster::{Column, How, Outcome, Site, Try};
+
+    #[test]
+    fn an_earlier_result_stays_until_the_reason_of_a_failed_run_replaces_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("junit.xml");
+        std::fs::write(&path, "an earlier result\n".repeat(100)).unwrap();
+        let report = Report::open(&path).unwrap();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("an earlier result"));
+        report.write_error("cannot create <pods>:\nrefused").unwrap();
+        let expected = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuite name="ferrule check" tests="1" failures="0" errors="1">
+  <testcase classname="ferrule check" name="run">
+    <error message="cannot create &lt;pods&gt;: refused">cannot create &lt;pods&gt;:
+refused</error>
+  </testcase>
+</testsuite>
+"#;
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    }
 
     #[test]
     fn each_column_of_a_node_is_a_case_with_its_failures() {
