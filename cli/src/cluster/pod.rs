@@ -133,10 +133,7 @@ async fn policies(api: &Api, pod: &Pod, node: &str) -> Result<Vec<String>, Strin
     let here = format!("/apis/{GROUP}/{VERSION}");
     let all: Vec<Policy> =
         match api.list(&format!("{here}/policies"), Selector::All, "policies").await {
-            Err(KubeError::NotFound { .. } | KubeError::Failed { .. }) => {
-                return Err("no Ferrule controller answers".to_owned());
-            }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(status::of_view(&error)),
             Ok(all) => all,
         };
     let of_node: Vec<&Policy> =

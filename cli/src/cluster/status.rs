@@ -66,7 +66,8 @@ pub(super) async fn look(
         match agents(api).await {
             Ok(agents) => cluster.agents = Some(agents),
             Err(why) => {
-                cluster.unasked.push(format!("cannot read agents from the controller: {why}"))
+                let why = of_view(&why);
+                cluster.unasked.push(format!("cannot read agents from the controller: {why}"));
             }
         }
     }
@@ -96,6 +97,18 @@ async fn agents(api: &Api) -> Result<BTreeMap<String, Agent>, KubeError> {
     let known: Vec<view_policy::Agent> =
         api.list(&path, Selector::All, &format!("agents.{GROUP}")).await?;
     Ok(known.into_iter().map(|agent| (agent.metadata.name.clone(), of_agent(agent))).collect())
+}
+
+/// Describes why the aggregated API has no answer.
+pub(super) fn of_view(error: &KubeError) -> String {
+    match error {
+        KubeError::NotFound { .. } => NO_VIEW.to_owned(),
+        KubeError::Failed { .. } => format!("no Ferrule controller answers: {error}"),
+        KubeError::Config { .. }
+        | KubeError::Client { .. }
+        | KubeError::Forbidden { .. }
+        | KubeError::Unknown { .. } => error.to_string(),
+    }
 }
 
 fn of_agent(agent: view_policy::Agent) -> Agent {
@@ -188,3 +201,20 @@ pub(super) const DAEMON: &str = "ipamd";
 pub(super) const CONTROLLER: &str = "controller";
 pub(super) const AGENT: &str = "agent";
 const CONTROLLER_LEASE: &str = "ferrule-controller";
+const NO_VIEW: &str = "the cluster has no aggregated API of ferrule-controller; set controller.view=true of the chart, or \
+                       read NetworkPolicyRealization objects with kubectl";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_aggregated_api_the_next_step_is_its_setting() {
+        let missing =
+            KubeError::NotFound { what: "policies".to_owned(), said: "not found".to_owned() };
+        let why = of_view(&missing);
+        assert!(why.starts_with("the cluster has no aggregated API"), "{why}");
+        assert!(why.contains("set controller.view=true"), "{why}");
+        assert!(!why.contains("not found"), "{why}");
+    }
+}
