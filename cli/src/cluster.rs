@@ -25,6 +25,16 @@ use anyhow::{Context as _, Result};
 
 /// The exit code if there is a problem.
 const TROUBLE: u8 = 1;
+/// The exit code without a problem, if something could not be read.
+const INCOMPLETE: u8 = 2;
+
+fn exit_code(is_good: bool, is_complete: bool) -> u8 {
+    match (is_good, is_complete) {
+        (false, _) => TROUBLE,
+        (true, false) => INCOMPLETE,
+        (true, true) => 0,
+    }
+}
 
 /// Prints the overview of all nodes and returns the exit code.
 ///

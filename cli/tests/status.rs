@@ -95,6 +95,17 @@ fn addresses_that_are_not_read_are_no_finding(viewer: &Path) {
     assert_eq!(output.status.code(), Some(2), "{printed}{}", text(&output.stderr));
     assert!(printed.contains("not read: addresses of n1: cannot forward port 61679"), "{printed}");
     assert!(printed.contains("0 nodes: incomplete, no problem in the data"), "{printed}");
+    assert!(printed.contains("not read: addresses of n2: no Ferrule pod runs there"), "{printed}");
+    let none = [
+        (["--ferrule-namespace", "elsewhere"], "namespace elsewhere has no Ferrule pod; install"),
+        (["--node", "n2"], "cannot read addresses of n2: no Ferrule pod runs there"),
+        (["--subnet", "subnet-x"], "cannot find subnet subnet-x"),
+    ];
+    for (words, why) in none {
+        let output = ferrule("ip", viewer, &["check", words[0], words[1]]);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stdout));
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
     let output = ferrule("ip", viewer, &["--node", "n1", "-o", "yaml"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("subnets: []"), "{}", text(&output.stdout));
@@ -163,9 +174,12 @@ async fn probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(
     assert!(printed.contains("FAIL  n2: ") && !printed.contains("n1"), "{printed}");
     let cases = std::fs::read_to_string(&junit).unwrap();
     assert!(cases.contains("<testcase classname=\"n2\" name=\"probe\">"), "{cases}");
-    let output = ferrule("check", cluster.kubeconfig(), &["--node", "f1"]);
+    let words: Vec<&str> = ["--node", "f1", "--junit"].into_iter().chain(junit.to_str()).collect();
+    let output = ferrule("check", cluster.kubeconfig(), &words);
     let why = "cannot test from node f1: a fargate node has a network of its own";
     assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    let cases = std::fs::read_to_string(&junit).unwrap();
+    assert!(cases.contains(&format!("<error message=\"{why}")), "{cases}");
     let output = ferrule("check", cluster.kubeconfig(), &["--junit", "/no/such/folder/junit.xml"]);
     assert!(text(&output.stderr).contains("cannot create /no/such"), "{}", text(&output.stderr));
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());

@@ -196,7 +196,8 @@ Exit code: 0 all targets are reachable; 1 some are not, and the next step is pri
 
 /// The help text after `ferrule pod`.
 pub(crate) const POD_CODES: &str = "\
-Exit code: 0 no pod waits; 1 a pod waits or has a problem; 2 the cluster could not be read.";
+Exit code: 0 no pod waits; 1 a pod waits or has a problem; 2 the cluster could not be read. For a list, 2 also means
+that no pod waits, but a node's daemon could not be read.";
 
 /// The help text after `ferrule status`.
 pub(crate) const STATUS_CODES: &str = "\

@@ -1,9 +1,9 @@
 //! `ferrule ip`: the use of addresses from the subnet to the pod, and the faults in it.
 
 use super::{
-    TROUBLE,
     api::{Api, Selector},
     args::{Shape, Target},
+    exit_code,
     forward::{self, PodPort},
     parallel,
     status::{self, OURS, is_daemon},
@@ -12,7 +12,7 @@ use crate::{
     output::{self, Output},
     progress::{Done, Progress},
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use kube::Client;
 use serde_json::json;
@@ -73,7 +73,7 @@ pub(super) async fn run(args: &IpArgs) -> Result<u8> {
 async fn show(part: &Part, shape: Shape) -> Result<u8> {
     let api = Api::connect(&part.target).await?;
     let data = books(&api, part, &mut Progress::new()).await?;
-    let report = AddressReport::of(&data).only_subnets(&part.subnet);
+    let report = of_part(AddressReport::of(&data), part)?;
     let width = if shape == Shape::Wide { Width::Wide } else { Width::Narrow };
     match shape.machine() {
         None => output::write(&report.text(width, output::columns()))?,
@@ -85,22 +85,32 @@ async fn show(part: &Part, shape: Shape) -> Result<u8> {
 async fn check(part: &Part, format: Output) -> Result<u8> {
     let api = Api::connect(&part.target).await?;
     let mut progress = Progress::new();
-    let mut report = look(&api, part, &mut progress).await?;
+    let mut report = of_part(look(&api, part, &mut progress).await?, part)?;
     if !report.is_good() {
         progress.show("waiting for a second look", Done::Unknown);
         sleep(APART).await;
-        report = report.confirmed_by(&look(&api, part, &mut progress).await?);
+        let second = look(&api, part, &mut progress).await?;
+        report = report.confirmed_by(&second.only_subnets(&part.subnet));
     }
     drop(progress);
     match format.is_text() {
         true => output::write(&report.findings_text())?,
         false => format.write(&json!(report))?,
     }
-    Ok(match (report.is_good(), report.unasked.is_empty()) {
-        (false, _) => TROUBLE,
-        (true, false) => INCOMPLETE,
-        (true, true) => 0,
-    })
+    Ok(exit_code(report.is_good(), report.unasked.is_empty()))
+}
+
+/// Keeps the subnets that the user named.
+///
+/// # Errors
+/// The first subnet that no answer has.
+fn of_part(report: AddressReport, part: &Part) -> Result<AddressReport> {
+    match report.unknown_subnet(&part.subnet) {
+        Some(id) => bail!(
+            "cannot find subnet {id}: no node that answered has an ENI or a count of it; see ferrule ip"
+        ),
+        None => Ok(report.only_subnets(&part.subnet)),
+    }
 }
 
 /// Reads the daemons' books first and the pods second: a pod that starts in between is no leak.
@@ -111,25 +121,22 @@ async fn look(api: &Api, part: &Part, progress: &mut Progress) -> Result<Address
         Ok(pods) => data.pods = Some(pods),
         Err(error) => data.unasked.push(error.to_string()),
     }
-    Ok(AddressReport::of(&data).only_subnets(&part.subnet))
+    Ok(AddressReport::of(&data))
 }
 
 /// Reads the address book of each daemon.
 async fn books(api: &Api, part: &Part, progress: &mut Progress) -> Result<AddressData> {
-    if !part.node.is_empty() {
-        status::all_there(&status::nodes(api).await?, &part.node)?;
+    let mut data = AddressData { named: part.node.clone(), ..AddressData::default() };
+    match status::nodes(api).await {
+        Ok(nodes) => {
+            status::all_there(&nodes, &part.node)?;
+            data.nodes = Some(nodes);
+        }
+        Err(error) => data.unasked.push(error.to_string()),
     }
-    let path = format!("/api/v1/namespaces/{}/pods", api.namespace);
-    let mut pods: Vec<Pod> = api.list(&path, Selector::Label(OURS), "pods").await?;
-    pods.retain(is_daemon);
-    // During a replacement a node has two pods; the one that stays is asked.
-    pods.sort_by_key(|pod| pod.metadata.deletion_timestamp.is_none());
-    let by_node: BTreeMap<String, Pod> = pods
-        .into_iter()
-        .filter_map(|pod| Some((pod.spec.node_name.clone()?, pod)))
-        .filter(|(node, _)| part.node.is_empty() || part.node.contains(node))
-        .collect();
-    let calls = by_node.into_iter().map(|(node, pod)| {
+    // Without them each node of Linux should have a daemon.
+    data.daemon_sets = status::daemon_sets(api).await.unwrap_or_default();
+    let calls = daemons(api, part).await?.into_iter().map(|(node, pod)| {
         let (client, namespace) = (api.client(), api.namespace.clone());
         let (port, within) =
             (part.target.introspection_port, Duration::from_secs(part.target.timeout));
@@ -139,7 +146,37 @@ async fn books(api: &Api, part: &Part, progress: &mut Progress) -> Result<Addres
         }
     });
     let answers = parallel::all(calls.collect(), "calling daemons", progress).await?;
-    Ok(AddressData { answers: answers.into_iter().collect(), ..AddressData::default() })
+    data.answers = answers.into_iter().collect();
+    Ok(data)
+}
+
+/// Lists the daemons' pods by node.
+///
+/// # Errors
+/// There is none, so nothing can be read.
+async fn daemons(api: &Api, part: &Part) -> Result<BTreeMap<String, Pod>> {
+    let namespace = &api.namespace;
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    let mut pods: Vec<Pod> = api.list(&path, Selector::Label(OURS), "pods").await?;
+    pods.retain(is_daemon);
+    if pods.is_empty() {
+        bail!(
+            "cannot read addresses: namespace {namespace} has no Ferrule pod; install the chart, or set \
+             --ferrule-namespace"
+        );
+    }
+    // During a replacement a node has two pods; the one that stays is asked.
+    pods.sort_by_key(|pod| pod.metadata.deletion_timestamp.is_none());
+    let by_node: BTreeMap<String, Pod> = pods
+        .into_iter()
+        .filter_map(|pod| Some((pod.spec.node_name.clone()?, pod)))
+        .filter(|(node, _)| part.node.is_empty() || part.node.contains(node))
+        .collect();
+    if by_node.is_empty() {
+        let named = part.node.join(", ");
+        bail!("cannot read addresses of {named}: no Ferrule pod runs there; run ferrule status");
+    }
+    Ok(by_node)
 }
 
 async fn book(client: &Client, at: &PodPort<'_>, within: Duration) -> Result<Addresses, String> {
@@ -157,8 +194,6 @@ async fn book(client: &Client, at: &PodPort<'_>, within: Duration) -> Result<Add
 
 /// The time between two looks. Addresses of pods that start or end differ for a moment.
 const APART: Duration = Duration::from_secs(5);
-/// The exit code if nothing was found and something could not be read.
-const INCOMPLETE: u8 = 2;
 
 /// The help text after `ferrule ip`.
 pub(crate) const IP: &str = "\

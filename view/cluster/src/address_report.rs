@@ -7,8 +7,9 @@ mod judge;
 mod text;
 
 use crate::{
+    affinity::excluded,
     forecast::Forecast,
-    objects::Pod,
+    objects::{DaemonSet, Node, Pod},
     subnets::{SubnetState, subnets},
 };
 use fragments::{free_prefixes, size};
@@ -21,6 +22,12 @@ use view_node::{Addresses, Eni, Severity, Trouble, UsedAddress};
 pub struct AddressData {
     /// The pods of all namespaces; `None` if they may not be read.
     pub pods: Option<Vec<Pod>>,
+    /// All nodes; `None` if they may not be read.
+    pub nodes: Option<Vec<Node>>,
+    /// The nodes that the user named; empty: all.
+    pub named: Vec<String>,
+    /// Ferrule's DaemonSets. They decide which nodes should have a daemon.
+    pub daemon_sets: Vec<DaemonSet>,
     /// The daemons' documents by node, or the reasons why they were not read.
     pub answers: BTreeMap<String, Result<Addresses, String>>,
     /// Failed calls. They are shown, and nothing is concluded from them.
@@ -103,8 +110,14 @@ impl AddressReport {
         let failed = data.answers.iter().filter_map(|(node, answer)| {
             answer.as_ref().err().map(|why| format!("addresses of {node}: {why}"))
         });
-        let unasked = data.unasked.iter().cloned().chain(failed).collect();
+        let unasked =
+            data.unasked.iter().cloned().chain(failed).chain(without_daemon(data)).collect();
         Self { subnets, findings, unasked, nodes: answered.len() }
+    }
+
+    /// Returns the first of these subnets that no answer has.
+    pub fn unknown_subnet<'a>(&self, ids: &'a [String]) -> Option<&'a String> {
+        ids.iter().find(|id| self.subnets.iter().all(|subnet| subnet.id != **id))
     }
 
     /// Keeps the subnets with these ids, and the findings about them. Empty: all.
@@ -124,13 +137,23 @@ impl AddressReport {
         self
     }
 
-    /// Keeps the findings that a second look has too. In between, pods come and go.
+    /// Keeps the findings that a second look has too. In between, pods come and go. Without an answer in the second look
+    /// no finding counts as over.
     #[must_use]
     pub fn confirmed_by(mut self, second: &Self) -> Self {
-        self.findings.retain(|it| {
+        let new: Vec<String> =
+            second.unasked.iter().filter(|it| !self.unasked.contains(it)).cloned().collect();
+        let (confirmed, others): (Vec<_>, Vec<_>) = self.findings.into_iter().partition(|it| {
             let same = |other: &Trouble| (&other.kind, &other.object) == (&it.kind, &it.object);
             second.findings.iter().any(same)
         });
+        self.findings = confirmed;
+        if !new.is_empty() {
+            let open = others.iter();
+            self.unasked
+                .extend(open.map(|it| format!("a second look at {}: {}", it.object, it.cause)));
+        }
+        self.unasked.extend(new);
         self
     }
 
@@ -155,8 +178,21 @@ fn answered(data: &AddressData) -> BTreeMap<&str, &Addresses> {
     answers.filter_map(|(node, answer)| Some((node.as_str(), answer.as_ref().ok()?))).collect()
 }
 
+/// The nodes that should have a daemon and have none.
+fn without_daemon(data: &AddressData) -> impl Iterator<Item = String> {
+    let wanted = data.nodes.iter().flatten().filter(|node| {
+        let name = &node.metadata.name;
+        (data.named.is_empty() || data.named.contains(name)) && !data.answers.contains_key(name)
+    });
+    let missing = wanted.filter(|node| excluded(node, &data.daemon_sets).is_none());
+    missing.map(|node| {
+        let name = &node.metadata.name;
+        format!("addresses of {name}: no Ferrule pod runs there; run ferrule status")
+    })
+}
+
 fn subnet_uses(answered: &BTreeMap<&str, &Addresses>) -> Vec<SubnetUse> {
-    let (states, _) = subnets(answered.values().map(|it| (it.subnets.as_slice(), None)));
+    let (states, _) = subnets(answered.values().map(|it| (it.subnets.as_slice(), None, None)));
     let mut uses: BTreeMap<String, SubnetUse> =
         states.into_iter().map(|state| (state.id.clone(), of_state(state))).collect();
     for (node, addresses) in answered {

@@ -1,6 +1,9 @@
 //! The pods of a namespace or a cluster, each with the state of its network.
 
-use crate::pod_report::{Finding, PodReport};
+use crate::{
+    objects::Pod,
+    pod_report::{Finding, PodReport},
+};
 use serde::Serialize;
 use view_text::{Cell, Table, Text, Tone};
 
@@ -10,11 +13,20 @@ use view_text::{Cell, Table, Text, Tone};
 pub struct PodList {
     /// Sorted by name.
     pub pods: Vec<PodReport>,
-    /// Failed calls to daemons, each once.
+    /// Failed calls to daemons and nodes without a daemon, each once.
     pub unread: Vec<String>,
 }
 
 impl PodList {
+    /// Records that no daemon runs on the pod's node, if the pod needs one.
+    pub fn without_daemon(&mut self, pod: &Pod) {
+        let Some(node) = &pod.spec.node_name else { return };
+        let line = format!("no Ferrule pod runs on {node}; run ferrule status");
+        if !pod.spec.host_network && !is_over(&pod.status.phase) && !self.unread.contains(&line) {
+            self.unread.push(line);
+        }
+    }
+
     /// Returns true if no pod waits or has a problem, as far as all calls succeeded.
     pub fn is_good(&self) -> bool {
         self.pods.iter().all(|pod| state(pod).is_good())
@@ -80,11 +92,14 @@ impl State<'_> {
     }
 }
 
+fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
 fn state(pod: &PodReport) -> State<'_> {
-    let ended = matches!(pod.phase.as_str(), "Succeeded" | "Failed");
     match (&pod.excluded, pod.findings.first()) {
         _ if pod.host_network => State::NotOurs("its node's network"),
-        _ if ended => State::NotOurs("ended"),
+        _ if is_over(&pod.phase) => State::NotOurs("ended"),
         (Some(why), _) => State::NotOurs(why),
         (None, Some(finding)) => State::Wrong(finding),
         (None, None) if pod.addresses.is_empty() => State::Waits,
@@ -98,7 +113,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
-    use crate::{objects::Pod, pod_report::PodData};
+    use crate::pod_report::PodData;
     use serde_json::{Value, json};
     use view_node::{PodAssignment, Status};
 
@@ -113,6 +128,21 @@ mod tests {
 
     fn serves() -> Option<Result<Status, String>> {
         Some(Ok(Status { phase: "running".to_owned(), ..Status::default() }))
+    }
+
+    #[test]
+    fn a_node_without_a_daemon_is_not_read_and_named_once() {
+        let of = |name: &str, spec: Value, phase: &str| data(name, spec, phase, json!([])).pod;
+        let on_n1 = json!({ "nodeName": "n1" });
+        let mut list = PodList::default();
+        list.without_daemon(&of("ended", on_n1.clone(), "Succeeded"));
+        list.without_daemon(&of("unscheduled", json!({}), "Pending"));
+        let host = json!({ "nodeName": "n1", "hostNetwork": true });
+        list.without_daemon(&of("host", host, "Running"));
+        assert!(list.unread.is_empty(), "these pods need no daemon: {:?}", list.unread);
+        list.without_daemon(&of("a", on_n1.clone(), "Running"));
+        list.without_daemon(&of("b", on_n1, "Running"));
+        assert_eq!(list.unread, ["no Ferrule pod runs on n1; run ferrule status"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use view_node::{Budget, Limits, Pool, Severity, Status, Trouble, WaitingAdd};
 pub use agent::{Agent, AgentLine, AgentState};
 pub use summary::Summary;
 pub use text::Width;
-pub(crate) use text::add_lines;
+pub(crate) use text::{add_lines, many};
 
 /// The answers of the API server and the daemons.
 #[derive(Clone, Debug, Default)]
@@ -111,8 +111,9 @@ impl StatusReport {
             cluster.nodes.iter().map(|node| judge::node(node, cluster)).collect();
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         let answered = cluster.answers.values().filter_map(DaemonAnswer::status);
-        let (subnets, filling) =
-            subnets(answered.map(|it| (it.subnets.as_slice(), it.settings.as_ref())));
+        let (subnets, filling) = subnets(
+            answered.map(|it| (it.subnets.as_slice(), it.settings.as_ref(), Some(&it.pool))),
+        );
         let troubles = judge::cluster(cluster).into_iter().chain(filling).collect();
         let unasked = cluster.unasked.clone();
         let mut report = Self { nodes, subnets, troubles, unasked, ..Self::default() };

@@ -5,7 +5,7 @@ mod remedy;
 use crate::forecast::{Forecast, Silence, forecast};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use view_node::{PoolSettings, Sample, Severity, Subnet, Trouble};
+use view_node::{Pool, PoolSettings, Sample, Severity, Subnet, Trouble};
 
 /// A subnet that pods use or may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,9 +35,12 @@ pub struct SubnetState {
     pub no_forecast: Option<Silence>,
 }
 
+/// A daemon's counts, its settings and its pool, if they are known.
+type Document<'a> = (&'a [Subnet], Option<&'a PoolSettings>, Option<&'a Pool>);
+
 /// The subnets by id, and the problems with them.
 pub(crate) fn subnets<'a>(
-    documents: impl Iterator<Item = (&'a [Subnet], Option<&'a PoolSettings>)>,
+    documents: impl Iterator<Item = Document<'a>>,
 ) -> (Vec<SubnetState>, Vec<Trouble>) {
     let seen = Seen::of(documents);
     let states: Vec<SubnetState> = seen.subnets.values().filter_map(|it| it.state()).collect();
@@ -56,14 +59,18 @@ struct SeenSubnet<'a> {
     counts: Vec<&'a Subnet>,
     /// The nodes with free addresses there: their settings and the number of these addresses.
     free: Vec<(&'a PoolSettings, u64)>,
+    /// At least one node may create ENIs there and has fewer than its maximum, as far as this is known.
+    may_grow: bool,
 }
 
 impl<'a> Seen<'a> {
-    fn of(documents: impl Iterator<Item = (&'a [Subnet], Option<&'a PoolSettings>)>) -> Self {
+    fn of(documents: impl Iterator<Item = Document<'a>>) -> Self {
         let mut seen = Self::default();
-        for (subnets, settings) in documents {
+        for (subnets, settings, pool) in documents {
             for subnet in subnets {
-                seen.subnets.entry(&subnet.id).or_default().counts.push(subnet);
+                let of_subnet = seen.subnets.entry(&subnet.id).or_default();
+                of_subnet.counts.push(subnet);
+                of_subnet.may_grow |= subnet.for_pods && pool.is_none_or(may_grow);
             }
             if let Some(settings) = settings {
                 for (subnet, free) in &settings.free_by_subnet {
@@ -109,6 +116,11 @@ impl<'a> SeenSubnet<'a> {
             no_forecast: forecast.err(),
         })
     }
+}
+
+/// The maximum is 0 while it is unknown.
+fn may_grow(pool: &Pool) -> bool {
+    pool.max_enis == 0 || pool.enis < pool.max_enis
 }
 
 fn trouble(state: &SubnetState, seen: &Seen<'_>) -> Option<Trouble> {

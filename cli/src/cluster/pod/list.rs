@@ -3,9 +3,9 @@
 use super::serves;
 use crate::{
     cluster::{
-        TROUBLE,
         api::{Api, Selector},
         args::PodArgs,
+        exit_code,
         forward::PodPort,
         parallel,
         status::{self, OURS, is_daemon},
@@ -39,7 +39,7 @@ pub(super) async fn run(api: &Api, args: &PodArgs) -> Result<u8> {
         true => output::write(&list.text(output::columns()))?,
         false => args.output.write(&json!(list))?,
     }
-    Ok(if list.is_good() { 0 } else { TROUBLE })
+    Ok(exit_code(list.is_good(), list.unread.is_empty()))
 }
 
 /// The answers of a node's daemon.
@@ -68,12 +68,15 @@ async fn look(api: &Api, args: &PodArgs, pods: Vec<Pod>) -> Result<PodList> {
             None => {
                 let node = nodes.iter().find(|it| Some(&it.metadata.name) == node.as_ref());
                 about.excluded = node.and_then(|node| excluded(node, &sets));
+                if about.excluded.is_none() {
+                    list.without_daemon(&about.pod);
+                }
             }
         }
         list.pods.push(PodReport::of(&about));
     }
     let silent = answers.iter().filter_map(|(node, answer)| Some((node, answer.as_ref().err()?)));
-    list.unread = silent.map(|(node, why)| format!("the daemon of {node}: {why}")).collect();
+    list.unread.extend(silent.map(|(node, why)| format!("the daemon of {node}: {why}")));
     Ok(list)
 }
 

@@ -1,10 +1,14 @@
 //! The faults: leaks, addresses in use twice, addresses without a record, fragmented subnets.
 
 use super::{AddressData, SubnetUse};
-use crate::{objects::Pod, status_report::problem::trouble, subnets::about};
+use crate::{
+    objects::{Node, Pod},
+    status_report::problem::trouble,
+    subnets::about,
+};
 use ipnet::IpNet;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv6Addr},
 };
 use view_node::{Addresses, Eni, Trouble, UsedAddress};
@@ -25,7 +29,7 @@ pub(super) fn findings(
     found.extend(assigned_twice(answered));
     if let Some(pods) = &data.pods {
         let pods: Vec<&Pod> = pods.iter().filter(|pod| has_address(pod)).collect();
-        found.extend(pods_twice(&pods));
+        found.extend(pods_twice(&pods, data.nodes.as_deref()));
         found.extend(leaks(&pods, answered));
         found.extend(unrecorded(&pods, answered));
     }
@@ -135,10 +139,20 @@ fn assigned_twice(answered: &Answered<'_>) -> Vec<Trouble> {
     twice(holders, "assigned to")
 }
 
-/// Addresses in the status of two pods.
-fn pods_twice(pods: &[&Pod]) -> Vec<Trouble> {
+/// Addresses in the status of two pods. The status of a pod can be old if its node is gone or not ready.
+fn pods_twice(pods: &[&Pod], nodes: Option<&[Node]>) -> Vec<Trouble> {
+    let ready = nodes.map(|nodes| {
+        let ready = nodes.iter().filter(|node| {
+            node.condition("Ready").is_some_and(|condition| condition.status == "True")
+        });
+        ready.map(|node| node.metadata.name.as_str()).collect::<BTreeSet<_>>()
+    });
+    let on_ready = |pod: &&&Pod| {
+        let node = pod.spec.node_name.as_deref().unwrap_or_default();
+        ready.as_ref().is_none_or(|ready| ready.contains(node))
+    };
     let mut holders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for pod in pods {
+    for pod in pods.iter().filter(on_ready) {
         let node = pod.spec.node_name.as_deref().unwrap_or_default();
         for ip in &pod.status.pod_ips {
             holders.entry(&ip.ip).or_default().push(format!("{} on {node}", name(pod)));
@@ -202,10 +216,13 @@ fn leak_step(node: &str, pod: &str) -> String {
     )
 }
 
-/// Addresses that running pods use, though their node's book has them free, cooling or assigned to another pod.
+/// Addresses that running pods use, though their node's book has them free, cooling or assigned to another pod. A pod that
+/// ends can have released its address already.
 fn unrecorded(pods: &[&Pod], answered: &Answered<'_>) -> Vec<Trouble> {
+    let stays =
+        |pod: &&&Pod| pod.status.phase == "Running" && pod.metadata.deletion_timestamp.is_none();
     let mut found = Vec::new();
-    for pod in pods.iter().filter(|pod| pod.status.phase == "Running") {
+    for pod in pods.iter().filter(stays) {
         let node = pod.spec.node_name.as_deref().unwrap_or_default();
         let Some(addresses) = answered.get(node).filter(|it| it.phase == SERVES) else { continue };
         let Some((text, address)) = first_address(pod) else { continue };

@@ -235,9 +235,88 @@ fn a_filter_by_subnet_keeps_its_findings_and_a_second_look_drops_those_that_are_
     let report = AddressReport::of(&data);
     assert_eq!(report.subnets.len(), 2);
     assert_eq!(report.clone().only_subnets(&["subnet-2".to_owned()]).findings, []);
+    let named = ["subnet-2".to_owned(), "subnet-3".to_owned()];
+    assert_eq!(report.unknown_subnet(&named), Some(&named[1]));
+    assert_eq!(report.unknown_subnet(&named[..1]), None);
     let first = report.clone().only_subnets(&["subnet-1".to_owned()]);
     assert_eq!((first.subnets.len(), first.findings.len()), (1, 1));
     assert!(report.confirmed_by(&AddressReport::of(&healthy())).findings.is_empty());
+}
+
+#[test]
+fn a_second_look_without_an_answer_ends_no_finding() {
+    let mut data = healthy();
+    data.pods.as_mut().unwrap().remove(0);
+    let first = AddressReport::of(&data);
+    let second = AddressData {
+        pods: None,
+        unasked: vec!["cannot list pods: refused".to_owned()],
+        ..healthy()
+    };
+    let report = first.clone().confirmed_by(&AddressReport::of(&second));
+    let leak = "a second look at 10.0.0.17: n1 has it assigned to shop/a for 5 min, which does not exist or has ended";
+    assert_eq!(report.unasked, [leak, "cannot list pods: refused"]);
+    assert!(report.findings.is_empty());
+
+    let mut second = data.clone();
+    second.answers.insert("n1".to_owned(), Err("no answer".to_owned()));
+    let report = first.confirmed_by(&AddressReport::of(&second));
+    assert_eq!(report.unasked, [leak, "addresses of n1: no answer"]);
+}
+
+fn node(name: &str, ready: &str, labels: Value) -> Node {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": labels },
+        "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_node_that_should_have_a_daemon_and_has_none_is_not_read() {
+    let mut data = healthy();
+    let fargate = json!({ "eks.amazonaws.com/compute-type": "fargate" });
+    let bare = ["n1", "n2", "n3"].map(|name| node(name, "True", json!({})));
+    data.nodes = Some(bare.into_iter().chain([node("f1", "True", fargate)]).collect());
+    let unasked = AddressReport::of(&data).unasked;
+    assert_eq!(unasked, ["addresses of n3: no Ferrule pod runs there; run ferrule status"]);
+    data.named = vec!["n1".to_owned()];
+    assert!(AddressReport::of(&data).unasked.is_empty(), "the user named another node");
+}
+
+#[test]
+fn a_status_of_a_pod_is_old_if_its_node_is_gone_or_not_ready() {
+    let twice = |nodes: Vec<Node>| {
+        let mut data = healthy();
+        data.pods.as_mut().unwrap().push(pod("shop/c", "n3", "10.0.0.17"));
+        data.nodes = Some(nodes);
+        kinds(&data)
+    };
+    let both = || vec![node("n1", "True", json!({})), node("n2", "True", json!({}))];
+    assert!(twice(both()).is_empty(), "the node is gone");
+    let with = |ready: &str| both().into_iter().chain([node("n3", ready, json!({}))]).collect();
+    assert!(twice(with("Unknown")).is_empty());
+    assert_eq!(twice(with("True")), one("address_twice", "10.0.0.17"));
+}
+
+#[test]
+fn a_pod_that_ends_can_have_released_its_address() {
+    let mut data = healthy();
+    change(&mut data, "n1").used.clear();
+    data.pods.as_mut().unwrap()[0].metadata.deletion_timestamp = Some("now".to_owned());
+    assert!(kinds(&data).is_empty());
+}
+
+#[test]
+fn exact_counts_of_large_prefixes_are_not_printed() {
+    let mut data = healthy();
+    let eni = &mut change(&mut data, "n1").enis[0];
+    eni.blocks = vec!["2001:db8::/80".to_owned()];
+    (eni.total, eni.free) = (1 << 48, (1 << 48) - 1);
+    let text = AddressReport::of(&data).text(Width::Wide, None).to_string();
+    assert!(text.contains("2001:db8::/80  many free"), "{text}");
+    assert!(text.contains("0 cooling, many free"), "{text}");
+    assert!(!text.contains("2814749767"), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{AddressReport, BlockUse, EniUse, SubnetUse};
 use crate::{
-    status_report::{Width, add_lines},
+    status_report::{Width, add_lines, many},
     subnets::about,
 };
 use view_node::{Severity, UsedAddress};
@@ -98,7 +98,7 @@ impl SubnetUse {
             self.enis.len().to_string().into(),
             self.assigned.to_string().into(),
             self.cooling.to_string().into(),
-            self.free.to_string().into(),
+            many(self.free).into(),
         ]
     }
 
@@ -132,7 +132,12 @@ impl EniUse {
         let primary = eni.primary_address.as_deref().unwrap_or("-");
         format!(
             "  {} on {node}, card {}, device {}, primary {primary}: {} assigned, {} cooling, {} free{states}\n",
-            eni.id, eni.card, eni.device, eni.assigned, eni.cooling, eni.free
+            eni.id,
+            eni.card,
+            eni.device,
+            eni.assigned,
+            eni.cooling,
+            many(eni.free)
         )
     }
 }
@@ -144,7 +149,7 @@ impl BlockUse {
             (1, [used]) => format!("    {}  {}\n", used.address, used_by(used)),
             (1, _) => format!("    {}  free\n", self.cidr.trim_end_matches("/32")),
             (size, used) => {
-                let free = size.saturating_sub(used.len() as u64);
+                let free = many(size.saturating_sub(used.len() as u64));
                 let lines =
                     used.iter().map(|it| format!("      {}  {}\n", it.address, used_by(it)));
                 format!("    {}  {free} free\n{}", self.cidr, lines.collect::<String>())

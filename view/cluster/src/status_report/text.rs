@@ -164,7 +164,7 @@ impl NodeLine {
 }
 
 /// Avoids the exact count of a /80 prefix.
-fn many(count: u64) -> String {
+pub(crate) fn many(count: u64) -> String {
     if count > COUNTED { "many".to_owned() } else { count.to_string() }
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Remedy {
 
 /// In order of cost: nothing, a setting, a tag, a new subnet.
 pub(super) fn cheapest(state: &SubnetState, forecast: &Forecast, seen: &Seen<'_>) -> Remedy {
-    if let Some(next_step) = elsewhere(state, seen) {
+    if let Some(next_step) = elsewhere(state, forecast, seen) {
         return Remedy { next_step, grows_elsewhere: true };
     }
     let next_step = fewer_warm(state, forecast, seen)
@@ -22,10 +22,13 @@ pub(super) fn cheapest(state: &SubnetState, forecast: &Forecast, seen: &Seen<'_>
     Remedy { next_step, grows_elsewhere: false }
 }
 
-fn elsewhere(state: &SubnetState, seen: &Seen<'_>) -> Option<String> {
+/// Another subnet helps if it has the addresses of one more day, and a node can have one more ENI there.
+fn elsewhere(state: &SubnetState, forecast: &Forecast, seen: &Seen<'_>) -> Option<String> {
+    let enough = u64::from(state.available).saturating_add(forecast.per_hour.saturating_mul(DAY));
+    let may_grow = |id: &str| seen.subnets.get(id).is_some_and(|it| it.may_grow);
     let other = seen
         .others(state)
-        .filter(|it| it.for_pods && it.available > state.available)
+        .filter(|it| it.for_pods && u64::from(it.available) >= enough && may_grow(&it.id))
         .max_by_key(|it| it.available)?;
     Some(format!(
         "none, as long as nodes can have more ENIs: new ENIs are created in {}, which has {} free addresses",
@@ -88,6 +91,8 @@ fn custom_networking(state: &SubnetState, seen: &Seen<'_>) -> bool {
     of_subnet.is_some_and(|it| it.free.iter().any(|(settings, _)| settings.custom_networking))
 }
 
+/// In hours.
+const DAY: u64 = 24;
 /// The suggested `WARM_IP_TARGET`.
 const WARM: u64 = 5;
 /// The addresses of a prefix.

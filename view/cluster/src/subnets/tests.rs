@@ -24,7 +24,7 @@ fn daemon(subnets: Value, settings: Value) -> Status {
 }
 
 fn states(statuses: &[Status]) -> (Vec<SubnetState>, Vec<Trouble>) {
-    subnets(statuses.iter().map(|it| (it.subnets.as_slice(), it.settings.as_ref())))
+    subnets(statuses.iter().map(|it| (it.subnets.as_slice(), it.settings.as_ref(), Some(&it.pool))))
 }
 
 fn troubles(statuses: &[Status]) -> Vec<Trouble> {
@@ -76,11 +76,16 @@ fn the_remedy_is_the_cheapest_that_helps() {
         (found[0].severity, found[0].next_step.clone())
     };
     let warm = json!({ "enis": 1, "freeBySubnet": { "s-1": 405 } });
-    let usable = subnet("s-2", 2000, json!([]));
+    // 100 addresses per hour for a day, above the 900 of the subnet.
+    let usable = |available| subnet("s-2", available, json!([]));
 
-    let (severity, next) = with(&[usable, other("s-3", 4000)], warm.clone());
+    let (severity, next) = with(&[usable(3300), other("s-3", 4000)], warm.clone());
     assert_eq!(severity, Severity::Notice, "new ENIs use the other subnet");
-    assert!(next.contains("created in s-2, which has 2000"), "{next}");
+    assert!(next.contains("created in s-2, which has 3300"), "{next}");
+
+    let (severity, next) = with(&[usable(3299), other("s-3", 4000)], warm.clone());
+    assert_eq!(severity, Severity::Trouble, "the other subnet is full soon too");
+    assert!(next.starts_with("set WARM_IP_TARGET=5"), "{next}");
 
     let (severity, next) = with(&[other("s-3", 4000)], warm);
     assert_eq!(severity, Severity::Trouble);
@@ -102,6 +107,21 @@ fn the_remedy_is_the_cheapest_that_helps() {
     let custom = json!({ "customNetworking": true, "freeBySubnet": { "s-1": 9 } });
     let (_, next) = with(&[other("s-3", 4000)], custom);
     assert!(next.contains("in the nodes' ENIConfig"), "{next}");
+}
+
+#[test]
+fn another_subnet_helps_only_if_a_node_can_have_one_more_eni() {
+    let severity = |enis: [u32; 2]| {
+        let node = |enis: u32| {
+            let both = json!([subnet("s-1", 900, falling(900)), subnet("s-2", 4000, json!([]))]);
+            let mut status = daemon(both, json!({}));
+            (status.pool.enis, status.pool.max_enis) = (enis, 4);
+            status
+        };
+        troubles(&enis.map(node))[0].severity
+    };
+    assert_eq!(severity([4, 3]), Severity::Notice);
+    assert_eq!(severity([4, 4]), Severity::Trouble);
 }
 
 #[test]
