@@ -85,6 +85,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     addresses_that_are_not_read_are_no_finding(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
     manners::all(cluster.kubeconfig());
+    a_pod_on_a_node_without_a_daemon_is_not_read(&client, cluster.kubeconfig()).await;
     terminal::all(&client, &viewer).await;
 }
 
@@ -270,6 +271,26 @@ async fn image(client: &Client) {
         "state": { "waiting": waiting },
     }] }))
     .await;
+}
+
+/// The cluster has no aggregated API, which is the default of the chart.
+async fn a_pod_on_a_node_without_a_daemon_is_not_read(client: &Client, admin: &Path) {
+    let spec = json!({ "nodeName": "n2", "automountServiceAccountToken": false,
+        "containers": [{ "name": "web", "image": "web" }] });
+    let metadata = json!({ "name": "web", "namespace": "default" });
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec });
+    create(client, pod).await;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "default");
+    let running = json!({ "status": { "phase": "Running", "podIP": "10.0.0.9", "podIPs": [{ "ip": "10.0.0.9" }] } });
+    pods.patch_status("web", &PatchParams::default(), &Patch::Merge(running)).await.unwrap();
+    let output = ferrule("pod", admin, &[]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{printed}{}", text(&output.stderr));
+    let line = "\nnot read: no Ferrule pod runs on n2; run ferrule status\n";
+    assert!(printed.ends_with(line), "{printed}");
+    let printed = text(&ferrule("pod", admin, &["web"]).stdout);
+    let why = "unknown: the cluster has no aggregated API of ferrule-controller; set controller.view=true";
+    assert!(printed.contains(why), "{printed}");
 }
 
 async fn set_status(client: &Client, status: Value) {
