@@ -51,8 +51,9 @@ fn books_of_daemons_have_the_planted_faults_and_no_others() -> Result<()> {
     };
     let settings =
         ["--env", "ENABLE_PREFIX_DELEGATION=true", "--env", "ENABLE_SUBNET_DISCOVERY=true"];
-    let lab = Lab::up(&bin, "t-ip", &[&["--nodes", "2"][..], &settings].concat())?;
+    let lab = Lab::up(&bin, "t-ip", &["--nodes", "0"])?;
     for node in NODES {
+        lab.run(&[&["node", "add", node, "--subnet", "0"][..], &settings].concat())?;
         lab.run(&["pod", "add", node, "--prefix", &format!("{node}-"), "--count", "4"])?;
     }
     let healthy = data(&lab)?;
