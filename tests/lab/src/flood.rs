@@ -1,6 +1,6 @@
 //! A pod that floods an HTTP port of its node: idle connections, and requests without a pause.
 
-use crate::streams::inside;
+use crate::{dice::number, streams::inside};
 use anyhow::Result;
 use std::{
     fs::File,
@@ -16,8 +16,9 @@ use std::{
 
 /// Idle connections that the pod tries to keep.
 const IDLE: usize = 2_000;
-/// Threads that send requests without a pause.
-const LOOPS: usize = 300;
+/// Threads that send requests without a pause. `FERRULE_FLOOD_LOOPS` sets another number: many threads slow the tests that run
+/// beside this one.
+const LOOPS: u64 = 32;
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// A running flood.
@@ -32,7 +33,7 @@ impl Flood {
     /// Starts the flood from this network namespace.
     ///
     /// # Errors
-    /// If the namespace's file cannot be duplicated.
+    /// If the namespace's file cannot be duplicated, or `FERRULE_FLOOD_LOOPS` is not a number.
     pub fn start(from: &File, to: SocketAddrV4) -> Result<Self> {
         let (stop, opened, pages) = (
             Arc::<AtomicBool>::default(),
@@ -41,7 +42,7 @@ impl Flood {
         );
         let (ends, count) = (stop.clone(), opened.clone());
         let mut threads = vec![inside(from, move || idle(to, &ends, &count))?];
-        for _ in 0..LOOPS {
+        for _ in 0..number("FERRULE_FLOOD_LOOPS")?.unwrap_or(LOOPS) {
             let (ends, count) = (stop.clone(), pages.clone());
             threads.push(inside(from, move || {
                 while !ends.load(Ordering::Relaxed) {

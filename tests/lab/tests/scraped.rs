@@ -26,7 +26,7 @@ struct Prometheus<'a> {
 impl<'a> Prometheus<'a> {
     fn start(lab: &'a Lab, folder: &Path) -> Result<Self> {
         let config = folder.join("prometheus.yml");
-        let labels = "{namespace: kube-system, pod: ferrule-node1, container: ipamd}";
+        let labels = "{namespace: kube-system, node: node1, pod: ferrule-node1, container: ipamd}";
         let text = format!(
             "global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n\
              rule_files: ['{}']\n\
@@ -80,7 +80,7 @@ fn daemon_queries() -> Result<Vec<String>> {
     Ok(ours
         .map(|query| {
             let query = query.replace("$__rate_interval", "1m");
-            query.replace("$namespace", ".*").replace("$pod", ".*")
+            ["$namespace", "$node", "$pod"].iter().fold(query, |query, it| query.replace(it, ".*"))
         })
         .collect())
 }

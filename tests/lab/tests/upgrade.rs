@@ -81,9 +81,11 @@ impl Node {
         self.lab.on_node("node1", &["cat", path])
     }
 
+    /// The files of a folder, without the installer's lock.
     fn names(&self, folder: &str) -> Result<Vec<String>> {
         let listed = self.lab.on_node("node1", &["ls", "-A", folder])?;
-        Ok(listed.lines().map(str::to_owned).collect())
+        let names = listed.lines().filter(|name| *name != ".ferrule.lock");
+        Ok(names.map(str::to_owned).collect())
     }
 
     /// Creates, checks and deletes a pod with the current plugin and daemon.

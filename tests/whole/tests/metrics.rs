@@ -19,7 +19,8 @@ fn asked() -> Vec<String> {
     let all = all.into_iter().filter(|query| query != "prometheus");
     all.map(|query| {
         let query = query.replace("$__rate_interval", "2m");
-        let query = query.replace("$namespace", ".*").replace("$pod", ".*");
+        let query =
+            ["$namespace", "$node", "$pod"].iter().fold(query, |query, it| query.replace(it, ".*"));
         // A function of Grafana that lists the values of a label of these series.
         match query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(',')) {
             Some((series, _)) => series.to_owned(),

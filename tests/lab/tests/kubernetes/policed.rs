@@ -203,7 +203,7 @@ impl AgentSite {
         call.push(&program);
         call.extend(words);
         let mut command = lab.command(&call);
-        command.stdout(Stdio::null()).stderr(log);
+        command.stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("cannot start the agent")?;
         let agent = Agent { child };
         wait_for("the agent to answer", PATIENCE, || self.status(&agent).map(|_| true))?;
