@@ -2,6 +2,8 @@
 
 use config_model::causes;
 use serde_json::Value;
+use std::{future::Future, time::Duration};
+use tokio::time::timeout;
 
 /// Class of a fault, which decides about the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,22 @@ pub(crate) struct Fault {
 
 const REACH: &str = "check that this replica reaches the API server";
 const CREATE: &str = "create the object: upgrade the release of the chart, or apply config/manifests/rbac-controller*.yaml";
+
+/// Waits for the answer to a request, at most for `limit`.
+///
+/// # Errors
+/// The fault of the request, or that there was no answer in time.
+pub(crate) async fn answer_within<T>(
+    limit: Duration,
+    verb: &str,
+    resource: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Fault> {
+    match timeout(limit, request).await {
+        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
+        Err(_) => Err(Fault::late(verb, resource)),
+    }
+}
 
 impl Fault {
     /// Classifies the error of a request.

@@ -3,7 +3,7 @@
 mod candidate;
 
 use crate::{
-    fault::{Fault, Sort},
+    fault::{Fault, Sort, answer_within},
     metrics::Metrics,
     status::ReportCollector,
 };
@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt as _, api::PostParams};
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep},
 };
 
 /// Annotation of the Lease with the holder's address for reports.
@@ -99,7 +99,7 @@ impl Elector {
 
     /// Reads the Lease, and takes or renews it if possible.
     async fn round(&self, candidate: &mut Candidate) -> Result<(), Fault> {
-        let lease = ask("get", self.api.get_opt(&self.name)).await?;
+        let lease = answer_within(ANSWER, "get", LEASES, self.api.get_opt(&self.name)).await?;
         let sent = now();
         let Some(lease) = lease else {
             candidate.missed();
@@ -111,7 +111,9 @@ impl Elector {
             return Ok(());
         }
         let (params, lease) = (PostParams::default(), self.lease(lease));
-        let written = ask("update", self.api.replace(&self.name, &params, &lease)).await?;
+        let written =
+            answer_within(ANSWER, "update", LEASES, self.api.replace(&self.name, &params, &lease))
+                .await?;
         candidate.written(seen(&written), sent);
         Ok(())
     }
@@ -160,7 +162,9 @@ impl Elector {
     /// Releases the Lease, so that another replica takes it at once.
     async fn release(&self) {
         let outcome = async {
-            let Some(mut lease) = ask("get", self.api.get_opt(&self.name)).await? else {
+            let Some(mut lease) =
+                answer_within(ANSWER, "get", LEASES, self.api.get_opt(&self.name)).await?
+            else {
                 return Ok(());
             };
             let Some(spec) = &mut lease.spec else { return Ok(()) };
@@ -170,9 +174,14 @@ impl Elector {
             spec.holder_identity = None;
             spec.lease_duration_seconds = Some(1);
             lease.annotations_mut().remove(REPORTS_TO);
-            ask("update", self.api.replace(&self.name, &PostParams::default(), &lease))
-                .await
-                .map(drop)
+            answer_within(
+                ANSWER,
+                "update",
+                LEASES,
+                self.api.replace(&self.name, &PostParams::default(), &lease),
+            )
+            .await
+            .map(drop)
         };
         match outcome.await {
             Ok(()) => tracing::info!(lease = self.name, "Lease released"),
@@ -180,13 +189,6 @@ impl Elector {
                 tracing::warn!(lease = self.name, cause, "cannot release the Lease; it expires");
             }
         }
-    }
-}
-
-async fn ask<T>(verb: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, Fault> {
-    match timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, LEASES)),
-        Err(_) => Err(Fault::late(verb, LEASES)),
     }
 }
 

@@ -45,10 +45,9 @@ impl BranchChecks {
         if self.confirmed.get(pod) != annotated {
             self.confirmed.remove(pod);
         }
-        let is_other = |eni: &EniId, uid: &String| {
-            annotated.is_none_or(|(of, branch)| of != uid || branch.eni != *eni)
-        };
-        self.first.retain(|eni, (of, uid)| of != pod || !is_other(eni, uid));
+        self.first.retain(|eni, (first, uid)| {
+            first != pod || annotated.is_some_and(|(now, branch)| now == uid && branch.eni == *eni)
+        });
         if let Some((uid, branch)) = annotated
             && !self.first.contains_key(&branch.eni)
         {

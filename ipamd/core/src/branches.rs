@@ -32,8 +32,10 @@ impl Core {
                 self.reserve_again(ticket, &waiter.key, &waiter.pod, now);
                 continue;
             }
-            let in_use = self.veth_in_use(&waiter).or_else(|| self.branch_in_use(pod, &branch));
-            if let Some(refusal) = in_use {
+            if let Some(refusal) = self.veth_in_use(&waiter) {
+                self.ctx.queue.remove(ticket);
+                self.refuse(ticket, refusal);
+            } else if let Some(refusal) = self.branch_in_use(pod, &branch) {
                 self.ctx.queue.remove(ticket);
                 self.dismiss_with(waiter, refusal);
             } else if confirmed {

@@ -8,6 +8,7 @@ mod pods;
 
 pub(crate) use network_report::NetworkReport;
 
+use crate::repeated_message::RepeatedMessage;
 use anyhow::{Context as _, Result, bail};
 use config_settings::Settings;
 use install_disk::{Folders, InstallError, Locked, conflist};
@@ -244,20 +245,6 @@ async fn wait_until_ready(
     Ok(())
 }
 
-/// The last message and its time. A message is repeated if it changes or is old.
-#[derive(Default)]
-struct RepeatedMessage(Option<(String, Instant)>);
-
-impl RepeatedMessage {
-    fn print(&mut self, text: String, print: &mut impl FnMut(&str)) {
-        let stale = |(last, at): &(String, Instant)| *last != text || at.elapsed() >= REPEAT_AFTER;
-        if self.0.as_ref().is_none_or(stale) {
-            print(&text);
-            self.0 = Some((text, Instant::now()));
-        }
-    }
-}
-
 /// The reason why STATUS would fail.
 async fn unready(socket: &Path) -> Option<String> {
     let now = Instant::now();
@@ -281,7 +268,6 @@ const ANSWERING: Duration = Duration::from_secs(5);
 /// As long as the wait of a process that cannot be interrupted.
 const LOCKED_BY_OTHERS: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-const REPEAT_AFTER: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod nat;
 mod pass_report;
 mod policy;
 mod repair;
+mod repeated_message;
 mod run;
 mod service;
 mod source_check;

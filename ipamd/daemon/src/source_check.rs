@@ -3,7 +3,7 @@
 //!
 //! The loop is independent of ADDs: the rule reads the routes to pods, so it needs no change for a pod.
 
-use crate::{metrics::Metrics, pass_report::PassReport};
+use crate::{metrics::Metrics, pass_report::PassReport, repeated_message::RepeatedMessage};
 use config_settings::{PolicyBackend, Settings};
 use routing_netfilter::{Error, Tools};
 use routing_plan::nat::{Backend, Change, source_check};
@@ -33,18 +33,22 @@ impl SourceCheck {
         if self.passes.wait_for(|report| report.number > 0).await.is_err() {
             return std::future::pending().await;
         }
-        let mut last_fault = String::new();
+        let mut failing = RepeatedMessage::default();
         loop {
             let rest = match self.pass().await {
                 Ok(true) => SOON,
                 Ok(false) => {
-                    last_fault.clear();
                     self.metrics.source_check(self.is_wanted());
                     PERIOD
                 }
                 Err(fault) => {
                     self.metrics.source_check(false);
-                    report(&mut last_fault, fault.to_string());
+                    let text = format!(
+                        "cannot check the source addresses of pods: {fault}; a pod can send with the \
+                         address of another pod of the node; install nftables, or set \
+                         FERRULE_SOURCE_CHECK=false"
+                    );
+                    failing.print(text, &mut |text| tracing::error!("{text}"));
                     PERIOD
                 }
             };
@@ -69,17 +73,6 @@ impl SourceCheck {
         self.tools.apply(&Change { backend: Backend::Nftables, script }).await?;
         tracing::info!(wanted = wanted.is_some(), "updated the check of pods' source addresses");
         Ok(true)
-    }
-}
-
-/// Logs a fault once until it changes.
-fn report(last: &mut String, fault: String) {
-    if *last != fault {
-        tracing::error!(
-            "cannot check the source addresses of pods: {fault}; a pod can send with the address of another pod \
-             of the node; install nftables, or set FERRULE_SOURCE_CHECK=false"
-        );
-        *last = fault;
     }
 }
 

@@ -78,14 +78,15 @@ fn debian(archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the images in Kubernetes' tests that agnhost can stand for: agnhost and pause.
+/// Returns the names of the images in Kubernetes' tests that agnhost can stand for: agnhost, pause, and a glibc system with dig.
 fn images_of_kubernetes(programs: &Program) -> Result<Vec<String>> {
     let output = Command::new(programs.path().join("e2e.test"))
         .arg("--list-images")
         .output()
         .context("cannot start e2e.test")?;
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let is_usable = |line: &&str| ["/agnhost:", "/pause:"].iter().any(|it| line.contains(it));
+    let usable = ["/agnhost:", "/pause:", "/glibc-dns-testing:"];
+    let is_usable = |line: &&str| usable.iter().any(|it| line.contains(it));
     let names = listed.lines().filter(is_usable);
     let names: Vec<String> = names.map(str::to_owned).collect();
     ensure!(!names.is_empty(), "e2e.test lists no agnhost: {listed}");

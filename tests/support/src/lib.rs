@@ -8,7 +8,9 @@ mod fake_kernel;
 pub mod kernel_contract;
 mod lookup;
 pub mod node;
+mod program;
 pub mod promtool;
 
 pub use fake_kernel::{Call, FakeKernel};
 pub use lookup::{lookup, lookup_incoming, pod_is_connected};
+pub use program::Program;

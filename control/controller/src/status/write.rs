@@ -1,7 +1,7 @@
 //! Writes of one policy's status.
 
 use crate::{
-    fault::{Fault, Sort},
+    fault::{Fault, Sort, answer_within},
     kinds,
     log_limiter::LogLimiter,
     metrics::Metrics,
@@ -19,8 +19,8 @@ use kube::{
 use policy_core::PolicyKey;
 use policy_objects::Kind;
 use serde_json::Value;
-use std::{future::Future, sync::Arc, time::Duration};
-use tokio::time::{sleep, timeout};
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
 
 /// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(4);
@@ -60,7 +60,7 @@ impl Writer {
         let mut params = ListParams::default().limit(PAGE);
         let mut uids = Vec::new();
         loop {
-            let page = ask("list", &ours().plural, api.list(&params)).await?;
+            let page = answer_within(ANSWER, "list", &ours().plural, api.list(&params)).await?;
             let owners = page.items.iter().flat_map(|object| object.owner_references());
             uids.extend(owners.map(|owner| owner.uid.clone()));
             match page.metadata.continue_.filter(|next| !next.is_empty()) {
@@ -102,7 +102,9 @@ impl Writer {
     ) -> Result<Outcome, Fault> {
         let resource = of(key.kind);
         let api = self.api(&resource, key);
-        let Some(mut object) = ask("get", &resource.plural, api.get_opt(&key.name)).await? else {
+        let Some(mut object) =
+            answer_within(ANSWER, "get", &resource.plural, api.get_opt(&key.name)).await?
+        else {
             return Ok(Outcome::Nowhere);
         };
         if object.uid().as_deref() != Some(uid) {
@@ -116,7 +118,7 @@ impl Writer {
         object.data["status"] = is;
         let params = PostParams::default();
         let write = api.replace_status(&key.name, &params, &object);
-        ask("update", &format!("{}/status", resource.plural), write).await?;
+        answer_within(ANSWER, "update", &format!("{}/status", resource.plural), write).await?;
         Ok(Outcome::Stands)
     }
 
@@ -127,14 +129,23 @@ impl Writer {
         let desired = object(key, uid, says);
         let mut desired: DynamicObject = serde_json::from_value(desired)
             .map_err(|error| Fault::odd("write", &resource.plural, &error.to_string()))?;
-        let found = ask("get", &resource.plural, api.get_opt(&key.name)).await?;
+        let found = answer_within(ANSWER, "get", &resource.plural, api.get_opt(&key.name)).await?;
         match found {
             Some(found) if is_same(&found, &desired) => {}
             Some(found) => {
                 desired.metadata.resource_version = found.metadata.resource_version;
-                ask("update", &resource.plural, api.replace(&key.name, &params, &desired)).await?;
+                answer_within(
+                    ANSWER,
+                    "update",
+                    &resource.plural,
+                    api.replace(&key.name, &params, &desired),
+                )
+                .await?;
             }
-            None => drop(ask("create", &resource.plural, api.create(&params, &desired)).await?),
+            None => drop(
+                answer_within(ANSWER, "create", &resource.plural, api.create(&params, &desired))
+                    .await?,
+            ),
         }
         Ok(Outcome::Stands)
     }
@@ -142,13 +153,17 @@ impl Writer {
     async fn remove(&self, key: &PolicyKey) -> Result<Outcome, Fault> {
         let resource = ours();
         let api = self.api(&resource, key);
-        let Some(found) = ask("get", &resource.plural, api.get_opt(&key.name)).await? else {
+        let Some(found) =
+            answer_within(ANSWER, "get", &resource.plural, api.get_opt(&key.name)).await?
+        else {
             return Ok(Outcome::Stands);
         };
         // An object that another replica has created meanwhile stays.
         let preconditions = Preconditions { uid: found.uid(), resource_version: None };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match ask("delete", &resource.plural, api.delete(&key.name, &params)).await {
+        match answer_within(ANSWER, "delete", &resource.plural, api.delete(&key.name, &params))
+            .await
+        {
             Err(fault) if fault.sort != Sort::NotFound => Err(fault),
             Ok(_) | Err(_) => Ok(Outcome::Stands),
         }
@@ -187,15 +202,4 @@ fn ours() -> ApiResource {
     let (group, version, kind) = OURS;
     let gvk = GroupVersionKind::gvk(group, version, kind);
     ApiResource::from_gvk_with_plural(&gvk, "networkpolicyrealizations")
-}
-
-async fn ask<T>(
-    verb: &str,
-    resource: &str,
-    asked: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Fault> {
-    match timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
-        Err(_) => Err(Fault::late(verb, resource)),
-    }
 }

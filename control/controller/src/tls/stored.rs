@@ -5,7 +5,10 @@ use super::{
     issued::take,
     plan::{Kept, Lives, Step, step},
 };
-use crate::{fault::Fault, fault::Sort, options::Options};
+use crate::{
+    fault::{Fault, Sort, answer_within},
+    options::Options,
+};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
@@ -13,10 +16,9 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams, client::Body};
 use std::{
     collections::BTreeMap,
-    future::Future,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// The Secret's entry.
 const ENTRY: &str = "authority.json";
@@ -88,7 +90,8 @@ impl Keeper {
     }
 
     async fn round(&self, showing: &mut Showing) -> Result<(), Fault> {
-        let secret = ask("get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
+        let secret =
+            answer_within(ANSWER, "get", SECRETS, self.secrets.get_opt(&self.secret)).await?;
         let missing =
             || Fault::missing("get", &format!("Secret {}/{}", self.namespace, self.secret));
         let mut secret = secret.ok_or_else(missing)?;
@@ -121,7 +124,7 @@ impl Keeper {
     async fn check_clock(&self) -> Result<(), Fault> {
         let request = http::Request::get("/version").body(Body::empty());
         let request = request.map_err(|error| Fault::odd("read", "version", &error.to_string()))?;
-        let answer = ask("get", "version", self.client.send(request)).await?;
+        let answer = answer_within(ANSWER, "get", "version", self.client.send(request)).await?;
         let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
         match date.and_then(|date| skew(date, SystemTime::now())) {
             Some(skew) => Err(Fault::odd(
@@ -139,13 +142,13 @@ impl Keeper {
         secret.data = Some(BTreeMap::from([(ENTRY.to_owned(), ByteString(text))]));
         let params = PostParams::default();
         let written = self.secrets.replace(&self.secret, &params, &secret);
-        let written = ask("update", SECRETS, written).await?;
+        let written = answer_within(ANSWER, "update", SECRETS, written).await?;
         tracing::info!(secret = self.secret, ?step, "certificates issued");
         Ok(written)
     }
 
     async fn publish(&self, bundle: &str) -> Result<(), Fault> {
-        let map = ask("get", MAPS, self.maps.get_opt(&self.map)).await?;
+        let map = answer_within(ANSWER, "get", MAPS, self.maps.get_opt(&self.map)).await?;
         let missing =
             || Fault::missing("get", &format!("ConfigMap {}/{}", self.namespace, self.map));
         let mut map = map.ok_or_else(missing)?;
@@ -155,7 +158,9 @@ impl Keeper {
         }
         data.insert(BUNDLE.to_owned(), bundle.to_owned());
         let params = PostParams::default();
-        ask("update", MAPS, self.maps.replace(&self.map, &params, &map)).await.map(drop)
+        answer_within(ANSWER, "update", MAPS, self.maps.replace(&self.map, &params, &map))
+            .await
+            .map(drop)
     }
 }
 
@@ -167,17 +172,6 @@ fn read(secret: &Secret) -> Option<Kept> {
         tracing::warn!(%error, "cannot read {ENTRY} of the Secret; issuing new certificates");
     })
     .ok()
-}
-
-async fn ask<T>(
-    verb: &str,
-    resource: &str,
-    asked: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Fault> {
-    match timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
-        Err(_) => Err(Fault::late(verb, resource)),
-    }
 }
 
 /// The difference of this clock to the date of an answer in words. `None` if it is small, or if the date cannot be read.

@@ -1,7 +1,10 @@
 //! Registration of the aggregated API. The lease holder serves it, as nodes report to that replica. It writes its address
 //! to the EndpointSlice of the Service, and the authority to the APIService. It creates neither.
 
-use crate::{fault::Fault, metrics::Metrics};
+use crate::{
+    fault::{Fault, answer_within},
+    metrics::Metrics,
+};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use k8s_openapi::api::{core::v1::ConfigMap, discovery::v1::EndpointSlice};
 use kube::{
@@ -10,7 +13,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
-use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -104,7 +107,7 @@ impl Registered {
     async fn certificates(&self, authority: &str) -> Result<String, Fault> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let object = format!("ConfigMap {}/{authority}", self.namespace);
-        let map = ask("get", MAPS, maps.get_opt(authority)).await?;
+        let map = answer_within(ANSWER, "get", MAPS, maps.get_opt(authority)).await?;
         let map = map.ok_or_else(|| Fault::missing("get", &object))?;
         let pem = map.data.unwrap_or_default().remove("ca.crt");
         pem.ok_or_else(|| Fault::odd("get", &object, "it has no ca.crt yet"))
@@ -124,18 +127,9 @@ where
 {
     let (params, change) = (PatchParams::default(), Patch::Merge(change));
     let asked = api.patch(name, &params, &change);
-    ask("patch", resource, asked).await.map_err(|fault| fault.or_missing("patch", object))
-}
-
-async fn ask<T>(
-    verb: &str,
-    resource: &str,
-    asked: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Fault> {
-    match timeout(ANSWER, asked).await {
-        Ok(answer) => answer.map_err(|error| Fault::of(&error, verb, resource)),
-        Err(_) => Err(Fault::late(verb, resource)),
-    }
+    answer_within(ANSWER, "patch", resource, asked)
+        .await
+        .map_err(|fault| fault.or_missing("patch", object))
 }
 
 /// Returns the part of an EndpointSlice with this replica as the only endpoint.

@@ -3,12 +3,11 @@
 use crate::node::Node;
 use serde_json::{Value, json};
 use std::{
-    env,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
 };
+use tests_support::Program;
 
 /// The variables and the standard input of a call.
 #[derive(Clone, Debug)]
@@ -174,26 +173,8 @@ impl Ended {
     }
 }
 
-/// Returns the binary under test: `FERRULE_CNI`, or a build in the target folder of this test.
+/// Returns the binary under test.
 fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        if let Some(given) = env::var_os("FERRULE_CNI") {
-            return given.into();
-        }
-        // <target>/<profile>/deps/plugin-0123
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let release = profile.ends_with("release");
-        let built = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args(["build", "--quiet", "-p", "cni", "--bin", "ferrule-cni"])
-            .args(release.then_some("--release"))
-            .arg("--target-dir")
-            .arg(profile.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "the plugin does not build");
-        profile.join("ferrule-cni")
-    })
+    static PLUGIN: Program = Program::new("FERRULE_CNI", "cni", "ferrule-cni");
+    PLUGIN.path()
 }

@@ -5,14 +5,15 @@ use super::bounds::Bounds;
 use control_wire::NodeSnapshot;
 use datapath_node::store::{decode, replay};
 use std::{
-    env, fs,
+    fs,
     net::SocketAddr,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 use tempfile::TempDir;
+use tests_support::Program;
 use tokio::time::sleep;
 
 /// Interval of reads from the disk.
@@ -101,34 +102,8 @@ fn spawn(folder: &Path, name: &str, replicas: [SocketAddr; 2]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Returns the program: `FERRULE_AGENT`, or the build in the target folder of this test.
+/// Returns the program.
 pub(crate) fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        if let Some(given) = env::var_os("FERRULE_AGENT") {
-            return given.into();
-        }
-        // <target>/<profile>/deps/cluster-0123
-        let test = env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let release = profile.ends_with("release");
-        let built = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-            .args([
-                "build",
-                "--locked",
-                "--quiet",
-                "-p",
-                "datapath-agent",
-                "--bin",
-                "ferrule-agent",
-            ])
-            .args(release.then_some("--release"))
-            .arg("--target-dir")
-            .arg(profile.parent().unwrap())
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "the agent does not build");
-        profile.join("ferrule-agent")
-    })
+    static AGENT: Program = Program::new("FERRULE_AGENT", "datapath-agent", "ferrule-agent");
+    AGENT.path()
 }
