@@ -40,9 +40,19 @@ fn load_agnhost(lab: &Lab, programs: &Program) -> Result<()> {
     names.push(AGNHOST_OF_POLICY_API);
     let base = folder.path().join("base.tar");
     debian(&base)?;
+    // The server `porter` of agnhost serves TLS with these files.
+    let (certificate, key) = (folder.path().join("certificate"), folder.path().join("key"));
+    let issued = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    fs::write(&certificate, issued.cert.pem()).context("cannot write a certificate")?;
+    fs::write(&key, issued.signing_key.serialize_pem()).context("cannot write a key")?;
     let archive = image::Contents {
         base: Some(&base),
-        files: &[("agnhost", &agnhost), ("agnhost.kubernetes", &kubernetes)],
+        files: &[
+            ("agnhost", &agnhost),
+            ("agnhost.kubernetes", &kubernetes),
+            ("localhost.crt", &certificate),
+            ("localhost.key", &key),
+        ],
         links: &[],
         entrypoint: &["/agnhost"],
         arguments: &["pause"],
