@@ -14,7 +14,8 @@ use tests_lab::{Lab, programs, wait_for};
 use tests_metrics::{DASHBOARD, RULES, at_root, document, queries};
 use tests_support::promtool;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+/// A forecast needs two samples at full minutes.
+const PATIENCE: Duration = Duration::from_secs(180);
 const PORT: u16 = 19090;
 
 /// A Prometheus in the node's namespaces. It scrapes the daemon each second.

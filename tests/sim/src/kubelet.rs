@@ -58,6 +58,8 @@ pub(crate) struct Sandbox {
     pub(crate) ticket: Option<Ticket>,
     /// The result that the runtime keeps.
     pub(crate) result: Vec<IpAddr>,
+    /// The addresses of its branch ENI, whose links the simulated kernel does not contain.
+    pub(crate) of_branch: Vec<IpAddr>,
     /// Its network namespace exists.
     pub(crate) namespace: bool,
 }
@@ -129,6 +131,7 @@ impl Kubelet {
             dies,
             ticket: None,
             result: Vec::new(),
+            of_branch: Vec::new(),
             namespace: true,
         };
         self.sandboxes.insert(id, sandbox);

@@ -129,8 +129,13 @@ impl World {
                 self.judge.waited(id, None, demand, self.now);
                 self.reserved(id, &addresses);
             }
-            // It has no address of the pool, and the core's view of the kernel does not contain it.
-            Answer::ReservedBranch(_) => self.reserved(id, &[]),
+            // It has no address of the pool, and the simulated kernel has no links of branches.
+            Answer::ReservedBranch(branch) => {
+                if let Some(sandbox) = self.kubelet.sandboxes.get_mut(&id) {
+                    sandbox.of_branch = branch.addresses().collect();
+                }
+                self.reserved(id, &[]);
+            }
             Answer::Refused(refusal) => {
                 let why = Some(refusal.message.as_str());
                 self.judge.waited(id, why, demand, self.now);

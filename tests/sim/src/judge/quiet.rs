@@ -3,7 +3,7 @@
 use super::{Demand, Judge, Law, has};
 use crate::{
     ec2::blocks,
-    kubelet::Stage,
+    kubelet::{Sandbox, Stage},
     plan::{Mode, Setup},
     world::World,
 };
@@ -121,8 +121,10 @@ impl World {
                 }
             }
         }
+        // EC2 may give the address of an ended pod to a branch, before the repair has removed its rules.
+        let addresses = |sandbox: &Sandbox| [sandbox.result.clone(), sandbox.of_branch.clone()];
         let running: BTreeSet<IpAddr> =
-            self.kubelet.running().flat_map(|sandbox| sandbox.result.iter().copied()).collect();
+            self.kubelet.running().flat_map(addresses).flatten().collect();
         let left = self.host.in_use().into_iter().find(|address| !running.contains(address));
         mismatches.extend(left.map(|address| {
             (Law::KernelDirty, format!("the kernel has {address}, which no pod has"))
