@@ -77,6 +77,7 @@ const LANES: &[Lane] = &[
             "tests-fuzz",
             "tests-datapath",
             "tests-policy",
+            "tests-service",
             "xtask",
         ]),
         side_by_side: 2,

@@ -26,6 +26,7 @@ pub(crate) enum Layer {
 pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("config-model", Layer::Model),
     ("policy-objects", Layer::Model),
+    ("service-objects", Layer::Model),
     ("view-node", Layer::Model),
     ("config-settings", Layer::Pure),
     ("config-iam", Layer::Pure),
@@ -40,6 +41,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("install-plan", Layer::Pure),
     ("cli-migrate", Layer::Pure),
     ("policy-core", Layer::Pure),
+    ("service-core", Layer::Pure),
     ("control-wire", Layer::Pure),
     ("control-hub", Layer::Pure),
     ("runtime-frame", Layer::Pure),
@@ -94,6 +96,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("tests-fuzz", Layer::Workshop),
     ("tests-metrics", Layer::Workshop),
     ("tests-policy", Layer::Workshop),
+    ("tests-service", Layer::Workshop),
     ("tests-whole", Layer::Workshop),
     ("xtask", Layer::Workshop),
 ];

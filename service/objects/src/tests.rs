@@ -1,0 +1,4 @@
+//! Objects as API servers write them, and odd ones.
+
+mod service;
+mod slice;
