@@ -10,6 +10,7 @@ use crate::control::{Cni, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
 use lab_cloud::{Bucket, LaunchInterface};
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// A VPC on this machine: EC2, IMDS and nodes in network namespaces, for Ferrule to run in.
@@ -244,7 +245,7 @@ pub enum Proxy {
 }
 
 /// Network plugin of a cluster's pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Network {
     /// No plugin: the user installs one.
     None,

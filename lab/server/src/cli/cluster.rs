@@ -38,11 +38,20 @@ use tokio::task::spawn_blocking;
 /// Data that later commands need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ClusterRecord {
+    network: Network,
     proxy: ProxyMode,
     /// The API server's address as nodes see it.
     server: String,
     /// Name prefix of the nodes' cgroups.
     cgroups: String,
+}
+
+impl ClusterRecord {
+    fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(KEPT);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        serde_json::from_str(&text).context("understand the cluster's facts")
+    }
 }
 
 impl Tool {
@@ -82,9 +91,8 @@ impl Tool {
                 let view: Vec<NodeView> = self.client.get("/nodes").await?;
                 let view = view.into_iter().find(|view| view.name == node);
                 let view = view.with_context(|| format!("there is no node {node}"))?;
-                let has_daemon = view.daemon.state != "stopped";
                 self.join(&folder, vec![view]).await?;
-                if has_daemon {
+                if ClusterRecord::read(&folder)?.network == Network::Ferrule {
                     self.install(&node).await?;
                 }
                 self.print(&json!({ "joined": node }), |_| format!("{node} has joined"))
@@ -201,6 +209,7 @@ impl Tool {
         let advertised = up.subnets.first().context("the VPC has no subnet")?.cidr.network();
         let advertised = Ipv4Addr::from(u32::from(advertised) + 2);
         let kept = ClusterRecord {
+            network: args.cni,
             proxy: match args.proxy {
                 Proxy::Iptables => ProxyMode::Iptables,
                 Proxy::Nftables => ProxyMode::Nftables,
@@ -266,10 +275,7 @@ impl Tool {
 
     /// Makes these nodes the cluster's.
     async fn join(&self, folder: &Path, views: Vec<NodeView>) -> Result<()> {
-        let path = folder.join(KEPT);
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let kept: ClusterRecord =
-            serde_json::from_str(&text).context("understand the cluster's facts")?;
+        let kept = ClusterRecord::read(folder)?;
         let plugins = spawn_blocking(Program::plugins).await??;
         let mut tasks = tokio::task::JoinSet::new();
         let names: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
@@ -427,10 +433,11 @@ pub(super) fn before_removal(layout: &Layout) {
 
 /// Removes what the nodes left in the machine's cgroups.
 pub(super) fn after_removal(layout: &Layout) -> Result<()> {
-    let Ok(text) = fs::read_to_string(layout.cluster().join(KEPT)) else { return Ok(()) };
-    let kept: ClusterRecord =
-        serde_json::from_str(&text).context("understand the cluster's facts")?;
-    node::remove_cgroups(&kept.cgroups)
+    let folder = layout.cluster();
+    if !folder.join(KEPT).exists() {
+        return Ok(());
+    }
+    node::remove_cgroups(&ClusterRecord::read(&folder)?.cgroups)
 }
 
 /// The file of what later commands must know.
