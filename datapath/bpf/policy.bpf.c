@@ -8,6 +8,7 @@
  */
 #include "planted.h"
 #include "names.h"
+#include "service.h"
 
 /* Of `tc_index`: the packet passed `from_pod`. The other bits are its place in `sent`. */
 #define TICKET 0x8000u
@@ -627,9 +628,9 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 	struct sent *answer;
 	__u32 place;
 
-	if (decision != REJECT)
+	if (decision != REJECT && decision != REJECT_PORT)
 		return TC_ACT_SHOT;
-	if (!make_answer(skb, packet)) {
+	if (!make_answer(skb, packet, decision == REJECT_PORT)) {
 		count(NOT_ANSWERED);
 		return TC_ACT_SHOT;
 	}
@@ -1293,7 +1294,11 @@ static inline_always int at_wire(struct __sk_buff *skb)
 SEC("classifier")
 int to_pod(struct __sk_buff *skb)
 {
-	return at_pod(skb);
+	int action = at_pod(skb);
+
+	if (action == TC_ACT_UNSPEC)
+		tail_call(skb, &stages, STAGE_FROM_BACKEND);
+	return action;
 }
 
 /* Egress of a link to other nodes. */
@@ -1382,24 +1387,16 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *fr
 	return TC_ACT_UNSPEC;
 }
 
-/* Ingress of a pod's host veth: packets from the pod. */
-SEC("classifier")
-int from_pod(struct __sk_buff *skb)
+/* Judges a packet of a pod where it leaves the pod. A Service's address has become that of a backend. */
+static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work *work)
 {
 	__u32 link = skb->ifindex;
-	struct work *work = work_of();
 	struct pod *from;
 	struct packet *packet;
 	const struct address *own;
 	int parsed, from_low = 0, is_plain;
 	__u64 active_generation;
 
-	if (!work)
-		return TC_ACT_SHOT;
-	if (!(skb->tc_index & TICKET) && !skb->vlan_present && is_like(skb, &work->from_pod)) {
-		skb->tc_index = JUDGED;
-		return TC_ACT_UNSPEC;
-	}
 	from = find_pod(link, &work->from);
 	if (!from)
 		return TC_ACT_UNSPEC;
@@ -1467,6 +1464,133 @@ int from_pod(struct __sk_buff *skb)
 		note_query(skb, packet);
 	/* NAT may lead also a packet to the node's own address elsewhere. */
 	remember(skb, link, 0, packet, &work->key, from_low);
+	return TC_ACT_UNSPEC;
+}
+
+/* Ingress of a pod's host veth: packets from the pod. */
+SEC("classifier")
+int from_pod(struct __sk_buff *skb)
+{
+	struct work *work = work_of();
+
+	if (!work)
+		return TC_ACT_SHOT;
+	/* A packet to a Service has other ends than a packet that was followed. */
+	if (!(skb->tc_index & TICKET) && !skb->vlan_present && is_like(skb, &work->from_pod)) {
+		skb->tc_index = JUDGED;
+		return TC_ACT_UNSPEC;
+	}
+	tail_call(skb, &stages, STAGE_TO_BACKEND);
+	return from_pod_to_backend(skb, work);
+}
+
+/* The reason for which a Service refuses a packet. */
+static inline_always __u32 refusal(__u32 action)
+{
+	switch (action) {
+	case SERVICE_NO_LOCAL_ENDPOINTS:
+		return NO_LOCAL_ENDPOINTS;
+	case SERVICE_NO_SUCH_PORT:
+		return NO_SUCH_PORT;
+	default:
+		return NO_ENDPOINTS;
+	}
+}
+
+/* Gives a pod's packet to a Service the address of a backend. */
+static inline_always int translate(struct __sk_buff *skb, struct work *work, struct service_work *service)
+{
+	struct packet *packet = &work->packet;
+	struct pod *from = find_pod(skb->ifindex, &work->from);
+	const struct address *own;
+	int from_low = 0;
+
+	/* An answer of `refuse` is not the pod's. */
+	if (!from || (skb->tc_index & TICKET) || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	if (!parse_plain(skb, packet, 1)) {
+		__builtin_memset(packet, 0, sizeof(*packet));
+		if (parse(skb, packet, &work->key, &from_low, 1) != PARSED)
+			return TC_ACT_UNSPEC;
+	}
+	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+		return TC_ACT_UNSPEC;
+	own = is_v4(&packet->source) ? &from->v4 : &from->v6;
+	/* It is dropped later. It may not take the place of a connection of another pod. */
+	if (!is_equal(&packet->source, own))
+		return TC_ACT_UNSPEC;
+	work->judged = (struct judged){
+		.source = packet->source,
+		.destination = packet->destination,
+		.key = packet->key,
+		.source_port = packet->source_port,
+		.from = skb->ifindex,
+	};
+	switch (to_backend(skb, packet, service, time_of(work))) {
+	case REFUSED:
+		report(skb, &work->judged, refusal(service->action));
+		if (service->action == SERVICE_NO_LOCAL_ENDPOINTS)
+			return TC_ACT_SHOT;
+		flow_of(packet, &work->key);
+		return refuse(skb, packet, &work->key, REJECT_PORT, 0);
+	case UNTRANSLATED:
+		return drop(skb, &work->judged, NO_BACKEND);
+	default:
+		return TC_ACT_UNSPEC;
+	}
+}
+
+/* A stage of `from_pod`. */
+SEC("classifier")
+int from_pod_service(struct __sk_buff *skb)
+{
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct service_work *service = map_lookup(&service_works, &first);
+	int action;
+
+	if (!work || !service)
+		return TC_ACT_SHOT;
+	action = translate(skb, work, service);
+	if (action != TC_ACT_UNSPEC)
+		return action;
+	tail_call(skb, &stages, STAGE_JUDGE);
+	count(NO_STAGE);
+	return TC_ACT_SHOT;
+}
+
+/* The last stage of `from_pod`. */
+SEC("classifier")
+int from_pod_judge(struct __sk_buff *skb)
+{
+	struct work *work = work_of();
+
+	return work ? from_pod_to_backend(skb, work) : TC_ACT_SHOT;
+}
+
+/* The last stage of `to_pod`. */
+SEC("classifier")
+int to_pod_service(struct __sk_buff *skb)
+{
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct service_work *service = map_lookup(&service_works, &first);
+	int from_low = 0;
+
+	if (!work || !service)
+		return TC_ACT_SHOT;
+	if (!parse_plain(skb, &work->packet, 1)) {
+		__builtin_memset(&work->packet, 0, sizeof(work->packet));
+		if (parse(skb, &work->packet, &work->key, &from_low, 1) != PARSED)
+			return TC_ACT_UNSPEC;
+	}
+	if (work->packet.is_fragment || work->packet.is_error ||
+	    !(work->packet.protocol == TCP || work->packet.protocol == UDP || work->packet.protocol == SCTP))
+		return TC_ACT_UNSPEC;
+	if (from_backend(skb, &work->packet, service) == UNTRANSLATED) {
+		count(NO_BACKEND);
+		return TC_ACT_SHOT;
+	}
 	return TC_ACT_UNSPEC;
 }
 

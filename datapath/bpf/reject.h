@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Answers a rejected packet: TCP by a reset, other protocols by ICMP "administratively prohibited". */
+/*
+ * Answers a rejected packet: TCP by a reset, other protocols by ICMP "administratively prohibited", or "port unreachable" where
+ * a Service has no backend.
+ */
 #pragma once
 
 #include "packet.h"
@@ -96,7 +99,7 @@ static inline_always __u32 segment_length(struct __sk_buff *skb, const struct pa
  * Turns the packet into an answer to its sender. Returns 0 if there is none: for an answer, an error, or a part of a
  * packet.
  */
-checked_alone int make_answer(struct __sk_buff *skb, const struct packet *packet)
+checked_alone int make_answer(struct __sk_buff *skb, const struct packet *packet, int is_port)
 {
 	union segment segment = {};
 	__u8 macs[12] __attribute__((aligned(4))), exchanged[12] __attribute__((aligned(4)));
@@ -131,7 +134,7 @@ checked_alone int make_answer(struct __sk_buff *skb, const struct packet *packet
 		}
 		protocol = is_v6 ? ICMPV6 : ICMP;
 		segment.icmp.type = is_v6 ? 1 : 3;
-		segment.icmp.code = is_v6 ? 1 : 13;
+		segment.icmp.code = is_v6 ? (is_port ? 4 : 1) : (is_port ? 3 : 13);
 		if (is_v6) {
 			length = sizeof(struct icmp) + QUOTED_V6;
 			if (skb_load(skb, 0, segment.quoted, QUOTED_V6))

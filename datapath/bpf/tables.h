@@ -98,6 +98,8 @@ struct large_table {
 #define ALLOW 0
 #define DROP 1
 #define REJECT 2
+/* No verdict: a Service refuses the packet. */
+#define REJECT_PORT 3
 /* Of a verdict: its rule asks for events. */
 #define LOGGED 0x4u
 /* Of a verdict: the cause is 0 for none, ISOLATION, or the number of a rule plus FIRST_RULE. */
@@ -274,6 +276,13 @@ enum reason {
 	REVOKED_ERROR,
 	/* No connection can be added, and a policy depends on it. */
 	FLOWS_FULL,
+	/* A Service has no endpoint, none on the node, or no such port. */
+	NO_ENDPOINTS,
+	NO_LOCAL_ENDPOINTS,
+	NO_SUCH_PORT,
+	/* A backend or a program of Services is missing, or the packet cannot be changed. */
+	NO_BACKEND,
+	NO_STAGE,
 	/* Not drops. Answered, or not: the packet counts for another reason too. */
 	REJECTED,
 	NOT_ANSWERED,

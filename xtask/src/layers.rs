@@ -42,6 +42,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("cli-migrate", Layer::Pure),
     ("policy-core", Layer::Pure),
     ("service-core", Layer::Pure),
+    ("service-abi", Layer::Pure),
     ("control-wire", Layer::Pure),
     ("control-hub", Layer::Pure),
     ("runtime-frame", Layer::Pure),

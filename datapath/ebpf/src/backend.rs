@@ -124,14 +124,14 @@ impl EbpfBackend {
     ) -> Result<Self, LoadError> {
         kernel::require(&kernel::release(), method)?;
         let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
-        let folder = newest(pins);
+        let folder = newest(pins, connections.services);
         let is_new = !folder.exists();
         let others = others(pins, &folder);
         let rows = first_rows(others.iter().filter(|_| is_new), &connections);
         let larger = is_new.then_some(("flows", rows));
         let mut programs = Programs::load_with(object, Some(&folder), &connections, larger)?;
         // A process that ended while a map grew has left the earlier one, and filters with it.
-        let layout = layout_name();
+        let layout = layout_name(connections.services);
         let is_earlier = |folder: &PathBuf| folder.to_string_lossy().contains(&layout);
         let has_earlier = others.iter().any(is_earlier);
         for other in others.iter().filter(|other| is_new || is_earlier(other)) {

@@ -95,7 +95,7 @@ pub(crate) fn first_rows<'a>(
 
 /// The rows of a map with this number of open connections. It is not nearly full.
 fn rows_for(open: u32, connections: &Connections) -> u32 {
-    let layouts = layouts(connections.limit);
+    let layouts = layouts(connections);
     let Some(flows) = layouts.iter().find(|layout| layout.name == FLOWS) else { return 0 };
     let mut rows = enlarged(flows.rows, (open / 3).saturating_mul(4).saturating_add(4));
     let budget = connections.map_memory;
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_budget_refuses_a_map_by_name() {
-        let layouts = layouts(131_072);
+        let layouts = layouts(&Connections { limit: 131_072, ..Connections::default() });
         assert!(check_memory(&layouts, [("classes", 131_072)], 128 * MIB).is_ok());
         assert!(check_memory(&layouts, [("classes", 131_072)], 24 * MIB).is_err());
         let larger = Growth { map: FLOWS, rows: 16_777_216, needed: 131_073 };
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_growth_needs_the_memory_of_both_maps() {
-        let layouts = layouts(131_072);
+        let layouts = layouts(&Connections { limit: 131_072, ..Connections::default() });
         let used = [("classes", 131_072)];
         let growth = Growth { map: "classes", rows: 262_144, needed: 131_073 };
         let with = |rows: u32| {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn connections_leave_memory_to_policies() {
-        let layouts = layouts(131_072);
+        let layouts = layouts(&Connections { limit: 131_072, ..Connections::default() });
         let growth = Growth { map: FLOWS, rows: 262_144, needed: 131_073 };
         let grown = layouts.map(|layout| match layout.name {
             FLOWS => layout.with(262_144),

@@ -23,6 +23,7 @@ mod pods;
 mod programs;
 mod reasons;
 mod retire;
+mod services;
 mod settings;
 mod starting;
 mod sums;

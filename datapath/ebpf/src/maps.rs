@@ -14,6 +14,7 @@ use aya::{
     },
     util::nr_cpus,
 };
+use config_settings::Connections;
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, OWN_PLACES,
     PLACES, Place, PlaceValue, Row, RowValue, SetKey, Settings, SettingsValue, Share, ShareValue,
@@ -69,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 35] = [
+const LAYOUTS: [Layout; 45] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -105,16 +106,44 @@ const LAYOUTS: [Layout; 35] = [
     Layout::new("names", 336, 8, 16_384),
     Layout::new("names_used", 16, 8, 16_384),
     Layout::new("names_counters", 4, 8, 6),
+    Layout::new("frontends", 24, 8, 1),
+    Layout::new("service_words", 4, 8, 2),
+    Layout::new("backends_small", 4, 64, 1),
+    Layout::new("backends_medium", 4, 2048, 1),
+    Layout::new("backends_large", 4, 32_768, 1),
+    Layout::new("backends", 4, 24, 1),
+    Layout::new("choices", 40, 40, 1),
+    Layout::new("asked_addresses", 40, 24, 1),
+    Layout::new("service_works", 4, 112, 1),
+    Layout::new(STAGES, 4, 4, 3),
+];
+
+/// The programs that continue where another one ends.
+pub(crate) const STAGES: &str = "stages";
+
+/// The rows of maps with Services.
+const WITH_SERVICES: [(&str, u32); 8] = [
+    ("frontends", 65_536),
+    ("service_words", 65_536),
+    ("backends_small", 32_768),
+    ("backends_medium", 1024),
+    ("backends_large", 32),
+    ("backends", 131_072),
+    ("choices", 65_536),
+    ("asked_addresses", 65_536),
 ];
 
 /// The offset of the generation in `struct flow`.
 const GENERATION: usize = 52;
 
-/// The layouts of all new maps. The map of open connections starts with at most `limit` rows.
-pub(crate) fn layouts(limit: u32) -> [Layout; LAYOUTS.len()] {
+/// The layouts of all new maps. The map of open connections starts with at most the limit of rows.
+pub(crate) fn layouts(connections: &Connections) -> [Layout; LAYOUTS.len()] {
     LAYOUTS.map(|layout| match layout.name {
-        "flows" => layout.with(layout.rows.min(limit)),
-        _ => layout,
+        "flows" => layout.with(layout.rows.min(connections.limit)),
+        name => {
+            let rows = WITH_SERVICES.iter().find(|(of, _)| connections.services && *of == name);
+            rows.map_or(layout, |(_, rows)| layout.with(*rows))
+        }
     })
 }
 
@@ -135,10 +164,14 @@ pub(crate) fn layouts_in(
     Ok(layouts)
 }
 
-/// The start of the name of each folder of maps with these layouts. A number follows, which counts their growth.
-pub(crate) fn layout_name() -> String {
+/// The start of the name of each folder of maps with these layouts. A number follows, which counts their growth. With
+/// Services, some maps have more rows.
+pub(crate) fn layout_name(services: bool) -> String {
     let mut hasher = DefaultHasher::new();
     LAYOUTS.hash(&mut hasher);
+    if services {
+        WITH_SERVICES.hash(&mut hasher);
+    }
     format!("maps-{:016x}", hasher.finish())
 }
 
@@ -153,8 +186,8 @@ pub(crate) fn folder_of(folder: &Path) -> PathBuf {
 }
 
 /// The newest folder of maps with these layouts below the folder of all pins.
-pub(crate) fn newest(pins: &Path) -> PathBuf {
-    let layout = layout_name();
+pub(crate) fn newest(pins: &Path, services: bool) -> PathBuf {
+    let layout = layout_name(services);
     let number = |name: &str| match name.strip_prefix(&layout)?.strip_prefix('+') {
         Some(number) => number.parse().ok(),
         None => Some(0_u32),
@@ -205,7 +238,8 @@ impl Layout {
             // A row can need an inner node.
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
             "uses" => hash(used("rules"), value * *PROCESSORS),
-            "flows" | "half_open" | "fragments" | "endpoints" => hash(rows, value),
+            "flows" | "half_open" | "fragments" | "endpoints" | "choices" | "asked_addresses"
+            | "frontends" => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }
     }

@@ -3,15 +3,17 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    maps::{Layout, Maps, layouts, layouts_in},
+    maps::{Layout, Maps, STAGES, layouts, layouts_in},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
+    services::ServiceMaps,
     settings::settings,
     sums::Summed,
 };
 use aya::{
     Ebpf, EbpfLoader,
+    maps::{MapData, ProgramArray},
     programs::{
         ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions,
         tc::{NlOptions, SchedClassifierLink, TcAttachOptions, TcError, TcHandle},
@@ -64,6 +66,8 @@ pub struct SentAs {
 pub struct Programs {
     ebpf: Ebpf,
     maps: Maps,
+    stages: ProgramArray<MapData>,
+    services: ServiceMaps,
     names: Arc<Mutex<NamesMaps>>,
     /// The folder of their pins.
     folder: Option<PathBuf>,
@@ -132,7 +136,7 @@ impl Programs {
         connections: &Connections,
         larger: Option<(&str, u32)>,
     ) -> Result<Self, LoadError> {
-        let mut layouts = layouts(connections.limit);
+        let mut layouts = layouts(connections);
         for layout in &mut layouts {
             if let Some((_, rows)) = larger.filter(|(name, _)| *name == layout.name) {
                 layout.rows = rows;
@@ -198,6 +202,10 @@ impl Programs {
         maps.set(&settings)?;
         let pinned_maps = maps_folder.map(|folder| PinnedMaps::open(folder, &layouts));
         let names = Arc::new(Mutex::new(NamesMaps::take(&mut ebpf)?));
+        let services = ServiceMaps::take(&mut ebpf, &layouts)?;
+        let stages = ebpf.take_map(STAGES).ok_or(LoadError::Absent(STAGES))?;
+        let stages = ProgramArray::try_from(stages);
+        let stages = stages.map_err(|cause| LoadError::Map { name: STAGES, cause })?;
         let mut programs = Self {
             ebpf,
             folder: pins,
@@ -208,10 +216,13 @@ impl Programs {
             layouts: layouts.to_vec(),
             pinned,
             maps,
+            stages,
+            services,
             names,
             ids: BTreeMap::new(),
             effects: Arc::default(),
         };
+        programs.set_stages()?;
         for hook in Hook::ATTACHED {
             let name = hook.name();
             let info = programs.program(name)?.info();
@@ -252,6 +263,22 @@ impl Programs {
         let Some(folder) = self.maps_folder() else { return Ok(()) };
         let fault = |cause| LoadError::Folder { folder: folder.to_owned(), cause };
         std::fs::remove_dir_all(folder).map_err(fault)
+    }
+
+    /// Gives the hooks the programs of Services. Without Services the hooks have none.
+    fn set_stages(&mut self) -> Result<(), LoadError> {
+        if !self.connections.services {
+            return Ok(());
+        }
+        for (index, name) in (0..).zip(STAGE_PROGRAMS) {
+            let program = self.program(name)?;
+            let fd = program.fd().map_err(|cause| LoadError::Program { name, cause })?;
+            let fd = fd.try_clone();
+            let fd = fd.map_err(|cause| LoadError::Program { name, cause: cause.into() })?;
+            let stages = &mut self.stages;
+            stages.set(index, &fd, 0).map_err(|cause| LoadError::Map { name: STAGES, cause })?;
+        }
+        Ok(())
     }
 
     /// The folder of the pinned maps.
@@ -366,6 +393,32 @@ impl Programs {
             self.maps.write(write)?;
             held.apply(write);
         }
+        Ok(())
+    }
+
+    /// Reads the maps of Services.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    pub fn read_services(&self) -> Result<service_abi::Held, LoadError> {
+        self.services.read()
+    }
+
+    /// Writes rows of Services in their order.
+    ///
+    /// # Errors
+    /// If the kernel refuses a row: the earlier ones are written.
+    pub fn write_services(
+        &mut self,
+        held: &mut service_abi::Held,
+        writes: &[service_abi::Write],
+    ) -> Result<(), LoadError> {
+        for write in writes {
+            self.effect()?;
+            self.services.write(write)?;
+            held.apply(write);
+        }
+        held.retire();
         Ok(())
     }
 
@@ -772,7 +825,10 @@ const SWEEP: &str = "sweep_flows";
 const SUM: &str = "sum_rows";
 
 /// The programs that are not attached.
-const RUN: [&str; 2] = [SWEEP, SUM];
+const RUN: [&str; 5] = [SWEEP, SUM, STAGE_PROGRAMS[0], STAGE_PROGRAMS[1], STAGE_PROGRAMS[2]];
+
+/// The programs of the stages, in the order of `enum stage` in `datapath/bpf/service.h`.
+const STAGE_PROGRAMS: [&str; 3] = ["from_pod_service", "from_pod_judge", "to_pod_service"];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

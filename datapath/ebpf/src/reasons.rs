@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 43;
+pub(crate) const COUNT: u32 = 48;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -39,6 +39,11 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "stray_error",
     "revoked_error",
     "flows_full",
+    "no_endpoints",
+    "no_local_endpoints",
+    "no_such_port",
+    "no_backend",
+    "no_stage",
     "rejected",
     "not_answered",
     "share",

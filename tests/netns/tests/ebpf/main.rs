@@ -21,6 +21,7 @@ mod reject;
 mod repair;
 mod retire;
 mod sctp;
+mod service;
 mod takeover;
 mod tcx;
 mod traffic;
@@ -60,7 +61,10 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) fn load(object: &Path, pins: Option<&Path>) -> Self {
-        let programs = Programs::load(object, pins, &connections()).unwrap();
+        Self::over(Programs::load(object, pins, &connections()).unwrap())
+    }
+
+    pub(crate) fn over(programs: Programs) -> Self {
         let held = programs.read().unwrap();
         Self { programs, numbers: held.numbers(), held, own: Own::default() }
     }

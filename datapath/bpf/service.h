@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Services: at the client's own link, the address that it asks for becomes that of a backend. The last step before the client
+ * gives answers the address that was asked for. So policies and the host's stack see the pods on both ends.
+ */
+#pragma once
+
+#include "reject.h"
+
+/* A place at which a Service is found. */
+struct frontend_key {
+	/* 0 for a node port. */
+	struct address address;
+	/* 0, with protocol 0, for a cluster IP itself. */
+	__u16 port;
+	__u16 protocol;
+	__u32 unused;
+};
+
+struct frontend {
+	/* The index of its words in `service_words`. */
+	__u32 word;
+	/* Seconds for which a client keeps its backend; 0 without affinity. */
+	__u32 affinity;
+};
+
+/* The words of a frontend: for clients on the node, and for clients from outside. */
+#define WORD_INSIDE 0
+#define WORD_OUTSIDE 1
+/* Of a word: the number of a table, the number of its backends, the size of the table, an action. */
+#define WORD_TABLE(word) ((__u32)(word))
+#define WORD_COUNT(word) ((__u32)((word) >> 32) & 0x3fff)
+#define WORD_SIZE(word) ((__u32)((word) >> 48) & 0x3)
+#define WORD_ACTION(word) ((__u32)((word) >> 56))
+
+enum service_action {
+	/* One of the backends. */
+	SERVICE_CHOOSE,
+	SERVICE_NO_ENDPOINTS,
+	SERVICE_NO_LOCAL_ENDPOINTS,
+	SERVICE_NO_SUCH_PORT,
+};
+
+#define BACKENDS_SMALL 16
+#define BACKENDS_MEDIUM 512
+#define BACKENDS_LARGE 8192
+
+struct backends_small {
+	__u32 of[BACKENDS_SMALL];
+};
+
+struct backends_medium {
+	__u32 of[BACKENDS_MEDIUM];
+};
+
+struct backends_large {
+	__u32 of[BACKENDS_LARGE];
+};
+
+/* By number. Another backend gets the number of a removed one with another life. */
+struct backend {
+	struct address address;
+	__u16 port;
+	/* 0 for a backend that was removed. */
+	__u16 is_present;
+	__u32 life;
+};
+
+/* The choice for a client's connection. Its key has the client as `low` and the address that was asked for as `high`. */
+struct choice {
+	struct address address;
+	__u16 port;
+	__u16 unused;
+	__u32 backend;
+	__u32 life;
+	__u32 unused_too;
+	/* Of the last packet, in nanoseconds since the boot. */
+	__u64 seen;
+};
+
+/* The address that was asked for. Its key has the client as `low` and the backend as `high`. */
+struct asked_address {
+	struct address address;
+	__u16 port;
+	__u16 unused[3];
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, struct frontend_key);
+	MAP_TYPE(value, struct frontend);
+	MAP_NUMBER(max_entries, 1);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} frontends SEC(".maps");
+
+/* One store changes all of a frontend's choices. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u64);
+	MAP_NUMBER(max_entries, 2);
+} service_words SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct backends_small);
+	MAP_NUMBER(max_entries, 1);
+} backends_small SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct backends_medium);
+	MAP_NUMBER(max_entries, 1);
+} backends_medium SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct backends_large);
+	MAP_NUMBER(max_entries, 1);
+} backends_large SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct backend);
+	MAP_NUMBER(max_entries, 1);
+} backends SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, struct choice);
+	MAP_NUMBER(max_entries, 1);
+} choices SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, struct asked_address);
+	MAP_NUMBER(max_entries, 1);
+} asked_addresses SEC(".maps");
+
+/* Programs that continue where another one ends. It is empty without Services. */
+enum stage {
+	/* After `from_pod`: chooses the backend. */
+	STAGE_TO_BACKEND,
+	/* After it: judges the packet. */
+	STAGE_JUDGE,
+	/* After `to_pod`: restores the address that was asked for. */
+	STAGE_FROM_BACKEND,
+	STAGES,
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_PROG_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, STAGES);
+} stages SEC(".maps");
+
+static long (*tail_call)(struct __sk_buff *skb, void *programs, __u32 index) = (void *)BPF_FUNC_tail_call;
+static __u32 (*random_number)(void) = (void *)BPF_FUNC_get_prandom_u32;
+static long (*ip_checksum)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size) =
+	(void *)BPF_FUNC_l3_csum_replace;
+static long (*segment_checksum)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) =
+	(void *)BPF_FUNC_l4_csum_replace;
+
+/*
+ * The source of a pod's packet to itself, as the pod receives it: a packet to its own address would not leave the pod. Its
+ * answer leaves by the default route, so the IPv6 address is not link-local: it is of the discard-only prefix (RFC 6666).
+ */
+#define HAIRPIN_V4 0x012afea9u /* 169.254.42.1 */
+
+static inline_always void hairpin_address(int is_v6, struct address *to)
+{
+	if (is_v6) {
+		/* 100::2a:1 */
+		to->high = 1;
+		to->low = (__u64)0x01002a00u << 32;
+	} else {
+		map_v4(to, HAIRPIN_V4);
+	}
+}
+
+/* The place of the checksum in the segment; 0 if the protocol has none over addresses and ports. */
+static inline_always __u32 checksum_at(__u32 protocol)
+{
+	return protocol == TCP ? 16 : protocol == UDP ? 6 : 0;
+}
+
+/* Changes the source or the destination of a packet with an Ethernet header. Returns 0 if it has changed. */
+checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, const struct address *to, __u32 port,
+			  int is_source)
+{
+	int is_v6 = skb->protocol == from_be16(ETH_IPV6);
+	__u32 segment, checksum, flags;
+	struct address from, target;
+	__u16 old_port, new_port = from_be16(port);
+
+	if (!packet || !to)
+		return -1;
+	target = *to;
+	from = is_source ? packet->source : packet->destination;
+	old_port = from_be16(is_source ? packet->source_port : packet->destination_port);
+	segment = ETH_HEADER + packet->offset;
+	checksum = checksum_at(packet->protocol);
+	/* A UDP packet over IPv4 may have no checksum. */
+	flags = packet->protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	if (is_v6) {
+		__s64 sum = csum_diff((__u32 *)&from, sizeof(from), (__u32 *)&target, sizeof(target), 0);
+
+		if (checksum && segment_checksum(skb, segment + checksum, 0, sum, flags | BPF_F_PSEUDO_HDR))
+			return -1;
+		if (store(skb, ETH_HEADER + (is_source ? 8 : 24), &target, sizeof(target), 0))
+			return -1;
+	} else {
+		__u32 old = from.low >> 32, new = target.low >> 32;
+
+		if (checksum && segment_checksum(skb, segment + checksum, old, new, flags | BPF_F_PSEUDO_HDR | 4))
+			return -1;
+		if (ip_checksum(skb, ETH_HEADER + 10, old, new, 4) ||
+		    store(skb, ETH_HEADER + (is_source ? 12 : 16), &new, 4, 0))
+			return -1;
+	}
+	if (old_port == new_port)
+		return 0;
+	if (!checksum || segment_checksum(skb, segment + checksum, old_port, new_port, flags | 2))
+		return -1;
+	return store(skb, segment + (is_source ? 0 : 2), &new_port, 2, 0);
+}
+
+/* The number of one of a word's backends. */
+static inline_always __u32 choose(__u64 word)
+{
+	__u32 table = WORD_TABLE(word), size = WORD_SIZE(word);
+	/* At most 8191, so it is in the table. */
+	__u32 at = (__u64)random_number() * WORD_COUNT(word) >> 32;
+
+	if (size == 0) {
+		struct backends_small *of = map_lookup(&backends_small, &table);
+
+		return of ? of->of[at & (BACKENDS_SMALL - 1)] : ~0u;
+	}
+	if (size == 1) {
+		struct backends_medium *of = map_lookup(&backends_medium, &table);
+
+		return of ? of->of[at & (BACKENDS_MEDIUM - 1)] : ~0u;
+	}
+	struct backends_large *of = map_lookup(&backends_large, &table);
+
+	return of ? of->of[at & (BACKENDS_LARGE - 1)] : ~0u;
+}
+
+/* The connection as its client sees it, or the backend. */
+static inline_always void key_of(const struct address *client, __u16 client_port, const struct address *other,
+				 __u16 other_port, __u32 protocol, struct flow_key *key)
+{
+	key->low = *client;
+	key->high = *other;
+	key->ports = client_port | (__u32)other_port << 16 | (__u64)protocol << 32;
+}
+
+/* A connection without a packet for so long is over, and its client may get another backend: one minute. */
+#define CHOICE_TIME 60000000000ull
+
+/* True if the choice of an earlier packet counts for this one. */
+static inline_always int is_chosen(const struct choice *choice, const struct packet *packet, __u64 now)
+{
+	struct backend *backend;
+	__u32 number = choice->backend;
+	int is_first = packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+
+	/* An open TCP connection stays with its backend until one end closes it. */
+	if (!is_first)
+		return 1;
+	if ((__s64)(now - choice->seen) > (__s64)CHOICE_TIME)
+		return 0;
+	backend = map_lookup(&backends, &number);
+	return backend && backend->is_present && backend->life == choice->life;
+}
+
+/* What is to be done with a pod's packet. */
+enum translated {
+	NO_SERVICE,
+	TRANSLATED,
+	/* With the action of a word. */
+	REFUSED,
+	/* The maps or the packet cannot be changed. */
+	UNTRANSLATED,
+};
+
+/* Variables for which the stack is too small. */
+struct service_work {
+	struct flow_key key;
+	struct choice choice;
+	struct asked_address asked;
+	__u32 action;
+	__u32 unused;
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	MAP_TYPE(key, __u32);
+	MAP_TYPE(value, struct service_work);
+	MAP_NUMBER(max_entries, 1);
+} service_works SEC(".maps");
+
+/* Chooses a backend for a client on the node. */
+static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
+{
+	struct frontend_key place = { .address = packet->destination,
+				      .port = packet->destination_port,
+				      .protocol = packet->protocol };
+	struct frontend *frontend = map_lookup(&frontends, &place);
+	struct backend *backend;
+	__u32 number;
+	__u64 *word;
+
+	if (!frontend) {
+		place.port = 0;
+		place.protocol = 0;
+		work->action = SERVICE_NO_SUCH_PORT;
+		return map_lookup(&frontends, &place) ? REFUSED : NO_SERVICE;
+	}
+	number = frontend->word + WORD_INSIDE;
+	word = map_lookup(&service_words, &number);
+	if (!word)
+		return UNTRANSLATED;
+	backend = 0;
+	/* A backend that was removed just now is not in the table of the next word. */
+	for (int i = 0; i < 3 && !backend; i++) {
+		/* One read: userspace may store another word meanwhile. */
+		__u64 current = *(volatile __u64 *)word;
+
+		work->action = WORD_ACTION(current);
+		if (work->action != SERVICE_CHOOSE)
+			return REFUSED;
+		number = choose(current);
+		backend = map_lookup(&backends, &number);
+		if (backend && !*(volatile __u16 *)&backend->is_present)
+			backend = 0;
+	}
+	if (!backend)
+		return UNTRANSLATED;
+	work->choice = (struct choice){
+		.address = backend->address,
+		.port = backend->port,
+		.backend = number,
+		.life = backend->life,
+		.seen = now,
+	};
+	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
+		return UNTRANSLATED;
+	work->asked = (struct asked_address){ .address = packet->destination, .port = packet->destination_port };
+	key_of(&packet->source, packet->source_port, &work->choice.address, work->choice.port, packet->protocol,
+	       &work->key);
+	return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+}
+
+/* Gives a pod's packet the address of a backend. */
+static inline_always enum translated to_backend(struct __sk_buff *skb, const struct packet *packet,
+						struct service_work *work, __u64 now)
+{
+	enum translated result = TRANSLATED;
+	struct choice *choice;
+
+	/* The other direction of a packet to itself. */
+	hairpin_address(skb->protocol == from_be16(ETH_IPV6), &work->key.low);
+	if (is_equal(&packet->destination, &work->key.low))
+		return rewrite(skb, packet, &packet->source, packet->destination_port, 0) ? UNTRANSLATED : TRANSLATED;
+	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
+	       &work->key);
+	choice = map_lookup(&choices, &work->key);
+	if (choice && is_chosen(choice, packet, now)) {
+		if (choice->seen != now)
+			choice->seen = now;
+		work->choice = *choice;
+	} else {
+		result = choose_for(packet, work, now);
+	}
+	if (result != TRANSLATED)
+		return result;
+	return rewrite(skb, packet, &work->choice.address, work->choice.port, 0) ? UNTRANSLATED : TRANSLATED;
+}
+
+/* Gives an answer the address that its client asked for. */
+static inline_always enum translated from_backend(struct __sk_buff *skb, const struct packet *packet,
+						  struct service_work *work)
+{
+	struct asked_address *asked;
+
+	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
+	       &work->key);
+	asked = map_lookup(&asked_addresses, &work->key);
+	if (asked)
+		return rewrite(skb, packet, &asked->address, asked->port, 1) ? UNTRANSLATED : TRANSLATED;
+	if (!is_equal(&packet->source, &packet->destination))
+		return NO_SERVICE;
+	hairpin_address(skb->protocol == from_be16(ETH_IPV6), &work->choice.address);
+	return rewrite(skb, packet, &work->choice.address, packet->source_port, 1) ? UNTRANSLATED : TRANSLATED;
+}

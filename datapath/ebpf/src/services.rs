@@ -1,0 +1,132 @@
+//! The maps of Services: those of `datapath/bpf/service.h`.
+
+use crate::{
+    LoadError,
+    maps::{Layout, gone},
+};
+use aya::{
+    Ebpf,
+    maps::{Array, HashMap, Map, MapData, MapError},
+};
+use service_abi::{
+    BackendRow, FrontendKey, FrontendRow, Held, Limits, TableSize, TableSlot, Word, Write,
+};
+
+type Small = [u32; 16];
+type Medium = [u32; 512];
+type Large = [u32; 8192];
+
+pub(crate) struct ServiceMaps {
+    frontends: HashMap<MapData, [u8; 24], [u8; 8]>,
+    words: Array<MapData, u64>,
+    small: Array<MapData, Small>,
+    medium: Array<MapData, Medium>,
+    large: Array<MapData, Large>,
+    backends: Array<MapData, [u8; 24]>,
+    limits: Limits,
+}
+
+impl ServiceMaps {
+    pub(crate) fn take(ebpf: &mut Ebpf, layouts: &[Layout]) -> Result<Self, LoadError> {
+        fn typed<T: TryFrom<Map, Error = MapError>>(
+            ebpf: &mut Ebpf,
+            name: &'static str,
+        ) -> Result<T, LoadError> {
+            let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
+            T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
+        }
+        let rows = |name| layouts.iter().find(|of| of.name == name).map_or(0, |of| of.rows);
+        Ok(Self {
+            frontends: typed(ebpf, "frontends")?,
+            words: typed(ebpf, "service_words")?,
+            small: typed(ebpf, TableSize::Small.map())?,
+            medium: typed(ebpf, TableSize::Medium.map())?,
+            large: typed(ebpf, TableSize::Large.map())?,
+            backends: typed(ebpf, "backends")?,
+            limits: Limits {
+                frontends: rows("frontends"),
+                words: rows("service_words"),
+                small: rows(TableSize::Small.map()),
+                medium: rows(TableSize::Medium.map()),
+                large: rows(TableSize::Large.map()),
+                backends: rows("backends"),
+            },
+        })
+    }
+
+    /// Reads the maps. Rows that no release writes are left out, so they are written again.
+    pub(crate) fn read(&self) -> Result<Held, LoadError> {
+        let at = |name| move |cause| LoadError::Map { name, cause };
+        let mut held = Held { limits: self.limits, ..Held::default() };
+        for row in self.frontends.iter() {
+            let (key, value) = row.map_err(at("frontends"))?;
+            let Some(place) = FrontendKey(key).place() else { continue };
+            held.frontends.insert(place, FrontendRow::from_bytes(&value));
+        }
+        let numbers: Vec<u32> =
+            held.frontends.values().flat_map(|row| [row.word, row.word + 1]).collect();
+        for number in numbers {
+            let word = self.words.get(&number, 0).map_err(at("service_words"))?;
+            let Some(word) = Word::from_number(word) else { continue };
+            if let Word::Table { slot, count } = word {
+                let backends = self.table(slot)?;
+                held.tables.insert(slot, backends.into_iter().take(usize::from(count)).collect());
+            }
+            held.words.insert(number, word);
+        }
+        for number in 0..self.limits.backends {
+            let row = self.backends.get(&number, 0).map_err(at("backends"))?;
+            let row = BackendRow::from_bytes(&row);
+            // Numbers are given in their order.
+            if row.life == 0 {
+                break;
+            }
+            held.backends.insert(number, row);
+        }
+        Ok(held)
+    }
+
+    fn table(&self, slot: TableSlot) -> Result<Vec<u32>, LoadError> {
+        let fault = |cause| LoadError::Map { name: slot.size.map(), cause };
+        Ok(match slot.size {
+            TableSize::Small => self.small.get(&slot.number, 0).map_err(fault)?.to_vec(),
+            TableSize::Medium => self.medium.get(&slot.number, 0).map_err(fault)?.to_vec(),
+            TableSize::Large => self.large.get(&slot.number, 0).map_err(fault)?.to_vec(),
+        })
+    }
+
+    pub(crate) fn write(&mut self, write: &Write) -> Result<(), LoadError> {
+        fn places<const N: usize>(backends: &[u32]) -> [u32; N] {
+            let mut places = [0; N];
+            for (place, backend) in places.iter_mut().zip(backends) {
+                *place = *backend;
+            }
+            places
+        }
+        let (name, written) = match write {
+            Write::Backend(number, row) => {
+                ("backends", self.backends.set(*number, row.to_bytes(), 0))
+            }
+            Write::Table(slot, backends) => {
+                let number = slot.number;
+                let written = match slot.size {
+                    TableSize::Small => self.small.set(number, places::<16>(backends), 0),
+                    TableSize::Medium => self.medium.set(number, places::<512>(backends), 0),
+                    TableSize::Large => self.large.set(number, places::<8192>(backends), 0),
+                };
+                (slot.size.map(), written)
+            }
+            Write::Word(number, word) => {
+                ("service_words", self.words.set(*number, word.to_number(), 0))
+            }
+            Write::Frontend(place, row) => {
+                let key = FrontendKey::from(*place).0;
+                ("frontends", self.frontends.insert(key, row.to_bytes(), 0))
+            }
+            Write::RemoveFrontend(place) => {
+                ("frontends", gone(self.frontends.remove(&FrontendKey::from(*place).0)))
+            }
+        };
+        written.map_err(|cause| LoadError::Map { name, cause })
+    }
+}

@@ -1,0 +1,186 @@
+//! Rows as bytes.
+
+use crate::{Place, TableSize, TableSlot};
+use service_objects::Protocol;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// A key of the map `frontends`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FrontendKey(pub [u8; 24]);
+
+/// A row of the map `frontends`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrontendRow {
+    /// The first of two words: for clients on the node, and from outside.
+    pub word: u32,
+    /// Seconds.
+    pub affinity: u32,
+}
+
+/// A row of the map `service_words`: the answer to first packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    Table { slot: TableSlot, count: u16 },
+    NoEndpoints,
+    NoLocalEndpoints,
+    NoSuchPort,
+}
+
+/// A row of the map `backends`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendRow {
+    /// `None` for a number that has had no backend yet.
+    pub at: Option<SocketAddr>,
+    /// False for a backend that was removed. Its open connections continue.
+    pub is_present: bool,
+    /// Another one for each backend that has had the number.
+    pub life: u32,
+}
+
+const TCP: u16 = 6;
+const UDP: u16 = 17;
+const SCTP: u16 = 132;
+
+fn number_of(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Tcp => TCP,
+        Protocol::Udp => UDP,
+        Protocol::Sctp => SCTP,
+    }
+}
+
+/// An address of either family. IPv4 is mapped to `::ffff:0:0/96`.
+fn address(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// `None` for the unspecified address.
+fn address_of(bytes: &[u8]) -> Option<IpAddr> {
+    let octets: [u8; 16] = bytes.try_into().ok()?;
+    let address = Ipv6Addr::from(octets);
+    (!address.is_unspecified()).then(|| IpAddr::V6(address).to_canonical())
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_ne_bytes)
+}
+
+fn half_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|half| half.try_into().ok()).map_or(0, u16::from_ne_bytes)
+}
+
+impl From<Place> for FrontendKey {
+    fn from(place: Place) -> Self {
+        let (of, port, protocol) = match place {
+            Place::Port(of, port, protocol) => (address(of), port, number_of(protocol)),
+            Place::NodePort(port, protocol) => ([0; 16], port, number_of(protocol)),
+            Place::OtherPorts(of) => (address(of), 0, 0),
+        };
+        let mut bytes = [0; 24];
+        bytes[..16].copy_from_slice(&of);
+        bytes[16..18].copy_from_slice(&port.to_ne_bytes());
+        bytes[18..20].copy_from_slice(&protocol.to_ne_bytes());
+        Self(bytes)
+    }
+}
+
+impl FrontendKey {
+    /// `None` for a key that no release writes.
+    pub fn place(&self) -> Option<Place> {
+        let port = half_at(&self.0, 16);
+        let protocol = match half_at(&self.0, 18) {
+            TCP => Some(Protocol::Tcp),
+            UDP => Some(Protocol::Udp),
+            SCTP => Some(Protocol::Sctp),
+            _ => None,
+        };
+        match (address_of(&self.0[..16]), protocol) {
+            (Some(address), Some(protocol)) => Some(Place::Port(address, port, protocol)),
+            (None, Some(protocol)) => Some(Place::NodePort(port, protocol)),
+            (Some(address), None) => Some(Place::OtherPorts(address)),
+            (None, None) => None,
+        }
+    }
+}
+
+impl FrontendRow {
+    pub fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.word.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.affinity.to_ne_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; 8]) -> Self {
+        Self { word: word_at(bytes, 0), affinity: word_at(bytes, 4) }
+    }
+}
+
+/// `enum service_action`.
+const NO_ENDPOINTS: u64 = 1;
+const NO_LOCAL_ENDPOINTS: u64 = 2;
+const NO_SUCH_PORT: u64 = 3;
+
+impl Word {
+    pub fn to_number(self) -> u64 {
+        match self {
+            Self::Table { slot, count } => {
+                let size = match slot.size {
+                    TableSize::Small => 0,
+                    TableSize::Medium => 1,
+                    TableSize::Large => 2,
+                };
+                u64::from(slot.number) | u64::from(count & 0x3fff) << 32 | size << 48
+            }
+            Self::NoEndpoints => NO_ENDPOINTS << 56,
+            Self::NoLocalEndpoints => NO_LOCAL_ENDPOINTS << 56,
+            Self::NoSuchPort => NO_SUCH_PORT << 56,
+        }
+    }
+
+    /// `None` for a number that no release writes.
+    pub fn from_number(number: u64) -> Option<Self> {
+        let [_, _, _, _, low, high, size, action] = number.to_le_bytes();
+        match u64::from(action) {
+            0 => {}
+            NO_ENDPOINTS => return Some(Self::NoEndpoints),
+            NO_LOCAL_ENDPOINTS => return Some(Self::NoLocalEndpoints),
+            NO_SUCH_PORT => return Some(Self::NoSuchPort),
+            _ => return None,
+        }
+        let size = match size {
+            0 => TableSize::Small,
+            1 => TableSize::Medium,
+            2 => TableSize::Large,
+            _ => return None,
+        };
+        let number = u32::try_from(number & u64::from(u32::MAX)).ok()?;
+        let count = u16::from_le_bytes([low, high]);
+        (count > 0).then_some(Self::Table { slot: TableSlot { size, number }, count })
+    }
+}
+
+impl BackendRow {
+    pub fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        if let Some(at) = self.at {
+            bytes[..16].copy_from_slice(&address(at.ip()));
+            bytes[16..18].copy_from_slice(&at.port().to_ne_bytes());
+        }
+        bytes[18..20].copy_from_slice(&u16::from(self.is_present).to_ne_bytes());
+        bytes[20..].copy_from_slice(&self.life.to_ne_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; 24]) -> Self {
+        let port = half_at(bytes, 16);
+        Self {
+            at: address_of(&bytes[..16]).map(|address| SocketAddr::new(address, port)),
+            is_present: half_at(bytes, 18) != 0,
+            life: word_at(bytes, 20),
+        }
+    }
+}

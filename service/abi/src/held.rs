@@ -1,0 +1,142 @@
+//! The content of the maps.
+
+use crate::{BackendRow, FrontendRow, Place, Word, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The size of a table of backends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TableSize {
+    Small,
+    Medium,
+    Large,
+}
+
+impl TableSize {
+    pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
+
+    /// The number of places of a table.
+    pub fn places(self) -> usize {
+        match self {
+            Self::Small => 16,
+            Self::Medium => 512,
+            Self::Large => 8192,
+        }
+    }
+
+    /// The smallest size with room for this many backends. More than 8191 have none: a word has no larger count.
+    pub(crate) fn of(backends: usize) -> Option<Self> {
+        let has_room = |size: &Self| backends <= size.places();
+        Self::ALL.into_iter().find(has_room).filter(|_| backends < 8192)
+    }
+
+    /// The name of the map.
+    pub fn map(self) -> &'static str {
+        match self {
+            Self::Small => "backends_small",
+            Self::Medium => "backends_medium",
+            Self::Large => "backends_large",
+        }
+    }
+}
+
+/// A table's place in the map of its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableSlot {
+    pub size: TableSize,
+    pub number: u32,
+}
+
+/// The numbers of rows of the maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Limits {
+    pub frontends: u32,
+    pub words: u32,
+    pub small: u32,
+    pub medium: u32,
+    pub large: u32,
+    pub backends: u32,
+}
+
+impl Limits {
+    pub(crate) fn tables(&self, size: TableSize) -> u32 {
+        match size {
+            TableSize::Small => self.small,
+            TableSize::Medium => self.medium,
+            TableSize::Large => self.large,
+        }
+    }
+}
+
+/// The content of the maps, or a mirror of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    pub limits: Limits,
+    pub frontends: BTreeMap<Place, FrontendRow>,
+    /// By number; those of `frontends` only.
+    pub words: BTreeMap<u32, Word>,
+    /// The numbers of the backends in each table; those of `words` only.
+    pub tables: BTreeMap<TableSlot, Vec<u32>>,
+    /// Those that have had a backend.
+    pub backends: BTreeMap<u32, BackendRow>,
+    /// Numbers to which nothing refers any more, though programs that run may still read their rows.
+    pub retired_words: BTreeSet<u32>,
+    pub retired_tables: BTreeSet<TableSlot>,
+    pub retired_backends: BTreeSet<u32>,
+}
+
+impl Held {
+    /// Applies a write to the mirror.
+    pub fn apply(&mut self, write: &Write) {
+        match write {
+            Write::Backend(number, row) => {
+                if !row.is_present {
+                    self.retired_backends.insert(*number);
+                }
+                self.backends.insert(*number, *row);
+            }
+            Write::Table(slot, backends) => {
+                self.tables.insert(*slot, backends.clone());
+            }
+            Write::Word(number, word) => {
+                self.words.insert(*number, *word);
+            }
+            Write::Frontend(place, row) => {
+                self.frontends.insert(*place, *row);
+            }
+            Write::RemoveFrontend(place) => {
+                if let Some(row) = self.frontends.remove(place) {
+                    self.retired_words.extend([row.word, row.word + 1]);
+                }
+            }
+        }
+    }
+
+    /// Retires the words and tables to which nothing refers.
+    pub fn retire(&mut self) {
+        let used: BTreeSet<u32> =
+            self.frontends.values().flat_map(|row| [row.word, row.word + 1]).collect();
+        let unused = |number: &u32| !used.contains(number);
+        self.retired_words.extend(self.words.keys().copied().filter(unused));
+        self.words.retain(|number, _| used.contains(number));
+        let used: BTreeSet<TableSlot> =
+            self.words.values().filter_map(|word| word.slot()).collect();
+        self.retired_tables.extend(self.tables.keys().copied().filter(|slot| !used.contains(slot)));
+        self.tables.retain(|slot, _| used.contains(slot));
+    }
+
+    /// Frees what was retired. No program that started before the retirement may run any longer.
+    pub fn release(&mut self) {
+        self.retired_words.clear();
+        self.retired_tables.clear();
+        self.retired_backends.clear();
+    }
+}
+
+impl Word {
+    pub(crate) fn slot(&self) -> Option<TableSlot> {
+        match self {
+            Self::Table { slot, .. } => Some(*slot),
+            Self::NoEndpoints | Self::NoLocalEndpoints | Self::NoSuchPort => None,
+        }
+    }
+}

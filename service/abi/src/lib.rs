@@ -1,0 +1,17 @@
+//! Services in the maps of the eBPF programs.
+//!
+//! [`Target`] is the state that is wanted, [`Held`] the content of the maps. [`plan`] returns the writes from one to the
+//! other in an order in which each packet finds one of both states. The layouts are those of `datapath/bpf/service.h`.
+
+mod bytes;
+mod held;
+mod plan;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use bytes::{BackendRow, FrontendKey, FrontendRow, Word};
+pub use held::{Held, Limits, TableSize, TableSlot};
+pub use plan::{Full, Write, plan};
+pub use target::{Choice, Frontend, Place, Target};

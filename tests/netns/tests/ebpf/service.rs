@@ -1,0 +1,275 @@
+//! Services: clients in pods, backends in pods and beyond the node, without NAT of the host's stack.
+
+use crate::{
+    Kernel, connections,
+    nat::{listen, only_8080, only_a},
+    object,
+    traffic::{
+        NODE, PODS, SILENCE, answer, answers, attach, connect_to, in_pod, ip, node, v6_of, write,
+    },
+};
+use config_settings::Connections;
+use datapath_ebpf::{Hook, Programs};
+use service_abi::{Choice, Frontend, Place, Target, plan};
+use service_objects::Protocol;
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
+    path::Path,
+};
+
+/// A virtual address of each family.
+const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 20, 0, 1));
+
+fn vip_v6() -> IpAddr {
+    IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, 1])
+}
+
+/// A node with the outside, and programs with room for Services.
+fn start(object: &Path, bpffs: &Path) -> Kernel {
+    node(bpffs);
+    ip("netns add out");
+    ip("link add name wire type veth peer name eth0 netns out");
+    ip("addr add 10.9.0.1/24 dev wire");
+    ip("link set wire up");
+    for command in ["link set lo up", "addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
+        ip(&format!("-n out {command}"));
+    }
+    ip("-n out route add default via 10.9.0.1");
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+    for (pod, _) in PODS {
+        let address = v6_of(pod);
+        ip(&format!("addr add fe80::1/64 dev {pod} nodad"));
+        ip(&format!("route add {address}/128 dev {pod}"));
+        ip(&format!("-n {pod} addr add {address}/128 dev eth0 nodad"));
+        ip(&format!("-n {pod} route add default via fe80::1 dev eth0"));
+    }
+    // The strict filter drops a packet whose source has another link.
+    for dev in ["all", "a", "b", "wire"] {
+        std::fs::write(format!("/proc/sys/net/ipv4/conf/{dev}/rp_filter"), "1").unwrap();
+    }
+    for namespace in ["a", "b", "out"] {
+        answer(in_pod(namespace, || listen("[::]:8080")));
+        answer_datagrams(namespace, 5353);
+    }
+    let connections = Connections { services: true, ..connections() };
+    let programs = Programs::load(object, Some(bpffs), &connections).unwrap();
+    let mut kernel = Kernel::over(programs);
+    kernel.own.addresses = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into()).into();
+    write(&mut kernel, &[]);
+    attach(&mut kernel);
+    kernel.attach(Hook::ToWire, "wire");
+    kernel
+}
+
+/// Answers each datagram to a port of a namespace with its sender's address, until the process ends.
+fn answer_datagrams(namespace: &str, port: u16) {
+    let server = in_pod(namespace, move || UdpSocket::bind(("::", port)).unwrap());
+    std::thread::spawn(move || {
+        while let Ok((_, from)) = server.recv_from(&mut [0]) {
+            let _ = server.send_to(from.ip().to_canonical().to_string().as_bytes(), from);
+        }
+    });
+}
+
+fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
+    let frontends = frontends.iter().map(|(place, choice)| {
+        let (inside, outside) = (choice.clone(), choice.clone());
+        (*place, Frontend { inside, outside, affinity: 0 })
+    });
+    let target = Target { frontends: frontends.collect() };
+    let mut held = kernel.programs.read_services().unwrap();
+    let writes = plan(&held, &target).unwrap();
+    kernel.programs.write_services(&mut held, &writes).unwrap();
+    let read = kernel.programs.read_services().unwrap();
+    assert_eq!((&read.frontends, &read.words), (&held.frontends, &held.words));
+    assert_eq!(plan(&read, &target), Ok(Vec::new()), "the maps have the target");
+}
+
+fn to(backends: &[SocketAddr]) -> Choice {
+    Choice::Backends(backends.into())
+}
+
+fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
+    SocketAddr::new(address.into(), port)
+}
+
+fn tcp(address: IpAddr) -> Place {
+    Place::Port(address, 80, Protocol::Tcp)
+}
+
+/// The error of a connection of pod a; `None` if it is established.
+fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
+    in_pod("a", move || TcpStream::connect_timeout(&to, SILENCE)).err().map(|error| error.kind())
+}
+
+/// Sends a datagram from pod a. Returns the answer, which has to come from the address that was asked for.
+fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
+    in_pod("a", move || {
+        let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
+        let socket = UdpSocket::bind((any, from_port)).unwrap();
+        socket.set_read_timeout(Some(SILENCE)).unwrap();
+        // A connected socket receives from this address only.
+        socket.connect(to).unwrap();
+        socket.send(&[7]).unwrap();
+        let mut text = [0; 64];
+        let length = socket.recv(&mut text).map_err(|error| error.kind())?;
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+    })
+}
+
+/// True if pod a's connection is answered, by the address that it asked for.
+fn answered(to: SocketAddr) -> bool {
+    connect_to(to).is_some_and(|stream| stream.peer_addr().unwrap() == to && answers(&stream))
+}
+
+#[test]
+fn a_pod_reaches_the_backends_of_a_service() {
+    let Some(object) = object("a_pod_reaches_the_backends_of_a_service") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let udp = |address| Place::Port(address, 53, Protocol::Udp);
+    serve(
+        &mut kernel,
+        &[
+            (tcp(VIP), to(&[at([10, 0, 0, 2], 8080), at([10, 9, 0, 2], 8080)])),
+            (tcp(vip_v6()), to(&[at(v6_of("b"), 8080)])),
+            (udp(VIP), to(&[at([10, 0, 0, 2], 5353)])),
+            (udp(vip_v6()), to(&[at(v6_of("b"), 5353)])),
+        ],
+    );
+    for _ in 0..20 {
+        assert!(answered(at(VIP, 80)));
+    }
+    assert!(answered(at(vip_v6(), 80)));
+    // The backend sees the client's own address.
+    assert_eq!(ask(0, at(VIP, 53)), Ok("10.0.0.1".to_owned()));
+    assert_eq!(ask(0, at(vip_v6(), 53)), Ok(v6_of("a").to_string()));
+    // Other packets are as before.
+    assert!(answered(at([10, 0, 0, 2], 8080)));
+    assert_eq!(kernel.programs.counters().unwrap()["no_backend"], 0);
+}
+
+#[test]
+fn a_service_without_endpoints_rejects_and_a_local_one_drops() {
+    let name = "a_service_without_endpoints_rejects_and_a_local_one_drops";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let places = |last: u16, protocol| {
+        let v4 = IpAddr::from([172, 20, 0, u8::try_from(last).unwrap()]);
+        let v6 = IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, last]);
+        [v4, v6].map(|address| Place::Port(address, 80, protocol))
+    };
+    let mut frontends = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        frontends.extend(places(1, protocol).map(|place| (place, Choice::NoEndpoints)));
+        frontends.extend(places(2, protocol).map(|place| (place, Choice::NoLocalEndpoints)));
+    }
+    for address in [VIP, vip_v6()] {
+        frontends.push((Place::OtherPorts(address), Choice::NoSuchPort));
+    }
+    serve(&mut kernel, &frontends);
+    for address in [VIP, vip_v6()] {
+        for port in [80, 81] {
+            let to = at(address, port);
+            assert_eq!(connect_error(to), Some(ErrorKind::ConnectionRefused), "{to}");
+            assert_eq!(ask(0, to), Err(ErrorKind::ConnectionRefused), "{to}");
+        }
+    }
+    for address in [IpAddr::from([172, 20, 0, 2]), IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, 2])] {
+        let to = at(address, 80);
+        assert_eq!(connect_error(to), Some(ErrorKind::TimedOut), "{to}");
+        assert_eq!(ask(0, to), Err(ErrorKind::WouldBlock), "{to}");
+    }
+    let counters = kernel.programs.counters().unwrap();
+    assert!(counters["no_endpoints"] >= 4 && counters["no_such_port"] >= 4, "{counters:?}");
+    assert!(counters["no_local_endpoints"] >= 4, "{counters:?}");
+}
+
+#[test]
+fn policies_judge_the_backend_and_not_the_virtual_address() {
+    let name = "policies_judge_the_backend_and_not_the_virtual_address";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let other = IpAddr::from([172, 20, 0, 2]);
+    serve(
+        &mut kernel,
+        &[(tcp(VIP), to(&[at([10, 0, 0, 2], 8080)])), (tcp(other), to(&[at([10, 0, 0, 2], 8081)]))],
+    );
+    answer(in_pod("b", || listen("[::]:8081")));
+    assert!(answered(at(VIP, 80)) && answered(at(other, 80)));
+    write(&mut kernel, &[only_8080(8080), only_a()]);
+    assert!(answered(at(VIP, 80)), "the backend's port is allowed");
+    assert!(!answered(at(other, 80)), "the backend's port is not allowed");
+}
+
+#[test]
+fn connections_stay_and_datagrams_leave_a_removed_backend() {
+    let name = "connections_stay_and_datagrams_leave_a_removed_backend";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let udp = Place::Port(VIP, 53, Protocol::Udp);
+    let of = |last: [u8; 4]| [(tcp(VIP), to(&[at(last, 8080)])), (udp, to(&[at(last, 5353)]))];
+    serve(&mut kernel, &of([10, 9, 0, 2]));
+    let open = connect_to(at(VIP, 80)).unwrap();
+    assert!(answers(&open));
+    assert_eq!(ask(4000, at(VIP, 53)), Ok("10.0.0.1".to_owned()));
+    ip("-n out route add blackhole 10.0.0.1/32");
+    assert_eq!(ask(4000, at(VIP, 53)), Err(ErrorKind::WouldBlock), "the backend is gone");
+    serve(&mut kernel, &of([10, 0, 0, 2]));
+    assert!(ask(4000, at(VIP, 53)).is_ok(), "the same client port has another backend");
+    assert!(answered(at(VIP, 80)));
+    ip("-n out route del blackhole 10.0.0.1/32");
+    assert!(answers(&open), "an open connection stays with its backend");
+}
+
+#[test]
+fn a_pod_reaches_itself_through_its_service() {
+    let Some(object) = object("a_pod_reaches_itself_through_its_service") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let udp = |address| Place::Port(address, 53, Protocol::Udp);
+    serve(
+        &mut kernel,
+        &[
+            (tcp(VIP), to(&[at([10, 0, 0, 1], 8080)])),
+            (tcp(vip_v6()), to(&[at(v6_of("a"), 8080)])),
+            (udp(VIP), to(&[at([10, 0, 0, 1], 5353)])),
+        ],
+    );
+    assert!(answered(at(VIP, 80)));
+    assert_eq!(ask(0, at(VIP, 53)), Ok("169.254.42.1".to_owned()));
+    assert!(answered(at(vip_v6(), 80)));
+}
+
+#[test]
+fn each_backend_is_chosen_in_its_share() {
+    let Some(object) = object("each_backend_is_chosen_in_its_share") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let backends: Vec<SocketAddr> = (0..4).map(|port| at([10, 0, 0, 2], 9000 + port)).collect();
+    let udp = Place::Port(VIP, 53, Protocol::Udp);
+    serve(&mut kernel, &[(udp, to(&backends))]);
+    let servers: Vec<UdpSocket> = (0..4)
+        .map(|port| in_pod("b", move || UdpSocket::bind(("0.0.0.0", 9000 + port)).unwrap()))
+        .collect();
+    in_pod("a", || {
+        for _ in 0..400 {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.send_to(&[7], at(VIP, 53)).unwrap();
+        }
+    });
+    let counts: Vec<usize> = servers
+        .iter()
+        .map(|server| {
+            server.set_read_timeout(Some(SILENCE)).unwrap();
+            std::iter::from_fn(|| server.recv(&mut [0]).ok()).count()
+        })
+        .collect();
+    assert_eq!(counts.iter().sum::<usize>(), 400, "{counts:?}");
+    // With a share of 100 the standard deviation is below 9.
+    assert!(counts.iter().all(|count| (50..150).contains(count)), "{counts:?}");
+}
