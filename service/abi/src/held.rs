@@ -1,50 +1,7 @@
 //! The content of the maps.
 
-use crate::{BackendRow, FrontendRow, Place, Word, Write};
+use crate::{BackendRow, FrontendRow, Place, TableSize, TableSlot, Word, Write};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The size of a table of backends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TableSize {
-    Small,
-    Medium,
-    Large,
-}
-
-impl TableSize {
-    pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
-
-    /// The number of places of a table.
-    pub fn places(self) -> usize {
-        match self {
-            Self::Small => 16,
-            Self::Medium => 512,
-            Self::Large => 8192,
-        }
-    }
-
-    /// The smallest size with room for this many backends. More than 8191 have none: a word has no larger count.
-    pub(crate) fn of(backends: usize) -> Option<Self> {
-        let has_room = |size: &Self| backends <= size.places();
-        Self::ALL.into_iter().find(has_room).filter(|_| backends < 8192)
-    }
-
-    /// The name of the map.
-    pub fn map(self) -> &'static str {
-        match self {
-            Self::Small => "backends_small",
-            Self::Medium => "backends_medium",
-            Self::Large => "backends_large",
-        }
-    }
-}
-
-/// A table's place in the map of its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TableSlot {
-    pub size: TableSize,
-    pub number: u32,
-}
 
 /// The numbers of rows of the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -76,9 +33,9 @@ pub struct Held {
     pub words: BTreeMap<u32, Word>,
     /// The numbers of the backends in each table; those of `words` only.
     pub tables: BTreeMap<TableSlot, Vec<u32>>,
-    /// Those that have had a backend.
+    /// Numbers that have had a backend.
     pub backends: BTreeMap<u32, BackendRow>,
-    /// Numbers to which nothing refers any more, though programs that run may still read their rows.
+    /// Numbers without a reference. Programs that run may still read their rows.
     pub retired_words: BTreeSet<u32>,
     pub retired_tables: BTreeSet<TableSlot>,
     pub retired_backends: BTreeSet<u32>,

@@ -6,12 +6,16 @@
 mod bytes;
 mod held;
 mod plan;
+mod tables;
 mod target;
+mod write;
 
 #[cfg(test)]
 mod tests;
 
 pub use bytes::{BackendRow, FrontendKey, FrontendRow, Word};
-pub use held::{Held, Limits, TableSize, TableSlot};
-pub use plan::{Full, Write, plan};
+pub use held::{Held, Limits};
+pub use plan::{Full, plan};
+pub use tables::{TableSize, TableSlot};
 pub use target::{Choice, Frontend, Place, Target};
+pub use write::Write;

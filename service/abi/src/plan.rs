@@ -2,21 +2,12 @@
 
 use crate::{
     BackendRow, Choice, Frontend, FrontendRow, Held, Place, TableSize, TableSlot, Target, Word,
+    Write,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
 };
-
-/// A write of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    Backend(u32, BackendRow),
-    Table(TableSlot, Vec<u32>),
-    Word(u32, Word),
-    Frontend(Place, FrontendRow),
-    RemoveFrontend(Place),
-}
 
 /// A map without room for the target. Frontends that are in force stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
