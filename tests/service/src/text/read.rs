@@ -15,7 +15,7 @@ pub struct Vector {
     pub expected: Vec<(Packet, String)>,
 }
 
-/// Reads vectors. A line `== TITLE` begins a vector, `#` begins a comment.
+/// Reads vectors. A line `== TITLE` starts a vector, `#` starts a comment.
 ///
 /// # Errors
 /// The first line that is not understood, with its number.
@@ -28,7 +28,7 @@ pub fn read(text: &str) -> Result<Vec<Vector>, String> {
     Ok(reader.vectors)
 }
 
-/// The object of a line that begins with `port` or `endpoint`.
+/// The object of a line that starts with `port` or `endpoint`.
 #[derive(Default)]
 enum Owner {
     #[default]
