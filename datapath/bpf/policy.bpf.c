@@ -464,12 +464,6 @@ static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 	return timeout_of(number);
 }
 
-/* True if the packet asks for a connection. Other protocols than TCP have no sign of that. */
-static inline_always int is_start(const struct packet *packet)
-{
-	return packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
-
 static inline_always int is_v4(const struct address *address)
 {
 	return !address->high && (__u32)address->low == 0xffff0000u;

@@ -12,6 +12,12 @@
 #define TCP_RST 0x4
 #define TCP_ACK 0x10
 
+/* True if the packet asks for a connection. Other protocols than TCP have no sign of that. */
+static inline_always int is_start(const struct packet *packet)
+{
+	return packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 struct tcp {
 	__u16 source;
 	__u16 destination;

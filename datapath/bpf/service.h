@@ -271,10 +271,9 @@ static inline_always int is_chosen(const struct choice *choice, const struct pac
 {
 	struct backend *backend;
 	__u32 number = choice->backend;
-	int is_first = packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 
 	/* An open TCP connection stays with its backend until one end closes it. */
-	if (!is_first)
+	if (!is_start(packet))
 		return 1;
 	if ((__s64)(now - choice->seen) > (__s64)CHOICE_TIME)
 		return 0;
@@ -307,6 +306,20 @@ struct {
 	MAP_TYPE(value, struct service_work);
 	MAP_NUMBER(max_entries, 1);
 } service_works SEC(".maps");
+
+/* Notes the address that was asked for, for answers of the chosen backend. */
+static inline_always enum translated note_asked(const struct packet *packet, struct service_work *work)
+{
+	struct asked_address *asked;
+
+	key_of(&packet->source, packet->source_port, &work->choice.address, work->choice.port, packet->protocol,
+	       &work->key);
+	asked = map_lookup(&asked_addresses, &work->key);
+	if (asked && asked->port == packet->destination_port && is_equal(&asked->address, &packet->destination))
+		return TRANSLATED;
+	work->asked = (struct asked_address){ .address = packet->destination, .port = packet->destination_port };
+	return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+}
 
 /* Chooses a backend for a client on the node. */
 static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
@@ -354,10 +367,7 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	};
 	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
 		return UNTRANSLATED;
-	work->asked = (struct asked_address){ .address = packet->destination, .port = packet->destination_port };
-	key_of(&packet->source, packet->source_port, &work->choice.address, work->choice.port, packet->protocol,
-	       &work->key);
-	return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+	return note_asked(packet, work);
 }
 
 /* Gives a pod's packet the address of a backend. */
@@ -378,9 +388,15 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 		if (choice->seen != now)
 			choice->seen = now;
 		work->choice = *choice;
+		/* Meanwhile another connection may have had these ends. */
+		if (is_start(packet))
+			result = note_asked(packet, work);
 	} else {
 		result = choose_for(packet, work, now);
 	}
+	/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
+	if (result == NO_SERVICE && is_start(packet))
+		map_delete(&asked_addresses, &work->key);
 	if (result != TRANSLATED)
 		return result;
 	return rewrite(skb, packet, &work->choice.address, work->choice.port, 0) ? UNTRANSLATED : TRANSLATED;

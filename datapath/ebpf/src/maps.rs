@@ -256,15 +256,17 @@ impl Layout {
     }
 }
 
+/// Takes a map out of the loaded object.
+pub(crate) fn typed<T: TryFrom<Map, Error = MapError>>(
+    ebpf: &mut Ebpf,
+    name: &'static str,
+) -> Result<T, LoadError> {
+    let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
+    T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
+}
+
 impl Maps {
     pub(crate) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
-        fn typed<T: TryFrom<Map, Error = MapError>>(
-            ebpf: &mut Ebpf,
-            name: &'static str,
-        ) -> Result<T, LoadError> {
-            let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
-            T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
-        }
         Ok(Self {
             endpoints: typed(ebpf, "endpoints")?,
             places: typed(ebpf, "places")?,

@@ -3,7 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    maps::{Layout, Maps, STAGES, layouts, layouts_in},
+    maps::{Layout, Maps, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
@@ -203,9 +203,7 @@ impl Programs {
         let pinned_maps = maps_folder.map(|folder| PinnedMaps::open(folder, &layouts));
         let names = Arc::new(Mutex::new(NamesMaps::take(&mut ebpf)?));
         let services = ServiceMaps::take(&mut ebpf, &layouts)?;
-        let stages = ebpf.take_map(STAGES).ok_or(LoadError::Absent(STAGES))?;
-        let stages = ProgramArray::try_from(stages);
-        let stages = stages.map_err(|cause| LoadError::Map { name: STAGES, cause })?;
+        let stages = typed(&mut ebpf, STAGES)?;
         let mut programs = Self {
             ebpf,
             folder: pins,

@@ -2,11 +2,11 @@
 
 use crate::{
     LoadError,
-    maps::{Layout, gone},
+    maps::{Layout, gone, typed},
 };
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError},
+    maps::{Array, HashMap, MapData},
 };
 use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, TableSize, TableSlot, Word, Write,
@@ -28,13 +28,6 @@ pub(crate) struct ServiceMaps {
 
 impl ServiceMaps {
     pub(crate) fn take(ebpf: &mut Ebpf, layouts: &[Layout]) -> Result<Self, LoadError> {
-        fn typed<T: TryFrom<Map, Error = MapError>>(
-            ebpf: &mut Ebpf,
-            name: &'static str,
-        ) -> Result<T, LoadError> {
-            let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
-            T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
-        }
         let rows = |name| layouts.iter().find(|of| of.name == name).map_or(0, |of| of.rows);
         Ok(Self {
             frontends: typed(ebpf, "frontends")?,
@@ -54,7 +47,7 @@ impl ServiceMaps {
         })
     }
 
-    /// Reads the maps. Rows that no release writes are left out, so they are written again.
+    /// Reads the maps. Words that no release writes are left out, so they are written again.
     pub(crate) fn read(&self) -> Result<Held, LoadError> {
         let at = |name| move |cause| LoadError::Map { name, cause };
         let mut held = Held { limits: self.limits, ..Held::default() };

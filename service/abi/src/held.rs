@@ -61,9 +61,7 @@ impl Held {
                 self.frontends.insert(*place, *row);
             }
             Write::RemoveFrontend(place) => {
-                if let Some(row) = self.frontends.remove(place) {
-                    self.retired_words.extend([row.word, row.word + 1]);
-                }
+                self.frontends.remove(place);
             }
         }
     }

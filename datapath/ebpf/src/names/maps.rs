@@ -1,9 +1,12 @@
 //! The maps of names: those of `datapath/bpf/names.h`.
 
-use crate::{LoadError, maps::gone};
+use crate::{
+    LoadError,
+    maps::{gone, typed},
+};
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, MapData, PerCpuArray, RingBuf},
 };
 use config_model::Time;
 use datapath_abi::{AddressKey, address, address_key};
@@ -44,13 +47,6 @@ pub(super) struct Record {
 
 impl NamesMaps {
     pub(crate) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
-        fn typed<T: TryFrom<Map, Error = MapError>>(
-            ebpf: &mut Ebpf,
-            name: &'static str,
-        ) -> Result<T, LoadError> {
-            let map = ebpf.take_map(name).ok_or(LoadError::Absent(name))?;
-            T::try_from(map).map_err(|cause| LoadError::Map { name, cause })
-        }
         Ok(Self {
             pods: typed(ebpf, "names_pods")?,
             hold: typed(ebpf, "dns_hold")?,

@@ -107,7 +107,13 @@ fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
 fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
     in_pod("a", move || {
         let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
-        let socket = UdpSocket::bind((any, from_port)).unwrap();
+        // A process that another test starts may have the last socket of this port until its `exec`.
+        let socket = loop {
+            match UdpSocket::bind((any, from_port)) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::yield_now(),
+                bound => break bound.unwrap(),
+            }
+        };
         socket.set_read_timeout(Some(SILENCE)).unwrap();
         // A connected socket receives from this address only.
         socket.connect(to).unwrap();
@@ -224,6 +230,20 @@ fn connections_stay_and_datagrams_leave_a_removed_backend() {
     assert!(answered(at(VIP, 80)));
     ip("-n out route del blackhole 10.0.0.1/32");
     assert!(answers(&open), "an open connection stays with its backend");
+}
+
+#[test]
+fn a_connection_to_the_backend_itself_has_answers_of_the_backend() {
+    let name = "a_connection_to_the_backend_itself_has_answers_of_the_backend";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let backend = at([10, 0, 0, 2], 5353);
+    serve(&mut kernel, &[(Place::Port(VIP, 53, Protocol::Udp), to(&[backend]))]);
+    // The same client port asks for the Service, the backend and the Service.
+    for to in [at(VIP, 53), backend, at(VIP, 53)] {
+        assert_eq!(ask(4000, to), Ok("10.0.0.1".to_owned()), "{to}");
+    }
 }
 
 #[test]
