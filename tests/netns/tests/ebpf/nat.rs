@@ -3,7 +3,7 @@
 use crate::{
     Kernel, object,
     traffic::{
-        NODE, SILENCE, answer, answers, attach, connect_to, in_pod, ip, node, stream, write,
+        NODE, SILENCE, answer, answers, attach, connect_to, in_pod, node, stream, wire, write,
     },
 };
 use datapath_ebpf::Hook;
@@ -89,14 +89,7 @@ pub(crate) fn listen(at: &str) -> TcpListener {
 
 /// Adds the outside, which reaches the node by the link `wire`, and the rules.
 pub(crate) fn outside() {
-    ip("netns add out");
-    ip("link add name wire type veth peer name eth0 netns out");
-    ip("addr add 10.9.0.1/24 dev wire");
-    ip("link set wire up");
-    for command in ["link set lo up", "addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
-        ip(&format!("-n out {command}"));
-    }
-    ip("-n out route add default via 10.9.0.1");
+    wire();
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     nft.stdin.take().unwrap().write_all(RULES.as_bytes()).unwrap();
     assert!(nft.wait().unwrap().success());

@@ -4,7 +4,7 @@ use crate::{
     Kernel,
     nat::{listen, outside, vip},
     object,
-    traffic::{NODE, PODS, SILENCE, answer, attach, in_pod, ip, node, v6_of, write},
+    traffic::{NODE, SILENCE, add_v6, answer, attach, in_pod, node, v6_of, write},
 };
 use datapath_ebpf::Hook;
 use serde_json::{Value, json};
@@ -48,14 +48,7 @@ fn a_rejected_packet_is_answered_in_the_name_of_its_receiver() {
     let bpffs = tempfile::tempdir().unwrap();
     node(bpffs.path());
     outside();
-    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-    for (pod, _) in PODS {
-        let address = v6_of(pod);
-        ip(&format!("addr add fe80::1/64 dev {pod} nodad"));
-        ip(&format!("route add {address}/128 dev {pod}"));
-        ip(&format!("-n {pod} addr add {address}/128 dev eth0 nodad"));
-        ip(&format!("-n {pod} route add default via fe80::1 dev eth0"));
-    }
+    add_v6();
     for namespace in ["b", "out"] {
         answer(in_pod(namespace, || listen("[::]:8080")));
     }

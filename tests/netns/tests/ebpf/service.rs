@@ -5,7 +5,8 @@ use crate::{
     nat::{listen, only_8080, only_a},
     object,
     traffic::{
-        NODE, PODS, SILENCE, answer, answers, attach, connect_to, in_pod, ip, node, v6_of, write,
+        NODE, SILENCE, add_v6, answer, answers, attach, connect_to, in_pod, ip, node, v6_of, wire,
+        write,
     },
 };
 use config_settings::Connections;
@@ -28,22 +29,8 @@ fn vip_v6() -> IpAddr {
 /// A node with the outside, and programs with room for Services.
 fn start(object: &Path, bpffs: &Path) -> Kernel {
     node(bpffs);
-    ip("netns add out");
-    ip("link add name wire type veth peer name eth0 netns out");
-    ip("addr add 10.9.0.1/24 dev wire");
-    ip("link set wire up");
-    for command in ["link set lo up", "addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
-        ip(&format!("-n out {command}"));
-    }
-    ip("-n out route add default via 10.9.0.1");
-    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
-    for (pod, _) in PODS {
-        let address = v6_of(pod);
-        ip(&format!("addr add fe80::1/64 dev {pod} nodad"));
-        ip(&format!("route add {address}/128 dev {pod}"));
-        ip(&format!("-n {pod} addr add {address}/128 dev eth0 nodad"));
-        ip(&format!("-n {pod} route add default via fe80::1 dev eth0"));
-    }
+    wire();
+    add_v6();
     // The strict filter drops a packet whose source has another link.
     for dev in ["all", "a", "b", "wire"] {
         std::fs::write(format!("/proc/sys/net/ipv4/conf/{dev}/rp_filter"), "1").unwrap();

@@ -72,6 +72,30 @@ pub(crate) fn connect_pod(pod: &str, address: &str, index: &str) {
     }
 }
 
+/// Adds the outside, which reaches the node by the link `wire`.
+pub(crate) fn wire() {
+    ip("netns add out");
+    ip("link add name wire type veth peer name eth0 netns out");
+    ip("addr add 10.9.0.1/24 dev wire");
+    ip("link set wire up");
+    for command in ["link set lo up", "addr add 10.9.0.2/24 dev eth0", "link set eth0 up"] {
+        ip(&format!("-n out {command}"));
+    }
+    ip("-n out route add default via 10.9.0.1");
+}
+
+/// Gives the pods their IPv6 addresses.
+pub(crate) fn add_v6() {
+    std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+    for (pod, _) in PODS {
+        let address = v6_of(pod);
+        ip(&format!("addr add fe80::1/64 dev {pod} nodad"));
+        ip(&format!("route add {address}/128 dev {pod}"));
+        ip(&format!("-n {pod} addr add {address}/128 dev eth0 nodad"));
+        ip(&format!("-n {pod} route add default via fe80::1 dev eth0"));
+    }
+}
+
 /// A pod's IPv6 address.
 pub(crate) fn v6_of(pod: &str) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, u16::from(pod.as_bytes()[0]))
