@@ -138,8 +138,11 @@ fn one(backends: &[SocketAddr]) -> Target {
 fn a_thousand_changed_endpoints_are_one_table_and_one_word() {
     let limits = Limits { backends: 2048, ..LIMITS };
     let mut held = Held { limits, ..Held::default() };
-    let all: Vec<SocketAddr> =
-        (0..1000_u16).map(|n| SocketAddr::from(([10, 0, (n >> 8) as u8, n as u8], 80))).collect();
+    let at = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        SocketAddr::from(([10, 0, high, low], 80))
+    };
+    let all: Vec<SocketAddr> = (0..1000).map(at).collect();
     write(&mut held, &one(&all));
     let writes = write(&mut held, &one(&all[500..]));
     let of = |is: fn(&Write) -> bool| writes.iter().filter(|write| is(write)).count();
