@@ -186,7 +186,13 @@ const LANES: &[Lane] = &[
         about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, SCTP, pods with branch ENIs",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Clang, Need::Machine],
         root: false,
-        tests: Tests::Of(&["tests-netns"]),
+        tests: Tests::Long {
+            crates: &["tests-netns"],
+            smoke: &[
+                Part { krate: "tests-netns", target: EBPF, filter: "verifier" },
+                Part { krate: "tests-netns", target: BRANCH, filter: "branch" },
+            ],
+        },
         side_by_side: 1,
         run: machines,
     },
@@ -313,21 +319,25 @@ const EBPF_ON_MACHINES: &str = "--include-ignored --skip each_planted_fault --sk
     --skip 1500_intervals --skip without_10000_others --skip a_first_state_replaces \
     --skip a_full_map_grows --skip a_link_that_keeps_programs";
 
+/// The test programs that run on a machine.
+const EBPF: &str = "ebpf";
+const BRANCH: &str = "plugin";
+
 fn machines(session: &mut Session) -> Result<()> {
     let (plugin, object) = (binaries::plugin()?, bpf::object()?);
-    let programs = ["ebpf", "plugin"].map(|name| session.programs.tests("tests-netns", Some(name)));
+    let programs = [EBPF, BRANCH].map(|name| session.programs.tests("tests-netns", Some(name)));
     let [Some(ebpf), Some(branch)] = programs.each_ref().map(|of| of.first()) else {
         anyhow::bail!("the tests of tests-netns were not built: see above");
     };
     let suites = [
         Suite {
-            name: "ebpf",
+            name: EBPF,
             executable: ebpf.executable(),
-            arguments: EBPF_ON_MACHINES,
+            arguments: if session.is_smoke { "verifier" } else { EBPF_ON_MACHINES },
             files: [("FERRULE_BPF", object.as_path())].into(),
         },
         Suite {
-            name: "plugin",
+            name: BRANCH,
             executable: branch.executable(),
             arguments: "branch --ignored",
             files: [("FERRULE_CNI", plugin.as_path())].into(),

@@ -47,7 +47,7 @@ const MODULES: [&str; 14] = [
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
 /// The time limit for one machine. A longer run is a failure.
-const DEADLINE: Duration = Duration::from_secs(1500);
+const DEADLINE: Duration = Duration::from_secs(2700);
 /// The memory of one machine, in MiB. One process runs all tests of the programs, and maps of 30 MB are in use.
 const MEMORY: &str = "2048";
 /// The prefix of the line after each test program.
