@@ -1,7 +1,13 @@
 //! Services and EndpointSlices of a cluster, seen from one node.
 //!
-//! [`World`] is the input. A [`Route`] answers a [`Packet`].
+//! [`Index`] receives objects and returns [`Frontend`]s: the answer to a client's first packet, by destination. [`Route`]
+//! is the answer to one [`Packet`]. The rules are those of kube-proxy. `tests/service` compares the index with a naive
+//! evaluator that was written apart.
 
+mod frontend;
+mod index;
 mod model;
 
+pub use frontend::{Choice, Frontend, MOST_BACKENDS, Place};
+pub use index::Index;
 pub use model::{Backend, Client, DropReason, NodeView, Packet, RejectReason, Route, World};

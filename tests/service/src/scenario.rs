@@ -14,7 +14,7 @@ use proptest::{
     strategy::ValueTree,
     test_runner::{RngAlgorithm, TestRng, TestRunner},
 };
-use service_core::{NodeView, World};
+use service_core::{Index, NodeView, World};
 use service_objects::{ObjectName, Service, Slice};
 use std::{fmt, sync::Arc};
 
@@ -54,6 +54,16 @@ impl Event {
                 world.slices.remove(name);
             }
             Self::Node(node) => world.node.clone_from(node),
+        }
+    }
+
+    pub fn send(&self, index: &mut Index) {
+        match self {
+            Self::Service(service) => index.set_service(Arc::new((**service).clone())),
+            Self::NoService(name) => index.remove_service(name),
+            Self::Slice(slice) => index.set_slice(Arc::new((**slice).clone())),
+            Self::NoSlice(name) => index.remove_slice(name),
+            Self::Node(node) => index.set_node(node.clone()),
         }
     }
 }

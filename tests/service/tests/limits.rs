@@ -1,6 +1,6 @@
 //! A Service with more backends than a table has places for.
 
-use service_core::{Backend, Route, World};
+use service_core::{Backend, Index, Route, World};
 use std::{collections::BTreeSet, net::Ipv4Addr};
 use tests_service::{naive, text::read};
 
@@ -45,5 +45,13 @@ fn a_table_has_the_first_backends_and_each_table_has_its_own() {
         let world = world(slices);
         assert_eq!(naive::route(&world, to_local), backends(1));
         assert_eq!(naive::route(&world, to_all), backends(expected), "{slices} slices");
+        let mut index = Index::of(world);
+        index.take_changes();
+        assert_eq!(index.route(to_local), backends(1));
+        assert_eq!(index.route(to_all), backends(expected), "{slices} slices");
+        let left_out: Vec<usize> = index.left_out().map(|(_, count)| count).collect();
+        let all = usize::try_from(slices).unwrap_or(usize::MAX) * 100;
+        let others: Vec<usize> = (all > MOST).then(|| all - MOST).into_iter().collect();
+        assert_eq!(left_out, others, "the others are reported");
     }
 }

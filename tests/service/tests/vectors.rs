@@ -1,5 +1,6 @@
 //! Worlds in `vectors/`, with the expected routes.
 
+use service_core::Index;
 use std::collections::BTreeSet;
 use tests_service::{
     naive,
@@ -35,6 +36,18 @@ fn the_naive_evaluator_answers_each_vector() {
     for Vector { title, world, expected } in vectors() {
         for (packet, expected) in expected {
             let route = show_route(&naive::route(&world, &packet));
+            assert_eq!(route, expected, "{title}: {}", show_packet(&packet));
+        }
+    }
+}
+
+#[test]
+fn the_index_answers_each_vector() {
+    for Vector { title, world, expected } in vectors() {
+        let mut index = Index::of(world);
+        index.take_changes();
+        for (packet, expected) in expected {
+            let route = show_route(&index.route(&packet));
             assert_eq!(route, expected, "{title}: {}", show_packet(&packet));
         }
     }

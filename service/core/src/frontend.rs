@@ -1,0 +1,43 @@
+//! The answers of one node by destination.
+
+use ipnet::IpNet;
+use service_objects::{Family, Protocol};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+/// A destination at which a Service is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    Port(IpAddr, u16, Protocol),
+    /// At each address of the node of this family.
+    NodePort(Family, u16, Protocol),
+    /// The other ports of a cluster IP.
+    OtherPorts(IpAddr),
+}
+
+/// The answer to a client's first packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// One of these, each with the same share. They are sorted and never empty, and at most [`MOST_BACKENDS`].
+    Backends(Arc<[SocketAddr]>),
+    NoEndpoints,
+    NoLocalEndpoints,
+    NoSuchPort,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    /// For clients on the node.
+    pub inside: Choice,
+    /// For clients from outside.
+    pub outside: Choice,
+    /// Seconds for which a client keeps its backend; 0 without affinity.
+    pub affinity: u32,
+    /// The clients that are served; `None` is every client. A packet of another client is dropped.
+    pub sources: Option<Arc<[IpNet]>>,
+}
+
+/// The largest number of backends of a choice.
+pub const MOST_BACKENDS: usize = 8_191;
