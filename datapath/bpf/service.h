@@ -9,7 +9,7 @@
 
 /* A place at which a Service is found. */
 struct frontend_key {
-	/* 0 for a node port. */
+	/* 0.0.0.0 or :: for a node port of that family. */
 	struct address address;
 	/* 0, with protocol 0, for a cluster IP itself. */
 	__u16 port;

@@ -148,6 +148,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("datapath-names", "control-wire"),
     ("datapath-plan", "policy-core"),
     ("datapath-plan", "control-wire"),
+    ("service-abi", "service-core"),
     ("ipamd-core", "runtime-frame"),
     ("ipamd-node", "config-settings"),
     ("ipamd-node", "ipamd-core"),

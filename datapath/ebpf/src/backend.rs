@@ -15,6 +15,7 @@ use crate::{
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
     pods::Pods,
+    serving::Serving,
     starting::{is_starting, starting},
     tcx::Method,
 };
@@ -77,6 +78,8 @@ pub struct EbpfBackend {
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     connections: Connections,
+    /// `None` without Services.
+    serving: Option<Serving>,
     monitor: Option<Monitor>,
     /// Sockets of earlier passes. A new socket needs five calls of the kernel.
     sockets: Vec<Socket>,
@@ -204,6 +207,7 @@ impl EbpfBackend {
             is_refused: false,
             flipped: now,
             connections,
+            serving: connections.services.then(Serving::new),
             monitor,
             sockets: Vec::new(),
             check_at: None,
@@ -893,13 +897,18 @@ impl Backend for EbpfBackend {
         {
             tracing::error!(why = causes(&error), "cannot close the pods that start");
         }
+        // Also in a state whose policies are not in force.
+        let services = match &mut self.serving {
+            Some(serving) => serving.apply(&mut self.programs, desired).await,
+            None => BTreeMap::new(),
+        };
         match result {
             Ok(endpoints) => {
                 self.revision = desired.revision;
                 let policies = self.names.failing();
-                Applied { in_force: Ok(()), endpoints, policies, services: BTreeMap::new() }
+                Applied { in_force: Ok(()), endpoints, policies, services }
             }
-            Err(error) => Applied::failed(causes(&error)),
+            Err(error) => Applied { services, ..Applied::failed(causes(&error)) },
         }
     }
 
@@ -910,7 +919,9 @@ impl Backend for EbpfBackend {
                 // A change before the subscription has no event.
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
+            let serve_at = self.serving.as_ref().and_then(Serving::wake_at);
             let others = self.sweep_at.min(self.compare_at);
+            let others = serve_at.map_or(others, |at| at.min(others));
             let check_at = match self.checking {
                 Some(_) => Instant::now(),
                 None if self.listing.is_some() => others,
@@ -971,6 +982,12 @@ impl Backend for EbpfBackend {
                     }
                 },
                 None => {}
+            }
+            if serve_at.is_some_and(|at| at <= Instant::now())
+                && let Some(serving) = &mut self.serving
+                && serving.step(&mut self.programs)
+            {
+                return BackendEvent::Services;
             }
             if Instant::now() >= self.compare_at {
                 self.compare_at = Instant::now() + COMPARE_EVERY;

@@ -124,7 +124,7 @@ pub(crate) const STAGES: &str = "stages";
 /// The rows of maps with Services.
 const WITH_SERVICES: [(&str, u32); 8] = [
     ("frontends", 65_536),
-    ("service_words", 65_536),
+    ("service_words", 131_072),
     ("backends_small", 32_768),
     ("backends_medium", 1024),
     ("backends_large", 32),

@@ -2,7 +2,8 @@
 
 use crate::PodId;
 use config_model::HostLink;
-use control_wire::{KnownId, NodeSnapshot, ObjectId, model::Policy};
+use control_wire::{KnownId, NodeSnapshot, ObjectId, SharedMap, model::Policy};
+use service_objects::{ObjectName, Service, Slice};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -33,15 +34,33 @@ pub struct Endpoint {
 /// [`runtime_uid`](control_wire::model::Pod::runtime_uid) of its entry ([`NodeSnapshot::entry`]).
 pub type Endpoints = BTreeMap<String, Arc<Endpoint>>;
 
-/// The Services of the cluster. No source sends any yet, so this is empty.
+/// This node, as EndpointSlices name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services {}
-
-/// Namespace and name of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServiceName {
-    pub namespace: String,
+pub struct NodeIdentity {
     pub name: String,
+    /// The label `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
+}
+
+/// The Services and EndpointSlices of the cluster. They are empty until a source has sent them: each cluster has the
+/// Service `kubernetes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    pub services: SharedMap<ObjectName, Arc<Service>>,
+    pub slices: SharedMap<ObjectName, Arc<Slice>>,
+}
+
+impl Services {
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+}
+
+/// The Services and slices that were added, changed or removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceChanges {
+    pub services: BTreeSet<ObjectName>,
+    pub slices: BTreeSet<ObjectName>,
 }
 
 /// The whole state that is to be in force.
@@ -51,6 +70,8 @@ pub struct Desired {
     pub revision: u64,
     /// The snapshot of one generation that a replica sent.
     pub state: Arc<NodeSnapshot>,
+    /// The node itself.
+    pub node: Arc<NodeIdentity>,
     /// The pods of this node.
     pub endpoints: Arc<Endpoints>,
     /// The cluster's Services.
@@ -69,6 +90,7 @@ pub struct Changed {
     pub objects: control_wire::Changed,
     /// UIDs of endpoints that were added, changed or removed.
     pub endpoints: BTreeSet<String>,
+    pub services: ServiceChanges,
 }
 
 /// The policies that apply to this pod.

@@ -10,8 +10,8 @@ pub use links::Links;
 pub use overview::Overview;
 
 use crate::{
-    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, Report, ReportTo, Results,
-    Services, Ticket,
+    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, PodId, Report, ReportTo,
+    Results, Services, Ticket,
     desired::{pods_among, policies_of},
     realized::{Reports, State},
     store::Record,
@@ -101,6 +101,7 @@ pub struct Node {
     /// The links of the last observation.
     seen: Links,
     services: Arc<Services>,
+    identity: Arc<NodeIdentity>,
     /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
     has_snapshot: bool,
     /// Counts the states of snapshot and endpoints.
@@ -162,6 +163,7 @@ impl Node {
             endpoints: Arc::new(local.iter().map(endpoint).collect()),
             seen: links.clone(),
             services: Arc::default(),
+            identity: Arc::default(),
             local: Arc::new(local),
             has_snapshot,
             revision: u64::from(has_snapshot),
@@ -195,6 +197,18 @@ impl Node {
         node.adopt();
         node.apply();
         node
+    }
+
+    /// Sets the name of the node, by which EndpointSlices name it. The caller does this before the first effect.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        Arc::make_mut(&mut self.identity).name = name.to_owned();
+        for effect in &mut self.effects {
+            if let Effect::Apply(desired) = effect {
+                desired.node = Arc::clone(&self.identity);
+            }
+        }
+        self
     }
 
     /// The actions since the last call, in order.

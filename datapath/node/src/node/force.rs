@@ -134,15 +134,20 @@ impl Node {
     pub fn backend_event(&mut self, event: &BackendEvent, now: Time) {
         match event {
             BackendEvent::Drift(why) => self.drifted(why.clone(), now),
-            // While the backend fails, the retry has the addresses as well.
-            BackendEvent::Names if self.given > 0 && self.fault.is_none() => {
+            // While the backend fails, the retry has both as well.
+            BackendEvent::Names | BackendEvent::Services
+                if self.given > 0 && self.fault.is_none() =>
+            {
                 if self.applying.is_some() {
                     self.again = true;
                 } else {
                     self.hand_over();
                 }
             }
-            BackendEvent::Names | BackendEvent::Flow(_) | BackendEvent::Trace(_) => {}
+            BackendEvent::Names
+            | BackendEvent::Services
+            | BackendEvent::Flow(_)
+            | BackendEvent::Trace(_) => {}
         }
     }
 
@@ -201,7 +206,8 @@ impl Node {
         let (of, to) = (Arc::clone(&state), Arc::clone(&endpoints));
         self.applying = Some(Applying { revision, endpoints: to, state: of, keeps_policies });
         let services = Arc::clone(&self.services);
-        let desired = Desired { revision, state, endpoints, services, changed };
+        let node = Arc::clone(&self.identity);
+        let desired = Desired { revision, state, node, endpoints, services, changed };
         self.effects.push(Effect::Apply(desired));
     }
 }

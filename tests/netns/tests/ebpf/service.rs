@@ -11,9 +11,11 @@ use crate::{
 };
 use config_settings::Connections;
 use datapath_ebpf::{Hook, Programs};
-use service_abi::{Choice, Frontend, Place, Target, plan};
+use service_abi::{Mirror, Plan};
+use service_core::{Choice, Frontend, Place};
 use service_objects::Protocol;
 use std::{
+    collections::BTreeMap,
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     path::Path,
@@ -62,22 +64,21 @@ fn answer_datagrams(namespace: &str, port: u16) {
 fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
     let frontends = frontends.iter().map(|(place, choice)| {
         let (inside, outside) = (choice.clone(), choice.clone());
-        (*place, Frontend { inside, outside, affinity: 0 })
+        (*place, Frontend { inside, outside, affinity: 0, sources: None })
     });
-    let target = Target { frontends: frontends.collect() };
-    let mut held = kernel.programs.read_services().unwrap();
-    let writes = plan(&held, &target).unwrap();
-    kernel.programs.write_services(&mut held, &writes).unwrap();
-    let read = kernel.programs.read_services().unwrap();
-    assert_eq!((&read.frontends, &read.words), (&held.frontends, &held.words));
-    assert_eq!(plan(&read, &target), Ok(Vec::new()), "the maps have the target");
+    let frontends = frontends.collect();
+    let plan = Mirror::of(kernel.programs.read_services().unwrap()).replace(&frontends);
+    assert_eq!(plan.refused, BTreeMap::new());
+    kernel.programs.write_services(&plan.writes).unwrap();
+    let mut found = Mirror::of(kernel.programs.read_services().unwrap());
+    assert_eq!(found.replace(&frontends), Plan::default(), "the maps have the frontends");
 }
 
 fn to(backends: &[SocketAddr]) -> Choice {
     Choice::Backends(backends.into())
 }
 
-fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
+pub(crate) fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
 }
 
@@ -86,7 +87,7 @@ fn tcp(address: IpAddr) -> Place {
 }
 
 /// The error of a connection of pod a; `None` if it is established.
-fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
+pub(crate) fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
     in_pod("a", move || TcpStream::connect_timeout(&to, SILENCE)).err().map(|error| error.kind())
 }
 
@@ -112,7 +113,7 @@ fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
 }
 
 /// True if pod a's connection is answered, by the address that it asked for.
-fn answered(to: SocketAddr) -> bool {
+pub(crate) fn answered(to: SocketAddr) -> bool {
     connect_to(to).is_some_and(|stream| stream.peer_addr().unwrap() == to && answers(&stream))
 }
 
