@@ -89,9 +89,10 @@ pub fn holds(holds: &Holds) -> proto::Holds {
     }
 }
 
-/// The addresses of the node.
-pub fn node(addresses: &[IpAddr]) -> proto::Change {
-    change::Of::Node(proto::Node { addresses: addresses.iter().map(address).collect() }).into()
+/// The addresses of the node, and its zone.
+pub fn node(addresses: &[IpAddr], zone: Option<&str>) -> proto::Change {
+    let addresses = addresses.iter().map(address).collect();
+    change::Of::Node(proto::Node { addresses, zone: zone.unwrap_or_default().to_owned() }).into()
 }
 
 fn address(address: &IpAddr) -> Vec<u8> {

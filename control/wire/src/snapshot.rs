@@ -35,6 +35,8 @@ pub struct NodeSnapshot {
     pub pods: SharedMap<String, Arc<Pod>>,
     /// The addresses of the node itself; `None` until they are received.
     pub node: Option<Arc<[IpAddr]>>,
+    /// The node's label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
     /// The parts received so far of the next generation.
     parts: Vec<proto::Part>,
     /// No generation of this stream was applied yet: the first may have the number of the one that is held.
@@ -137,6 +139,7 @@ impl NodeSnapshot {
             applied: self.applied.clone(),
             pods: self.pods.clone(),
             node: self.node.clone(),
+            zone: self.zone.clone(),
             ..Self::default()
         }
     }
@@ -206,7 +209,8 @@ impl NodeSnapshot {
         let applied =
             applied.map(|(id, of)| (ObjectId::applied(*id), encode::applied_group(*id, of)));
         let pods = self.pods.iter().map(|(uid, of)| (ObjectId::pod(uid), (&**of).into()));
-        let node = self.node.iter().map(|of| (ObjectId::node(), encode::node(of)));
+        let zone = self.zone.as_deref();
+        let node = self.node.iter().map(move |of| (ObjectId::node(), encode::node(of, zone)));
         policies.chain(addresses).chain(applied).chain(pods).chain(node)
     }
 
@@ -262,6 +266,7 @@ impl NodeSnapshot {
             }
             change::Of::Node(sent) => {
                 self.node = Some(decode::addresses(&sent.addresses)?.into());
+                self.zone = Some(sent.zone.as_str()).filter(|zone| !zone.is_empty()).map(Arc::from);
                 ObjectId::node()
             }
             change::Of::Removed(sent) => {
@@ -282,7 +287,7 @@ impl NodeSnapshot {
             Some(KnownId::Address(id)) => drop(self.addresses.remove(&id)),
             Some(KnownId::Applied(id)) => drop(self.applied.remove(&id)),
             Some(KnownId::Pod(uid)) => drop(self.pods.remove(uid)),
-            Some(KnownId::Node) => self.node = None,
+            Some(KnownId::Node) => (self.node, self.zone) = (None, None),
             None => {}
         }
     }

@@ -188,7 +188,8 @@ fn whole() -> impl Strategy<Value = proto::Change> {
         group,
         (id(), vec(uid(), 0..4))
             .prop_map(|(id, pods)| encode::applied_group(id, &pods.into_iter().collect())),
-        vec(address(), 0..3).prop_map(|addresses| encode::node(&addresses)),
+        (vec(address(), 0..3), proptest::option::of("[a-c]"))
+            .prop_map(|(addresses, zone)| encode::node(&addresses, zone.as_deref())),
     ]
 }
 

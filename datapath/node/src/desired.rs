@@ -38,7 +38,7 @@ pub type Endpoints = BTreeMap<String, Arc<Endpoint>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     pub name: String,
-    /// The label `topology.kubernetes.io/zone`.
+    /// The label `topology.kubernetes.io/zone`, which the controller sends.
     pub zone: Option<String>,
 }
 

@@ -206,6 +206,10 @@ impl Node {
         let (of, to) = (Arc::clone(&state), Arc::clone(&endpoints));
         self.applying = Some(Applying { revision, endpoints: to, state: of, keeps_policies });
         let services = Arc::clone(&self.services);
+        let zone = state.zone.as_deref();
+        if self.identity.zone.as_deref() != zone {
+            Arc::make_mut(&mut self.identity).zone = zone.map(str::to_owned);
+        }
         let node = Arc::clone(&self.identity);
         let desired = Desired { revision, state, node, endpoints, services, changed };
         self.effects.push(Effect::Apply(desired));
