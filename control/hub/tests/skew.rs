@@ -15,7 +15,7 @@ use proptest::{collection::vec, prelude::*, test_runner::TestCaseError};
 use prost::Message as _;
 use std::collections::{BTreeMap, BTreeSet};
 
-const NEWER_KINDS: [ObjectKind; 2] = [ObjectKind(6), ObjectKind(7)];
+const NEWER_KINDS: [ObjectKind; 2] = [ObjectKind(60), ObjectKind(61)];
 const NEWER_FEATURE: u32 = 1;
 const NODES: [&str; 2] = ["n1", "n2"];
 

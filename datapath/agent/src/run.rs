@@ -66,7 +66,7 @@ pub async fn run(
         Links::new()
     });
     let (node, store, disk) = restore(&agent, &links, &events)?;
-    let node = node.named(&name);
+    let node = node.named(&name, agent.connections.services);
     let ready = Ready::new(&name);
     let credentials = Credentials::of(&agent);
     let clients = ReplicaClients::new(credentials.clone(), ready.clone(), Arc::clone(&metrics));

@@ -22,7 +22,7 @@ use crate::{
 use async_trait::async_trait;
 use config_model::{Span, causes};
 use config_settings::Connections;
-use control_wire::KnownId;
+use control_wire::{KnownId, ObjectId};
 use datapath_abi::{
     Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, plan_started, sizes,
 };
@@ -559,10 +559,7 @@ impl EbpfBackend {
         desired.changed.as_ref().is_some_and(|changed| {
             changed.since == self.revision
                 && changed.endpoints.is_empty()
-                && changed
-                    .objects
-                    .iter()
-                    .all(|(id, _)| matches!(id.known(), Some(KnownId::Address(_))))
+                && changed.objects.iter().all(|(id, _)| is_without_pods(id))
         })
     }
 
@@ -787,6 +784,16 @@ impl Check {
 fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
     let started = endpoints.values().filter(|endpoint| !endpoint.pod.container.is_empty());
     started.flat_map(|endpoint| &endpoint.links).map(|link| link.ifindex).collect()
+}
+
+/// True if a change of the object changes no pod, policy or endpoint.
+fn is_without_pods(id: &ObjectId) -> bool {
+    match id.known() {
+        Some(KnownId::Address(_) | KnownId::Service(_) | KnownId::Slice(_)) => true,
+        Some(KnownId::Policy(_) | KnownId::Applied(_) | KnownId::Pod(_) | KnownId::Node) | None => {
+            false
+        }
+    }
 }
 
 /// The folders of other releases' maps.

@@ -2,7 +2,7 @@
 
 use crate::PodId;
 use config_model::HostLink;
-use control_wire::{KnownId, NodeSnapshot, ObjectId, SharedMap, model::Policy};
+use control_wire::{KnownId, NodeSnapshot, ObjectId, ObjectKind, SharedMap, model::Policy};
 use service_objects::{ObjectName, Service, Slice};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -63,6 +63,14 @@ pub struct ServiceChanges {
     pub slices: BTreeSet<ObjectName>,
 }
 
+impl ServiceChanges {
+    /// The Services and slices among changes of a snapshot.
+    pub(crate) fn among(changed: &control_wire::Changed) -> Self {
+        let of_kind = |kind| changed.of_kind(kind).filter_map(|(id, _)| id.object_name()).collect();
+        Self { services: of_kind(ObjectKind::SERVICE), slices: of_kind(ObjectKind::SLICE) }
+    }
+}
+
 /// The whole state that is to be in force.
 #[derive(Clone, Debug)]
 pub struct Desired {
@@ -109,6 +117,11 @@ pub(crate) fn policies_of<'a>(held: &'a NodeSnapshot, uid: &str) -> Vec<&'a Poli
 pub(crate) fn pods_among(objects: &BTreeSet<ObjectId>) -> impl Iterator<Item = &str> {
     objects.iter().filter_map(|object| match object.known()? {
         KnownId::Pod(uid) => Some(uid),
-        KnownId::Policy(_) | KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node => None,
+        KnownId::Policy(_)
+        | KnownId::Address(_)
+        | KnownId::Applied(_)
+        | KnownId::Node
+        | KnownId::Service(_)
+        | KnownId::Slice(_) => None,
     })
 }

@@ -100,7 +100,8 @@ pub struct Node {
     endpoints: Arc<Endpoints>,
     /// The links of the last observation.
     seen: Links,
-    services: Arc<Services>,
+    /// The backend serves Services.
+    serves: bool,
     identity: Arc<NodeIdentity>,
     /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
     has_snapshot: bool,
@@ -162,7 +163,7 @@ impl Node {
             held: Arc::new(held),
             endpoints: Arc::new(local.iter().map(endpoint).collect()),
             seen: links.clone(),
-            services: Arc::default(),
+            serves: false,
             identity: Arc::default(),
             local: Arc::new(local),
             has_snapshot,
@@ -199,16 +200,29 @@ impl Node {
         node
     }
 
-    /// Sets the name of the node, by which EndpointSlices name it. The caller does this before the first effect.
+    /// Sets the name of the node, by which EndpointSlices name it. A node that `serves` receives the Services of the
+    /// cluster. The caller does this before the first effect.
     #[must_use]
-    pub fn named(mut self, name: &str) -> Self {
+    pub fn named(mut self, name: &str, serves: bool) -> Self {
+        self.serves = serves;
         Arc::make_mut(&mut self.identity).name = name.to_owned();
+        let services = self.services();
         for effect in &mut self.effects {
             if let Effect::Apply(desired) = effect {
                 desired.node = Arc::clone(&self.identity);
+                desired.services = Arc::clone(&services);
             }
         }
         self
+    }
+
+    /// The Services that the backend is to serve.
+    fn services(&self) -> Arc<Services> {
+        if !self.serves {
+            return Arc::default();
+        }
+        let NodeSnapshot { services, slices, .. } = &*self.held;
+        Arc::new(Services { services: services.clone(), slices: slices.clone() })
     }
 
     /// The actions since the last call, in order.

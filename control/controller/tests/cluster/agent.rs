@@ -151,5 +151,5 @@ impl Agent {
 }
 
 pub(crate) fn hello(held: &NodeSnapshot) -> Hello {
-    held.hello(false)
+    held.hello(false, false)
 }

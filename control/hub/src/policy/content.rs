@@ -80,7 +80,7 @@ impl Source for PolicySource {
                 Some(KnownId::Applied(id)) => {
                     changes.push(applied_change(id, pending.elements()));
                 }
-                None => {}
+                Some(KnownId::Service(_) | KnownId::Slice(_)) | None => {}
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The states that are handed to the backend, and their outcome.
 
 use super::*;
-use crate::{Applied, BackendEvent, Observed, Results};
+use crate::{Applied, BackendEvent, Observed, Results, ServiceChanges};
 
 impl Node {
     /// The outcome of [`Effect::Apply`].
@@ -198,14 +198,16 @@ impl Node {
         let endpoints = Arc::clone(&self.endpoints);
         let changed = mem::take(&mut self.changed);
         let is_full = mem::take(&mut self.full);
-        let changed = (!is_full).then_some(Changed { since: self.given, ..changed });
+        let among = ServiceChanges::among(&changed.objects);
+        let since = self.given;
+        let changed = (!is_full).then_some(Changed { since, services: among, ..changed });
         let keeps_policies = changed
             .as_ref()
             .is_some_and(|changed| changed.objects.of_kind(ObjectKind::POLICY).next().is_none());
         self.given = revision;
         let (of, to) = (Arc::clone(&state), Arc::clone(&endpoints));
         self.applying = Some(Applying { revision, endpoints: to, state: of, keeps_policies });
-        let services = Arc::clone(&self.services);
+        let services = self.services();
         let zone = state.zone.as_deref();
         if self.identity.zone.as_deref() != zone {
             Arc::make_mut(&mut self.identity).zone = zone.map(str::to_owned);
