@@ -92,6 +92,21 @@ async fn a_serving_daemon_keeps_its_socket_even_if_it_hangs() {
     assert!(matches!(error, ListenError::Served { .. }), "{error:?}");
 }
 
+/// A connect during the close of the listening socket fails with ECONNRESET.
+#[tokio::test]
+async fn a_listener_that_is_closed_meanwhile_does_not_prevent_the_takeover() {
+    let home = tempfile::tempdir().unwrap();
+    for round in 0..2_000 {
+        let socket = home.path().join(format!("{round}.sock"));
+        let old = UnixListener::bind(&socket).unwrap();
+        let closer = std::thread::spawn(move || drop(old));
+        let taken = listen(&socket).await;
+        closer.join().unwrap();
+        let error = taken.err();
+        assert!(matches!(error, None | Some(ListenError::Served { .. })), "{round}: {error:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_is_no_socket_is_kept() {
     let home = tempfile::tempdir().unwrap();

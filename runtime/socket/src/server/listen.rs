@@ -111,14 +111,22 @@ async fn check_vacant(socket: &Path) -> Result<(), ListenError> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(refused(e)),
     }
-    match timeout(ANSWER_TIME, UnixStream::connect(socket)).await {
-        Ok(Err(e)) if matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => {
-            Ok(())
+    loop {
+        match timeout(ANSWER_TIME, UnixStream::connect(socket)).await {
+            Ok(Err(e)) if is_vacant(e.kind()) => return Ok(()),
+            // The process that listened closed its socket during the call. The next call finds it closed.
+            Ok(Err(e)) if e.kind() == ErrorKind::ConnectionReset => {}
+            // WouldBlock: a process listens and is slow to accept.
+            Ok(Err(e)) if e.kind() != ErrorKind::WouldBlock => return Err(refused(e)),
+            Ok(Ok(_) | Err(_)) | Err(_) => {
+                return Err(ListenError::Served { socket: socket.to_owned() });
+            }
         }
-        // WouldBlock: a process listens and is slow to accept.
-        Ok(Err(e)) if e.kind() != ErrorKind::WouldBlock => Err(refused(e)),
-        Ok(Ok(_) | Err(_)) | Err(_) => Err(ListenError::Served { socket: socket.to_owned() }),
     }
+}
+
+fn is_vacant(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::NotFound)
 }
 
 /// A name beside the socket's own, so that a rename can put it in place.
