@@ -121,6 +121,7 @@ const PURE_MAY_USE: &[&str] = &[
     "serde",
     "serde_json",
     "sha1",
+    "sha2",
     "thiserror",
 ];
 

@@ -225,7 +225,7 @@ proptest! {
     ) {
         let mut hub = hub(Capabilities::default());
         let newer: BTreeMap<_, _> =
-            newer.into_iter().map(|(kind, key)| (newer_id(kind, key), Digest([key; 16]))).collect();
+            newer.into_iter().map(|(kind, key)| (newer_id(kind, key), Digest([key; 32]))).collect();
         let mut agent = Agent { newer, is_newer: true, ..Agent::default() };
         agent.open("n1", &mut hub, false)?;
         let kinds = hub.kinds(agent.stream.as_ref().expect("a stream"));
