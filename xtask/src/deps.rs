@@ -34,6 +34,8 @@ pub(crate) enum Need {
     Prometheus,
     /// clang, for the eBPF programs.
     Clang,
+    /// `libfaketime`, for programs whose clock is wrong.
+    Faketime,
     /// The plugins of the CNI project, which the conflist of amazon-vpc-cni chains.
     Plugins,
     /// The C compiler and linker for amd64 on another architecture.
@@ -135,6 +137,15 @@ const PACKAGES: &[Package] = &[
         elsewhere: "clang 19 or newer, and the kernel's headers for programs (linux/bpf.h)",
     },
     Package {
+        need: Need::Faketime,
+        debian: "libfaketime",
+        present: || {
+            let folder = format!("/usr/lib/{}-linux-gnu/faketime", std::env::consts::ARCH);
+            Path::new(&folder).join("libfaketimeMT.so.1").is_file()
+        },
+        elsewhere: "libfaketime (libfaketimeMT.so.1)",
+    },
+    Package {
         need: Need::Plugins,
         debian: "containernetworking-plugins",
         present: || Path::new("/usr/lib/cni/portmap").is_file(),
@@ -187,6 +198,7 @@ pub(crate) const ALL: &[Need] = &[
     Need::Image,
     Need::Prometheus,
     Need::Clang,
+    Need::Faketime,
     Need::Plugins,
 ];
 

@@ -45,9 +45,6 @@ impl Showing {
     fn show(&mut self, certificate: &[u8], key: &[u8]) -> Result<()> {
         let both = [certificate, key].concat();
         if both == self.last {
-            if self.has_ended() {
-                self.lacks("the certificate has expired");
-            }
             return Ok(());
         }
         let certified = read(certificate, key)?;
@@ -60,24 +57,36 @@ impl Showing {
         Ok(())
     }
 
+    /// Reports the current certificate if it has expired.
+    fn check_end(&self) {
+        if self.has_ended() {
+            self.lacks("the certificate has expired");
+        }
+    }
+
     fn has_ended(&self) -> bool {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(now.as_secs()).is_ok_and(|now| now >= self.ends)
     }
 
-    /// Records that the certificate could not be replaced. This matters only if the current one has expired.
+    /// Records and logs that the certificate could not be replaced. This matters only if the current one has expired.
     fn lacks(&self, why: &str) {
+        if self.record_lack(why) {
+            tracing::warn!(why, "no valid serving certificate");
+        }
+    }
+
+    /// Records that the certificate could not be replaced. Returns true if the current one has expired and the reason is
+    /// new.
+    fn record_lack(&self, why: &str) -> bool {
         let has_ended = self.has_ended();
-        let has_changed = self.lacks.send_if_modified(|lacks| {
+        self.lacks.send_if_modified(|lacks| {
             let has_changed = has_ended && lacks.as_deref() != Some(why);
             if has_changed {
                 *lacks = Some(why.to_owned());
             }
             has_changed
-        });
-        if has_changed {
-            tracing::warn!(why, "no valid serving certificate");
-        }
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tests_lab::{Lab, dumps::Dumps, programs, wait_for};
+use tests_support::clock::two_years_ahead;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -178,5 +179,33 @@ fn an_invalid_edit_of_the_conflist_fails_adds_and_changes_nothing() -> Result<()
     write(&good)?;
     lab.run(&["pod", "add", "node1", "--pod", "new"])?;
     lab.run(&["pod", "delete", "--all"])?;
+    lab.down()
+}
+
+#[test]
+fn a_node_two_years_ahead_serves_its_pods_and_keeps_their_addresses_at_a_restart() -> Result<()> {
+    let test = "a_node_two_years_ahead_serves_its_pods_and_keeps_their_addresses_at_a_restart";
+    let Some(bin) = programs(test) else { return Ok(()) };
+    let Some(clock) = two_years_ahead(test) else { return Ok(()) };
+    let clock = clock.map(|(name, value)| format!("{name}={}", value.display()));
+    let lab = Lab::up(&bin, "t-ahead", &["--nodes", "2"])?;
+    lab.run(&["pod", "add", "node1", "--count", "3"])?;
+    // The pods of the right clock stay; a stop and a start are where times are compared.
+    let before = held(&lab)?;
+    let env = clock.iter().flat_map(|setting| ["--env", setting.as_str()]);
+    lab.run(&["daemon", "stop", "node1"])?;
+    lab.run(&[&["daemon", "start", "node1"][..], &env.collect::<Vec<_>>()].concat())?;
+    wait_for("the daemon to serve", PATIENCE, || lab.is("node1", "ready"))?;
+    let year = lab.on_node("node1", &["date", "+%Y"])?;
+    let ahead: u32 = year.trim().parse::<u32>()? + 2;
+    lab.wait_for_line("node1", &[&format!("{ahead}-")])?;
+    ensure!(held(&lab)? == before, "{:?} instead of {before:?}", held(&lab)?);
+    lab.run(&["pod", "add", "node1", "--prefix", "later-", "--count", "16"])?;
+    lab.run(&["pod", "delete", "--all"])?;
+    lab.run(&["pod", "add", "node1", "--prefix", "last-", "--count", "16"])?;
+    lab.run(&["check", "--tcp", "2"])?;
+    let errors: Vec<String> =
+        lab.logs("node1")?.lines().filter(|it| it.contains("ERROR")).map(str::to_owned).collect();
+    ensure!(errors.is_empty(), "{errors:?}");
     lab.down()
 }

@@ -4,6 +4,7 @@
 //! [`kernel_contract`] hold for it and for a real kernel, so that results on the fake are valid for the real
 //! one.
 
+pub mod clock;
 mod fake_kernel;
 pub mod kernel_contract;
 mod lookup;

@@ -30,5 +30,7 @@ async fn show(folder: &Path, showing: &mut Showing) -> Result<()> {
     let read = |path: &Path| format!("cannot read {}", path.display());
     let pem = fs::read(&certificate).await.with_context(|| read(&certificate))?;
     let key_pem = fs::read(&key).await.with_context(|| read(&key))?;
-    showing.show(&pem, &key_pem).with_context(|| format!("in {}", folder.display()))
+    showing.show(&pem, &key_pem).with_context(|| format!("in {}", folder.display()))?;
+    showing.check_end();
+    Ok(())
 }

@@ -77,7 +77,7 @@ impl Keeper {
                 // Another replica has changed the Secret, so it is read again.
                 Err(fault) if fault.sort == Sort::Conflict => sleep(backoff.pause()).await,
                 Err(fault) => {
-                    showing.lacks(&fault.cause);
+                    showing.record_lack(&fault.cause);
                     if last_cause != fault.cause {
                         let Fault { cause, next_step, .. } = fault;
                         tracing::warn!(cause, next_step, "cannot keep certificates");
@@ -117,7 +117,10 @@ impl Keeper {
         self.publish(&kept.bundle()).await?;
         let shown = showing.show(kept.serving.certificate.as_bytes(), kept.serving.key.as_bytes());
         shown.map_err(|error| Fault::odd("show", "the certificate", &format!("{error:#}")))?;
-        clock
+        // With a wrong clock the end of the certificate is not known.
+        clock?;
+        showing.check_end();
+        Ok(())
     }
 
     /// Fails if this replica's clock differs from the API server's. Its certificates would be wrong for all replicas.
@@ -127,11 +130,11 @@ impl Keeper {
         let answer = answer_within(ANSWER, "get", "version", self.client.send(request)).await?;
         let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
         match date.and_then(|date| skew(date, SystemTime::now())) {
-            Some(skew) => Err(Fault::odd(
-                "write",
-                SECRETS,
-                &format!("the clock of this node is {skew} the API server's; set the node's time"),
-            )),
+            Some(skew) => {
+                let why = format!("the clock of this node is {skew} the API server's");
+                let next_step = "set the node's time".to_owned();
+                Err(Fault { next_step, ..Fault::odd("issue", "certificates", &why) })
+            }
             None => Ok(()),
         }
     }
@@ -178,12 +181,22 @@ fn read(secret: &Secret) -> Option<Kept> {
 fn skew(date: &str, now: SystemTime) -> Option<String> {
     let date = httpdate::parse_http_date(date).ok()?;
     match now.duration_since(date) {
-        Ok(ahead) if ahead > MOST_SKEW => Some(format!("{} s ahead of", ahead.as_secs())),
+        Ok(ahead) if ahead > MOST_SKEW => Some(format!("{} ahead of", in_words(ahead))),
         Err(behind) if behind.duration() > MOST_SKEW => {
-            Some(format!("{} s behind", behind.duration().as_secs()))
+            Some(format!("{} behind", in_words(behind.duration())))
         }
         Ok(_) | Err(_) => None,
     }
+}
+
+/// Rounds to the nearest unit, so that the same difference has the same words at the next look.
+fn in_words(skew: Duration) -> String {
+    let (unit, seconds) = match skew.as_secs() {
+        0..7_200 => ("minutes", 60),
+        7_200..172_800 => ("hours", 3_600),
+        _ => ("days", 86_400),
+    };
+    format!("{} {unit}", (skew.as_secs() + seconds / 2) / seconds)
 }
 
 fn now() -> u64 {
@@ -205,8 +218,8 @@ mod tests {
         for near in [same - 240, same, same + 240] {
             assert_eq!(skew(date, at(near)), None);
         }
-        assert_eq!(skew(date, at(same + 34_560_000)).as_deref(), Some("34560000 s ahead of"));
-        assert_eq!(skew(date, at(same - 3_600)).as_deref(), Some("3600 s behind"));
+        assert_eq!(skew(date, at(same + 34_560_000)).as_deref(), Some("400 days ahead of"));
+        assert_eq!(skew(date, at(same - 3_600)).as_deref(), Some("60 minutes behind"));
         assert_eq!(skew("yesterday", at(same)), None);
     }
 }

@@ -6,6 +6,7 @@ mod agent;
 mod announce;
 mod between;
 mod certificates;
+mod clocks;
 mod conflicts;
 mod follows;
 mod kinds;

@@ -7,6 +7,7 @@ use nix::{
 };
 use serde_json::Value;
 use std::{
+    ffi::OsString,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
     path::Path,
@@ -31,6 +32,15 @@ pub(crate) struct Replica {
 impl Replica {
     /// Starts a replica on free ports. It need not be ready yet.
     pub(crate) async fn start(kubeconfig: &Path, args: &[&str]) -> Self {
+        Self::start_with(kubeconfig, args, &[]).await
+    }
+
+    /// Like [`Replica::start`], with these environment variables.
+    pub(crate) async fn start_with(
+        kubeconfig: &Path,
+        args: &[&str],
+        env: &[(&str, OsString)],
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-controller"));
         command.arg("--kubeconfig").arg(kubeconfig);
         let listen =
@@ -38,7 +48,8 @@ impl Replica {
         command.args(listen).args(["--health", "127.0.0.1:0"]);
         let grace = if args.contains(&"--grace") { &[][..] } else { &["--grace", "500ms"] };
         command.args(["--lease-lasts", "5s"]).args(grace).args(args);
-        command.env_clear().stdin(Stdio::null()).stderr(Stdio::piped());
+        command.env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (lines, own) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
@@ -98,6 +109,12 @@ impl Replica {
 
     pub(crate) fn has_line(&self, is_sought: impl Fn(&Value) -> bool) -> bool {
         self.log.lock().unwrap().iter().any(is_sought)
+    }
+
+    /// Returns the number of log lines whose JSON text fulfills the condition.
+    pub(crate) fn lines_with(&self, is_sought: impl Fn(&str) -> bool) -> usize {
+        let log = self.log.lock().unwrap();
+        log.iter().filter(|line| is_sought(&line.to_string())).count()
     }
 
     pub(crate) fn terminate(&self) {
