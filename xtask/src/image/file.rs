@@ -35,6 +35,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_base_is_pinned_by_a_digest() {
+        let text = fs::read_to_string(generate::root().join("Containerfile")).expect("a file");
+        let bases: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("ARG ")?.split_once("=docker.io/"))
+            .map(|(_, base)| base)
+            .collect();
+        assert_eq!(bases.len(), 3, "{bases:?}");
+        for base in bases {
+            let digest = base.split_once("@sha256:").map_or("", |(_, digest)| digest);
+            let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+            assert!(digest.len() == 64 && digest.chars().all(is_hex), "{base} has no digest");
+        }
+        // A stage begins with one of them, with another stage, or with nothing.
+        let names = ["${RUST}", "${GO}", "${DEBIAN}", "scratch", "base"];
+        for line in text.lines().filter_map(|line| line.strip_prefix("FROM ")) {
+            let from = line.split(' ').find(|word| !word.starts_with("--")).unwrap_or_default();
+            assert!(names.contains(&from), "{line}");
+        }
+    }
+
+    #[test]
     fn two_stages_are_replaced_and_the_last_is_as_it_was() {
         let folder = tempfile::tempdir().expect("a folder");
         let to = folder.path().join("Containerfile");
