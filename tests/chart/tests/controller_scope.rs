@@ -111,9 +111,14 @@ fn changes() -> Vec<Row> {
     let service = |part: Value| json!({ "spec": part });
     let two =
         json!({ "endpoints": [{ "addresses": ["10.0.0.7"] }, { "addresses": ["10.0.0.8"] }] });
+    let addresses = json!({ "endpoints": [{ "addresses": ["10.0.0.7", "10.0.0.8"] }] });
+    let port = |protocol: &str, port: u16| json!({ "ports": [{ "name": "https", "protocol": protocol, "port": port }] });
     vec![
         row("its EndpointSlice for DNS", "PATCH", SLICE, label.clone()),
         row("two endpoints", "PATCH", SLICE, two),
+        row("two addresses of an endpoint", "PATCH", SLICE, addresses),
+        row("another protocol", "PATCH", SLICE, port("UDP", 61692)),
+        row("another port of its EndpointSlice", "PATCH", SLICE, port("TCP", 6443)),
         row(
             "another EndpointSlice",
             "PATCH",
