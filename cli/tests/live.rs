@@ -110,8 +110,9 @@ fn a_missing_right_to_list_is_reported(cluster: &Cluster, question: &[&str]) {
     assert_eq!(output.status.code(), Some(2));
     let printed = text(&output.stderr);
     let pods = printed.lines().find(|line| line.contains("list pods:")).unwrap();
-    assert!(pods.starts_with("NOT UNDERSTOOD: Pod: may not list pods: "), "{printed}");
-    assert!(pods.ends_with("ask for the right to list them in the whole cluster"), "{printed}");
+    assert!(pods.starts_with("NOT UNDERSTOOD: Pod: cannot list pods: "), "{printed}");
+    let scope = "at the cluster scope; ask an administrator for the right to list them there";
+    assert!(pods.ends_with(scope), "{printed}");
 }
 
 fn a_question_without_a_cluster_is_an_error(folder: &Path, question: &[&str]) {

@@ -40,7 +40,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
 
     let output = status(&viewer, &[]);
     let printed = text(&output.stdout);
-    assert!(printed.contains("not read: may not get daemonsets"), "{printed}");
+    assert!(printed.contains("not read: cannot list daemonsets"), "{printed}");
 
     bind(&client, "Role", "viewer").await;
     node(&client, "n1", json!({})).await;
@@ -108,7 +108,7 @@ fn addresses_that_are_not_read_are_no_finding(viewer: &Path) {
         assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
     }
     let output = ferrule("ip", viewer, &["--node", "n1", "-o", "yaml"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("subnets: []"), "{}", text(&output.stdout));
     let output = ferrule("ip", viewer, &["--node", "no-such-node"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
@@ -204,7 +204,7 @@ async fn without_forwarding(client: &Client, cluster: &Cluster) {
     bind_to(client, "Role", "no-forwarding", "lesser").await;
     let output = status(&lesser, &[]);
     let printed = text(&output.stdout);
-    assert!(printed.contains("may not create pods/portforward in kube-system"), "{printed}");
+    assert!(printed.contains("cannot create pods/portforward in kube-system"), "{printed}");
     assert!(printed.contains("request the role ferrule-viewer"), "{printed}");
 }
 

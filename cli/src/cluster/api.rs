@@ -132,7 +132,7 @@ impl Api {
         verb: &'static str,
         what: &str,
     ) -> Result<T, KubeError> {
-        let text = self.text(path, what).await?;
+        let text = self.cluster.read(path, verb, what).await?;
         serde_json::from_str(&text).map_err(|error| KubeError::odd(verb, what, &error))
     }
 }

@@ -81,7 +81,7 @@ fn why_not(at: &PodPort<'_>, error: &kube::Error) -> String {
         return format!("cannot forward port {port}: {}", config_model::causes(error));
     };
     match status.code {
-        403 => format!("may not create pods/portforward in {namespace}: {}", status.message),
+        403 => format!("cannot create pods/portforward in {namespace}: {}", status.message),
         _ => format!("cannot forward port {port}: {}", status.message),
     }
 }

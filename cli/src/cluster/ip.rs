@@ -79,7 +79,7 @@ async fn show(part: &Part, shape: Shape) -> Result<u8> {
         None => output::write(&report.text(width, output::columns()))?,
         Some(format) => format.write(&json!(report))?,
     }
-    Ok(0)
+    Ok(exit_code(true, report.unasked.is_empty()))
 }
 
 async fn check(part: &Part, format: Output) -> Result<u8> {
@@ -200,7 +200,7 @@ pub(crate) const IP: &str = "\
 COUNTED is the age of EC2's count: daemons receive counts with calls that they need anyway. PREFIXES is an upper
 bound of the free /28. Other users of a subnet are in EC2's count only.
 
-Exit code: 0 printed; 2 the cluster could not be read.";
+Exit code: 0 printed; 2 some data could not be read.";
 
 /// The help text after `ferrule ip check`.
 const IP_CHECK: &str = "\

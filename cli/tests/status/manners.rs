@@ -14,7 +14,7 @@ pub(crate) fn all(admin: &Path) {
 fn another_user_is_impersonated(admin: &Path) {
     let output = ferrule("status", admin, &["--as", "lesser"]);
     let printed = text(&output.stdout);
-    assert!(printed.contains("may not create pods/portforward in kube-system"), "{printed}");
+    assert!(printed.contains("cannot create pods/portforward in kube-system"), "{printed}");
     let output = ferrule("status", admin, &["--as", "none"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("User \"none\" cannot list"), "{}", text(&output.stderr));

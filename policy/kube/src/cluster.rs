@@ -99,12 +99,25 @@ impl Cluster {
     /// # Errors
     /// If the object does not exist or the user may not read it.
     pub async fn get(&self, path: &str, what: &str) -> Result<String, KubeError> {
+        self.read(path, "get", what).await
+    }
+
+    /// Like [`Cluster::get`]; `verb` is the verb of RBAC that the path needs, such as `list`.
+    ///
+    /// # Errors
+    /// If the object does not exist or the user may not read it.
+    pub async fn read(
+        &self,
+        path: &str,
+        verb: &'static str,
+        what: &str,
+    ) -> Result<String, KubeError> {
         let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(kube::Error::HttpError);
         let answered = match request {
             Ok(request) => self.client.request_text(request).await,
             Err(error) => Err(error),
         };
-        answered.map_err(|error| KubeError::of(&error, "get", what))
+        answered.map_err(|error| KubeError::of(&error, verb, what))
     }
 }

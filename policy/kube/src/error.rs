@@ -17,7 +17,10 @@ pub enum KubeError {
          if a proxy fails"
     )]
     Client { cause: String },
-    #[error("may not {verb} {what}: {said}; ask for the right to {verb} them in the whole cluster")]
+    /// The server's words name the scope: a namespace, or the whole cluster.
+    #[error(
+        "cannot {verb} {what}: {said}; ask an administrator for the right to {verb} them there"
+    )]
     Forbidden {
         verb: &'static str,
         /// On what.

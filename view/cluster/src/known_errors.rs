@@ -44,6 +44,20 @@ const fn others(part: &'static str, cause: &'static str, next_step: &'static str
     KnownError { part, by: By::Others, cause, next_step }
 }
 
+/// The command that lists Ferrule's pods with their nodes.
+macro_rules! pods {
+    () => {
+        "kubectl -n kube-system get pods -o wide -l app.kubernetes.io/part-of=ferrule"
+    };
+}
+
+/// The command that prints the log of a container of the node's pod.
+macro_rules! logs {
+    ($container:literal) => {
+        concat!("kubectl -n kube-system logs POD -c ", $container)
+    };
+}
+
 /// The known messages. The first match counts, so more specific entries come first.
 pub const KNOWN_ERRORS: &[KnownError] = &[
     us(
@@ -127,13 +141,12 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     us(
         "the daemon's socket",
         "ferrule-ipamd does not run on the node, or the plugin may not use its socket",
-        "kubectl -n kube-system get pods -o wide -l app.kubernetes.io/part-of=ferrule, and read the log of its \
-         container ipamd",
+        concat!(pods!(), ", then ", logs!("ipamd")),
     ),
     us(
         "no answer from the daemon at",
         "ferrule-ipamd hangs, or the node is overloaded",
-        "read its log; if it lasts, delete its pod: its state is on disk",
+        concat!(logs!("ipamd"), "; if it lasts, delete its pod: its state is on disk"),
     ),
     us(
         "this side speaks protocol version",
@@ -153,13 +166,15 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     us(
         "cannot connect to ferrule-agent at",
         "the mode is strict, and ferrule-agent does not run on the node",
-        "check the container agent of the node's ferrule pod",
+        concat!(pods!(), ", then ", logs!("agent")),
     ),
     us(
         "ferrule-agent at",
         "the mode is strict, and the agent did not report the pod's policies in force",
-        "read the log of the container agent on the node; `ferrule policy status` shows which nodes follow \
-         the controller",
+        concat!(
+            logs!("agent"),
+            "; `ferrule policy status` shows which nodes follow the controller"
+        ),
     ),
     us(
         "CNI_ARGS lacks K8S_POD_UID",
@@ -169,7 +184,8 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     us(
         "the policy agent at",
         "aws-network-policy-agent did not confirm the pod",
-        "read its log, or set FERRULE_POLICY_AGENT=false if it should not run",
+        "kubectl -n kube-system logs POD -c aws-eks-nodeagent, for the policy agent's pod of the node, or set \
+         FERRULE_POLICY_AGENT=false if it should not run",
     ),
     us(
         "the kernel has no VLANs",
@@ -199,8 +215,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     others(
         "failed to find plugin \"ferrule-cni\"",
         "the plugin is not in the runtime's plugin folder",
-        "check the init container install of the node's ferrule pod, and that the runtime's bin_dir is the chart's \
-         cni.binPath",
+        concat!(logs!("install"), "; check that the runtime's bin_dir is the chart's cni.binPath"),
     ),
     others(
         "plugin type=\"aws-cni\"",
@@ -210,7 +225,7 @@ pub const KNOWN_ERRORS: &[KnownError] = &[
     others(
         "no networks found in",
         "the runtime's folder has no conflist",
-        "check the container network of the node's ferrule pod",
+        concat!(pods!(), ", then ", logs!("network")),
     ),
     others(
         "Too many pods",

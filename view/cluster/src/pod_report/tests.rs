@@ -146,10 +146,10 @@ fn events_before_readiness_are_shown_and_are_no_problem() {
 #[test]
 fn a_waiting_pod_without_readable_events_is_a_problem() {
     let mut about = about("Pending", json!([]));
-    about.events_unknown = Some("may not list events".to_owned());
+    about.events_unknown = Some("cannot list events".to_owned());
     let report = PodReport::of(&about);
     assert!(!report.is_good());
-    assert!(report.to_string().contains("events    unknown: may not list events"), "{report}");
+    assert!(report.to_string().contains("events    unknown: cannot list events"), "{report}");
     about.pod.status.phase = "Running".to_owned();
     assert!(PodReport::of(&about).is_good());
 }

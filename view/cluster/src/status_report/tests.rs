@@ -151,7 +151,7 @@ fn a_daemon_that_does_not_answer_is_in_the_table_with_the_reason() {
     assert!(text.contains("ferrule-ipamd: no answer within 10 s"), "{text}");
     assert!(text.contains("IPPoolHealthy: starting: waits for EC2"), "{text}");
     assert!(!status_report.is_good());
-    let forbidden = "may not create pods/portforward".to_owned();
+    let forbidden = "cannot create pods/portforward".to_owned();
     cluster.answers.insert("ferrule-n1".to_owned(), DaemonAnswer::Failed(forbidden));
     let text = StatusReport::of(&cluster).text(Width::Narrow, None).to_string();
     assert!(text.contains("next: request the role ferrule-viewer"), "{text}");
