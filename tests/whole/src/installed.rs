@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use lab_kubernetes::{Program, image};
 use serde_json::{Value, json};
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -193,6 +194,27 @@ impl Installed {
         let mut tool = Command::new(self.inputs.programs.join("ferrule"));
         tool.args(args).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
         tool
+    }
+
+    /// Creates an account with the roles `ferrule-viewer`, as in the guide. Returns its kubeconfig, a file in `folder`.
+    ///
+    /// # Errors
+    /// With the output of kubectl.
+    pub fn viewer(&self, folder: &Path) -> Result<PathBuf> {
+        let run = |words: &str| self.kubectl(&words.split(' ').collect::<Vec<_>>());
+        run("create serviceaccount viewer")?;
+        let subject = "--serviceaccount default:viewer";
+        run(&format!("create clusterrolebinding viewers --clusterrole ferrule-viewer {subject}"))?;
+        run(&format!("-n {SPACE} create rolebinding viewers --role ferrule-viewer {subject}"))?;
+        let token = run("create token viewer")?;
+        let config = run("config view --raw -o json")?;
+        let mut config: Value = serde_json::from_str(&config).context("no kubeconfig")?;
+        // The user changes, the cluster stays.
+        config["users"][0]["user"] = json!({ "token": token.trim() });
+        let path = folder.join("viewer.kubeconfig");
+        fs::write(&path, config.to_string())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
     }
 
     /// Creates a DaemonSet of the lab's probe and returns its pods once all run. The probe serves its pod's name on

@@ -10,7 +10,7 @@ use nix::{
 use serde_json::{Value, json};
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     time::Duration,
 };
@@ -36,7 +36,7 @@ fn a_viewer_can_run_all_but_the_check_and_interrupted_commands_clean_up() {
 }
 
 fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
-    let viewer = viewer(cluster, folder);
+    let viewer = cluster.viewer(folder).unwrap();
     let ask = |args: &[&str]| cluster.ferrule_as(&viewer, args).output().unwrap();
 
     let status = document(&ask(&["status", "-o", "json"]));
@@ -148,22 +148,6 @@ fn interrupt_a_bundle(cluster: &Installed, folder: &Path) {
     assert_eq!(output.status.code(), Some(130), "{}", printed(&output));
     assert_eq!(index(&archive)["interrupted"], json!(true));
     assert!(!half.exists(), "a partial archive is left");
-}
-
-/// Creates an account with the roles `ferrule-viewer`, as in the guide. Returns its kubeconfig.
-fn viewer(cluster: &Installed, folder: &Path) -> PathBuf {
-    let run = |words: &str| cluster.kubectl(&words.split(' ').collect::<Vec<_>>()).unwrap();
-    run("create serviceaccount viewer");
-    let whom = "--serviceaccount default:viewer";
-    run(&format!("create clusterrolebinding viewers --clusterrole ferrule-viewer {whom}"));
-    run(&format!("-n kube-system create rolebinding viewers --role ferrule-viewer {whom}"));
-    let token = run("create token viewer");
-    let mut config: Value = serde_json::from_str(&run("config view --raw -o json")).unwrap();
-    // The user changes, the cluster stays.
-    config["users"][0]["user"] = json!({ "token": token.trim() });
-    let path = folder.join("viewer.kubeconfig");
-    fs::write(&path, config.to_string()).unwrap();
-    path
 }
 
 fn started(tool: &mut Command) -> Child {
