@@ -8,7 +8,7 @@ use crate::{
     deps::{self, Need},
     generate,
     interrupt::Guard,
-    programs::{self, Targets},
+    programs::{self, Targets, variable},
     say,
 };
 use anyhow::{Context as _, Result, bail};
@@ -16,6 +16,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
@@ -32,6 +33,8 @@ enum Name {
     Pool,
     /// Enforcement by eBPF: verdicts, changes, memory, traffic, losses, and aws-network-policy-agent's program
     Enforce,
+    /// ADDs while a pod floods the metrics ports of daemon and agent, beside ADDs without the flood
+    Flood,
     /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
     Policy,
     /// 1,000 and 5,000 agents with real streams: event to the last, bytes, memory, resync, churn
@@ -100,6 +103,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let peer = bpf::peer_object()?.display().to_string();
             let report = measure(args, "bench-enforce", &["--object", &object, "--peer", &peer])?;
             with_figures(report, &enforced_adds(args)?)
+        }
+        Name::Flood => {
+            deps::need_root("bench flood")?;
+            deps::install(&[Need::Iproute, Need::Nft, Need::Iptables, Need::Go])?;
+            let rounds = if args.small { 20 } else { 2 * args.rounds };
+            say::step("measuring ADDs on one node, with and without a flood of its ports");
+            figures(&in_a_lab(
+                args,
+                FLOODED_ADDS,
+                &[variable("FERRULE_BENCH_ROUNDS", rounds.to_string())],
+            )?)?
         }
         Name::Policy => measure(args, "bench-policy", &[])?,
         Name::Stream => measure(args, "bench-stream", &[])?,
@@ -201,6 +215,22 @@ fn with_figures(mut report: Value, more: &Value) -> Value {
 /// aws-network-policy-agent.
 fn enforced_adds(args: &Args) -> Result<Value> {
     deps::install(&[Need::Nft, Need::Iptables])?;
+    say::step("measuring ADDs on three nodes of a cluster; they take turns call by call");
+    let rounds = if args.small { 10 } else { args.rounds };
+    let pods = if args.small { "1000" } else { "10000" };
+    let env = [
+        variable("FERRULE_BPF", bpf::object()?),
+        variable("FERRULE_BENCH_ROUNDS", rounds.to_string()),
+        variable("FERRULE_BENCH_PODS", pods),
+    ];
+    let text = in_a_lab(args, ENFORCED_ADDS, &env)?;
+    let (adds, agents) = text.trim().split_once('\n').context("no figures of the agents")?;
+    Ok(with_figures(figures(adds)?, &figures(agents)?))
+}
+
+/// Runs a benchmark that is an ignored test of `tests-lab`, with these variables. Returns its figures, a JSON object
+/// per line.
+fn in_a_lab(args: &Args, test: &str, env: &[(&str, OsString)]) -> Result<String> {
     let programs = binaries::build(args.profile)?;
     let bench = driver(args.profile, "bench-add")?;
     let built = programs::build(&BTreeSet::from(["tests-lab"]), Targets::Tests)?;
@@ -209,29 +239,24 @@ fn enforced_adds(args: &Args) -> Result<Value> {
     let labs = PathBuf::from(format!("/run/ferrule-bench-{}", std::process::id()));
     let _guard = Guard::folder(&programs, &labs)?;
     let output = programs.dir.join("adds.json");
-    say::step("measuring ADDs on three nodes of a cluster; they take turns call by call");
     let mut command = Command::new(program.executable());
-    command.args(["--ignored", "--exact", ENFORCED_ADDS]).current_dir(program.folder());
+    command.args(["--ignored", "--exact", test]).current_dir(program.folder());
     command.env("FERRULE_BIN_DIR", &programs.dir).env("FERRULE_LAB_DIR", &labs);
-    command.env("FERRULE_BPF", bpf::object()?).env("FERRULE_BENCH_ADD", bench);
-    command.env("FERRULE_BENCH_FIGURES", &output);
-    let rounds = if args.small { 10 } else { args.rounds };
-    command.env("FERRULE_BENCH_ROUNDS", rounds.to_string());
-    command.env("FERRULE_BENCH_PODS", if args.small { "1000" } else { "10000" });
+    command.env("FERRULE_BENCH_ADD", bench).env("FERRULE_BENCH_FIGURES", &output);
+    command.envs(env.iter().map(|(name, value)| (name, value)));
     // Standard output is for the figures.
     let run = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let run = run.context("start the test program of tests-lab")?;
     if !run.status.success() {
-        bail!("{ENFORCED_ADDS} failed:\n{}", String::from_utf8_lossy(&run.stdout));
+        bail!("{test} failed:\n{}", String::from_utf8_lossy(&run.stdout));
     }
     let text = std::fs::read_to_string(&output);
-    let text = text.with_context(|| format!("read {}", output.display()))?;
-    let (adds, agents) = text.trim().split_once('\n').context("no figures of the agents")?;
-    Ok(with_figures(figures(adds)?, &figures(agents)?))
+    text.with_context(|| format!("read {}", output.display()))
 }
 
-/// The test that measures them.
+/// The tests that measure.
 const ENFORCED_ADDS: &str = "adds::measures_adds_beside_a_node_without_enforcement";
+const FLOODED_ADDS: &str = "hostile::measures_adds_under_floods";
 
 /// An m5.4xlarge has 232 addresses for pods: the burst of 110 finds its addresses warm.
 fn beside_the_floor(programs: &Binaries, bench: &Path, rounds: u32) -> Result<Value> {

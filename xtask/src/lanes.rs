@@ -139,7 +139,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "cluster",
         about: "against a real Kubernetes API server, built from its modules the first time",
-        needs: &[Need::Linker, Need::Go, Need::Iproute, Need::Prometheus],
+        needs: &[Need::Linker, Need::Go, Need::Iproute, Need::Prometheus, Need::Faketime],
         root: false,
         tests: Tests::Of(&[
             "lab-programs",
@@ -208,6 +208,7 @@ const LANES: &[Lane] = &[
             Need::Plugins,
             Need::Prometheus,
             Need::Clang,
+            Need::Faketime,
         ],
         root: true,
         tests: Tests::Of(&["tests-lab"]),

@@ -35,6 +35,14 @@ impl Flood {
     /// # Errors
     /// If the namespace's file cannot be duplicated, or `FERRULE_FLOOD_LOOPS` is not a number.
     pub fn start(from: &File, to: SocketAddrV4) -> Result<Self> {
+        Self::with_loops(from, to, number("FERRULE_FLOOD_LOOPS")?.unwrap_or(LOOPS))
+    }
+
+    /// Like [`Flood::start`], with this number of request loops.
+    ///
+    /// # Errors
+    /// If the namespace's file cannot be duplicated.
+    pub fn with_loops(from: &File, to: SocketAddrV4, loops: u64) -> Result<Self> {
         let (stop, opened, pages) = (
             Arc::<AtomicBool>::default(),
             Arc::<AtomicU64>::default(),
@@ -42,7 +50,7 @@ impl Flood {
         );
         let (ends, count) = (stop.clone(), opened.clone());
         let mut threads = vec![inside(from, move || idle(to, &ends, &count))?];
-        for _ in 0..number("FERRULE_FLOOD_LOOPS")?.unwrap_or(LOOPS) {
+        for _ in 0..loops {
             let (ends, count) = (stop.clone(), pages.clone());
             threads.push(inside(from, move || {
                 while !ends.load(Ordering::Relaxed) {

@@ -14,8 +14,11 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 use std::{
-    fs,
+    fs::{self, File},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    os::fd::AsRawFd as _,
+    path::PathBuf,
+    process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -111,6 +114,56 @@ fn a_pod_that_floods_the_agents_port_stops_no_add() -> Result<()> {
         quiet[ADDS / 2],
     );
     flood.end()?;
+    lab.down()
+}
+
+/// The port of the daemon's metrics.
+const DAEMON_METRICS: u16 = 61_678;
+const FLOODED_LAB: &str = "t-flooded";
+
+#[test]
+#[ignore = "a benchmark: `cargo xtask bench flood` runs it"]
+fn measures_adds_under_floods() -> Result<()> {
+    let Some(bin) = programs("measures_adds_under_floods") else { return Ok(()) };
+    let path = |name: &str| std::env::var_os(name).map(PathBuf::from).context(name.to_owned());
+    let (bench, figures) = (path("FERRULE_BENCH_ADD")?, path("FERRULE_BENCH_FIGURES")?);
+    let world = World::new()?;
+    world.make_node(NODE, &serde_json::json!({}))?;
+    let settings = ["FERRULE_POLICY=true", "MINIMUM_IP_TARGET=80", "WARM_IP_TARGET=1"];
+    let more = ["IP_COOLDOWN_PERIOD=2", "AWS_VPC_K8S_CNI_LOGLEVEL=INFO"];
+    let mut up = vec!["--nodes", "1", "--type", "m5.4xlarge"];
+    up.extend(settings.iter().chain(&more).flat_map(|setting| ["--env", *setting]));
+    let lab = world.lab(&bin, FLOODED_LAB, &up)?;
+    let controllers = Controllers::new(&world, &bin)?;
+    let replica = controllers.start()?;
+    let gate = Gate::open(&lab, NODE, Ipv4Addr::LOCALHOST)?;
+    gate.lead_to(Some(replica.at));
+    let mut site = AgentSite::new(&world, &bin, NODE)?;
+    site.metrics_at = Some(format!("[::]:{METRICS}"));
+    let agent = site.start(&lab, &["--replica", &gate.at.to_string()])?;
+    site.until(&agent, "a state in force", |status| status.applied > 0)?;
+    let hostile = pods::start(&world, &lab, NODE, "hostile", "hostile")?;
+    let pod = pods::create(&world, NODE, "measured", "measured")?;
+    let folder = tempfile::tempdir()?;
+    let list = folder.path().join("pods.json");
+    let pod = serde_json::json!([{ "namespace": "default", "name": pod.name, "uid": pod.uid }]);
+    fs::write(&list, pod.to_string())?;
+
+    let node: Ipv4Addr = lab.node(NODE)?["address"].as_str().context("an address")?.parse()?;
+    let mut command = Command::new(&bench);
+    command.arg("flooded").arg("--lab").arg(bin.join("ferrule-lab")).args(["--name", FLOODED_LAB]);
+    command.arg("--plugin").arg(bin.join("ferrule-cni")).args(["--node", NODE]).arg("--pods");
+    let netns = hostile.netns.file().as_raw_fd();
+    command.arg(&list).args(["--hostile", &format!("/proc/{}/fd/{netns}", std::process::id())]);
+    for port in [DAEMON_METRICS, METRICS] {
+        command.args(["--to", &format!("{node}:{port}")]);
+    }
+    if let Some(rounds) = std::env::var_os("FERRULE_BENCH_ROUNDS") {
+        command.arg("--rounds").arg(rounds);
+    }
+    let status = command.stdin(Stdio::null()).stdout(File::create(&figures)?).status()?;
+    ensure!(status.success(), "the benchmark failed: {status}\n{}", site.log());
+    ensure!(!site.status(&agent)?.replica.is_empty(), "the agent does not follow: {}", site.log());
     lab.down()
 }
 

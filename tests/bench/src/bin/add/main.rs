@@ -6,11 +6,12 @@
 //!
 //! `bench-add beside` runs outside of the nodes. It has a worker on each of two nodes: one with Ferrule, one
 //! with the real amazon-vpc-cni. `bench-add enforced` and `bench-add agents` compare nodes that enforce policies in the
-//! same way.
+//! same way. `bench-add flooded` compares a node under a flood with the same node without it.
 
 mod beside;
 mod daemon;
 mod enforced;
+mod flooded;
 mod programs;
 mod sandbox;
 mod worker;
@@ -47,6 +48,10 @@ enum Cli {
     Enforced(enforced::Args),
     /// Compare the memory of the agents of two nodes, outside of the nodes
     Agents(enforced::AgentsArgs),
+    /// Compare ADDs under floods of the node's HTTP ports with ADDs without, outside of the node
+    Flooded(flooded::Args),
+    /// Send a flood until standard input is closed
+    Flood(flooded::FloodArgs),
     /// Worker of the other commands on a node
     Worker(worker::Args),
 }
@@ -73,6 +78,8 @@ fn main() -> Result<()> {
         Cli::Beside(args) => beside::run(&args),
         Cli::Enforced(args) => enforced::run(&args),
         Cli::Agents(args) => enforced::agents(&args),
+        Cli::Flooded(args) => flooded::run(&args),
+        Cli::Flood(args) => flooded::flood(&args),
         Cli::Worker(args) => worker::run(&args),
     }
 }
