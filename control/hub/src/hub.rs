@@ -6,7 +6,7 @@ use crate::{
     policy::{Announce, AnnounceError, PolicyChange, PolicyReport, PolicySource},
     services::ServiceSource,
 };
-use control_wire::{Entry, Features, KINDS, ObjectId, ObjectKind};
+use control_wire::{Entry, Features, KINDS, ObjectId, ObjectKind, SERVICE_KINDS};
 use policy_core::{
     Policy, Rule,
     index::{Event, Index},
@@ -48,8 +48,11 @@ pub struct Capabilities {
 }
 
 impl Default for Capabilities {
+    /// Those of a replica that does not read Services: agents keep the Services that another replica has sent.
     fn default() -> Self {
-        let (kinds, features) = (KINDS.into(), Features::supported());
+        let mut kinds = BTreeSet::from(KINDS);
+        kinds.retain(|kind| !SERVICE_KINDS.contains(kind));
+        let features = Features::supported();
         Self { kinds, features, requires: |_| Vec::new() }
     }
 }
@@ -59,7 +62,8 @@ impl Hub {
     /// bytes, different at each start; `seed` randomizes the hash tables of the index.
     pub fn new(epoch: [u8; 16], seed: u64) -> Self {
         let others = (ServiceSource::default(), EncodedObjects::default());
-        Self::of((PolicySource::new(seed), others), epoch)
+        let hub = Self::of((PolicySource::new(seed), others), epoch);
+        hub.with_capabilities(Capabilities::default())
     }
 
     /// Returns the same replica with other capabilities. The caller does this before the first object.

@@ -1,6 +1,6 @@
 //! Services and EndpointSlices: each node that serves Services receives all of them.
 
-use control_hub::{ClientState, Handshake, Hub, Stream};
+use control_hub::{Capabilities, ClientState, Handshake, Hub, Stream};
 use control_wire::{KINDS, NodeSnapshot, ObjectId, ObjectKind, SERVICE_KINDS, parts, proto::Part};
 use prost::Message as _;
 use serde_json::json;
@@ -25,6 +25,12 @@ fn slice(name: &str, address: &str) -> Slice {
         "endpoints": [{"addresses": [address], "nodeName": "n1"}],
     }))
     .expect("a slice")
+}
+
+/// A replica that reads Services.
+fn serving() -> Hub {
+    let capabilities = Capabilities { kinds: KINDS.into(), ..Capabilities::default() };
+    Hub::new([1; 16], 1).with_capabilities(capabilities)
 }
 
 /// An agent and its snapshot.
@@ -78,7 +84,7 @@ fn name(name: &str) -> ObjectName {
 
 #[test]
 fn nodes_that_serve_services_receive_all_of_them_and_each_change() {
-    let mut hub = Hub::new([1; 16], 1);
+    let mut hub = serving();
     hub.set_service(&service("web", 80));
     hub.set_slice(&slice("web-a", "10.0.0.1"));
     hub.loaded();
@@ -113,7 +119,7 @@ fn nodes_that_serve_services_receive_all_of_them_and_each_change() {
 
 #[test]
 fn a_node_that_returns_receives_the_differences_only() {
-    let mut hub = Hub::new([1; 16], 1);
+    let mut hub = serving();
     for number in 0..10 {
         hub.set_service(&service(&format!("s{number}"), 80));
     }
@@ -130,4 +136,19 @@ fn a_node_that_returns_receives_the_differences_only() {
     assert_eq!(agent.held.services.len(), 10);
     assert!(!agent.held.services.contains_key(&name("s2")));
     assert_eq!(agent.receive(&mut hub), None);
+}
+
+#[test]
+fn a_replica_that_does_not_read_services_removes_none() {
+    let mut hub = serving();
+    hub.set_service(&service("web", 80));
+    hub.loaded();
+    let mut agent = Agent::new(true);
+    agent.open(&mut hub, "n1");
+    assert_eq!(agent.receive(&mut hub), Some(1));
+    let mut other = Hub::new([2; 16], 1);
+    other.loaded();
+    agent.open(&mut other, "n1");
+    agent.receive(&mut other);
+    assert_eq!(agent.names().0, [name("web")].into());
 }
