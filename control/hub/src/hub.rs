@@ -48,7 +48,7 @@ pub struct Capabilities {
 }
 
 impl Default for Capabilities {
-    /// Those of a replica that does not read Services: agents keep the Services that another replica has sent.
+    /// The capabilities of a replica that does not read Services. Its agents keep the Services that another replica has sent.
     fn default() -> Self {
         let mut kinds = BTreeSet::from(KINDS);
         kinds.retain(|kind| !SERVICE_KINDS.contains(kind));
