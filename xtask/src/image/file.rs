@@ -48,7 +48,7 @@ mod tests {
             let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
             assert!(digest.len() == 64 && digest.chars().all(is_hex), "{base} has no digest");
         }
-        // A stage begins with one of them, with another stage, or with nothing.
+        // The base of a stage is one of them, another stage, or nothing.
         let names = ["${RUST}", "${GO}", "${DEBIAN}", "scratch", "base"];
         for line in text.lines().filter_map(|line| line.strip_prefix("FROM ")) {
             let from = line.split(' ').find(|word| !word.starts_with("--")).unwrap_or_default();

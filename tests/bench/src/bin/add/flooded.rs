@@ -17,7 +17,7 @@ use tests_lab::{flood::Flood, wait_for};
 pub(crate) struct Args {
     #[command(flatten)]
     of: InLab,
-    /// The node
+    /// Node of the pods
     #[arg(long)]
     node: String,
     /// Path of a JSON list of the pods to start, by namespace, name and uid
