@@ -132,9 +132,12 @@ const PACKAGES: &[Package] = &[
     },
     Package {
         need: Need::Clang,
-        debian: "clang-19 linux-libc-dev",
-        present: || crate::bpf::compiler().is_some(),
-        elsewhere: "clang 19 or newer, and the kernel's headers for programs (linux/bpf.h)",
+        debian: "clang-19 linux-libc-dev libbpf-dev",
+        present: || {
+            let header = Path::new("/usr/include/bpf/bpf_helpers.h");
+            crate::bpf::compiler().is_some() && header.is_file()
+        },
+        elsewhere: "clang 19 or newer, the kernel's headers for programs (linux/bpf.h), and libbpf's headers",
     },
     Package {
         need: Need::Faketime,
