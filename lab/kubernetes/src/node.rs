@@ -121,7 +121,9 @@ impl<'a> Machine<'a> {
             let log = self.node.on_machine(&Path::new("/var/log/lab").join(format!("{name}.log")));
             Running { name, pid: found.map(|(pid, _)| *pid), log: log.unwrap_or_default() }
         };
-        ["containerd", "kubelet", "kube-proxy"].map(of).to_vec()
+        let has_proxy = self.on_machine(PROXY).is_ok_and(|file| file.exists());
+        let proxy = has_proxy.then_some("kube-proxy");
+        ["containerd", "kubelet"].into_iter().chain(proxy).map(of).collect()
     }
 
     /// Its first process, as this machine numbers it, if it runs.
@@ -190,11 +192,15 @@ impl<'a> Machine<'a> {
         }
         for (to, text) in [
             ("/var/lib/kubelet/config.yaml", config.kubelet()),
-            ("/var/lib/kubelet/proxy.yaml", config.proxy()),
             ("/var/lib/containerd/config.toml", files::containerd()),
         ] {
             let to = self.on_machine(to)?;
             make_parent(&to)?;
+            fs::write(&to, text).with_context(|| format!("write {}", to.display()))?;
+        }
+        // The machine's script starts kube-proxy if this file exists.
+        if let Some(text) = config.proxy() {
+            let to = self.on_machine(PROXY)?;
             fs::write(&to, text).with_context(|| format!("write {}", to.display()))?;
         }
         let bin = self.on_machine("/opt/cni/bin")?;
@@ -296,5 +302,7 @@ const TOOLS: [&str; 9] =
     ["bash", "containerd", "ctr", "iptables", "nft", "nsenter", "runc", "setsid", "unshare"];
 const SCRIPT: &str = include_str!("node/machine.sh");
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The configuration of kube-proxy on the node.
+const PROXY: &str = "/var/lib/kubelet/proxy.yaml";
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

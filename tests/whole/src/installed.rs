@@ -71,10 +71,22 @@ impl Installed {
     /// # Errors
     /// With the output of the lab's tool.
     pub fn bare_with(inputs: LaneInputs, name: &str, nodes: usize, lab: &[&str]) -> Result<Self> {
+        Self::up(inputs, name, nodes, &[&["--"], lab].concat())
+    }
+
+    /// Like [`Installed::bare`], without kube-proxy.
+    ///
+    /// # Errors
+    /// With the output of the lab's tool.
+    pub fn without_proxy(inputs: LaneInputs, name: &str, nodes: usize) -> Result<Self> {
+        Self::up(inputs, name, nodes, &["--proxy", "none"])
+    }
+
+    fn up(inputs: LaneInputs, name: &str, nodes: usize, args: &[&str]) -> Result<Self> {
         let helm = Program::helm()?;
         let nodes = nodes.to_string();
-        let mut up = vec!["--nodes", &nodes, "--cni", "none", "--"];
-        up.extend(lab);
+        let mut up = vec!["--nodes", &nodes, "--cni", "none"];
+        up.extend(args);
         let cluster = Cluster::up(&inputs.programs, name, &up)?;
         let installed = Self { inputs, cluster, helm };
         installed.load_image(&[])?;

@@ -35,6 +35,8 @@ pub enum ProxyMode {
     Iptables,
     /// A table of nftables.
     Nftables,
+    /// No kube-proxy.
+    None,
 }
 
 impl NodeConfig {
@@ -93,7 +95,11 @@ impl NodeConfig {
         format!("{config:#}\n")
     }
 
-    pub(super) fn proxy(&self) -> String {
+    /// The configuration of kube-proxy; `None` for a node without it.
+    pub(super) fn proxy(&self) -> Option<String> {
+        if self.proxy == ProxyMode::None {
+            return None;
+        }
         let config = json!({
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
@@ -108,7 +114,7 @@ impl NodeConfig {
             "metricsBindAddress": "127.0.0.1:10249",
             "oomScoreAdj": 0,
         });
-        format!("{config:#}\n")
+        Some(format!("{config:#}\n"))
     }
 }
 
@@ -187,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_proxy_has_the_given_mode_and_keeps_the_machines_conntrack_table() {
-        let proxy: Value = serde_json::from_str(&node().proxy()).unwrap();
+        let proxy: Value = serde_json::from_str(&node().proxy().unwrap()).unwrap();
         assert_eq!(proxy["mode"], "nftables");
         assert_eq!(proxy["conntrack"]["maxPerCore"], 0);
     }

@@ -242,6 +242,8 @@ pub enum Proxy {
     Iptables,
     /// A table of nftables.
     Nftables,
+    /// No kube-proxy: the pods' network serves Services.
+    None,
 }
 
 /// Network plugin of a cluster's pods.

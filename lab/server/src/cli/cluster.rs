@@ -213,6 +213,7 @@ impl Tool {
             proxy: match args.proxy {
                 Proxy::Iptables => ProxyMode::Iptables,
                 Proxy::Nftables => ProxyMode::Nftables,
+                Proxy::None => ProxyMode::None,
             },
             server: format!("https://{advertised}:{API_SERVER_PORT}"),
             cgroups: format!("ferrule-lab.{name}.{whose:08x}."),
