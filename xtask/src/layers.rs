@@ -121,7 +121,6 @@ const PURE_MAY_USE: &[&str] = &[
     "serde",
     "serde_json",
     "sha1",
-    "sha2",
     "thiserror",
 ];
 
@@ -149,7 +148,6 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("datapath-names", "control-wire"),
     ("datapath-plan", "policy-core"),
     ("datapath-plan", "control-wire"),
-    ("service-abi", "service-core"),
     ("ipamd-core", "runtime-frame"),
     ("ipamd-node", "config-settings"),
     ("ipamd-node", "ipamd-core"),

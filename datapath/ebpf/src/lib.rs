@@ -24,7 +24,6 @@ mod programs;
 mod reasons;
 mod retire;
 mod services;
-mod serving;
 mod settings;
 mod starting;
 mod sums;

@@ -1,8 +1,7 @@
 //! The answers and events of a backend.
 
-use crate::Desired;
+use crate::{Desired, ServiceName};
 use policy_core::{Decision, Direction, Segment};
-use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -33,7 +32,7 @@ pub struct Applied {
     /// Policies that are not in force on any endpoint, by UID, each with the cause.
     pub policies: BTreeMap<String, String>,
     /// Services that are not in force, each with the cause.
-    pub services: BTreeMap<ObjectName, String>,
+    pub services: BTreeMap<ServiceName, String>,
 }
 
 impl Applied {
@@ -72,8 +71,6 @@ pub enum BackendEvent {
     Drift(String),
     /// The addresses of DNS names have changed. The agent applies the same state again.
     Names,
-    /// Other Services than before are not in force. The agent applies the same state again.
-    Services,
     /// A packet was dropped, or a connection was allowed and its rule or [`Backend::listen`] asks for it.
     ///
     /// [`Backend::listen`]: ../datapath_backend/trait.Backend.html#method.listen

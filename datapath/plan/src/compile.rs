@@ -166,11 +166,7 @@ impl Compilation {
                     pods.extend(self.subjects.set_group(id, was, is));
                 }
                 KnownId::Pod(uid) => drop(pods.insert(uid.to_owned())),
-                KnownId::Policy(_)
-                | KnownId::Address(_)
-                | KnownId::Node
-                | KnownId::Service(_)
-                | KnownId::Slice(_) => {}
+                KnownId::Policy(_) | KnownId::Address(_) | KnownId::Node => {}
             }
         }
         let mut unused = Vec::new();

@@ -13,7 +13,6 @@ mod kinds;
 mod outages;
 mod replica;
 mod reports;
-mod services;
 mod setback;
 mod tokens;
 mod view;

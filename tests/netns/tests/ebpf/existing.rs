@@ -116,7 +116,6 @@ pub(crate) fn desired_for(revision: u64, policies: &[Value], endpoints: Endpoint
     Desired {
         revision,
         state: Arc::new(snapshot(policies)),
-        node: Arc::default(),
         endpoints: Arc::new(endpoints),
         services: Arc::default(),
         changed: None,

@@ -22,7 +22,6 @@ mod repair;
 mod retire;
 mod sctp;
 mod service;
-mod serving;
 mod takeover;
 mod tcx;
 mod traffic;
