@@ -35,7 +35,7 @@ keep kubelet "$kubernetes" kubelet --config=/var/lib/kubelet/config.yaml \
 	--kubeconfig=/var/lib/kubelet/kubeconfig --hostname-override="$name" --node-ip="$address" \
 	--node-labels="$4" &
 if [ -e /var/lib/kubelet/proxy.yaml ]; then
-    keep kube-proxy "$kubernetes" kube-proxy --config=/var/lib/kubelet/proxy.yaml &
+	keep kube-proxy "$kubernetes" kube-proxy --config=/var/lib/kubelet/proxy.yaml &
 fi
 # Orphans of the node become children of this shell, which waits for them.
 while :; do wait; done
