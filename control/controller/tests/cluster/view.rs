@@ -96,12 +96,12 @@ async fn the_aggregated_api_is_served_by_the_lease_holder() {
             Replica::start(&kubeconfig, &args).await
         }
     };
-    let first = replica("192.0.2.7:1").await;
+    let first = replica("192.0.2.7:61692").await;
     led_to(&world, "ferrule-controller-view", "192.0.2.7").await;
-    let second = replica("192.0.2.8:1").await;
+    let second = replica("192.0.2.8:61692").await;
     drop(first);
     led_to(&world, "ferrule-controller-view", "192.0.2.8").await;
-    let _third = replica("[2001:db8::9]:1").await;
+    let _third = replica("[2001:db8::9]:61692").await;
     drop(second);
     led_to(&world, "ferrule-controller-view-ipv6", "2001:db8::9").await;
 }
@@ -113,7 +113,7 @@ async fn an_aggregated_api_without_a_way_to_it_is_measured() {
     for object in manifest("rbac-controller-view") {
         world.make(object).await;
     }
-    let args = ["--view", "127.0.0.1:0", "--advertise", "192.0.2.7:1"];
+    let args = ["--view", "127.0.0.1:0", "--advertise", "192.0.2.7:61692"];
     let replica = Replica::start(&world.kubeconfig, &args).await;
     eventually_async("the metric of the alert", PATIENCE, || async {
         (replica.metric("ferrule_controller_view_unavailable", "").await > 0.0).then_some(())
