@@ -1676,8 +1676,18 @@ static long add_rule(void *map, const __u32 *key, const __u64 *value, __u64 *sum
 	return 0;
 }
 
+/* Of key and row the words of 8 bytes. */
+static long add_frontend(void *map, const struct frontend_key *key, const struct frontend *row, __u64 *sum)
+{
+	const __u64 *words = (const __u64 *)key;
+
+	(void)map;
+	*sum += mix(mix(mix(mix(1, words[0]), words[1]), words[2]), *(const __u64 *)row);
+	return 0;
+}
+
 /*
- * Adds up all rows of a map: of `set_rows` or `rules`, by the number in `cb`. Userspace runs it and compares the
+ * Adds up all rows of a map: of `set_rows`, `rules` or `frontends`, by the number in `cb`. Userspace runs it and compares the
  * sum in `cb` with that of the rows that it has written.
  */
 SEC("classifier")
@@ -1689,9 +1699,12 @@ int sum_rows(struct __sk_buff *skb)
 	if (skb->cb[0] == 0) {
 		for_each(&set_rows, add_set_row, &sum, 0);
 		asm volatile("" ::"i"(0));
-	} else {
+	} else if (skb->cb[0] == 1) {
 		for_each(&rules, add_rule, &sum, 0);
 		asm volatile("" ::"i"(1));
+	} else {
+		for_each(&frontends, add_frontend, &sum, 0);
+		asm volatile("" ::"i"(2));
 	}
 	skb->cb[0] = sum;
 	skb->cb[1] = sum >> 32;

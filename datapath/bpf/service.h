@@ -9,7 +9,7 @@
 
 /* A place at which a Service is found. */
 struct frontend_key {
-	/* 0 for a node port. */
+	/* 0.0.0.0 or :: for a node port of that family. */
 	struct address address;
 	/* 0, with protocol 0, for a cluster IP itself. */
 	__u16 port;
@@ -85,6 +85,14 @@ struct asked_address {
 	__u16 unused[3];
 };
 
+/* The last choice for a client. Its key has the client as `low`, without a port, and the frontend as `high`. */
+struct affinity {
+	__u32 backend;
+	__u32 life;
+	/* Of the last choice, in nanoseconds since the boot. */
+	__u64 seen;
+};
+
 struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct frontend_key);
@@ -142,6 +150,13 @@ struct {
 	MAP_TYPE(value, struct asked_address);
 	MAP_NUMBER(max_entries, 1);
 } asked_addresses SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct flow_key);
+	MAP_TYPE(value, struct affinity);
+	MAP_NUMBER(max_entries, 1);
+} affinities SEC(".maps");
 
 /* Programs that continue where another one ends. It is empty without Services. */
 enum stage {
@@ -254,6 +269,56 @@ static inline_always __u32 choose(__u64 word)
 	return of ? of->of[at & (BACKENDS_LARGE - 1)] : ~0u;
 }
 
+/* The compiler knows nothing about the value, so it makes no branch of a calculation. */
+#define hide(value) asm volatile("" : "+r"(value))
+
+/*
+ * The last place of a sorted table whose number is at most this one; 0 if there is none. Without branches the verifier has one
+ * path for all steps. With them kernel 6.1 refuses the program. `half` is half of the places, which are a power of two.
+ */
+static inline_always __u32 place_of(const __u32 *of, __u32 half, __u32 count, __u32 number)
+{
+	__u32 at = 0, last = half * 2 - 1;
+
+	for (__u32 step = half; step; step >>= 1) {
+		__u64 is_used, is_found, next = at + step;
+
+		/* The verifier needs the limit, which the compiler would leave out. */
+		hide(next);
+		next &= last;
+		/* Both are negative if the place is in use and has such a number. */
+		is_used = next - count;
+		is_found = (__u64)of[next] - number - 1;
+		hide(is_used);
+		hide(is_found);
+		at += step & -(__u32)(is_used >> 63 & is_found >> 63);
+	}
+	hide(at);
+	return at & last;
+}
+
+/* True if the number is one of a word's backends. */
+checked_alone int has_backend(__u64 word, __u32 number)
+{
+	__u32 table = WORD_TABLE(word), size = WORD_SIZE(word), count = WORD_COUNT(word);
+
+	if (WORD_ACTION(word) != SERVICE_CHOOSE)
+		return 0;
+	if (size == 0) {
+		struct backends_small *of = map_lookup(&backends_small, &table);
+
+		return of && of->of[place_of(of->of, BACKENDS_SMALL / 2, count, number)] == number;
+	}
+	if (size == 1) {
+		struct backends_medium *of = map_lookup(&backends_medium, &table);
+
+		return of && of->of[place_of(of->of, BACKENDS_MEDIUM / 2, count, number)] == number;
+	}
+	struct backends_large *of = map_lookup(&backends_large, &table);
+
+	return of && of->of[place_of(of->of, BACKENDS_LARGE / 2, count, number)] == number;
+}
+
 /* The connection as its client sees it, or the backend. */
 static inline_always void key_of(const struct address *client, __u16 client_port, const struct address *other,
 				 __u16 other_port, __u32 protocol, struct flow_key *key)
@@ -296,6 +361,8 @@ struct service_work {
 	struct flow_key key;
 	struct choice choice;
 	struct asked_address asked;
+	struct flow_key client;
+	struct affinity affinity;
 	__u32 action;
 	__u32 unused;
 };
@@ -321,6 +388,25 @@ static inline_always enum translated note_asked(const struct packet *packet, str
 	return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
 }
 
+/* The client's last choice, if the time of the affinity is not over and the backend exists. The key is in `work`. */
+static inline_always struct affinity *affinity_of(const struct packet *packet, const struct frontend *frontend,
+						  struct service_work *work, __u64 now)
+{
+	struct affinity *affinity;
+	struct backend *backend;
+	__u32 number;
+
+	if (!frontend->affinity)
+		return 0;
+	key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol, &work->client);
+	affinity = map_lookup(&affinities, &work->client);
+	if (!affinity || (__s64)(now - affinity->seen) > (__s64)frontend->affinity * 1000000000ll)
+		return 0;
+	number = affinity->backend;
+	backend = map_lookup(&backends, &number);
+	return backend && backend->life == affinity->life ? affinity : 0;
+}
+
 /* Chooses a backend for a client on the node. */
 static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
 {
@@ -328,8 +414,9 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 				      .port = packet->destination_port,
 				      .protocol = packet->protocol };
 	struct frontend *frontend = map_lookup(&frontends, &place);
+	struct affinity *affinity;
 	struct backend *backend;
-	__u32 number;
+	__u32 number, kept = ~0u;
 	__u64 *word;
 
 	if (!frontend) {
@@ -342,6 +429,9 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	word = map_lookup(&service_words, &number);
 	if (!word)
 		return UNTRANSLATED;
+	affinity = affinity_of(packet, frontend, work, now);
+	if (affinity)
+		kept = affinity->backend;
 	backend = 0;
 	/* A backend that was removed just now is not in the table of the next word. */
 	for (int i = 0; i < 3 && !backend; i++) {
@@ -351,7 +441,7 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 		work->action = WORD_ACTION(current);
 		if (work->action != SERVICE_CHOOSE)
 			return REFUSED;
-		number = choose(current);
+		number = affinity && has_backend(current, kept) ? kept : choose(current);
 		backend = map_lookup(&backends, &number);
 		if (backend && !*(volatile __u16 *)&backend->is_present)
 			backend = 0;
@@ -367,6 +457,13 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	};
 	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
 		return UNTRANSLATED;
+	if (affinity && number == kept) {
+		affinity->seen = now;
+	} else if (frontend->affinity) {
+		work->affinity = (struct affinity){ .backend = number, .life = work->choice.life, .seen = now };
+		/* Without room the client's next connection gets another backend. */
+		map_update(&affinities, &work->client, &work->affinity, BPF_ANY);
+	}
 	return note_asked(packet, work);
 }
 

@@ -121,6 +121,7 @@ const PURE_MAY_USE: &[&str] = &[
     "serde",
     "serde_json",
     "sha1",
+    "sha2",
     "thiserror",
 ];
 
@@ -148,6 +149,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("datapath-names", "control-wire"),
     ("datapath-plan", "policy-core"),
     ("datapath-plan", "control-wire"),
+    ("service-abi", "service-core"),
     ("ipamd-core", "runtime-frame"),
     ("ipamd-node", "config-settings"),
     ("ipamd-node", "ipamd-core"),

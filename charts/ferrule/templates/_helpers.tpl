@@ -301,6 +301,12 @@ true
 {{- if has (toString (get $given .name)) (list "1" "t" "T" "TRUE" "true" "True") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Not empty if the agents serve Services. */}}
+{{- define "ferrule.services" -}}
+{{- $given := include "ferrule.given" . | fromJson -}}
+{{- if eq (toString (get $given "FERRULE_SERVICES")) "ebpf" -}}ebpf{{- end -}}
+{{- end -}}
+
 {{/* The token for the API server, only for containers that use it. */}}
 {{- define "ferrule.tokenMount" -}}
 - name: token

@@ -7,7 +7,9 @@ use crate::{
     NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, VIEW_CLUSTER_RIGHTS,
     VIEW_RIGHTS_IN_NAMESPACE, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE,
     admission::{CONTROLLER_SCOPE, NODE_SCOPE, controller_scope, node_scope},
-    agent_rbac, controller_objects, controller_rbac, rbac, view_objects, view_rbac, viewer_rbac,
+    agent_rbac, controller_objects, controller_rbac, rbac,
+    rights::SLICES_OF_SERVICES,
+    view_objects, view_rbac, viewer_rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -109,6 +111,7 @@ fn chart_rows(right: &Right) -> Vec<Value> {
         return vec![row(right.verbs, None)];
     }
     match right.resource {
+        _ if *right == SLICES_OF_SERVICES => vec![row(right.verbs, Some("FERRULE_SERVICES"))],
         "pods" if right.verbs.contains(&"patch") => {
             let rest: Vec<&str> =
                 right.verbs.iter().copied().filter(|verb| *verb != "patch").collect();

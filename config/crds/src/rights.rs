@@ -99,12 +99,21 @@ const AWS: &str = "networking.k8s.aws";
 const STATUS: &[&str] = &["update"];
 const KEEP: &[&str] = &["get", "update"];
 
+/// The right to the endpoints of all Services. The chart grants it with `FERRULE_SERVICES=ebpf`.
+pub(crate) const SLICES_OF_SERVICES: Right = right(
+    "discovery.k8s.io",
+    "endpointslices",
+    READ,
+    "reads endpoints, for nodes that serve Services",
+);
+
 /// The policy controller's rights in all namespaces.
 pub const CONTROLLER_CLUSTER_RIGHTS: &[Right] = &[
     right("", "pods", READ, "reads subjects and peers of policies, and the agents' pods"),
     right("", "namespaces", READ, "reads labels for selectors"),
     right("", "nodes", READ, "reads labels and addresses for peers"),
     right("", "services", READ, "reads Services that rules refer to"),
+    SLICES_OF_SERVICES,
     right("networking.k8s.io", "networkpolicies", READ, "reads policies"),
     right(UPSTREAM, "clusternetworkpolicies", &["get", "list", "watch"], "reads policies"),
     right(UPSTREAM, "clusternetworkpolicies/status", STATUS, "writes the progress of the policy"),

@@ -300,7 +300,7 @@ pub struct Connections {
     pub untracked_window: Span,
     /// The limit of the memory of all maps, in bytes.
     pub map_memory: u64,
-    /// True if the maps have room for Services.
+    /// True if the programs serve Services: their maps then have room for them.
     pub services: bool,
 }
 

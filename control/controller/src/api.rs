@@ -5,13 +5,12 @@
 
 use crate::{
     fault::{Fault, Sort},
-    kinds,
+    kinds::Resource,
     watch_lines::WatchLines,
 };
 use http::Request;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
-use policy_objects::Kind;
 use runtime_apiserver::Backoff;
 use serde::Deserialize;
 use std::{future::Future, time::Duration};
@@ -37,7 +36,7 @@ pub(crate) fn backoff() -> Backoff {
 #[derive(Clone)]
 pub(crate) struct Source {
     client: Client,
-    pub(crate) kind: Kind,
+    pub(crate) kind: Resource,
     page: u32,
     /// Maximum time without a line of the watch, bookmarks included. A silent watch is restarted.
     pub(crate) silence: Duration,
@@ -67,15 +66,15 @@ pub(crate) enum Defined {
 }
 
 impl Source {
-    pub(crate) fn new(client: Client, kind: Kind, page: u32, silence: Duration) -> Self {
+    pub(crate) fn new(client: Client, kind: Resource, page: u32, silence: Duration) -> Self {
         Self { client, kind, page, silence }
     }
 
     /// Returns the resource as access rules name it.
     pub(crate) fn resource(&self) -> String {
-        match kinds::group(self.kind) {
-            "" => kinds::plural(self.kind).to_owned(),
-            group => format!("{}.{group}", kinds::plural(self.kind)),
+        match self.kind.group() {
+            "" => self.kind.plural().to_owned(),
+            group => format!("{}.{group}", self.kind.plural()),
         }
     }
 
@@ -118,7 +117,7 @@ impl Source {
     /// Returns the definition of the kind. It is a second witness, as a starting API server may find none of its kinds.
     pub(crate) async fn defined(&self) -> Result<Defined, Fault> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        let name = kinds::definition(self.kind);
+        let name = self.kind.definition();
         let found = timeout(SHORT, api.get_opt(&name)).await;
         let found = found.map_err(|_| Fault::late("get", DEFINITIONS))?;
         let found = found.map_err(|error| Fault::of(&error, "get", DEFINITIONS))?;
@@ -135,7 +134,7 @@ impl Source {
 
     fn request(&self, verb: &str, pairs: &[(&str, &str)]) -> Result<Request<Vec<u8>>, Fault> {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-        let request = Request::get(format!("{}?{query}", kinds::path(self.kind))).body(Vec::new());
+        let request = Request::get(format!("{}?{query}", self.kind.path())).body(Vec::new());
         request.map_err(|error| Fault::odd(verb, &self.resource(), &error.to_string()))
     }
 

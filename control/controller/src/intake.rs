@@ -5,6 +5,7 @@
 
 use crate::{
     agents::{Agent, Agents},
+    kinds::Resource,
     metrics::Metrics,
     object_tracker::{Gone, ObjectTracker},
     status::ReportCollector,
@@ -18,6 +19,7 @@ use policy_objects::{
 };
 use serde::Deserialize;
 use serde_json::Value;
+use service_objects::{ObjectName, Service, Slice};
 use std::{sync::Arc, time::Instant};
 
 /// Maximum number of objects that are applied under one lock.
@@ -32,6 +34,33 @@ pub(crate) struct Intake {
     pub(crate) agents: Arc<Agents>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reports: Arc<ReportCollector>,
+    /// Services and slices are sent to nodes.
+    pub(crate) serves: bool,
+}
+
+/// A page of a list whose objects are not parsed.
+#[derive(Deserialize)]
+struct RawPage {
+    metadata: RawPageMeta,
+    /// Go writes null for an empty list.
+    items: Option<Vec<Value>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawPageMeta {
+    resource_version: String,
+    #[serde(rename = "continue", default)]
+    next: String,
+}
+
+/// A page that cannot be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PageFault {
+    #[error(transparent)]
+    Policy(#[from] PageError),
+    #[error("not JSON of a list: {0}")]
+    Json(#[from] serde_json::Error),
 }
 
 /// One line of a watch.
@@ -55,6 +84,12 @@ enum Item<'a> {
     Namespace(NamespaceView<'a>),
     Policy(CompiledPolicy),
     Object(Box<Object>),
+    /// A Service for nodes that serve it. The same Service comes before it as an object of policy.
+    Service(Box<Service>),
+    Slice {
+        uid: String,
+        slice: Box<Slice>,
+    },
     Gone(Gone),
 }
 
@@ -72,11 +107,15 @@ impl Intake {
     /// Applies a page of a list. A page that cannot be read to its end changes nothing.
     pub(crate) fn page(
         &self,
-        kind: Kind,
+        kind: Resource,
         text: &[u8],
         tracker: &mut ObjectTracker,
-    ) -> Result<Page, PageError> {
-        let (items, page) = self.parse_page(kind, text)?;
+    ) -> Result<Page, PageFault> {
+        let (items, page) = match kind {
+            Resource::Policy(Kind::Service) if self.serves => self.parse_raw_page(kind, text)?,
+            Resource::EndpointSlice => self.parse_raw_page(kind, text)?,
+            Resource::Policy(kind) => self.parse_page(kind, text)?,
+        };
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
             self.hub.with(|hub| {
@@ -88,10 +127,10 @@ impl Intake {
     }
 
     /// Applies lines of a watch under one lock.
-    pub(crate) fn lines(&self, kind: Kind, lines: &[Line], tracker: &mut ObjectTracker) {
+    pub(crate) fn lines(&self, kind: Resource, lines: &[Line], tracker: &mut ObjectTracker) {
         let start = Instant::now();
         let items: Vec<Item<'_>> =
-            lines.iter().filter_map(|line| self.parse_line(kind, line)).collect();
+            lines.iter().flat_map(|line| self.parse_line(kind, line)).collect();
         let parsed = Instant::now();
         let (generation, touched) = self.hub.apply(|hub| {
             self.metrics.queued(parsed.elapsed());
@@ -107,7 +146,7 @@ impl Intake {
     }
 
     /// Removes objects.
-    pub(crate) fn remove(&self, kind: Kind, gone: &[Gone], tracker: &mut ObjectTracker) {
+    pub(crate) fn remove(&self, kind: Resource, gone: &[Gone], tracker: &mut ObjectTracker) {
         for batch in gone.chunks(BATCH) {
             self.hub.with(|hub| {
                 let mut change = HubChange { hub, tracker, kind, intake: self };
@@ -153,28 +192,72 @@ impl Intake {
         Ok((items, page))
     }
 
-    fn parse_line(&self, kind: Kind, line: &Line) -> Option<Item<'static>> {
-        match line.what.as_str() {
-            "ADDED" | "MODIFIED" => {
-                let parsed = self.readable(kind, Object::read_as(kind, &line.object))?;
-                Some(self.item(kind, parsed))
+    fn parse_raw_page(
+        &self,
+        kind: Resource,
+        text: &[u8],
+    ) -> Result<(Vec<Item<'static>>, Page), PageFault> {
+        let RawPage { metadata, items } = serde_json::from_slice(text)?;
+        let objects = items.unwrap_or_default();
+        let page = Page {
+            next: metadata.next,
+            resource_version: metadata.resource_version,
+            items: objects.len(),
+            ..Page::default()
+        };
+        Ok((objects.iter().flat_map(|object| self.items(kind, object)).collect(), page))
+    }
+
+    /// Parses an object for each source that needs it.
+    fn items(&self, kind: Resource, object: &Value) -> Vec<Item<'static>> {
+        let Resource::Policy(policy) = kind else {
+            let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+            let slice = self.used(kind, Slice::read(object));
+            let item = |slice| Item::Slice { uid: uid.to_owned(), slice: Box::new(slice) };
+            return slice.map(item).into_iter().collect();
+        };
+        let parsed = self.readable(policy, Object::read_as(policy, object));
+        let mut items: Vec<_> =
+            parsed.map(|parsed| self.item(policy, parsed)).into_iter().collect();
+        if self.serves && policy == Kind::Service {
+            let service = self.used(kind, Service::read(object));
+            items.extend(service.map(|service| Item::Service(Box::new(service))));
+        }
+        items
+    }
+
+    /// Logs and counts an object of Services that cannot be read. A slice of host names is for no proxy.
+    fn used<T>(&self, kind: Resource, read: Result<T, service_objects::ReadError>) -> Option<T> {
+        match read {
+            Ok(object) => Some(object),
+            Err(service_objects::ReadError::AddressType(_)) => None,
+            Err(error) => {
+                self.metrics.unreadable(kind);
+                tracing::warn!(kind = kind.text(), %error, "object skipped: it cannot be read");
+                None
             }
+        }
+    }
+
+    fn parse_line(&self, kind: Resource, line: &Line) -> Vec<Item<'static>> {
+        match line.what.as_str() {
+            "ADDED" | "MODIFIED" => self.items(kind, &line.object),
             "DELETED" => {
                 let text = |field: &str| {
                     let value = line.object.pointer(field).and_then(Value::as_str);
                     value.unwrap_or_default().to_owned()
                 };
                 let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-                Some(Item::Gone(Gone { namespace, name, uid: text("/metadata/uid") }))
+                vec![Item::Gone(Gone { namespace, name, uid: text("/metadata/uid") })]
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 
     /// Logs and counts an object that cannot be read at all, such as one without a name. It is skipped.
     fn readable<T>(&self, kind: Kind, read: Result<T, ReadError>) -> Option<T> {
         read.inspect_err(|error| {
-            self.metrics.unreadable(kind);
+            self.metrics.unreadable(Resource::Policy(kind));
             tracing::warn!(kind = kind.text(), %error, "object skipped: it cannot be read");
         })
         .ok()
@@ -220,7 +303,7 @@ impl Item<'_> {
 struct HubChange<'a> {
     hub: &'a mut Hub,
     tracker: &'a mut ObjectTracker,
-    kind: Kind,
+    kind: Resource,
     intake: &'a Intake,
 }
 
@@ -246,6 +329,13 @@ impl HubChange<'_> {
                 }
             }
             Item::Object(object) => self.object(&object),
+            Item::Service(service) => {
+                self.timed(|hub| hub.set_service(&service));
+            }
+            Item::Slice { uid, slice } => {
+                self.put(&slice.name.namespace, &slice.name.name, &uid);
+                self.timed(|hub| hub.set_slice(&slice));
+            }
             Item::Gone(gone) => self.remove(&gone),
         }
     }
@@ -269,8 +359,12 @@ impl HubChange<'_> {
     }
 
     fn event(&mut self, event: Event<'_>) {
+        self.timed(|hub| hub.apply(event));
+    }
+
+    fn timed(&mut self, change: impl FnOnce(&mut Hub)) {
         let start = Instant::now();
-        self.hub.apply(event);
+        change(self.hub);
         self.intake.metrics.computed(self.kind, start.elapsed());
     }
 
@@ -304,12 +398,23 @@ impl HubChange<'_> {
     fn remove(&mut self, gone: &Gone) {
         let Gone { namespace, name, uid } = gone;
         self.tracker.remove(namespace, name, uid);
-        if self.kind == Kind::Pod {
+        let kind = match self.kind {
+            Resource::Policy(kind) => kind,
+            Resource::EndpointSlice => {
+                let name = ObjectName::new(namespace, name);
+                return self.timed(|hub| hub.remove_slice(&name));
+            }
+        };
+        if kind == Kind::Pod {
             self.recheck_stream(self.intake.agents.gone(namespace, name, uid));
         }
-        if self.kind == Kind::Node {
+        if kind == Kind::Node {
             self.intake.reports.node_gone(name);
         }
-        self.event(Event::Gone { kind: self.kind, namespace, name, uid });
+        if kind == Kind::Service {
+            let name = ObjectName::new(namespace, name);
+            self.timed(|hub| hub.remove_service(&name));
+        }
+        self.event(Event::Gone { kind, namespace, name, uid });
     }
 }

@@ -1,9 +1,8 @@
 //! Metrics of the controller.
 
-use crate::{propagation::Propagation, readiness::Readiness};
+use crate::{kinds::Resource, propagation::Propagation, readiness::Readiness};
 use config_metrics::Program;
 use control_hub::Measures;
-use policy_objects::Kind;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::{Error, Meter};
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -95,7 +94,7 @@ impl Metrics {
         for outcome in ["written", "refused", "nowhere"] {
             self.statuses.with_label_values(&[outcome]);
         }
-        for kind in Kind::ALL {
+        for kind in Resource::all(false) {
             self.restarts.with_label_values(&[kind.text()]);
         }
         self
@@ -111,19 +110,19 @@ impl Metrics {
         self.queue.observe(waited.as_secs_f64());
     }
 
-    pub(crate) fn computed(&self, kind: Kind, took: Duration) {
+    pub(crate) fn computed(&self, kind: Resource, took: Duration) {
         self.compute.with_label_values(&[kind.text()]).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn unreadable(&self, kind: Kind) {
+    pub(crate) fn unreadable(&self, kind: Resource) {
         self.unreadable.with_label_values(&[kind.text()]).inc();
     }
 
-    pub(crate) fn relisted(&self, kind: Kind) {
+    pub(crate) fn relisted(&self, kind: Resource) {
         self.relists.with_label_values(&[kind.text()]).inc();
     }
 
-    pub(crate) fn restarted(&self, kind: Kind) {
+    pub(crate) fn restarted(&self, kind: Resource) {
         self.restarts.with_label_values(&[kind.text()]).inc();
     }
 
@@ -193,6 +192,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
     use super::*;
+    use policy_objects::Kind;
     use tests_support::promtool;
 
     /// Series by kind or reason start with their first value.
@@ -200,9 +200,9 @@ mod tests {
     fn every_metric_of_the_catalog_is_exported_and_promtool_has_no_complaint() {
         let metrics = Metrics::new().unwrap();
         metrics.queued(Duration::from_millis(1));
-        metrics.computed(Kind::Pod, Duration::from_millis(1));
-        metrics.unreadable(Kind::Pod);
-        metrics.relisted(Kind::Pod);
+        metrics.computed(Resource::Policy(Kind::Pod), Duration::from_millis(1));
+        metrics.unreadable(Resource::Policy(Kind::Pod));
+        metrics.relisted(Resource::Policy(Kind::Pod));
         metrics.refused("audience");
         metrics.refused_announcement("unknown");
         metrics.certificate(2_000_000_000);

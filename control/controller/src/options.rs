@@ -90,6 +90,10 @@ pub struct Options {
     #[arg(long, env = "FERRULE_CONTROLLER_GRACE", value_name = "TIME",
         default_value = "5s", value_parser = duration)]
     pub grace: Duration,
+    /// The component that serves Services on nodes; with ebpf the replica reads EndpointSlices, and sends them and Services to
+    /// nodes that serve Services
+    #[arg(long, env = "FERRULE_CONTROLLER_SERVICES", default_value = "none")]
+    pub services: Services,
     /// The page size of lists
     #[arg(long, env = "FERRULE_CONTROLLER_PAGE", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(1..=5_000))]
@@ -104,6 +108,14 @@ pub struct Options {
     /// The lowest level of logged messages
     #[arg(long, env = "FERRULE_CONTROLLER_LOG_LEVEL", default_value = "info")]
     pub log_level: LogLevel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Services {
+    /// Another program, such as kube-proxy
+    None,
+    /// The agents
+    Ebpf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -140,6 +152,11 @@ impl Options {
             LogFormat::Text => Form::Text,
         };
         Log { ours, level, form }
+    }
+
+    /// Returns true if nodes serve Services.
+    pub(crate) fn serves(&self) -> bool {
+        self.services == Services::Ebpf
     }
 
     /// Returns the address at which nodes reach this replica with reports.

@@ -1,7 +1,6 @@
 //! State of each kind, logged on changes, and the conditions of readiness.
 
-use crate::{fault::Fault, kinds};
-use policy_objects::Kind;
+use crate::{fault::Fault, kinds::Resource};
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard},
@@ -30,18 +29,19 @@ struct Entry {
 /// All kinds.
 #[derive(Debug)]
 pub(crate) struct Readiness {
-    entries: Mutex<BTreeMap<Kind, Entry>>,
+    entries: Mutex<BTreeMap<Resource, Entry>>,
 }
 
 impl Readiness {
-    pub(crate) fn new() -> Self {
+    /// Creates the state in which none of these kinds is listed.
+    pub(crate) fn new(kinds: Vec<Resource>) -> Self {
         let waiting = || Entry { state: KindState::Waiting, is_listed: false, objects: 0 };
-        let entries = Kind::ALL.into_iter().map(|kind| (kind, waiting())).collect();
+        let entries = kinds.into_iter().map(|kind| (kind, waiting())).collect();
         Self { entries: Mutex::new(entries) }
     }
 
     /// Records a successful list or watch.
-    pub(crate) fn good(&self, kind: Kind, objects: usize) {
+    pub(crate) fn good(&self, kind: Resource, objects: usize) {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
         entry.objects = objects;
@@ -57,7 +57,7 @@ impl Readiness {
         }
     }
 
-    pub(crate) fn absent(&self, kind: Kind, why: &str) {
+    pub(crate) fn absent(&self, kind: Resource, why: &str) {
         let state = KindState::Absent(why.to_owned());
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
@@ -72,7 +72,7 @@ impl Readiness {
         }
     }
 
-    pub(crate) fn failing(&self, kind: Kind, fault: &Fault) {
+    pub(crate) fn failing(&self, kind: Resource, fault: &Fault) {
         let state = KindState::Failing(fault.cause.clone());
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
@@ -84,7 +84,7 @@ impl Readiness {
     }
 
     /// Records that the first list was read or that the kind is absent. Calls `all` once, for the last of all kinds.
-    pub(crate) fn listed(&self, kind: Kind, all: impl FnOnce()) {
+    pub(crate) fn listed(&self, kind: Resource, all: impl FnOnce()) {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&kind) else { return };
         let is_first = !std::mem::replace(&mut entry.is_listed, true);
@@ -108,11 +108,11 @@ impl Readiness {
     }
 
     /// Returns the number of objects of each kind.
-    pub(crate) fn objects(&self) -> Vec<(Kind, usize)> {
+    pub(crate) fn objects(&self) -> Vec<(Resource, usize)> {
         self.entries().iter().map(|(kind, entry)| (*kind, entry.objects)).collect()
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<Kind, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<Resource, Entry>> {
         runtime_lock::lock(&self.entries)
     }
 }
@@ -127,31 +127,32 @@ fn words(entry: &Entry) -> String {
 }
 
 /// Returns true if a kind may be absent.
-pub(crate) fn may_be_absent(kind: Kind) -> bool {
-    !kinds::is_built_in(kind)
+pub(crate) fn may_be_absent(kind: Resource) -> bool {
+    !kind.is_built_in()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use policy_objects::Kind;
     use std::cell::Cell;
 
     #[test]
     fn the_callback_runs_once_after_the_last_kind() {
-        let (readiness, times) = (Readiness::new(), Cell::new(0));
+        let (readiness, times) = (Readiness::new(Resource::all(true)), Cell::new(0));
         let all = || times.set(times.get() + 1);
-        for kind in Kind::ALL {
+        for kind in Resource::all(true) {
             assert_eq!(times.get(), 0, "{kind:?} is not listed yet");
             readiness.listed(kind, all);
         }
-        readiness.listed(Kind::Pod, all);
+        readiness.listed(Resource::Policy(Kind::Pod), all);
         assert_eq!((times.get(), readiness.waits_for()), (1, Vec::new()));
     }
 
     #[test]
     fn a_failing_kind_is_reported_with_its_cause() {
-        let readiness = Readiness::new();
-        readiness.failing(Kind::Node, &Fault::late("list", "nodes"));
+        let readiness = Readiness::new(Resource::all(false));
+        readiness.failing(Resource::Policy(Kind::Node), &Fault::late("list", "nodes"));
         let waits = readiness.waits_for();
         assert_eq!(waits.len(), Kind::ALL.len());
         assert!(waits.contains(&"Node: failing: cannot list nodes: no answer in time".to_owned()));

@@ -9,6 +9,7 @@ use crate::{
     feed::Feed,
     http::{self, Health},
     intake::Intake,
+    kinds::Resource,
     lease::Elector,
     metrics::Metrics,
     options::Options,
@@ -18,10 +19,10 @@ use crate::{
     view::{self, Registered, View},
 };
 use anyhow::{Context as _, Result, anyhow, bail};
-use control_hub::Hub;
+use control_hub::{Capabilities, Hub};
 use control_rpc::{Authenticated, Certificates, SharedHub, listen};
+use control_wire::KINDS;
 use kube::Client;
-use policy_objects::Kind;
 use rustls::crypto::ring::default_provider;
 use std::{
     future::Future,
@@ -87,8 +88,13 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         Some(at) => Some(bind(at, "--view").await?),
         None => None,
     };
-    let hub = Hub::new(random()?, u64::from_le_bytes(random()?));
+    let mut hub = Hub::new(random()?, u64::from_le_bytes(random()?));
+    if options.serves() {
+        let capabilities = Capabilities { kinds: KINDS.into(), ..Capabilities::default() };
+        hub = hub.with_capabilities(capabilities);
+    }
     let hub = SharedHub::new(hub);
+    let readiness = Readiness::new(Resource::all(options.serves()));
     let mut replica = Replica {
         agents: Arc::new(Agents::new(options.agents.clone())),
         options: Arc::new(options),
@@ -96,7 +102,7 @@ pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result
         reports: Arc::new(ReportCollector::new(hub.clone())),
         hub,
         metrics: Arc::new(Metrics::new().context("cannot create metrics")?),
-        readiness: Arc::new(Readiness::new()),
+        readiness: Arc::new(readiness),
         leads: watch::Sender::new(false),
         tasks: JoinSet::new(),
     };
@@ -205,13 +211,14 @@ impl Replica {
             "the watch of definitions"
         });
         let Options { page, watch_silence, .. } = *self.options;
-        for kind in Kind::ALL {
+        for kind in Resource::all(self.options.serves()) {
             let source = Source::new(self.client.clone(), kind, page, watch_silence);
             let intake = Intake {
                 hub: self.hub.clone(),
                 agents: self.agents.clone(),
                 reports: self.reports.clone(),
                 metrics: self.metrics.clone(),
+                serves: self.options.serves(),
             };
             let feed = Feed::new(
                 source,

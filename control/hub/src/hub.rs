@@ -4,16 +4,19 @@ use crate::{
     distributor::Distributor,
     encoded_objects::EncodedObjects,
     policy::{Announce, AnnounceError, PolicyChange, PolicyReport, PolicySource},
+    services::ServiceSource,
 };
-use control_wire::{Entry, Features, KINDS, ObjectId, ObjectKind};
+use control_wire::{Entry, Features, KINDS, ObjectId, ObjectKind, SERVICE_KINDS};
 use policy_core::{
     Policy, Rule,
     index::{Event, Index},
 };
+use service_objects::{ObjectName, Service, Slice};
 use std::collections::BTreeSet;
 
-/// The distributor of a replica. Policy is its first source. The second one distributes encoded objects of any kind.
-pub type Hub = Distributor<(PolicySource, EncodedObjects)>;
+/// The distributor of a replica. Policy is its first source, Services are the second one. The third one distributes encoded
+/// objects of any kind.
+pub type Hub = Distributor<(PolicySource, (ServiceSource, EncodedObjects))>;
 
 /// Sizes of the hub's content, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,8 +48,11 @@ pub struct Capabilities {
 }
 
 impl Default for Capabilities {
+    /// The capabilities of a replica that does not read Services. Its agents keep the Services that another replica has sent.
     fn default() -> Self {
-        let (kinds, features) = (KINDS.into(), Features::supported());
+        let mut kinds = BTreeSet::from(KINDS);
+        kinds.retain(|kind| !SERVICE_KINDS.contains(kind));
+        let features = Features::supported();
         Self { kinds, features, requires: |_| Vec::new() }
     }
 }
@@ -55,7 +61,9 @@ impl Hub {
     /// Creates a hub without objects. They are applied until all are [`loaded`](Self::loaded). The epoch is 16 random
     /// bytes, different at each start; `seed` randomizes the hash tables of the index.
     pub fn new(epoch: [u8; 16], seed: u64) -> Self {
-        Self::of((PolicySource::new(seed), EncodedObjects::default()), epoch)
+        let others = (ServiceSource::default(), EncodedObjects::default());
+        let hub = Self::of((PolicySource::new(seed), others), epoch);
+        hub.with_capabilities(Capabilities::default())
     }
 
     /// Returns the same replica with other capabilities. The caller does this before the first object.
@@ -98,14 +106,32 @@ impl Hub {
         self.change(|(source, _), news| source.announce(node, announce, now_ms, news))
     }
 
+    /// Adds or replaces a Service.
+    pub fn set_service(&mut self, service: &Service) {
+        self.change(|(_, (services, _)), news| services.set_service(service, news));
+    }
+
+    pub fn remove_service(&mut self, name: &ObjectName) {
+        self.change(|(_, (services, _)), news| services.remove_service(name, news));
+    }
+
+    /// Adds or replaces an EndpointSlice.
+    pub fn set_slice(&mut self, slice: &Slice) {
+        self.change(|(_, (services, _)), news| services.set_slice(slice, news));
+    }
+
+    pub fn remove_slice(&mut self, name: &ObjectName) {
+        self.change(|(_, (services, _)), news| services.remove_slice(name, news));
+    }
+
     /// Adds or replaces an object that its caller has encoded, with the nodes that need it. It reaches the nodes whose
     /// agents know its kind.
     pub fn put_object(&mut self, id: &ObjectId, entry: Entry, span: BTreeSet<String>) {
-        self.change(|(_, objects), news| objects.put(id, entry, span, news));
+        self.change(|(_, (_, objects)), news| objects.put(id, entry, span, news));
     }
 
     pub fn remove_object(&mut self, id: &ObjectId) {
-        self.change(|(_, objects), news| objects.remove(id, news));
+        self.change(|(_, (_, objects)), news| objects.remove(id, news));
     }
 
     /// Starts to collect changes of policies for [`take_policies`](Self::take_policies). The first changes are all

@@ -14,6 +14,7 @@ mod distributor;
 mod encoded_objects;
 mod hub;
 mod policy;
+mod services;
 mod source;
 
 pub use distributor::{
@@ -24,4 +25,5 @@ pub use hub::{Capabilities, Hub, Measures};
 pub use policy::{
     Announce, AnnounceError, Needed, NeededBy, PolicyChange, PolicyReport, PolicySource,
 };
+pub use services::ServiceSource;
 pub use source::{Recipient, Source};

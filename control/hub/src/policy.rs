@@ -53,6 +53,8 @@ pub struct PolicySource {
     announced: Announced,
     outside: Outside,
     mirrors: Mirrors,
+    /// The zones of nodes by their names.
+    zones: BTreeMap<String, String>,
     pending_namespaces: PendingNamespaces,
     changes: PolicyChanges,
     /// The match features that a rule uses, beyond those of the first version of the protocol.
@@ -70,6 +72,7 @@ impl PolicySource {
             announced: Announced::default(),
             outside: Outside::default(),
             mirrors: Mirrors::default(),
+            zones: BTreeMap::new(),
             pending_namespaces: PendingNamespaces::default(),
             changes: PolicyChanges::default(),
             requires: |_| Vec::new(),

@@ -1,8 +1,8 @@
 //! The seam between sources of objects and the distributor.
 
 use crate::distributor::{Generation, Pending};
-use control_wire::{Digest, Entry, Features, ObjectId};
-use std::collections::BTreeMap;
+use control_wire::{Digest, Entry, Features, ObjectId, ObjectKind};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A source of objects that nodes need: policy, and others beside it.
 ///
@@ -39,6 +39,8 @@ pub trait Source {
 #[derive(Clone, Copy, Debug)]
 pub struct Recipient<'a> {
     pub node: &'a str,
+    /// The kinds of object that the stream carries.
+    pub kinds: &'a BTreeSet<ObjectKind>,
     /// The match features that both the replica and the agent understand.
     pub features: &'a Features,
     /// The last applied resource version of each kind of Kubernetes object. A kind that is absent is not read.

@@ -8,8 +8,13 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 
 fn node(hub: &mut Hub, name: &str) {
+    node_in(hub, name, serde_json::json!({}));
+}
+
+fn node_in(hub: &mut Hub, name: &str, labels: serde_json::Value) {
     let object = serde_json::json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name},
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "uid": name, "labels": labels},
         "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
     });
     let Object::Node(node) = Object::read_value(&object).expect("an object").object else {
@@ -48,6 +53,34 @@ fn a_node_that_broke_off_before_its_first_generation_receives_all_of_it() {
     let stream = compared(hub.open_stream("n1", &says));
     let update = hub.next_update(&stream).expect("an update");
     assert!(!update.changes.is_empty());
+}
+
+#[test]
+fn a_node_receives_its_zone_and_each_change_of_it() {
+    let in_zone = |zone: &str| serde_json::json!({"topology.kubernetes.io/zone": zone});
+    let mut hub = Hub::new([1; 16], 1);
+    node_in(&mut hub, "n1", in_zone("a"));
+    node_in(&mut hub, "n2", in_zone("b"));
+    hub.loaded();
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
+    let mut receive = |hub: &mut Hub| {
+        let update = hub.next_update(&stream)?;
+        for part in parts(update.generation, &update.changes) {
+            held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
+        }
+        hub.acknowledge(&stream, update.generation);
+        Some(held.zone.clone())
+    };
+    assert_eq!(receive(&mut hub), Some(Some("a".into())));
+    node_in(&mut hub, "n1", in_zone("c"));
+    assert_eq!(receive(&mut hub), Some(Some("c".into())));
+    node_in(&mut hub, "n1", in_zone("c"));
+    node_in(&mut hub, "n2", in_zone("c"));
+    assert_eq!(receive(&mut hub), None, "its own zone is the same");
+    node(&mut hub, "n1");
+    assert_eq!(receive(&mut hub), Some(None), "it has no label");
 }
 
 #[test]

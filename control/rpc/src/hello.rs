@@ -37,7 +37,7 @@ pub(crate) fn client_state(hello: &Hello) -> Result<ClientState, Status> {
         let id = digest.id.as_ref().ok_or_else(|| bad("no object id".to_owned()))?;
         let id = ObjectId::read(id).map_err(|why| bad(why.to_string()))?;
         let hash = digest.hash.as_slice().try_into();
-        let hash = hash.map_err(|_| bad("not 16 bytes".to_owned()))?;
+        let hash = hash.map_err(|_| bad("not 32 bytes".to_owned()))?;
         holds.insert(id, Digest(hash));
     }
     let reached = hello.reached.iter().map(|reached| (reached.kind.clone(), reached.version));

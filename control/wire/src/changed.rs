@@ -53,7 +53,12 @@ impl Changed {
     pub fn pods(&self) -> impl Iterator<Item = (&str, Difference)> {
         self.of_kind(ObjectKind::POD).filter_map(|(id, difference)| match id.known()? {
             KnownId::Pod(uid) => Some((uid, difference)),
-            KnownId::Policy(_) | KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node => None,
+            KnownId::Policy(_)
+            | KnownId::Address(_)
+            | KnownId::Applied(_)
+            | KnownId::Node
+            | KnownId::Service(_)
+            | KnownId::Slice(_) => None,
         })
     }
 

@@ -28,7 +28,7 @@ use thiserror::Error;
 #[error("{0}")]
 pub struct DecodeError(pub String);
 
-type Read<T> = Result<T, DecodeError>;
+pub(crate) type Read<T> = Result<T, DecodeError>;
 
 fn unreadable<T>(what: impl Into<String>) -> Read<T> {
     Err(DecodeError(what.into()))
@@ -183,7 +183,7 @@ fn peers(sent: &proto::Peers) -> Read<PeerSet> {
     })
 }
 
-fn port_number(number: u32) -> Read<u16> {
+pub(crate) fn port_number(number: u32) -> Read<u16> {
     u16::try_from(number).map_err(|_| DecodeError(format!("port {number} is above 65535")))
 }
 
@@ -227,7 +227,7 @@ fn transport(sent: &proto::Transport) -> Read<Transport> {
     })
 }
 
-fn address(sent: &[u8]) -> Read<IpAddr> {
+pub(crate) fn address(sent: &[u8]) -> Read<IpAddr> {
     if let Ok(v4) = <[u8; 4]>::try_from(sent) {
         return Ok(v4.into());
     }
@@ -239,7 +239,7 @@ pub(crate) fn addresses(sent: &[Vec<u8>]) -> Read<Vec<IpAddr>> {
     sent.iter().map(|sent| address(sent)).collect()
 }
 
-fn cidr(sent: &proto::Cidr) -> Read<ipnet::IpNet> {
+pub(crate) fn cidr(sent: &proto::Cidr) -> Read<ipnet::IpNet> {
     let address = address(&sent.address)?;
     let length = u8::try_from(sent.length).ok();
     let net = length.and_then(|length| ipnet::IpNet::new(address, length).ok());

@@ -89,19 +89,20 @@ pub fn holds(holds: &Holds) -> proto::Holds {
     }
 }
 
-/// The addresses of the node.
-pub fn node(addresses: &[IpAddr]) -> proto::Change {
-    change::Of::Node(proto::Node { addresses: addresses.iter().map(address).collect() }).into()
+/// The addresses of the node, and its zone.
+pub fn node(addresses: &[IpAddr], zone: Option<&str>) -> proto::Change {
+    let addresses = addresses.iter().map(address).collect();
+    change::Of::Node(proto::Node { addresses, zone: zone.unwrap_or_default().to_owned() }).into()
 }
 
-fn address(address: &IpAddr) -> Vec<u8> {
+pub(crate) fn address(address: &IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     }
 }
 
-fn cidr(net: &ipnet::IpNet) -> proto::Cidr {
+pub(crate) fn cidr(net: &ipnet::IpNet) -> proto::Cidr {
     proto::Cidr { address: address(&net.addr()), length: net.prefix_len().into() }
 }
 

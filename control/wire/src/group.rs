@@ -46,7 +46,7 @@ pub fn digest_of_many(
     all.push(0);
     all.extend(without.0);
     for bucket in buckets {
-        all.extend(bucket.map_or([0; 16], |digest| digest.0));
+        all.extend(bucket.map_or([0; 32], |digest| digest.0));
     }
     Digest::of(&all)
 }

@@ -18,6 +18,7 @@ pub mod group;
 pub mod model;
 mod object;
 mod part;
+mod services;
 mod shared;
 mod snapshot;
 
@@ -46,11 +47,16 @@ mod tests;
 /// The versions of the protocol that this crate speaks.
 pub const VERSIONS: std::ops::RangeInclusive<u32> = 1..=1;
 
-/// The kinds of object that [`NodeSnapshot`] holds.
-pub const KINDS: [ObjectKind; 5] = [
+/// The kinds of object that [`NodeSnapshot`] can hold.
+pub const KINDS: [ObjectKind; 7] = [
     ObjectKind::POLICY,
     ObjectKind::ADDRESS_GROUP,
     ObjectKind::APPLIED_GROUP,
     ObjectKind::POD,
     ObjectKind::NODE,
+    ObjectKind::SERVICE,
+    ObjectKind::SLICE,
 ];
+
+/// The kinds that only agents that serve Services hold.
+pub const SERVICE_KINDS: [ObjectKind; 2] = [ObjectKind::SERVICE, ObjectKind::SLICE];

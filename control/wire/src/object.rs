@@ -3,6 +3,7 @@
 use crate::{DecodeError, Digest, group, proto};
 use policy_core::index::GroupId;
 use prost::Message as _;
+use service_objects::ObjectName;
 use smallvec::SmallVec;
 use std::{fmt, str};
 
@@ -21,6 +22,10 @@ impl ObjectKind {
     pub const POD: Self = Self(proto::ObjectKind::Pod as i32);
     /// The node itself; its key is empty.
     pub const NODE: Self = Self(proto::ObjectKind::Node as i32);
+    /// A Service; its key is namespace and name with a slash between.
+    pub const SERVICE: Self = Self(proto::ObjectKind::Service as i32);
+    /// An EndpointSlice; its key has the same form.
+    pub const SLICE: Self = Self(proto::ObjectKind::Slice as i32);
 }
 
 /// An object: its kind, and a key within that kind.
@@ -44,6 +49,10 @@ pub enum KnownId<'a> {
     Pod(&'a str),
     /// The node itself.
     Node,
+    /// A Service by namespace/name.
+    Service(&'a str),
+    /// An EndpointSlice by namespace/name.
+    Slice(&'a str),
 }
 
 /// The digest of an object.
@@ -87,6 +96,23 @@ impl ObjectId {
         Self::new(ObjectKind::NODE, &[])
     }
 
+    /// A Service by its name, whose text has one slash.
+    pub fn service(name: &ObjectName) -> Self {
+        Self::new(ObjectKind::SERVICE, name.to_string().as_bytes())
+    }
+
+    /// An EndpointSlice by its name.
+    pub fn slice(name: &ObjectName) -> Self {
+        Self::new(ObjectKind::SLICE, name.to_string().as_bytes())
+    }
+
+    /// The name of a Service or an EndpointSlice; `None` for other objects.
+    pub fn object_name(&self) -> Option<ObjectName> {
+        let (KnownId::Service(name) | KnownId::Slice(name)) = self.known()? else { return None };
+        let (namespace, name) = name.split_once('/')?;
+        Some(ObjectName::new(namespace, name))
+    }
+
     /// The key within the kind.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -95,6 +121,7 @@ impl ObjectId {
     /// The object, if it is of a kind that this crate knows and its key is of that kind's form.
     pub fn known(&self) -> Option<KnownId<'_>> {
         let text = || str::from_utf8(&self.key).ok();
+        let is_name = |text: &&str| text.split('/').count() == 2;
         let group = || <[u8; 16]>::try_from(&*self.key).ok().map(GroupId);
         match self.kind {
             ObjectKind::POLICY => text().map(KnownId::Policy),
@@ -102,6 +129,8 @@ impl ObjectId {
             ObjectKind::APPLIED_GROUP => group().map(KnownId::Applied),
             ObjectKind::POD => text().map(KnownId::Pod),
             ObjectKind::NODE => self.key.is_empty().then_some(KnownId::Node),
+            ObjectKind::SERVICE => text().filter(is_name).map(KnownId::Service),
+            ObjectKind::SLICE => text().filter(is_name).map(KnownId::Slice),
             ObjectKind(_) => None,
         }
     }
@@ -138,6 +167,8 @@ impl fmt::Display for ObjectId {
             Some(KnownId::Applied(id)) => write!(f, "applied-to group {id}"),
             Some(KnownId::Pod(uid)) => write!(f, "pod {uid}"),
             Some(KnownId::Node) => f.write_str("the node"),
+            Some(KnownId::Service(name)) => write!(f, "Service {name}"),
+            Some(KnownId::Slice(name)) => write!(f, "EndpointSlice {name}"),
             None => write!(f, "object {:?} of kind {}", self.key, self.kind.0),
         }
     }

@@ -2,11 +2,13 @@
 
 use crate::{
     Changed, DecodeError, Difference, Digest, Features, KINDS, KnownId, ObjectId, ObjectKind,
-    SharedMap, VERSIONS, decode, digest_of, encode,
+    SERVICE_KINDS, SharedMap, VERSIONS, decode, digest_of, encode,
     model::{AddressGroup, AppliedGroup, Pod, Policy},
     proto::{self, change},
+    services::{read_service, read_slice},
 };
 use policy_core::index::{GroupId, MemberKey};
+use service_objects::{ObjectName, Service, Slice};
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::take,
@@ -35,6 +37,11 @@ pub struct NodeSnapshot {
     pub pods: SharedMap<String, Arc<Pod>>,
     /// The addresses of the node itself; `None` until they are received.
     pub node: Option<Arc<[IpAddr]>>,
+    /// The node's label `topology.kubernetes.io/zone`.
+    pub zone: Option<Arc<str>>,
+    /// The Services of the cluster, for an agent that serves them.
+    pub services: SharedMap<ObjectName, Arc<Service>>,
+    pub slices: SharedMap<ObjectName, Arc<Slice>>,
     /// The parts received so far of the next generation.
     parts: Vec<proto::Part>,
     /// No generation of this stream was applied yet: the first may have the number of the one that is held.
@@ -137,6 +144,9 @@ impl NodeSnapshot {
             applied: self.applied.clone(),
             pods: self.pods.clone(),
             node: self.node.clone(),
+            zone: self.zone.clone(),
+            services: self.services.clone(),
+            slices: self.slices.clone(),
             ..Self::default()
         }
     }
@@ -169,8 +179,10 @@ impl NodeSnapshot {
         own.or_else(|| self.pods.values().map(|pod| &**pod).find(is_static))
     }
 
-    /// The first message of a stream: this snapshot, and what this version of the node can hold.
-    pub fn hello(&self, take_behind: bool) -> proto::Hello {
+    /// The first message of a stream: this snapshot, and what this version of the node can hold. Services and slices are
+    /// among it if the node serves them.
+    pub fn hello(&self, take_behind: bool, serves: bool) -> proto::Hello {
+        let is_held = |kind: &ObjectKind| serves || !SERVICE_KINDS.contains(kind);
         let digest = |(id, digest): (ObjectId, Digest)| proto::Digest {
             id: Some(id.to_proto()),
             hash: digest.0.to_vec(),
@@ -183,9 +195,14 @@ impl NodeSnapshot {
             epoch: self.epoch.clone(),
             generation: self.generation,
             reached: reached.collect(),
-            holds: self.digests().into_iter().map(digest).collect(),
+            holds: self
+                .digests()
+                .into_iter()
+                .filter(|(id, _)| is_held(&id.kind))
+                .map(digest)
+                .collect(),
             take_behind,
-            kinds: KINDS.iter().map(|kind| kind.0).collect(),
+            kinds: KINDS.iter().filter(|kind| is_held(kind)).map(|kind| kind.0).collect(),
             features: Features::supported().iter().collect(),
         }
     }
@@ -206,8 +223,14 @@ impl NodeSnapshot {
         let applied =
             applied.map(|(id, of)| (ObjectId::applied(*id), encode::applied_group(*id, of)));
         let pods = self.pods.iter().map(|(uid, of)| (ObjectId::pod(uid), (&**of).into()));
-        let node = self.node.iter().map(|of| (ObjectId::node(), encode::node(of)));
-        policies.chain(addresses).chain(applied).chain(pods).chain(node)
+        let zone = self.zone.as_deref();
+        let node = self.node.iter().map(move |of| (ObjectId::node(), encode::node(of, zone)));
+        let services = self.services.iter();
+        let services = services.map(|(name, of)| (ObjectId::service(name), (&**of).into()));
+        let slices = self.slices.iter();
+        let slices = slices.map(|(name, of)| (ObjectId::slice(name), (&**of).into()));
+        let policies = policies.chain(addresses).chain(applied).chain(pods).chain(node);
+        policies.chain(services).chain(slices)
     }
 
     /// True if the node holds the object.
@@ -218,6 +241,12 @@ impl NodeSnapshot {
             Some(KnownId::Applied(id)) => self.applied.contains_key(&id),
             Some(KnownId::Pod(uid)) => self.pods.contains_key(uid),
             Some(KnownId::Node) => self.node.is_some(),
+            Some(KnownId::Service(_)) => {
+                id.object_name().is_some_and(|name| self.services.contains_key(&name))
+            }
+            Some(KnownId::Slice(_)) => {
+                id.object_name().is_some_and(|name| self.slices.contains_key(&name))
+            }
             None => false,
         }
     }
@@ -262,7 +291,20 @@ impl NodeSnapshot {
             }
             change::Of::Node(sent) => {
                 self.node = Some(decode::addresses(&sent.addresses)?.into());
+                self.zone = Some(sent.zone.as_str()).filter(|zone| !zone.is_empty()).map(Arc::from);
                 ObjectId::node()
+            }
+            change::Of::Service(sent) => {
+                let service = read_service(sent)?;
+                let id = ObjectId::service(&service.name);
+                self.services.insert(service.name.clone(), Arc::new(service));
+                id
+            }
+            change::Of::Slice(sent) => {
+                let slice = read_slice(sent)?;
+                let id = ObjectId::slice(&slice.name);
+                self.slices.insert(slice.name.clone(), Arc::new(slice));
+                id
             }
             change::Of::Removed(sent) => {
                 if !KINDS.contains(&ObjectKind(sent.kind)) {
@@ -282,7 +324,13 @@ impl NodeSnapshot {
             Some(KnownId::Address(id)) => drop(self.addresses.remove(&id)),
             Some(KnownId::Applied(id)) => drop(self.applied.remove(&id)),
             Some(KnownId::Pod(uid)) => drop(self.pods.remove(uid)),
-            Some(KnownId::Node) => self.node = None,
+            Some(KnownId::Node) => (self.node, self.zone) = (None, None),
+            Some(KnownId::Service(_)) => {
+                id.object_name().map(|name| self.services.remove(&name));
+            }
+            Some(KnownId::Slice(_)) => {
+                id.object_name().map(|name| self.slices.remove(&name));
+            }
             None => {}
         }
     }

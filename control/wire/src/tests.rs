@@ -19,6 +19,10 @@ use policy_objects::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use prost::Message as _;
+use service_objects::{
+    ClientAffinity, Endpoint, Ingress, IngressMode, ObjectName, Service, ServiceKind, ServicePort,
+    Slice, SlicePort, TrafficPolicy,
+};
 use std::net::IpAddr;
 
 fn id() -> impl Strategy<Value = GroupId> {
@@ -177,6 +181,89 @@ fn holds() -> impl Strategy<Value = Holds> {
         .prop_map(|(blocks, vips, unusable)| Holds { blocks, vips, unusable })
 }
 
+fn object_name() -> impl Strategy<Value = ObjectName> {
+    (word(), word()).prop_map(|(namespace, name)| ObjectName::new(namespace, name))
+}
+
+fn service_protocol() -> impl Strategy<Value = service_objects::Protocol> {
+    use service_objects::Protocol::{Sctp, Tcp, Udp};
+    select(vec![Tcp, Udp, Sctp])
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    let kinds = [
+        ServiceKind::ClusterIp,
+        ServiceKind::NodePort,
+        ServiceKind::LoadBalancer,
+        ServiceKind::ExternalName,
+    ];
+    let policy = || select(vec![TrafficPolicy::Cluster, TrafficPolicy::Local]);
+    let mode = select(vec![IngressMode::Vip, IngressMode::Proxy]);
+    let ingress = (address(), mode).prop_map(|(address, mode)| Ingress { address, mode });
+    let number = || 1..=u16::MAX;
+    let port = (word(), service_protocol(), number(), option::of(number())).prop_map(
+        |(name, protocol, port, node_port)| ServicePort { name, protocol, port, node_port },
+    );
+    let range = select(vec!["10.0.0.0/8", "fd00::/64"]).prop_map(|of| of.parse().expect("a range"));
+    let head = (object_name(), word(), select(kinds.to_vec()), option::of(word()), any::<bool>());
+    let addresses = (vec(address(), 0..3), vec(address(), 0..3), vec(ingress, 0..3));
+    let rest = (policy(), policy(), option::of(number()), option::of(1_u32..9));
+    (head, addresses, option::of(vec(range, 0..3)), vec(port, 0..3), rest).prop_map(
+        |(head, (cluster_ips, external_ips, ingress), source_ranges, ports, rest)| {
+            let (name, created, kind, other_proxy, headless) = head;
+            let (internal_policy, external_policy, health_check_node_port, seconds) = rest;
+            let affinity = seconds.map(|timeout_seconds| ClientAffinity { timeout_seconds });
+            Service {
+                name,
+                created,
+                kind,
+                other_proxy,
+                headless,
+                cluster_ips,
+                external_ips,
+                ingress,
+                source_ranges,
+                ports,
+                internal_policy,
+                external_policy,
+                health_check_node_port,
+                affinity,
+                problems: Vec::new(),
+            }
+        },
+    )
+}
+
+fn slice() -> impl Strategy<Value = Slice> {
+    let port = (word(), service_protocol(), any::<u16>())
+        .prop_map(|(name, protocol, port)| SlicePort { name, protocol, port });
+    let states = (any::<bool>(), any::<bool>(), any::<bool>());
+    let names = || vec(word(), 0..3);
+    let endpoint = (address(), states, option::of(word()), option::of(word()), names(), names())
+        .prop_map(
+            |(address, (ready, serving, terminating), node, zone, zone_hints, node_hints)| {
+                Endpoint {
+                    address,
+                    ready,
+                    serving,
+                    terminating,
+                    node,
+                    zone,
+                    zone_hints,
+                    node_hints,
+                }
+            },
+        );
+    let family = select(vec![service_objects::Family::V4, service_objects::Family::V6]);
+    let head = (object_name(), word(), family, option::of(word()), any::<bool>());
+    (head, vec(port, 0..3), vec(endpoint, 0..3)).prop_map(|(head, ports, endpoints)| {
+        let (name, service, family, other_proxy, headless) = head;
+        let service = ObjectName::new(name.namespace.clone(), service);
+        let problems = Vec::new();
+        Slice { name, service, family, other_proxy, headless, ports, endpoints, problems }
+    })
+}
+
 fn whole() -> impl Strategy<Value = proto::Change> {
     let group = (id(), vec(member(), 0..4), holds()).prop_map(|(id, members, holds)| {
         let members = members.into_iter().collect();
@@ -188,7 +275,10 @@ fn whole() -> impl Strategy<Value = proto::Change> {
         group,
         (id(), vec(uid(), 0..4))
             .prop_map(|(id, pods)| encode::applied_group(id, &pods.into_iter().collect())),
-        vec(address(), 0..3).prop_map(|addresses| encode::node(&addresses)),
+        (vec(address(), 0..3), proptest::option::of("[a-c]"))
+            .prop_map(|(addresses, zone)| encode::node(&addresses, zone.as_deref())),
+        service().prop_map(|service| (&service).into()),
+        slice().prop_map(|slice| (&slice).into()),
     ]
 }
 

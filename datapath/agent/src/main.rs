@@ -102,6 +102,12 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         return Ok(ExitCode::from(2));
     };
     let backend = flags.backend.unwrap_or(settings.agent.backend);
+    if settings.agent.connections.services && backend != PolicyBackend::Ebpf {
+        tracing::error!(
+            "cannot serve Services: FERRULE_SERVICES=ebpf needs FERRULE_AGENT_BACKEND=ebpf"
+        );
+        return Ok(ExitCode::from(2));
+    }
     let has_bandwidth = settings.bandwidth;
     let options = Options { agent: settings.agent, node, replicas: flags.replicas };
     let runtime =

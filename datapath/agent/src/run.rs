@@ -66,6 +66,7 @@ pub async fn run(
         Links::new()
     });
     let (node, store, disk) = restore(&agent, &links, &events)?;
+    let node = node.named(&name, agent.connections.services);
     let ready = Ready::new(&name);
     let credentials = Credentials::of(&agent);
     let clients = ReplicaClients::new(credentials.clone(), ready.clone(), Arc::clone(&metrics));
@@ -378,7 +379,7 @@ impl Owner {
                 match &event {
                     BackendEvent::Flow(flow) => self.flows.publish(&self.node, flow),
                     BackendEvent::Trace(step) => tracing::info!(?step, "traced packet observed"),
-                    BackendEvent::Drift(_) | BackendEvent::Names => {}
+                    BackendEvent::Drift(_) | BackendEvent::Names | BackendEvent::Services => {}
                 }
                 self.node.backend_event(&event, now);
                 self.log_drift();

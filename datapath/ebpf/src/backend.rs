@@ -15,13 +15,14 @@ use crate::{
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
     pods::Pods,
+    serving::Serving,
     starting::{is_starting, starting},
     tcx::Method,
 };
 use async_trait::async_trait;
 use config_model::{Span, causes};
 use config_settings::Connections;
-use control_wire::KnownId;
+use control_wire::{KnownId, ObjectId};
 use datapath_abi::{
     Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, plan_started, sizes,
 };
@@ -77,6 +78,8 @@ pub struct EbpfBackend {
     /// The last flip. Programs that started before it may use the earlier half.
     flipped: Instant,
     connections: Connections,
+    /// `None` without Services.
+    serving: Option<Serving>,
     monitor: Option<Monitor>,
     /// Sockets of earlier passes. A new socket needs five calls of the kernel.
     sockets: Vec<Socket>,
@@ -204,6 +207,7 @@ impl EbpfBackend {
             is_refused: false,
             flipped: now,
             connections,
+            serving: connections.services.then(Serving::new),
             monitor,
             sockets: Vec::new(),
             check_at: None,
@@ -555,10 +559,7 @@ impl EbpfBackend {
         desired.changed.as_ref().is_some_and(|changed| {
             changed.since == self.revision
                 && changed.endpoints.is_empty()
-                && changed
-                    .objects
-                    .iter()
-                    .all(|(id, _)| matches!(id.known(), Some(KnownId::Address(_))))
+                && changed.objects.iter().all(|(id, _)| is_without_pods(id))
         })
     }
 
@@ -785,6 +786,16 @@ fn started(endpoints: &Endpoints) -> BTreeSet<u32> {
     started.flat_map(|endpoint| &endpoint.links).map(|link| link.ifindex).collect()
 }
 
+/// True if a change of the object changes no pod, policy or endpoint.
+fn is_without_pods(id: &ObjectId) -> bool {
+    match id.known() {
+        Some(KnownId::Address(_) | KnownId::Service(_) | KnownId::Slice(_)) => true,
+        Some(KnownId::Policy(_) | KnownId::Applied(_) | KnownId::Pod(_) | KnownId::Node) | None => {
+            false
+        }
+    }
+}
+
 /// The folders of other releases' maps.
 fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
     folders_of_maps(pins).into_iter().filter(|folder| folder != own).collect()
@@ -893,13 +904,18 @@ impl Backend for EbpfBackend {
         {
             tracing::error!(why = causes(&error), "cannot close the pods that start");
         }
+        // Also in a state whose policies are not in force.
+        let services = match &mut self.serving {
+            Some(serving) => serving.apply(&mut self.programs, desired).await,
+            None => BTreeMap::new(),
+        };
         match result {
             Ok(endpoints) => {
                 self.revision = desired.revision;
                 let policies = self.names.failing();
-                Applied { in_force: Ok(()), endpoints, policies, services: BTreeMap::new() }
+                Applied { in_force: Ok(()), endpoints, policies, services }
             }
-            Err(error) => Applied::failed(causes(&error)),
+            Err(error) => Applied { services, ..Applied::failed(causes(&error)) },
         }
     }
 
@@ -910,7 +926,9 @@ impl Backend for EbpfBackend {
                 // A change before the subscription has no event.
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }
+            let serve_at = self.serving.as_ref().and_then(Serving::wake_at);
             let others = self.sweep_at.min(self.compare_at);
+            let others = serve_at.map_or(others, |at| at.min(others));
             let check_at = match self.checking {
                 Some(_) => Instant::now(),
                 None if self.listing.is_some() => others,
@@ -971,6 +989,12 @@ impl Backend for EbpfBackend {
                     }
                 },
                 None => {}
+            }
+            if serve_at.is_some_and(|at| at <= Instant::now())
+                && let Some(serving) = &mut self.serving
+                && serving.step(&mut self.programs)
+            {
+                return BackendEvent::Services;
             }
             if Instant::now() >= self.compare_at {
                 self.compare_at = Instant::now() + COMPARE_EVERY;

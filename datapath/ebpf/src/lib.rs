@@ -24,6 +24,7 @@ mod programs;
 mod reasons;
 mod retire;
 mod services;
+mod serving;
 mod settings;
 mod starting;
 mod sums;

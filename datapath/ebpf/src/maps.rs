@@ -70,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 45] = [
+const LAYOUTS: [Layout; 46] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -114,7 +114,8 @@ const LAYOUTS: [Layout; 45] = [
     Layout::new("backends", 4, 24, 1),
     Layout::new("choices", 40, 40, 1),
     Layout::new("asked_addresses", 40, 24, 1),
-    Layout::new("service_works", 4, 112, 1),
+    Layout::new("affinities", 40, 16, 1),
+    Layout::new("service_works", 4, 168, 1),
     Layout::new(STAGES, 4, 4, 3),
 ];
 
@@ -122,15 +123,16 @@ const LAYOUTS: [Layout; 45] = [
 pub(crate) const STAGES: &str = "stages";
 
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 8] = [
+const WITH_SERVICES: [(&str, u32); 9] = [
     ("frontends", 65_536),
-    ("service_words", 65_536),
+    ("service_words", 131_072),
     ("backends_small", 32_768),
     ("backends_medium", 1024),
     ("backends_large", 32),
     ("backends", 131_072),
     ("choices", 65_536),
     ("asked_addresses", 65_536),
+    ("affinities", 65_536),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -239,7 +241,7 @@ impl Layout {
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
             "uses" => hash(used("rules"), value * *PROCESSORS),
             "flows" | "half_open" | "fragments" | "endpoints" | "choices" | "asked_addresses"
-            | "frontends" => hash(rows, value),
+            | "affinities" | "frontends" => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }
     }

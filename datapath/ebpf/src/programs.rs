@@ -9,7 +9,7 @@ use crate::{
     reasons::REASONS,
     services::ServiceMaps,
     settings::settings,
-    sums::Summed,
+    sums::{FRONTENDS_NUMBER, Summed, sum_of_frontends},
 };
 use aya::{
     Ebpf, EbpfLoader,
@@ -325,7 +325,14 @@ impl Programs {
 
     /// The sum of a map's rows.
     pub(crate) fn sum(&mut self, map: Summed) -> Result<u64, LoadError> {
-        let Some(number) = map.number() else { return Ok(self.maps.classes().sum()) };
+        match map.number() {
+            Some(number) => self.run_sum(number),
+            None => Ok(self.maps.classes().sum()),
+        }
+    }
+
+    /// Runs the program that adds up the rows of a map.
+    fn run_sum(&mut self, number: u32) -> Result<u64, LoadError> {
         // Of `struct __sk_buff`: cb.
         let (mut context, mut after) = ([0_u8; 192], [0_u8; 192]);
         context[48..52].copy_from_slice(&number.to_ne_bytes());
@@ -402,22 +409,41 @@ impl Programs {
         self.services.read()
     }
 
+    /// Reads the maps of Services, and removes the rows that no release writes.
+    pub(crate) fn find_services(&mut self) -> Result<service_abi::Held, LoadError> {
+        self.services.remove_foreign()?;
+        self.services.read()
+    }
+
     /// Writes rows of Services in their order.
     ///
     /// # Errors
     /// If the kernel refuses a row: the earlier ones are written.
-    pub fn write_services(
-        &mut self,
-        held: &mut service_abi::Held,
-        writes: &[service_abi::Write],
-    ) -> Result<(), LoadError> {
+    pub fn write_services(&mut self, writes: &[service_abi::Write]) -> Result<(), LoadError> {
         for write in writes {
             self.effect()?;
             self.services.write(write)?;
-            held.apply(write);
         }
-        held.retire();
         Ok(())
+    }
+
+    /// Compares the rows of Services after the first `from` ones with those in the maps, and the sum of all frontends.
+    /// Returns the map of the first row that differs.
+    pub(crate) fn compare_services(
+        &mut self,
+        held: &service_abi::Held,
+        from: usize,
+        rows: usize,
+    ) -> Result<Option<&'static str>, LoadError> {
+        if self.run_sum(FRONTENDS_NUMBER)? != sum_of_frontends(held) {
+            return Ok(Some("frontends"));
+        }
+        for row in held.rows().skip(from).take(rows) {
+            if let Some(map) = self.services.differs(row)? {
+                return Ok(Some(map));
+            }
+        }
+        Ok(None)
     }
 
     /// The hooks' filters of a link without filters, each with its program.

@@ -9,8 +9,9 @@ use aya::{
     maps::{Array, HashMap, MapData},
 };
 use service_abi::{
-    BackendRow, FrontendKey, FrontendRow, Held, Limits, TableSize, TableSlot, Word, Write,
+    BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, TableSize, TableSlot, Word, Write,
 };
+use std::collections::btree_map::Entry;
 
 type Small = [u32; 16];
 type Medium = [u32; 512];
@@ -47,7 +48,7 @@ impl ServiceMaps {
         })
     }
 
-    /// Reads the maps. Words that no release writes are left out, so they are written again.
+    /// Reads the rows that packets can reach, and those of backends. Words that no release writes are left out.
     pub(crate) fn read(&self) -> Result<Held, LoadError> {
         let at = |name| move |cause| LoadError::Map { name, cause };
         let mut held = Held { limits: self.limits, ..Held::default() };
@@ -56,27 +57,82 @@ impl ServiceMaps {
             let Some(place) = FrontendKey(key).place() else { continue };
             held.frontends.insert(place, FrontendRow::from_bytes(&value));
         }
-        let numbers: Vec<u32> =
-            held.frontends.values().flat_map(|row| [row.word, row.word + 1]).collect();
-        for number in numbers {
+        let words = held.frontends.values().flat_map(|row| [row.word, row.word.saturating_add(1)]);
+        let words: Vec<u32> = words.filter(|number| *number < self.limits.words).collect();
+        for number in words {
             let word = self.words.get(&number, 0).map_err(at("service_words"))?;
             let Some(word) = Word::from_number(word) else { continue };
             if let Word::Table { slot, count } = word {
-                let backends = self.table(slot)?;
-                held.tables.insert(slot, backends.into_iter().take(usize::from(count)).collect());
+                self.read_table(slot, count, &mut held)?;
             }
             held.words.insert(number, word);
         }
+        let last = held.tables.values().flat_map(|table| table.iter().copied()).max();
         for number in 0..self.limits.backends {
             let row = self.backends.get(&number, 0).map_err(at("backends"))?;
             let row = BackendRow::from_bytes(&row);
-            // Numbers are given in their order.
-            if row.life == 0 {
+            // Numbers are given in their order. Another process may have removed a row before the last one.
+            if row.life == 0 && last.is_none_or(|last| number > last) {
                 break;
             }
             held.backends.insert(number, row);
         }
         Ok(held)
+    }
+
+    /// Adds the places of a table that a word uses, if another word does not use more of them.
+    fn read_table(&self, slot: TableSlot, count: u16, held: &mut Held) -> Result<(), LoadError> {
+        let count = usize::from(count);
+        if slot.number >= self.limits_of(slot.size) || count > slot.size.places() {
+            return Ok(());
+        }
+        match held.tables.entry(slot) {
+            Entry::Occupied(known) if known.get().len() >= count => {}
+            Entry::Occupied(mut known) => {
+                known.insert(self.table(slot)?[..count].into());
+            }
+            Entry::Vacant(new) => {
+                new.insert(self.table(slot)?[..count].into());
+            }
+        }
+        Ok(())
+    }
+
+    fn limits_of(&self, size: TableSize) -> u32 {
+        match size {
+            TableSize::Small => self.limits.small,
+            TableSize::Medium => self.limits.medium,
+            TableSize::Large => self.limits.large,
+        }
+    }
+
+    /// Removes the rows of `frontends` whose keys no release writes.
+    pub(crate) fn remove_foreign(&mut self) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: "frontends", cause };
+        let keys: Vec<[u8; 24]> = self.frontends.keys().collect::<Result<_, _>>().map_err(fault)?;
+        for key in keys.iter().filter(|key| FrontendKey(**key).place().is_none()) {
+            gone(self.frontends.remove(key)).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// The name of the map if its row is another one than this. Rows of `frontends` are not compared: they have a sum.
+    pub(crate) fn differs(&self, row: Row<'_>) -> Result<Option<&'static str>, LoadError> {
+        let (name, is_same) = match row {
+            Row::Frontend(..) => return Ok(None),
+            Row::Word(number, word) => {
+                let found = self.words.get(&number, 0);
+                ("service_words", found.map(|found| found == word.to_number()))
+            }
+            Row::Table(slot, backends) => {
+                return Ok((!self.table(slot)?.starts_with(backends)).then_some(slot.size.map()));
+            }
+            Row::Backend(number, row) => {
+                ("backends", self.backends.get(&number, 0).map(|found| found == row.to_bytes()))
+            }
+        };
+        let is_same = is_same.map_err(|cause| LoadError::Map { name, cause })?;
+        Ok((!is_same).then_some(name))
     }
 
     fn table(&self, slot: TableSlot) -> Result<Vec<u32>, LoadError> {

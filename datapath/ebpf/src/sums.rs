@@ -2,6 +2,7 @@
 
 use datapath_abi::{Held, address_key, set_key, words_of};
 use datapath_plan::Address;
+use service_abi::FrontendKey;
 
 /// A map whose rows are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,17 @@ impl Summed {
             Self::Rules => total(held.rules.iter().map(|(number, of)| [u64::from(*number), *of])),
         }
     }
+}
+
+/// The number by which the program `sum_rows` knows the map `frontends`.
+pub(crate) const FRONTENDS_NUMBER: u32 = 2;
+
+/// The sum of the rows of the map `frontends`.
+pub(crate) fn sum_of_frontends(held: &service_abi::Held) -> u64 {
+    total(held.frontends.iter().map(|(place, row)| {
+        let [row] = words_of(&row.to_bytes());
+        words_of::<3>(&FrontendKey::from(*place).0).into_iter().chain([row])
+    }))
 }
 
 /// The sum of rows of the map `classes`.

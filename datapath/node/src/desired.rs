@@ -2,7 +2,8 @@
 
 use crate::PodId;
 use config_model::HostLink;
-use control_wire::{KnownId, NodeSnapshot, ObjectId, model::Policy};
+use control_wire::{KnownId, NodeSnapshot, ObjectId, ObjectKind, SharedMap, model::Policy};
+use service_objects::{ObjectName, Service, Slice};
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -33,15 +34,41 @@ pub struct Endpoint {
 /// [`runtime_uid`](control_wire::model::Pod::runtime_uid) of its entry ([`NodeSnapshot::entry`]).
 pub type Endpoints = BTreeMap<String, Arc<Endpoint>>;
 
-/// The Services of the cluster. No source sends any yet, so this is empty.
+/// This node, as EndpointSlices name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Services {}
-
-/// Namespace and name of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServiceName {
-    pub namespace: String,
+pub struct NodeIdentity {
     pub name: String,
+    /// The label `topology.kubernetes.io/zone`, which the controller sends.
+    pub zone: Option<String>,
+}
+
+/// The Services and EndpointSlices of the cluster. They are empty until a source has sent them: each cluster has the
+/// Service `kubernetes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    pub services: SharedMap<ObjectName, Arc<Service>>,
+    pub slices: SharedMap<ObjectName, Arc<Slice>>,
+}
+
+impl Services {
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+}
+
+/// The Services and slices that were added, changed or removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceChanges {
+    pub services: BTreeSet<ObjectName>,
+    pub slices: BTreeSet<ObjectName>,
+}
+
+impl ServiceChanges {
+    /// The Services and slices among changes of a snapshot.
+    pub(crate) fn among(changed: &control_wire::Changed) -> Self {
+        let of_kind = |kind| changed.of_kind(kind).filter_map(|(id, _)| id.object_name()).collect();
+        Self { services: of_kind(ObjectKind::SERVICE), slices: of_kind(ObjectKind::SLICE) }
+    }
 }
 
 /// The whole state that is to be in force.
@@ -51,6 +78,8 @@ pub struct Desired {
     pub revision: u64,
     /// The snapshot of one generation that a replica sent.
     pub state: Arc<NodeSnapshot>,
+    /// The node itself.
+    pub node: Arc<NodeIdentity>,
     /// The pods of this node.
     pub endpoints: Arc<Endpoints>,
     /// The cluster's Services.
@@ -69,6 +98,7 @@ pub struct Changed {
     pub objects: control_wire::Changed,
     /// UIDs of endpoints that were added, changed or removed.
     pub endpoints: BTreeSet<String>,
+    pub services: ServiceChanges,
 }
 
 /// The policies that apply to this pod.
@@ -87,6 +117,11 @@ pub(crate) fn policies_of<'a>(held: &'a NodeSnapshot, uid: &str) -> Vec<&'a Poli
 pub(crate) fn pods_among(objects: &BTreeSet<ObjectId>) -> impl Iterator<Item = &str> {
     objects.iter().filter_map(|object| match object.known()? {
         KnownId::Pod(uid) => Some(uid),
-        KnownId::Policy(_) | KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node => None,
+        KnownId::Policy(_)
+        | KnownId::Address(_)
+        | KnownId::Applied(_)
+        | KnownId::Node
+        | KnownId::Service(_)
+        | KnownId::Slice(_) => None,
     })
 }

@@ -15,7 +15,9 @@ mod replicas;
 pub mod store;
 mod waiting;
 
-pub use desired::{Changed, Desired, Endpoint, Endpoints, LocalPod, ServiceName, Services};
+pub use desired::{
+    Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, ServiceChanges, Services,
+};
 pub use node::{Effect, Links, Node, Overview, START_LIMIT};
 pub use outcome::{
     Applied, BackendEvent, Flow, Looked, Observed, Probe, Results, Retire, RuleId, RuleUse, Trace,

@@ -10,8 +10,8 @@ pub use links::Links;
 pub use overview::Overview;
 
 use crate::{
-    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, Report, ReportTo, Results,
-    Services, Ticket,
+    Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, PodId, Report, ReportTo,
+    Results, Services, Ticket,
     desired::{pods_among, policies_of},
     realized::{Reports, State},
     store::Record,
@@ -100,7 +100,9 @@ pub struct Node {
     endpoints: Arc<Endpoints>,
     /// The links of the last observation.
     seen: Links,
-    services: Arc<Services>,
+    /// The backend serves Services.
+    serves: bool,
+    identity: Arc<NodeIdentity>,
     /// A replica has sent a generation at some time, so that an empty snapshot means an empty cluster.
     has_snapshot: bool,
     /// Counts the states of snapshot and endpoints.
@@ -161,7 +163,8 @@ impl Node {
             held: Arc::new(held),
             endpoints: Arc::new(local.iter().map(endpoint).collect()),
             seen: links.clone(),
-            services: Arc::default(),
+            serves: false,
+            identity: Arc::default(),
             local: Arc::new(local),
             has_snapshot,
             revision: u64::from(has_snapshot),
@@ -195,6 +198,31 @@ impl Node {
         node.adopt();
         node.apply();
         node
+    }
+
+    /// Sets the name of the node, by which EndpointSlices name it. A node that `serves` receives the Services of the
+    /// cluster. The caller does this before the first effect.
+    #[must_use]
+    pub fn named(mut self, name: &str, serves: bool) -> Self {
+        self.serves = serves;
+        Arc::make_mut(&mut self.identity).name = name.to_owned();
+        let services = self.services();
+        for effect in &mut self.effects {
+            if let Effect::Apply(desired) = effect {
+                desired.node = Arc::clone(&self.identity);
+                desired.services = Arc::clone(&services);
+            }
+        }
+        self
+    }
+
+    /// The Services that the backend is to serve.
+    fn services(&self) -> Arc<Services> {
+        if !self.serves {
+            return Arc::default();
+        }
+        let NodeSnapshot { services, slices, .. } = &*self.held;
+        Arc::new(Services { services: services.clone(), slices: slices.clone() })
     }
 
     /// The actions since the last call, in order.

@@ -1,7 +1,8 @@
 //! The answers and events of a backend.
 
-use crate::{Desired, ServiceName};
+use crate::Desired;
 use policy_core::{Decision, Direction, Segment};
+use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -32,7 +33,7 @@ pub struct Applied {
     /// Policies that are not in force on any endpoint, by UID, each with the cause.
     pub policies: BTreeMap<String, String>,
     /// Services that are not in force, each with the cause.
-    pub services: BTreeMap<ServiceName, String>,
+    pub services: BTreeMap<ObjectName, String>,
 }
 
 impl Applied {
@@ -71,6 +72,8 @@ pub enum BackendEvent {
     Drift(String),
     /// The addresses of DNS names have changed. The agent applies the same state again.
     Names,
+    /// Other Services than before are not in force. The agent applies the same state again.
+    Services,
     /// A packet was dropped, or a connection was allowed and its rule or [`Backend::listen`] asks for it.
     ///
     /// [`Backend::listen`]: ../datapath_backend/trait.Backend.html#method.listen

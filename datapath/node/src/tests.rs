@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
 
+mod identity;
 mod links;
 mod lives;
 mod mirrors;

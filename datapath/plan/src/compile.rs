@@ -166,7 +166,11 @@ impl Compilation {
                     pods.extend(self.subjects.set_group(id, was, is));
                 }
                 KnownId::Pod(uid) => drop(pods.insert(uid.to_owned())),
-                KnownId::Policy(_) | KnownId::Address(_) | KnownId::Node => {}
+                KnownId::Policy(_)
+                | KnownId::Address(_)
+                | KnownId::Node
+                | KnownId::Service(_)
+                | KnownId::Slice(_) => {}
             }
         }
         let mut unused = Vec::new();

@@ -1,8 +1,9 @@
 //! Rows as bytes.
 
-use crate::{Place, TableSize, TableSlot};
-use service_objects::Protocol;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use crate::{TableSize, TableSlot};
+use service_core::Place;
+use service_objects::{Family, Protocol};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A key of the map `frontends`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,7 +77,13 @@ impl From<Place> for FrontendKey {
     fn from(place: Place) -> Self {
         let (of, port, protocol) = match place {
             Place::Port(of, port, protocol) => (address(of), port, number_of(protocol)),
-            Place::NodePort(port, protocol) => ([0; 16], port, number_of(protocol)),
+            Place::NodePort(family, port, protocol) => {
+                let any: IpAddr = match family {
+                    Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
+                    Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                (address(any), port, number_of(protocol))
+            }
             Place::OtherPorts(of) => (address(of), 0, 0),
         };
         let mut bytes = [0; 24];
@@ -90,6 +97,8 @@ impl From<Place> for FrontendKey {
 impl FrontendKey {
     /// `None` for a key that no release writes.
     pub fn place(&self) -> Option<Place> {
+        let octets: [u8; 16] = self.0[..16].try_into().ok()?;
+        let address = Ipv6Addr::from(octets).to_canonical();
         let port = half_at(&self.0, 16);
         let protocol = match half_at(&self.0, 18) {
             TCP => Some(Protocol::Tcp),
@@ -97,12 +106,15 @@ impl FrontendKey {
             SCTP => Some(Protocol::Sctp),
             _ => None,
         };
-        match (address_of(&self.0[..16]), protocol) {
-            (Some(address), Some(protocol)) => Some(Place::Port(address, port, protocol)),
-            (None, Some(protocol)) => Some(Place::NodePort(port, protocol)),
-            (Some(address), None) => Some(Place::OtherPorts(address)),
-            (None, None) => None,
-        }
+        let place = match protocol {
+            Some(protocol) if address.is_unspecified() => {
+                Place::NodePort(Family::of(address), port, protocol)
+            }
+            Some(protocol) => Place::Port(address, port, protocol),
+            None => Place::OtherPorts(address),
+        };
+        let is_place = protocol.is_some() || !address.is_unspecified();
+        (is_place && Self::from(place) == *self).then_some(place)
     }
 }
 
@@ -125,6 +137,13 @@ const NO_LOCAL_ENDPOINTS: u64 = 2;
 const NO_SUCH_PORT: u64 = 3;
 
 impl Word {
+    pub(crate) fn slot(&self) -> Option<TableSlot> {
+        match self {
+            Self::Table { slot, .. } => Some(*slot),
+            Self::NoEndpoints | Self::NoLocalEndpoints | Self::NoSuchPort => None,
+        }
+    }
+
     pub fn to_number(self) -> u64 {
         match self {
             Self::Table { slot, count } => {
@@ -144,11 +163,12 @@ impl Word {
     /// `None` for a number that no release writes.
     pub fn from_number(number: u64) -> Option<Self> {
         let [_, _, _, _, low, high, size, action] = number.to_le_bytes();
+        let is = |word: Self| (word.to_number() == number).then_some(word);
         match u64::from(action) {
             0 => {}
-            NO_ENDPOINTS => return Some(Self::NoEndpoints),
-            NO_LOCAL_ENDPOINTS => return Some(Self::NoLocalEndpoints),
-            NO_SUCH_PORT => return Some(Self::NoSuchPort),
+            NO_ENDPOINTS => return is(Self::NoEndpoints),
+            NO_LOCAL_ENDPOINTS => return is(Self::NoLocalEndpoints),
+            NO_SUCH_PORT => return is(Self::NoSuchPort),
             _ => return None,
         }
         let size = match size {
@@ -157,9 +177,10 @@ impl Word {
             2 => TableSize::Large,
             _ => return None,
         };
-        let number = u32::try_from(number & u64::from(u32::MAX)).ok()?;
+        let slot = u32::try_from(number & u64::from(u32::MAX)).ok()?;
         let count = u16::from_le_bytes([low, high]);
-        (count > 0).then_some(Self::Table { slot: TableSlot { size, number }, count })
+        let word = Self::Table { slot: TableSlot { size, number: slot }, count };
+        is(word).filter(|_| count > 0)
     }
 }
 

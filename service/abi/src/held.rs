@@ -1,7 +1,8 @@
 //! The content of the maps.
 
-use crate::{BackendRow, FrontendRow, Place, TableSize, TableSlot, Word, Write};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::{BackendRow, FrontendRow, TableSize, TableSlot, Word, Write};
+use service_core::Place;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// The numbers of rows of the maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -24,7 +25,7 @@ impl Limits {
     }
 }
 
-/// The content of the maps, or a mirror of it.
+/// The rows that packets can reach, and the rows of all backends that have ever been.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     pub limits: Limits,
@@ -32,27 +33,38 @@ pub struct Held {
     /// By number; those of `frontends` only.
     pub words: BTreeMap<u32, Word>,
     /// The numbers of the backends in each table; those of `words` only.
-    pub tables: BTreeMap<TableSlot, Vec<u32>>,
+    pub tables: BTreeMap<TableSlot, Arc<[u32]>>,
     /// Numbers that have had a backend.
     pub backends: BTreeMap<u32, BackendRow>,
-    /// Numbers without a reference. Programs that run may still read their rows.
-    pub retired_words: BTreeSet<u32>,
-    pub retired_tables: BTreeSet<TableSlot>,
-    pub retired_backends: BTreeSet<u32>,
+}
+
+/// A row of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row<'a> {
+    Frontend(Place, FrontendRow),
+    Word(u32, Word),
+    Table(TableSlot, &'a [u32]),
+    Backend(u32, BackendRow),
 }
 
 impl Held {
-    /// Applies a write to the mirror.
+    /// Returns each row once.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let frontends = self.frontends.iter().map(|(place, row)| Row::Frontend(*place, *row));
+        let words = self.words.iter().map(|(number, word)| Row::Word(*number, *word));
+        let tables = self.tables.iter().map(|(slot, of)| Row::Table(*slot, of));
+        let backends = self.backends.iter().map(|(number, row)| Row::Backend(*number, *row));
+        frontends.chain(words).chain(tables).chain(backends)
+    }
+
+    /// Applies a write. Rows that packets no longer reach stay.
     pub fn apply(&mut self, write: &Write) {
         match write {
             Write::Backend(number, row) => {
-                if !row.is_present {
-                    self.retired_backends.insert(*number);
-                }
                 self.backends.insert(*number, *row);
             }
             Write::Table(slot, backends) => {
-                self.tables.insert(*slot, backends.clone());
+                self.tables.insert(*slot, Arc::clone(backends));
             }
             Write::Word(number, word) => {
                 self.words.insert(*number, *word);
@@ -63,35 +75,6 @@ impl Held {
             Write::RemoveFrontend(place) => {
                 self.frontends.remove(place);
             }
-        }
-    }
-
-    /// Retires the words and tables to which nothing refers.
-    pub fn retire(&mut self) {
-        let used: BTreeSet<u32> =
-            self.frontends.values().flat_map(|row| [row.word, row.word + 1]).collect();
-        let unused = |number: &u32| !used.contains(number);
-        self.retired_words.extend(self.words.keys().copied().filter(unused));
-        self.words.retain(|number, _| used.contains(number));
-        let used: BTreeSet<TableSlot> =
-            self.words.values().filter_map(|word| word.slot()).collect();
-        self.retired_tables.extend(self.tables.keys().copied().filter(|slot| !used.contains(slot)));
-        self.tables.retain(|slot, _| used.contains(slot));
-    }
-
-    /// Frees what was retired. No program that started before the retirement may run any longer.
-    pub fn release(&mut self) {
-        self.retired_words.clear();
-        self.retired_tables.clear();
-        self.retired_backends.clear();
-    }
-}
-
-impl Word {
-    pub(crate) fn slot(&self) -> Option<TableSlot> {
-        match self {
-            Self::Table { slot, .. } => Some(*slot),
-            Self::NoEndpoints | Self::NoLocalEndpoints | Self::NoSuchPort => None,
         }
     }
 }

@@ -1,21 +1,20 @@
 //! Services in the maps of the eBPF programs.
 //!
-//! [`Target`] is the state that is wanted, [`Held`] the content of the maps. [`plan`] returns the writes from one to the
-//! other in an order in which each packet finds one of both states. The layouts are those of `datapath/bpf/service.h`.
+//! A [`Mirror`] has the content of the maps, and plans the writes to the next state. Between two writes each packet finds the
+//! earlier or the later choice of its frontend, whole. The layouts are those of `datapath/bpf/service.h`.
 
 mod bytes;
+mod free;
 mod held;
+mod mirror;
 mod plan;
 mod tables;
-mod target;
-mod write;
 
 #[cfg(test)]
 mod tests;
 
 pub use bytes::{BackendRow, FrontendKey, FrontendRow, Word};
-pub use held::{Held, Limits};
-pub use plan::{Full, plan};
+pub use held::{Held, Limits, Row};
+pub use mirror::Mirror;
+pub use plan::{Plan, Refused, Write};
 pub use tables::{TableSize, TableSlot};
-pub use target::{Choice, Frontend, Place, Target};
-pub use write::Write;

@@ -1,5 +1,7 @@
 //! Tables of backends.
 
+use service_core::MOST_BACKENDS;
+
 /// The size of a table of backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableSize {
@@ -20,10 +22,10 @@ impl TableSize {
         }
     }
 
-    /// The smallest size with room for this many backends. More than 8191 have none: a word has no larger count.
+    /// The smallest size with room for this many backends. More than [`MOST_BACKENDS`] have none: a word has no larger count.
     pub(crate) fn of(backends: usize) -> Option<Self> {
         let has_room = |size: &Self| backends <= size.places();
-        Self::ALL.into_iter().find(has_room).filter(|_| backends < 8192)
+        Self::ALL.into_iter().find(has_room).filter(|_| backends <= MOST_BACKENDS)
     }
 
     /// The name of the map.

@@ -6,7 +6,7 @@ use control_wire::{
     model::{Isolation, Pod, Policy, Position},
     proto::{Change, Part},
 };
-use datapath_node::{Changed, Desired, Endpoint, Endpoints, LocalPod, PodId};
+use datapath_node::{Changed, Desired, Endpoint, Endpoints, LocalPod, PodId, ServiceChanges};
 use policy_core::{Family, PolicyKey, Priority, Stage, index::GroupId};
 use policy_objects::Kind;
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
@@ -117,12 +117,14 @@ impl Series {
         let uids: BTreeSet<&String> = self.endpoints.keys().chain(now.keys()).collect();
         let differs = |uid: &&String| self.endpoints.get(*uid) != now.get(*uid);
         let changed = uids.into_iter().filter(differs).cloned().collect();
-        let changed = Changed { since: self.revision, objects, endpoints: changed };
+        let (since, services) = (self.revision, ServiceChanges::default());
+        let changed = Changed { since, objects, endpoints: changed, services };
         self.endpoints = now;
         self.revision += 1;
         Desired {
             revision: self.revision,
             state: Arc::new(self.state.clone()),
+            node: Arc::default(),
             endpoints: Arc::new(self.endpoints.clone()),
             services: Arc::default(),
             changed: (self.revision > 1).then_some(changed),

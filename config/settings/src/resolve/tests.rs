@@ -413,6 +413,16 @@ fn the_backend_ebpf_has_an_object_file_and_a_folder_of_pins() {
 }
 
 #[test]
+fn services_are_served_if_the_setting_names_a_component() {
+    let services = |given: &[(&str, &str)]| resolve(given).0.agent.connections.services;
+    assert!(!services(&[]));
+    assert!(!services(&[("FERRULE_SERVICES", "none")]));
+    assert!(services(&[("FERRULE_SERVICES", "ebpf")]));
+    let refused = refusal(&[("FERRULE_SERVICES", "true")]).to_string();
+    assert!(refused.contains("none or ebpf"), "{refused}");
+}
+
+#[test]
 fn the_controllers_service_is_a_namespace_and_a_name() {
     let service = |text| resolve(&[("FERRULE_CONTROLLER_SERVICE", text)]).0.agent.service;
     assert_eq!(service("net/control"), ("net".to_owned(), "control".to_owned()));

@@ -47,6 +47,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_SERVICES",
+        kind: Kind::Choice("none or ebpf"),
+        default: "none",
+        meaning: "The component that serves the cluster IPs and external addresses of Services to \
+                  pods of this node, besides kube-proxy. `ebpf` needs the backend `ebpf` and 48 MiB \
+                  of `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
+        set: |d, v| {
+            let components = [("none", false), ("ebpf", true)];
+            parse::choice(v, &components, "none or ebpf")
+                .map(|services| d.settings.agent.connections.services = services)
+        },
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_AGENT_BPF_OBJECT",
         kind: Kind::Path,
         default: registry::BPF_OBJECT,

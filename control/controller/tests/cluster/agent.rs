@@ -20,6 +20,8 @@ pub(crate) struct Agent {
     pub(crate) trust: Trust,
     pub(crate) held: NodeSnapshot,
     pub(crate) reports_to: String,
+    /// The node serves Services.
+    pub(crate) serves: bool,
     follow: Option<Follow>,
 }
 
@@ -30,12 +32,12 @@ pub(crate) fn trust(bundle: &str) -> Trust {
 impl Agent {
     pub(crate) fn new(token: String, bundle: &str) -> Self {
         let (held, reports_to) = (NodeSnapshot::default(), String::new());
-        Self { token, trust: trust(bundle), held, reports_to, follow: None }
+        Self { token, trust: trust(bundle), held, reports_to, serves: false, follow: None }
     }
 
     /// Opens a stream at a replica.
     pub(crate) async fn begin(&mut self, at: SocketAddr) -> Result<How, FollowError> {
-        self.begin_with(at, hello(&self.held)).await
+        self.begin_with(at, self.held.hello(false, self.serves)).await
     }
 
     /// Opens a stream at a replica that may have read less than the node holds.
@@ -151,5 +153,5 @@ impl Agent {
 }
 
 pub(crate) fn hello(held: &NodeSnapshot) -> Hello {
-    held.hello(false)
+    held.hello(false, false)
 }

@@ -13,6 +13,7 @@ mod kinds;
 mod outages;
 mod replica;
 mod reports;
+mod services;
 mod setback;
 mod tokens;
 mod view;

@@ -90,6 +90,13 @@ impl World {
         self.api(object).patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
+    /// Changes fields of an object.
+    pub(crate) async fn patch(&self, object: &Value, change: Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let patch = Patch::Merge(change);
+        self.api(object).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// Deletes an object without a grace period.
     pub(crate) async fn delete(&self, object: &Value) {
         let name = object["metadata"]["name"].as_str().unwrap();

@@ -77,6 +77,33 @@ impl<'a> Generation<'a> {
         self.state.history.end(object);
     }
 
+    /// [`Self::changed`] for all nodes.
+    pub fn changed_everywhere(&mut self, object: &ObjectId) {
+        self.mark_everywhere(object, Transition::Changed);
+    }
+
+    /// [`Self::entered`] for all nodes.
+    pub fn entered_everywhere(&mut self, object: &ObjectId) {
+        self.mark_everywhere(object, Transition::Entered);
+    }
+
+    /// [`Self::left`] for all nodes.
+    pub fn left_everywhere(&mut self, object: &ObjectId) {
+        self.mark_everywhere(object, Transition::Left);
+    }
+
+    /// Nodes whose agents do not know the kind get nothing.
+    fn mark_everywhere(&mut self, object: &ObjectId, transition: Transition) {
+        self.begin();
+        let State { nodes, touched, .. } = &mut *self.state;
+        for (node, queue) in nodes.iter_mut().filter(|(_, of)| of.kinds().contains(&object.kind)) {
+            queue.mark(object, transition);
+            if !touched.contains(node) {
+                touched.insert(node.clone());
+            }
+        }
+    }
+
     fn mark<'n>(
         &mut self,
         object: &ObjectId,

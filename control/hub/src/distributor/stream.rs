@@ -116,7 +116,7 @@ impl<S: Source> Distributor<S> {
         let generation = self.state.generation;
         let queue = self.queue(stream).filter(|queue| queue.is_due())?;
         let (pending, base) = queue.take(generation);
-        let features = queue.features().clone();
+        let (kinds, features) = (queue.kinds().clone(), queue.features().clone());
         let mut changes = Vec::new();
         let mut objects = Vec::new();
         for (object, pending) in pending {
@@ -133,7 +133,8 @@ impl<S: Source> Distributor<S> {
         }
         if !objects.is_empty() {
             let reached = self.state.reached.kinds();
-            let recipient = Recipient { node: &stream.node, features: &features, reached };
+            let (node, kinds, features) = (stream.node.as_str(), &kinds, &features);
+            let recipient = Recipient { node, kinds, features, reached };
             self.source.encode(&recipient, &objects, &mut changes);
         }
         Some(Update { generation, changes })
@@ -209,7 +210,7 @@ impl<S: Source> Distributor<S> {
         let mut pending: BTreeMap<ObjectId, Pending> =
             held.map(|object| (object.clone(), Pending::removal())).collect();
         let reached = self.state.reached.kinds();
-        let recipient = Recipient { node, features: &features, reached };
+        let recipient = Recipient { node, kinds: &kinds, features: &features, reached };
         for (object, digest) in self.source.needs(&recipient) {
             if !kinds.contains(&object.kind) {
                 continue;

@@ -13,6 +13,7 @@ use super::{
     refused::AnnounceError,
 };
 use crate::distributor::Generation;
+use control_wire::ObjectId;
 use policy_core::index::{Event, KnownPod};
 use policy_objects::{Kind, MIRROR, Meta, Named, Pod, page::PodView};
 use std::{collections::BTreeSet, net::IpAddr};
@@ -195,6 +196,12 @@ impl PolicySource {
             Event::Node(node) => {
                 self.yield_to(&node.addresses, None, generation);
                 self.indexed(event, generation);
+                let zone = node.meta.labels.get(ZONE_LABEL).filter(|zone| !zone.is_empty());
+                self.set_zone(&node.meta.name, zone, generation);
+            }
+            Event::Gone { kind: Kind::Node, name, .. } => {
+                self.indexed(event, generation);
+                self.set_zone(name, None, generation);
             }
             Event::Service(service) => {
                 if let Some(addresses) = service.cluster_ips.known() {
@@ -234,6 +241,16 @@ impl PolicySource {
             | Event::Policy(_)
             | Event::PolicyView(_)
             | Event::Gone { .. } => self.indexed(event, generation),
+        }
+    }
+
+    fn set_zone(&mut self, node: &str, zone: Option<&String>, generation: &mut Generation<'_>) {
+        let before = match zone {
+            Some(zone) => self.zones.insert(node.to_owned(), zone.clone()),
+            None => self.zones.remove(node),
+        };
+        if before.as_ref() != zone {
+            generation.changed(&ObjectId::node(), [&node.to_owned()]);
         }
     }
 
@@ -325,3 +342,6 @@ fn is_usable(address: IpAddr) -> bool {
     };
     !(of_link || address.is_unspecified() || address.is_loopback() || address.is_multicast())
 }
+
+/// The label of a node that EndpointSlices name in their hints.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";

@@ -30,7 +30,8 @@ impl Source for PolicySource {
             let digest = digest_of(&encode::applied_group(*id, &pods));
             needs.push((ObjectId::applied(*id), digest));
         }
-        needs.push((ObjectId::node(), digest_of(&encode::node(&own.addresses))));
+        let zone = self.zone_of(recipient.node);
+        needs.push((ObjectId::node(), digest_of(&encode::node(&own.addresses, zone))));
         for pod in own.pods.values() {
             if self.has_namespace(pod, recipient) {
                 needs.push((ObjectId::pod(&pod.uid), digest_of(&self.sent_pod(pod))));
@@ -60,7 +61,10 @@ impl Source for PolicySource {
                     let policy = self.policies.get_mut(uid);
                     changes.extend(policy.map(|policy| policy.for_features(recipient.features)));
                 }
-                Some(KnownId::Node) => changes.push(entry(&encode::node(&own.addresses))),
+                Some(KnownId::Node) => {
+                    let zone = self.zone_of(recipient.node);
+                    changes.push(entry(&encode::node(&own.addresses, zone)));
+                }
                 Some(KnownId::Pod(uid)) => {
                     let pod = own.pods.values().find(|pod| pod.uid == uid);
                     let pod = pod.filter(|pod| self.has_namespace(pod, recipient));
@@ -76,7 +80,7 @@ impl Source for PolicySource {
                 Some(KnownId::Applied(id)) => {
                     changes.push(applied_change(id, pending.elements()));
                 }
-                None => {}
+                Some(KnownId::Service(_) | KnownId::Slice(_)) | None => {}
             }
         }
     }
@@ -102,6 +106,11 @@ impl PolicySource {
     fn group(&mut self, id: GroupId) -> Option<EncodedGroup> {
         let Self { groups, index, .. } = self;
         groups.get(id, || index.group_state(Role::Address, id))
+    }
+
+    /// Returns the zone of a node, which EndpointSlices name in their hints.
+    fn zone_of(&self, node: &str) -> Option<&str> {
+        self.zones.get(node).map(String::as_str)
     }
 
     fn sent_pod(&self, pod: &Member) -> proto::Change {

@@ -187,7 +187,7 @@ fn policy(hub: &mut Hub, name: &str, app: &str) {
 }
 
 fn hello(held: &NodeSnapshot) -> Hello {
-    held.hello(false)
+    held.hello(false, false)
 }
 
 async fn begin(replica: &Replica, node: &str, held: &mut NodeSnapshot) -> Follow {

@@ -1,7 +1,7 @@
 //! The states that are handed to the backend, and their outcome.
 
 use super::*;
-use crate::{Applied, BackendEvent, Observed, Results};
+use crate::{Applied, BackendEvent, Observed, Results, ServiceChanges};
 
 impl Node {
     /// The outcome of [`Effect::Apply`].
@@ -134,15 +134,20 @@ impl Node {
     pub fn backend_event(&mut self, event: &BackendEvent, now: Time) {
         match event {
             BackendEvent::Drift(why) => self.drifted(why.clone(), now),
-            // While the backend fails, the retry has the addresses as well.
-            BackendEvent::Names if self.given > 0 && self.fault.is_none() => {
+            // While the backend fails, the retry has both as well.
+            BackendEvent::Names | BackendEvent::Services
+                if self.given > 0 && self.fault.is_none() =>
+            {
                 if self.applying.is_some() {
                     self.again = true;
                 } else {
                     self.hand_over();
                 }
             }
-            BackendEvent::Names | BackendEvent::Flow(_) | BackendEvent::Trace(_) => {}
+            BackendEvent::Names
+            | BackendEvent::Services
+            | BackendEvent::Flow(_)
+            | BackendEvent::Trace(_) => {}
         }
     }
 
@@ -193,15 +198,22 @@ impl Node {
         let endpoints = Arc::clone(&self.endpoints);
         let changed = mem::take(&mut self.changed);
         let is_full = mem::take(&mut self.full);
-        let changed = (!is_full).then_some(Changed { since: self.given, ..changed });
+        let among = ServiceChanges::among(&changed.objects);
+        let since = self.given;
+        let changed = (!is_full).then_some(Changed { since, services: among, ..changed });
         let keeps_policies = changed
             .as_ref()
             .is_some_and(|changed| changed.objects.of_kind(ObjectKind::POLICY).next().is_none());
         self.given = revision;
         let (of, to) = (Arc::clone(&state), Arc::clone(&endpoints));
         self.applying = Some(Applying { revision, endpoints: to, state: of, keeps_policies });
-        let services = Arc::clone(&self.services);
-        let desired = Desired { revision, state, endpoints, services, changed };
+        let services = self.services();
+        let zone = state.zone.as_deref();
+        if self.identity.zone.as_deref() != zone {
+            Arc::make_mut(&mut self.identity).zone = zone.map(str::to_owned);
+        }
+        let node = Arc::clone(&self.identity);
+        let desired = Desired { revision, state, node, endpoints, services, changed };
         self.effects.push(Effect::Apply(desired));
     }
 }

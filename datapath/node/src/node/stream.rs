@@ -5,7 +5,7 @@ use super::*;
 impl Node {
     /// The first message to a replica.
     pub fn hello(&self, take_behind: bool) -> Hello {
-        let hello = self.held.hello(take_behind);
+        let hello = self.held.hello(take_behind, self.serves);
         if !self.resync {
             return hello;
         }

@@ -5,7 +5,7 @@ use policy_objects::{
     Block, ContainerPort,
     page::{RequirementView, SelectorView},
 };
-use sha1::{Digest as _, Sha1};
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -352,7 +352,7 @@ impl Canonical {
 
     pub(super) fn id(self) -> GroupId {
         let mut id = [0; 16];
-        id.copy_from_slice(&Sha1::digest(&self.0)[..16]);
+        id.copy_from_slice(&Sha256::digest(&self.0)[..16]);
         GroupId(id)
     }
 }

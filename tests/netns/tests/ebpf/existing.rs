@@ -116,6 +116,7 @@ pub(crate) fn desired_for(revision: u64, policies: &[Value], endpoints: Endpoint
     Desired {
         revision,
         state: Arc::new(snapshot(policies)),
+        node: Arc::default(),
         endpoints: Arc::new(endpoints),
         services: Arc::default(),
         changed: None,

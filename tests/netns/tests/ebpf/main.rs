@@ -22,6 +22,7 @@ mod repair;
 mod retire;
 mod sctp;
 mod service;
+mod serving;
 mod takeover;
 mod tcx;
 mod traffic;

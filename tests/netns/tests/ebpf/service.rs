@@ -11,13 +11,19 @@ use crate::{
 };
 use config_settings::Connections;
 use datapath_ebpf::{Hook, Programs};
-use service_abi::{Choice, Frontend, Place, Target, plan};
+use service_abi::{Mirror, Plan};
+use service_core::{Choice, Frontend, Place};
 use service_objects::Protocol;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     path::Path,
+    time::{Duration, Instant},
 };
+
+/// The time for which a datagram may be under way.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A virtual address of each family.
 const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 20, 0, 1));
@@ -60,24 +66,28 @@ fn answer_datagrams(namespace: &str, port: u16) {
 }
 
 fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
+    serve_with(kernel, frontends, 0);
+}
+
+/// The same with an affinity in seconds.
+fn serve_with(kernel: &mut Kernel, frontends: &[(Place, Choice)], affinity: u32) {
     let frontends = frontends.iter().map(|(place, choice)| {
         let (inside, outside) = (choice.clone(), choice.clone());
-        (*place, Frontend { inside, outside, affinity: 0 })
+        (*place, Frontend { inside, outside, affinity, sources: None })
     });
-    let target = Target { frontends: frontends.collect() };
-    let mut held = kernel.programs.read_services().unwrap();
-    let writes = plan(&held, &target).unwrap();
-    kernel.programs.write_services(&mut held, &writes).unwrap();
-    let read = kernel.programs.read_services().unwrap();
-    assert_eq!((&read.frontends, &read.words), (&held.frontends, &held.words));
-    assert_eq!(plan(&read, &target), Ok(Vec::new()), "the maps have the target");
+    let frontends = frontends.collect();
+    let plan = Mirror::of(kernel.programs.read_services().unwrap()).replace(&frontends);
+    assert_eq!(plan.refused, BTreeMap::new());
+    kernel.programs.write_services(&plan.writes).unwrap();
+    let mut found = Mirror::of(kernel.programs.read_services().unwrap());
+    assert_eq!(found.replace(&frontends), Plan::default(), "the maps have the frontends");
 }
 
 fn to(backends: &[SocketAddr]) -> Choice {
     Choice::Backends(backends.into())
 }
 
-fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
+pub(crate) fn at(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
 }
 
@@ -86,7 +96,7 @@ fn tcp(address: IpAddr) -> Place {
 }
 
 /// The error of a connection of pod a; `None` if it is established.
-fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
+pub(crate) fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
     in_pod("a", move || TcpStream::connect_timeout(&to, SILENCE)).err().map(|error| error.kind())
 }
 
@@ -112,7 +122,7 @@ fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
 }
 
 /// True if pod a's connection is answered, by the address that it asked for.
-fn answered(to: SocketAddr) -> bool {
+pub(crate) fn answered(to: SocketAddr) -> bool {
     connect_to(to).is_some_and(|stream| stream.peer_addr().unwrap() == to && answers(&stream))
 }
 
@@ -279,4 +289,76 @@ fn each_backend_is_chosen_in_its_share() {
     assert_eq!(counts.iter().sum::<usize>(), 400, "{counts:?}");
     // With a share of 100 the standard deviation is below 9.
     assert!(counts.iter().all(|count| (50..150).contains(count)), "{counts:?}");
+}
+
+/// The servers that receive datagrams of pod a to a Service. Each has a port of its own, which had no choice before.
+fn receivers(servers: &[UdpSocket], next_port: &mut u16) -> BTreeSet<usize> {
+    const DATAGRAMS: u16 = 12;
+    let ports = *next_port..*next_port + DATAGRAMS;
+    *next_port = ports.end;
+    in_pod("a", || {
+        for port in ports {
+            let socket = UdpSocket::bind(("0.0.0.0", port)).unwrap();
+            socket.send_to(&[7], at(VIP, 53)).unwrap();
+        }
+    });
+    let (mut found, mut count) = (BTreeSet::new(), 0);
+    let end = Instant::now() + PATIENCE;
+    while count < DATAGRAMS {
+        assert!(Instant::now() < end, "{count} of {DATAGRAMS} datagrams have arrived: {found:?}");
+        for (number, server) in servers.iter().enumerate() {
+            while server.recv(&mut [0]).is_ok() {
+                found.insert(number);
+                count += 1;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_client_keeps_its_backend_for_the_time_of_the_affinity() {
+    let name = "a_client_keeps_its_backend_for_the_time_of_the_affinity";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let udp = Place::Port(VIP, 53, Protocol::Udp);
+    let (hours, mut port) = (10_800, 20_000);
+    let mut receivers = |servers: &[UdpSocket]| receivers(servers, &mut port);
+    // One table of each size.
+    for count in [16, 512, 600_u16] {
+        let ports = 9000..9000 + count;
+        let backends: Vec<SocketAddr> = ports.clone().map(|port| at([10, 0, 0, 2], port)).collect();
+        let servers = in_pod("b", move || {
+            let bind = |port| UdpSocket::bind(("0.0.0.0", port)).unwrap();
+            ports.map(bind).collect::<Vec<UdpSocket>>()
+        });
+        servers.iter().for_each(|server| server.set_nonblocking(true).unwrap());
+        serve(&mut kernel, &[(udp, to(&backends))]);
+        assert!(receivers(&servers).len() > 1, "each connection has a backend of its own");
+        serve_with(&mut kernel, &[(udp, to(&backends))], hours);
+        let first = receivers(&servers);
+        assert_eq!(first.len(), 1, "{count} backends: {first:?}");
+        assert_eq!(receivers(&servers), first, "{count} backends");
+        // Its backend is removed, and returns.
+        let mut others = backends.clone();
+        others.remove(*first.first().unwrap());
+        serve_with(&mut kernel, &[(udp, to(&others))], hours);
+        let second = receivers(&servers);
+        assert!(second.len() == 1 && second != first, "{count} backends: {first:?}, {second:?}");
+        serve_with(&mut kernel, &[(udp, to(&backends))], hours);
+        assert_eq!(receivers(&servers), second, "{count} backends");
+        // Other backends come and go.
+        let few = [backends[0], backends[*second.first().unwrap()], backends[3]];
+        let few: BTreeSet<SocketAddr> = few.into();
+        serve_with(&mut kernel, &[(udp, to(&few.into_iter().collect::<Vec<_>>()))], hours);
+        assert_eq!(receivers(&servers), second, "{count} backends");
+        // After a second without a connection the client gets another backend. A choice can be the same one.
+        serve_with(&mut kernel, &[(udp, to(&backends))], 1);
+        let changed = (0..30).find(|_| {
+            std::thread::sleep(Duration::from_millis(1100));
+            receivers(&servers) != second
+        });
+        assert!(changed.is_some(), "{count} backends: {second:?}");
+    }
 }

@@ -72,7 +72,7 @@ impl View {
                 }
                 Some(KnownId::Applied(_))
                 | Some(KnownId::Address(_))
-                | Some(KnownId::Node)
+                | Some(KnownId::Node | KnownId::Service(_) | KnownId::Slice(_))
                 | None => {}
             }
         }
@@ -140,9 +140,9 @@ impl View {
                     let is = self.applied.get(&id).unwrap_or(&none);
                     least.difference(is).next().cloned()
                 }),
-                Some(KnownId::Policy(_)) | Some(KnownId::Pod(_)) | Some(KnownId::Node) | None => {
-                    None
-                }
+                Some(KnownId::Policy(_) | KnownId::Pod(_) | KnownId::Node)
+                | Some(KnownId::Service(_) | KnownId::Slice(_))
+                | None => None,
             };
             if let Some(lacks) = lacks {
                 return Some(format!("{lacks} in {id}"));
@@ -234,7 +234,9 @@ impl Bounds {
                 Some(KnownId::Pod(uid)) => {
                     held.pods.get(uid).map(|it| named(&it.namespace, &it.name))
                 }
-                Some(KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node) | None => continue,
+                Some(KnownId::Address(_) | KnownId::Applied(_) | KnownId::Node)
+                | Some(KnownId::Service(_) | KnownId::Slice(_))
+                | None => continue,
             };
             let Some(name) = name else {
                 let Some(was) = names.remove(id) else { continue };

@@ -106,5 +106,5 @@ async fn follow(at: SocketAddr, trust: &Trust, node: &str, agent: &Agent) {
 }
 
 fn hello(snapshot: &NodeSnapshot) -> Hello {
-    snapshot.hello(false)
+    snapshot.hello(false, false)
 }

@@ -153,6 +153,7 @@ pub(super) fn state(policies: &[Value]) -> Desired {
         (pod.to_owned(), Arc::new(Endpoint { pod: pod_of, links: vec![link] }))
     });
     Desired {
+        node: Default::default(),
         revision: 0,
         state: Arc::new(snapshot(policies)),
         endpoints: Arc::new(endpoints.into()),

@@ -1,0 +1,239 @@
+//! Services in force: the frontends of the desired state, and the mirror of their maps.
+
+use crate::{LoadError, Programs, grace::GRACE};
+use config_model::causes;
+use datapath_node::{Desired, NodeIdentity};
+use service_abi::{Mirror, Plan, Refused};
+use service_core::{Frontend, Index, NodeView, Place};
+use service_objects::ObjectName;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tokio::time::{Instant, sleep_until};
+
+/// The Services of the node. Their maps stay in force when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    index: Index,
+    /// The revision of the state that the index has; `None` before the first state with Services.
+    revision: Option<u64>,
+    /// `None` if the maps have other rows than were planned, or rows that were not read.
+    mirror: Option<Mirror>,
+    /// The frontends that are not in force as they should be.
+    refused: BTreeMap<Place, Refused>,
+    /// The last fault, which is logged once.
+    fault: Option<String>,
+    /// The last write. Programs that started before it may read earlier rows.
+    written: Instant,
+    /// The next comparison, or the next attempt after a fault.
+    compare_at: Instant,
+    /// The number of rows that were compared since the first one.
+    compared: usize,
+    /// The Services that were reported as not in force.
+    reported: BTreeMap<ObjectName, String>,
+}
+
+impl Serving {
+    pub(crate) fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            index: Index::default(),
+            revision: None,
+            mirror: None,
+            refused: BTreeMap::new(),
+            fault: None,
+            written: now,
+            compare_at: now + EVERY,
+            compared: 0,
+            reported: BTreeMap::new(),
+        }
+    }
+
+    /// Puts the Services of a state into force. Without any Service no source has sent them yet, and the rows of an
+    /// earlier process stay.
+    pub(crate) async fn apply(
+        &mut self,
+        programs: &mut Programs,
+        desired: &Desired,
+    ) -> BTreeMap<ObjectName, String> {
+        if !desired.services.is_empty() {
+            self.update(desired);
+            let changes = self.index.take_changes();
+            if desired.changed.is_none() || self.mirror.is_none() {
+                sleep_until(self.written + GRACE).await;
+                self.restore(programs);
+            } else if !changes.is_empty() {
+                self.change(programs, &changes);
+            }
+        }
+        self.reported = self.failing();
+        self.reported.clone()
+    }
+
+    /// The time of the next [`step`](Self::step).
+    pub(crate) fn wake_at(&self) -> Option<Instant> {
+        self.revision?;
+        let has_retired = self.mirror.as_ref().is_some_and(Mirror::has_retired);
+        let quiet_at = self.written + GRACE;
+        Some(if has_retired { quiet_at } else { self.compare_at.max(quiet_at) })
+    }
+
+    /// Frees numbers, compares rows and repeats what has failed, as far as it is due. Returns true if other Services than
+    /// those of the last report are not in force.
+    pub(crate) fn step(&mut self, programs: &mut Programs) -> bool {
+        let now = Instant::now();
+        if self.revision.is_none() || now < self.written + GRACE {
+            return false;
+        }
+        if let Some(mirror) = &mut self.mirror
+            && mirror.has_retired()
+        {
+            mirror.release();
+            self.retry(programs);
+        }
+        if now >= self.compare_at {
+            self.compare_at = now + EVERY;
+            self.retry(programs);
+            self.compare(programs);
+        }
+        self.failing() != self.reported
+    }
+
+    /// Brings the index to a state.
+    fn update(&mut self, desired: &Desired) {
+        let NodeIdentity { name, zone } = (*desired.node).clone();
+        let addresses = desired.state.node.iter().flat_map(|of| of.iter().copied()).collect();
+        self.index.set_node(NodeView { name, zone, addresses });
+        let (services, slices) = (&desired.services.services, &desired.services.slices);
+        let changed = desired.changed.as_ref().filter(|of| Some(of.since) == self.revision);
+        self.revision = Some(desired.revision);
+        let (of_services, of_slices) = match changed {
+            Some(changed) => (changed.services.services.clone(), changed.services.slices.clone()),
+            None => {
+                let world = self.index.world();
+                let of_services = world.services.keys().chain(services.keys()).cloned().collect();
+                (of_services, world.slices.keys().chain(slices.keys()).cloned().collect())
+            }
+        };
+        for name in &of_slices {
+            match slices.get(name) {
+                Some(slice) => self.index.set_slice(slice.clone()),
+                None => self.index.remove_slice(name),
+            }
+        }
+        for name in &of_services {
+            match services.get(name) {
+                Some(service) => self.index.set_service(service.clone()),
+                None => self.index.remove_service(name),
+            }
+        }
+    }
+
+    fn change(&mut self, programs: &mut Programs, changes: &BTreeMap<Place, Option<Frontend>>) {
+        let Some(mirror) = &mut self.mirror else { return };
+        let plan = mirror.change(changes);
+        self.refused.retain(|place, _| !changes.contains_key(place));
+        let written = self.write(programs, plan);
+        self.settle(written);
+    }
+
+    /// Plans the frontends again that had no room.
+    fn retry(&mut self, programs: &mut Programs) {
+        let is_full = |(_, cause): &(&Place, &Refused)| matches!(cause, Refused::Full { .. });
+        let places = self.refused.iter().filter(is_full).map(|(place, _)| *place);
+        let changes: BTreeMap<Place, Option<Frontend>> =
+            places.map(|place| (place, self.index.frontends().get(&place).cloned())).collect();
+        if !changes.is_empty() {
+            self.change(programs, &changes);
+        }
+    }
+
+    /// Reads the maps and writes all rows that differ. No program that started before the last write may run any longer.
+    fn restore(&mut self, programs: &mut Programs) {
+        self.mirror = None;
+        self.refused.clear();
+        let written = programs.find_services().and_then(|held| {
+            let mirror = self.mirror.insert(Mirror::of(held));
+            let plan = mirror.replace(self.index.frontends());
+            self.write(programs, plan)
+        });
+        self.compared = 0;
+        self.settle(written);
+    }
+
+    fn write(&mut self, programs: &mut Programs, plan: Plan) -> Result<(), LoadError> {
+        self.refused.extend(plan.refused);
+        if plan.writes.is_empty() {
+            return Ok(());
+        }
+        let written = programs.write_services(&plan.writes);
+        self.written = Instant::now();
+        written
+    }
+
+    /// After a fault the rows in the maps are not those of the mirror.
+    fn settle(&mut self, written: Result<(), LoadError>) {
+        let fault = written.err().map(|error| causes(&error));
+        match (&fault, &self.fault) {
+            (Some(why), last) if last.as_ref() != Some(why) => {
+                tracing::error!(
+                    why,
+                    "cannot write Services to the maps; the agent tries again each second"
+                );
+            }
+            (None, Some(_)) => tracing::info!("Services are in force again"),
+            (Some(_) | None, _) => {}
+        }
+        if fault.is_some() {
+            self.mirror = None;
+        }
+        self.fault = fault;
+    }
+
+    /// Compares the next rows with the mirror, and repairs the maps after a difference.
+    fn compare(&mut self, programs: &mut Programs) {
+        let Some(mirror) = &self.mirror else { return self.restore(programs) };
+        match programs.compare_services(mirror.held(), self.compared, STEP) {
+            Ok(None) => {
+                let rows = mirror.held().rows().count();
+                self.compared = if self.compared + STEP < rows { self.compared + STEP } else { 0 };
+            }
+            Ok(Some(map)) => {
+                tracing::warn!(map, "a row of a map of Services was changed by another process");
+                self.restore(programs);
+            }
+            Err(error) => self.settle(Err(error)),
+        }
+    }
+
+    /// The Services that are not in force as they should be, each with the cause.
+    fn failing(&self) -> BTreeMap<ObjectName, String> {
+        if let Some(why) = &self.fault {
+            let names = self.index.world().services.keys();
+            return names.map(|name| (name.clone(), why.clone())).collect();
+        }
+        let mut failing: BTreeMap<ObjectName, String> = BTreeMap::new();
+        for (name, count) in self.index.left_out() {
+            let why = format!("{count} endpoints are not used: a table has 8191 places");
+            failing.insert(name.clone(), why);
+        }
+        let mut causes: BTreeMap<&ObjectName, BTreeSet<String>> = BTreeMap::new();
+        for (place, cause) in &self.refused {
+            if let Some(owner) = self.index.owner(place) {
+                causes.entry(owner).or_default().insert(cause.to_string());
+            }
+        }
+        for (name, causes) in causes {
+            let causes = causes.into_iter().collect::<Vec<_>>().join("; ");
+            let why = failing.remove(name).map_or(causes.clone(), |why| format!("{why}; {causes}"));
+            failing.insert(name.clone(), why);
+        }
+        failing
+    }
+}
+
+/// The time between two comparisons.
+const EVERY: Duration = Duration::from_secs(1);
+/// The rows of a comparison. The rows of `frontends` are added up besides.
+const STEP: usize = 16_384;

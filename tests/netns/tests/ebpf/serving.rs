@@ -1,0 +1,345 @@
+//! Services of desired states, as the agent hands them to the backend.
+
+use crate::{
+    connections,
+    existing::desired,
+    nat::listen,
+    object,
+    service::{answered, at, connect_error},
+    traffic::{answer, in_pod, node},
+};
+use aya::maps::{HashMap, Map, MapData};
+use config_settings::Connections;
+use control_wire::SharedMap;
+use datapath_backend::Backend as _;
+use datapath_ebpf::{EbpfBackend, Programs};
+use datapath_node::{Applied, BackendEvent, Changed, Desired, ServiceChanges, Services};
+use serde_json::json;
+use service_abi::{
+    BackendRow, FrontendKey, FrontendRow, Held, Mirror, Plan, TableSize, Word, Write,
+};
+use service_core::{Index, NodeView, Place, World};
+use service_objects::{ObjectName, Protocol, Service, Slice};
+use std::{
+    collections::BTreeMap,
+    io::ErrorKind,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+/// The time for which a change may be under way.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The time of one look at the backend's events.
+const LOOK: Duration = Duration::from_millis(50);
+
+fn vip(last: u8) -> IpAddr {
+    IpAddr::from([172, 20, 0, last])
+}
+
+/// An agent's backend over a state that changes.
+struct Agent {
+    backend: EbpfBackend,
+    desired: Desired,
+    object: PathBuf,
+    pins: PathBuf,
+}
+
+fn with_services() -> Connections {
+    Connections { services: true, ..connections() }
+}
+
+impl Agent {
+    /// A node with servers in pod b, and a backend that has applied no state.
+    fn start(object: &Path, bpffs: &Path) -> Self {
+        node(bpffs);
+        for port in [8080, 8081] {
+            answer(in_pod("b", move || listen(&format!("0.0.0.0:{port}"))));
+        }
+        let pins = bpffs.join("maps");
+        let programs = Programs::load(object, Some(&pins), &with_services()).unwrap();
+        let backend = EbpfBackend::over(programs, &pins, with_services()).unwrap();
+        Self { backend, desired: desired(1, &[]), object: object.to_owned(), pins }
+    }
+
+    /// The same maps as another process has them.
+    fn other(&self) -> Programs {
+        Programs::load(&self.object, Some(&self.pins), &with_services()).unwrap()
+    }
+
+    /// Ends the process and starts the next one.
+    fn restart(self) -> Self {
+        let Self { backend, desired, object, pins } = self;
+        drop(backend);
+        let programs = Programs::load(&object, Some(&pins), &with_services()).unwrap();
+        let backend = EbpfBackend::over(programs, &pins, with_services()).unwrap();
+        Self { backend, desired: Desired { changed: None, ..desired }, object, pins }
+    }
+
+    fn run<T>(&mut self, run: impl AsyncFnOnce(&mut EbpfBackend, &Desired) -> T) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(run(&mut self.backend, &self.desired))
+    }
+
+    fn apply(&mut self) -> BTreeMap<ObjectName, String> {
+        let applied: Applied = self.run(async |backend, desired| backend.apply(desired).await);
+        assert_eq!(applied.in_force, Ok(()));
+        applied.services
+    }
+
+    /// Applies the next state, which differs in some Services and slices. Returns the Services that are not in force.
+    fn change(
+        &mut self,
+        change: impl FnOnce(&mut Services, &mut ServiceChanges),
+    ) -> BTreeMap<ObjectName, String> {
+        let mut services = (*self.desired.services).clone();
+        let mut changes = ServiceChanges::default();
+        change(&mut services, &mut changes);
+        let since = self.desired.revision;
+        self.desired.changed = Some(Changed { since, services: changes, ..Changed::default() });
+        self.desired.revision += 1;
+        self.desired.services = Arc::new(services);
+        self.apply()
+    }
+
+    /// Takes the backend's events, as the agent does, until the condition holds.
+    fn until(&mut self, condition: impl Fn(&Programs) -> bool) -> BTreeMap<ObjectName, String> {
+        let other = self.other();
+        let mut failing = BTreeMap::new();
+        let end = std::time::Instant::now() + PATIENCE;
+        while !condition(&other) {
+            assert!(std::time::Instant::now() < end, "it does not come: {failing:?}");
+            let event = async |backend: &mut EbpfBackend, _: &Desired| {
+                tokio::time::timeout(LOOK, backend.event()).await.ok()
+            };
+            match self.run(event) {
+                Some(BackendEvent::Services) => failing = self.change(|_, _| {}),
+                Some(BackendEvent::Drift(why)) => panic!("policies have not changed: {why}"),
+                Some(_) | None => {}
+            }
+        }
+        failing
+    }
+
+    fn is_in_force(&self) -> bool {
+        is_in_force(&self.desired.services, &self.other())
+    }
+}
+
+/// True if the maps have the frontends of these Services, and no other row.
+fn is_in_force(services: &Services, programs: &Programs) -> bool {
+    fn all<V: Clone>(map: &SharedMap<ObjectName, V>) -> BTreeMap<ObjectName, V> {
+        map.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+    let (node, slices) = (NodeView::default(), all(&services.slices));
+    let mut index = Index::of(World { node, services: all(&services.services), slices });
+    index.take_changes();
+    Mirror::of(programs.read_services().unwrap()).replace(index.frontends()) == Plan::default()
+}
+
+fn name(number: u8) -> ObjectName {
+    ObjectName::new("x", format!("s{number}"))
+}
+
+/// A Service at an address, port 80, with these endpoints.
+fn put(number: u8, endpoints: &[SocketAddr]) -> impl FnOnce(&mut Services, &mut ServiceChanges) {
+    let service = json!({
+        "metadata": {"namespace": "x", "name": format!("s{number}")},
+        "spec": {"clusterIPs": [vip(number).to_string()], "ports": [{"port": 80}]},
+    });
+    let addresses = |port: u16| -> Vec<_> {
+        let of_port = endpoints.iter().filter(|at| at.port() == port);
+        of_port.map(|at| json!({"addresses": [at.ip().to_string()]})).collect()
+    };
+    let slices: Vec<_> = [8080, 8081]
+        .into_iter()
+        .map(|port| {
+            let slice = json!({
+                "metadata": {
+                    "namespace": "x", "name": format!("s{number}-{port}"),
+                    "labels": {"kubernetes.io/service-name": format!("s{number}")},
+                },
+                "addressType": "IPv4", "ports": [{"port": port}], "endpoints": addresses(port),
+            });
+            Arc::new(Slice::read(&slice).unwrap())
+        })
+        .collect();
+    let service = Arc::new(Service::read(&service).unwrap());
+    move |services, changes| {
+        for slice in slices {
+            changes.slices.insert(slice.name.clone());
+            services.slices.insert(slice.name.clone(), slice);
+        }
+        changes.services.insert(service.name.clone());
+        services.services.insert(service.name.clone(), service);
+    }
+}
+
+fn remove(number: u8) -> impl FnOnce(&mut Services, &mut ServiceChanges) {
+    move |services, changes| {
+        services.services.remove(&name(number));
+        changes.services.insert(name(number));
+    }
+}
+
+fn b(port: u16) -> SocketAddr {
+    at([10, 0, 0, 2], port)
+}
+
+#[test]
+fn services_of_a_state_are_in_force_and_follow_its_changes() {
+    let name = "services_of_a_state_are_in_force_and_follow_its_changes";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    assert_eq!(agent.apply(), BTreeMap::new());
+    assert_eq!(agent.change(put(1, &[b(8080)])), BTreeMap::new());
+    assert!(answered(at(vip(1), 80)));
+    assert_eq!(connect_error(at(vip(1), 81)), Some(ErrorKind::ConnectionRefused), "another port");
+    agent.change(put(2, &[]));
+    assert_eq!(connect_error(at(vip(2), 80)), Some(ErrorKind::ConnectionRefused), "no endpoints");
+    agent.change(put(2, &[b(8081)]));
+    assert!(answered(at(vip(2), 80)) && answered(at(vip(1), 80)));
+    agent.change(put(1, &[at([10, 0, 0, 9], 8080)]));
+    assert!(!answered(at(vip(1), 80)), "the backend does not exist");
+    agent.change(put(1, &[b(8081)]));
+    assert!(answered(at(vip(1), 80)));
+    agent.change(remove(2));
+    assert!(agent.is_in_force());
+    let frontends = agent.other().read_services().unwrap().frontends;
+    assert!(frontends.keys().all(|place| *place != port(2)), "{frontends:?}");
+}
+
+fn port(number: u8) -> Place {
+    Place::Port(vip(number), 80, Protocol::Tcp)
+}
+
+#[test]
+fn the_next_process_takes_services_over() {
+    let Some(object) = object("the_next_process_takes_services_over") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    agent.change(put(2, &[b(8081)]));
+    let rows = agent.other().read_services().unwrap();
+    let services = Arc::clone(&agent.desired.services);
+    let mut agent = agent.restart();
+    assert!(answered(at(vip(1), 80)));
+    // No source has sent Services to this process yet.
+    agent.desired.services = Arc::default();
+    assert_eq!(agent.apply(), BTreeMap::new());
+    assert_eq!(agent.other().read_services().unwrap(), rows, "the rows stay");
+    agent.desired.services = services;
+    assert_eq!(agent.apply(), BTreeMap::new());
+    assert_eq!(agent.other().read_services().unwrap(), rows, "a state in force needs no write");
+    assert!(answered(at(vip(1), 80)) && answered(at(vip(2), 80)));
+    // Services have changed while no process ran.
+    let mut agent = agent.restart();
+    let mut services = (*agent.desired.services).clone();
+    remove(1)(&mut services, &mut ServiceChanges::default());
+    put(2, &[b(8080)])(&mut services, &mut ServiceChanges::default());
+    agent.desired.services = Arc::new(services);
+    assert_eq!(agent.apply(), BTreeMap::new());
+    assert!(agent.is_in_force());
+    assert!(answered(at(vip(2), 80)));
+}
+
+#[test]
+fn rows_of_services_that_another_process_changes_are_repaired() {
+    let name = "rows_of_services_that_another_process_changes_are_repaired";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    agent.change(put(1, &[b(8080), b(8081)]));
+    agent.change(put(2, &[b(8081)]));
+    let held = |agent: &Agent| -> Held { agent.other().read_services().unwrap() };
+    type Change = fn(&Held) -> Write;
+    fn row(held: &Held) -> FrontendRow {
+        held.frontends[&port(1)]
+    }
+    fn table(held: &Held) -> service_abi::TableSlot {
+        let Word::Table { slot, .. } = held.words[&row(held).word] else { panic!("{held:?}") };
+        slot
+    }
+    let changes: [(&str, Change); 8] = [
+        ("a removed frontend", |_| Write::RemoveFrontend(port(1))),
+        ("a foreign frontend", |held| Write::Frontend(port(9), row(held))),
+        ("words of another frontend", |held| {
+            Write::Frontend(port(1), FrontendRow { word: 2, ..row(held) })
+        }),
+        ("another affinity", |held| {
+            Write::Frontend(port(1), FrontendRow { affinity: 9, ..row(held) })
+        }),
+        ("another word", |held| Write::Word(row(held).word, Word::NoEndpoints)),
+        ("an empty table", |held| Write::Table(table(held), [0; 16].as_slice().into())),
+        ("a removed backend", |held| {
+            let number = held.tables[&table(held)][0];
+            Write::Backend(number, BackendRow { is_present: false, ..held.backends[&number] })
+        }),
+        ("a moved backend", |held| {
+            let number = held.tables[&table(held)][1];
+            let at = Some(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 1)));
+            Write::Backend(number, BackendRow { at, ..held.backends[&number] })
+        }),
+    ];
+    for (what, change) in changes {
+        let write = change(&held(&agent));
+        agent.other().write_services(&[write]).unwrap();
+        assert!(!agent.is_in_force(), "{what}");
+        let services = Arc::clone(&agent.desired.services);
+        let failing = agent.until(|programs| is_in_force(&services, programs));
+        assert_eq!(failing, BTreeMap::new(), "{what}");
+        for _ in 0..4 {
+            assert!(answered(at(vip(1), 80)), "{what}");
+        }
+    }
+    // A key that no release writes.
+    let pin = MapData::from_pin(agent.pins.join("frontends")).unwrap();
+    let mut frontends = HashMap::<_, [u8; 24], [u8; 8]>::try_from(Map::HashMap(pin)).unwrap();
+    let mut key = FrontendKey::from(port(1)).0;
+    key[23] = 1;
+    frontends.insert(key, [0; 8], 0).unwrap();
+    agent.until(|_| frontends.get(&key, 0).is_err());
+    assert!(answered(at(vip(1), 80)));
+}
+
+#[test]
+fn a_service_without_room_is_reported_and_follows_when_there_is_some() {
+    let test = "a_service_without_room_is_reported_and_follows_when_there_is_some";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    // A large table each. Of 600 backends each Service lacks another one.
+    let of = |number: u8| -> Vec<SocketAddr> {
+        let all = (0..600_u16).filter(|last| *last != u16::from(number));
+        all.map(|last| {
+            let [high, low] = last.to_be_bytes();
+            at([10, 8, high, low], 8080)
+        })
+        .collect()
+    };
+    for number in 1..=32 {
+        assert_eq!(agent.change(put(number, &of(number))), BTreeMap::new(), "Service {number}");
+    }
+    let failing = agent.change(put(33, &of(33)));
+    let why = format!(
+        "the map {} is full: it has 32 rows; remove Services or endpoints",
+        TableSize::Large.map()
+    );
+    assert_eq!(failing, BTreeMap::from([(name(33), why)]));
+    // Other Services are in force, also those that come later.
+    assert_eq!(agent.change(put(34, &[b(8080)])).len(), 1);
+    assert!(answered(at(vip(34), 80)));
+    agent.change(remove(1));
+    let has_row =
+        |programs: &Programs| programs.read_services().unwrap().frontends.contains_key(&port(33));
+    agent.until(has_row);
+    let failing = agent.change(|_, _| {});
+    assert_eq!(failing, BTreeMap::new(), "it is no longer reported");
+    assert!(agent.is_in_force());
+}

@@ -1,0 +1,92 @@
+//! Services of pods on a cluster without kube-proxy, with the chart: the agents serve them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics and prints its progress"
+)]
+
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+use tests_lab::wait_for;
+use tests_whole::{Installed, LaneInputs, NODE_PODS, Pod};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const NODES: [&str; 2] = ["node1", "node2"];
+const SERVICES: &[&str] =
+    &["enableNetworkPolicy=true", "policy.backend=ebpf", "env.FERRULE_SERVICES=ebpf"];
+
+#[test]
+fn pods_reach_services_without_kube_proxy() {
+    let Some(inputs) = LaneInputs::or_skip("pods_reach_services_without_kube_proxy") else {
+        return;
+    };
+    let cluster = Installed::without_proxy(inputs, "services", 2).unwrap();
+    // No program of the node's network reaches the API server by its Service.
+    let server = api_server(&cluster);
+    let host = server.trim_start_matches("https://").split(':').next().unwrap();
+    let endpoint = format!("env.CLUSTER_ENDPOINT={server}");
+    let name = "controller.extraEnv[0].name=KUBERNETES_SERVICE_HOST";
+    let value = format!("controller.extraEnv[0].value={host}");
+    cluster.install(&[SERVICES, &[&endpoint, name, &value]].concat()).unwrap();
+    cluster.controllers_ready().unwrap();
+    let pods = cluster.probes("web").unwrap();
+    let web = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "web", "namespace": "default" },
+        "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+    });
+    cluster.cluster().apply(&[web]).unwrap();
+    let service = cluster.cluster().json(&["-n", "default", "get", "service", "web"]).unwrap();
+    let url = format!("http://{}/", service["spec"]["clusterIP"].as_str().unwrap());
+    println!("each pod reaches each pod by the Service");
+    each_answers(&cluster, &pods, &pods, &url);
+    println!("the API server and the name server");
+    for pod in &pods {
+        let version = cluster.cluster().probe(&pod.name, &["api", "/version"]).unwrap();
+        assert!(version.contains(lab_kubernetes::VERSION), "{version}");
+    }
+    each_answers(&cluster, &pods, &pods, "http://web.default.svc.cluster.local/");
+    for node in NODES {
+        let rules = cluster.lab().on_node(node, &["iptables-save"]).unwrap();
+        assert!(!rules.contains("KUBE-SVC") && !rules.contains("KUBE-SERVICES"), "{rules}");
+    }
+    println!("without agents, and after their start");
+    cluster.kubectl(&["-n", "kube-system", "delete", "pod", "-l", NODE_PODS]).unwrap();
+    each_answers(&cluster, &pods, &pods, &url);
+    cluster.rolled_out().unwrap();
+    each_answers(&cluster, &pods, &pods, &url);
+    println!("another endpoint");
+    cluster.kubectl(&["-n", "default", "delete", "pod", &pods[0].name]).unwrap();
+    let pods = cluster.probes("web").unwrap();
+    each_answers(&cluster, &pods, &pods, &url);
+}
+
+/// Returns the URL of the API server as the kubelets have it.
+fn api_server(cluster: &Installed) -> String {
+    let config = cluster.lab().on_node(NODES[0], &["cat", "/var/lib/kubelet/kubeconfig"]).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
+}
+
+/// Waits until each client has had answers of exactly these pods.
+fn each_answers(cluster: &Installed, clients: &[Pod], pods: &[Pod], url: &str) {
+    let expected: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    for client in clients {
+        let mut last = String::new();
+        wait_for("an answer of each pod of the Service", PATIENCE, || {
+            let mut hosts = BTreeSet::new();
+            for _ in 0..16 {
+                match cluster.cluster().probe(&client.name, &["get", url]) {
+                    Ok(answer) => {
+                        let answer: Value = serde_json::from_str(&answer)?;
+                        hosts.insert(answer["host"].as_str().unwrap_or_default().to_owned());
+                    }
+                    Err(error) => last = format!("{error:#}"),
+                }
+            }
+            Ok(hosts.iter().map(String::as_str).eq(expected.iter().copied()))
+        })
+        .unwrap_or_else(|error| panic!("{} asks {url}: {error:#}; {last}", client.name));
+    }
+}
