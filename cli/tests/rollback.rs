@@ -6,8 +6,10 @@
 use nix::fcntl::{Flock, FlockArg};
 use std::{
     fs::{self, File},
+    os::unix::net::UnixListener,
     path::Path,
     process::Command,
+    thread,
 };
 
 /// Runs the command in a network namespace of its own. Returns the exit code and the output.
@@ -34,12 +36,20 @@ fn migrate(node: &Path, words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
+/// True if this process may create network namespaces; otherwise prints the skip of the test.
+fn has_namespaces(test: &str) -> bool {
+    let probe = Command::new("unshare").args(["--map-root-user", "--net", "true"]).status();
+    let has = probe.is_ok_and(|status| status.success());
+    if !has {
+        println!("SKIP {test}: needs the right to make a network namespace");
+    }
+    has
+}
+
 #[test]
 fn ferrules_programs_are_removed_on_request_while_no_agent_runs() {
     let name = "ferrules_programs_are_removed_on_request_while_no_agent_runs";
-    let probe = Command::new("unshare").args(["--map-root-user", "--net", "true"]).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        println!("SKIP {name}: needs the right to make a network namespace");
+    if !has_namespaces(name) {
         return;
     }
     let node = tempfile::tempdir().unwrap();
@@ -72,4 +82,24 @@ fn ferrules_programs_are_removed_on_request_while_no_agent_runs() {
     let (code, printed) = migrate(node.path(), &["rollback", "--policy", "drop"]);
     assert_eq!(code, Some(0), "{printed}");
     assert!(!printed.contains("remove") && printed.contains("no steps remain"), "{printed}");
+}
+
+/// A daemon that exits accepts connections at amazon-vpc-cni's socket, closes them, and then closes the socket.
+#[test]
+fn a_daemon_that_exits_is_not_the_agent_of_amazon_vpc_cni() {
+    if !has_namespaces("a_daemon_that_exits_is_not_the_agent_of_amazon_vpc_cni") {
+        return;
+    }
+    let node = tempfile::tempdir().unwrap();
+    let socket = node.path().join("aws-node/ipamd.sock");
+    fs::create_dir_all(node.path().join("aws-node")).unwrap();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let daemon = thread::spawn(move || {
+        for _ in 0..3 {
+            drop(listener.accept().unwrap());
+        }
+    });
+    let (_, printed) = migrate(node.path(), &["status"]);
+    daemon.join().unwrap();
+    assert!(printed.contains("amazon-vpc-cni's agent serves: no"), "{printed}");
 }

@@ -199,9 +199,19 @@ fn pins(folder: &Path) -> Observed<Vec<String>> {
     Ok(found)
 }
 
-/// Returns true if a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket.
+/// Returns true if a process other than ferrule-ipamd accepts connections at amazon-vpc-cni's socket. A ferrule-ipamd that
+/// exits still accepts connections for a moment and answers none, so an answer is awaited.
 fn serves(socket: &Path) -> bool {
-    answers(socket) && health(socket, HealthName::Live).is_none()
+    let Ok(runtime) = imds::runtime() else { return answers(socket) };
+    let deadline = Instant::now() + EXIT;
+    while answers(socket) {
+        match runtime.block_on(probe(socket, HealthName::Live, deadline)) {
+            Ok(_) => return false,
+            Err(error) if error.is_answer() || Instant::now() >= deadline => return true,
+            Err(_) => thread::sleep(LOOK_AGAIN),
+        }
+    }
+    false
 }
 
 /// Returns the daemon's health from this socket; `None` if the socket does not exist.
@@ -440,5 +450,7 @@ const CHECKPOINT: &str = "ipam/checkpoint.log";
 /// The folders of the policy agent's pins.
 const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// The time in which a daemon that exits closes its socket.
+const EXIT: Duration = Duration::from_secs(5);
 /// Timeout for the daemon's health endpoint.
 const PATIENCE: Duration = Duration::from_secs(2);

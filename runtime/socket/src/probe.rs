@@ -31,6 +31,25 @@ pub enum ProbeError {
     },
 }
 
+impl ProbeError {
+    /// True if the server itself answered: it serves, and does not have this kind of health. A connection that broke is no
+    /// answer.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Self::Failed { code, .. } => !matches!(
+                code,
+                Code::Unavailable
+                    | Code::Cancelled
+                    | Code::Unknown
+                    | Code::Internal
+                    | Code::DeadlineExceeded
+            ),
+            Self::Dial(_) | Self::TimedOut { .. } => false,
+        }
+    }
+}
+
 /// Asks a server for one of its kinds of health.
 ///
 /// # Errors

@@ -21,6 +21,9 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
         let settings = ["--env", "FERRULE_ADD_WAIT=3", "--env", "WARM_IP_TARGET=2"];
         let settings = [&settings[..], &["--env", &manage]].concat();
         lab.run(&[&["node", "add", node], &settings[..]].concat())?;
+        wait_for("the first addresses", PATIENCE, || {
+            Ok(lab.metric(node, "awscni_total_ip_addresses", &[])?.is_some_and(|all| all >= 2.0))
+        })?;
         lab.run(&["pod", "add", node, "--count", "2"])?;
         wait_for("two free addresses", PATIENCE, || {
             Ok(lab.metric(node, "awscni_total_ip_addresses", &[])? == Some(4.0))
