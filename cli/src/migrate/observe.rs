@@ -203,11 +203,12 @@ fn pins(folder: &Path) -> Observed<Vec<String>> {
 /// exits still accepts connections for a moment and answers none, so an answer is awaited.
 fn serves(socket: &Path) -> bool {
     let Ok(runtime) = imds::runtime() else { return answers(socket) };
-    let deadline = Instant::now() + EXIT;
+    let last = Instant::now() + EXIT;
     while answers(socket) {
-        match runtime.block_on(probe(socket, HealthName::Live, deadline)) {
+        let now = Instant::now();
+        match runtime.block_on(probe(socket, HealthName::Live, now + TRY)) {
             Ok(_) => return false,
-            Err(error) if error.is_answer() || Instant::now() >= deadline => return true,
+            Err(error) if error.is_answer() || now >= last => return true,
             Err(_) => thread::sleep(LOOK_AGAIN),
         }
     }
@@ -452,5 +453,7 @@ const PINNED: [&str; 2] = ["programs", "maps"];
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The time in which a daemon that exits closes its socket.
 const EXIT: Duration = Duration::from_secs(5);
+/// Timeout of one question to a daemon that may exit.
+const TRY: Duration = Duration::from_millis(500);
 /// Timeout for the daemon's health endpoint.
 const PATIENCE: Duration = Duration::from_secs(2);

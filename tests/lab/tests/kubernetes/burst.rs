@@ -304,7 +304,7 @@ fn logs(lab: &Lab, site: &Site<'_>) -> String {
     lab.on_node(NODE, &["cat", PLUGIN_LOG]).unwrap_or_default() + &site.site.log()
 }
 
-/// Whether a line of the plugin's or the agent's log reports that the pod starts open.
+/// True if a line of the plugin's or the agent's log reports that the pod starts open.
 fn starts_open(pod: &Started, log: &str) -> bool {
     log.lines().any(|line| {
         line.contains(&format!("/{}: the pod starts without its policies", pod.name))
