@@ -301,10 +301,18 @@ true
 {{- if has (toString (get $given .name)) (list "1" "t" "T" "TRUE" "true" "True") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Not empty if the agents serve Services. */}}
+{{/* Not empty if the agents serve Services. Then no program of the node's network may depend on a Service. */}}
 {{- define "ferrule.services" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
-{{- if eq (toString (get $given "FERRULE_SERVICES")) "ebpf" -}}ebpf{{- end -}}
+{{- if eq (toString (get $given "FERRULE_SERVICES")) "ebpf" -}}
+{{- if not (include "ferrule.ebpf" .) -}}
+{{- fail "cannot use env.FERRULE_SERVICES=ebpf: no agent has the backend ebpf; set enableNetworkPolicy=true and policy.backend=ebpf" -}}
+{{- end -}}
+{{- if not $given.CLUSTER_ENDPOINT -}}
+{{- fail "cannot use env.FERRULE_SERVICES=ebpf: env.CLUSTER_ENDPOINT is not set, and the nodes themselves serve the Service of the API server; set env.CLUSTER_ENDPOINT to the API server's own URL" -}}
+{{- end -}}
+ebpf
+{{- end -}}
 {{- end -}}
 
 {{/* The token for the API server, only for containers that use it. */}}

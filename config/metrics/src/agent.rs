@@ -36,7 +36,7 @@ pub(crate) const METRICS: &[Metric] = &[
         "ferrule_agent_held",
         &["kind"],
         "objects",
-        "Objects held, by kind: policy, address_group, applied_group, pod",
+        "Objects held, by kind: policy, address_group, applied_group, pod, service, endpoint_slice",
     ),
     gauge("ferrule_agent_backend_lag", &[], "states", "States that are held but not yet in force"),
     gauge("ferrule_agent_failing_policies", &[], "policies", "Policies that are not in force"),
@@ -45,6 +45,12 @@ pub(crate) const METRICS: &[Metric] = &[
         &[],
         "pods",
         "Pods of the node on which policies are not in force although the backend works",
+    ),
+    gauge(
+        "ferrule_agent_failing_services",
+        &[],
+        "Services",
+        "Services that the node does not serve as they should be: without room, without some endpoints, or after a fault",
     ),
     counter(
         "ferrule_agent_drifts_total",

@@ -18,6 +18,9 @@ pub struct Options {
     /// A kubeconfig; by default the pod's service account
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// The API server's URL or host instead of the kubeconfig's, or of the Service's address
+    #[arg(long, env = "CLUSTER_ENDPOINT", value_name = "URL")]
+    pub api_server: Option<String>,
     /// The namespace of the Lease, the Secret and the ConfigMap
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]
     pub namespace: String,

@@ -78,7 +78,8 @@ struct Replica {
 /// Fails at the start with the name of a flag, or later if a part of the replica has ended.
 pub async fn run(mut options: Options, stop: impl Future<Output = ()>) -> Result<()> {
     options.check()?;
-    let client = runtime_apiserver::client(options.kubeconfig.as_deref(), None).await;
+    let endpoint = options.api_server.as_deref().filter(|of| !of.is_empty());
+    let client = runtime_apiserver::client(options.kubeconfig.as_deref(), endpoint).await;
     let client = client.context("cannot create a client of the API server; check --kubeconfig")?;
     let listener = bind(options.listen, "--listen").await?;
     // With port 0 the kernel has chosen one.

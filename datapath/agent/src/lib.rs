@@ -17,6 +17,7 @@ mod replica_clients;
 mod replica_file;
 mod retire;
 mod run;
+pub mod services;
 mod socket;
 mod store;
 

@@ -5,7 +5,7 @@ use config_settings::{Agent, LogLevel, LogTo, PolicyBackend, Settings, Warning};
 use datapath_agent::{
     Options,
     command::{Command, Flags, HELP},
-    retire, run,
+    retire, run, services,
 };
 use datapath_backend::NoBackend;
 use datapath_ebpf::{Attachments, EbpfBackend, Method};
@@ -102,10 +102,9 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         return Ok(ExitCode::from(2));
     };
     let backend = flags.backend.unwrap_or(settings.agent.backend);
-    if settings.agent.connections.services && backend != PolicyBackend::Ebpf {
-        tracing::error!(
-            "cannot serve Services: FERRULE_SERVICES=ebpf needs FERRULE_AGENT_BACKEND=ebpf"
-        );
+    let service = std::env::var("KUBERNETES_SERVICE_HOST").ok();
+    if let Some(why) = services::refusal(&settings, backend, service.as_deref()) {
+        tracing::error!("{why}");
         return Ok(ExitCode::from(2));
     }
     let has_bandwidth = settings.bandwidth;

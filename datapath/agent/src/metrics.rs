@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     behind: IntGauge,
     failing: IntGauge,
     failing_endpoints: IntGauge,
+    failing_services: IntGauge,
     drifts: IntCounter,
     waiting: IntGauge,
     lag: IntGauge,
@@ -50,6 +51,7 @@ impl Metrics {
             behind: meter.gauge("ferrule_agent_behind")?,
             failing: meter.gauge("ferrule_agent_failing_policies")?,
             failing_endpoints: meter.gauge("ferrule_agent_failing_pods")?,
+            failing_services: meter.gauge("ferrule_agent_failing_services")?,
             drifts: meter.counter("ferrule_agent_drifts_total")?,
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
@@ -137,13 +139,16 @@ impl Metrics {
                 gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
             };
             let kinds = ["policy", "address_group", "applied_group", "pod"];
-            for (kind, count) in kinds.iter().zip(overview.counts) {
+            let counts = kinds.into_iter().zip(overview.counts);
+            let served = [("service", overview.services), ("endpoint_slice", overview.slices)];
+            for (kind, count) in counts.chain(served) {
                 set(&self.held.with_label_values(&[kind]), count);
             }
             set(&self.following, usize::from(overview.replica.is_some()));
             set(&self.behind, usize::from(overview.behind));
             set(&self.failing, overview.failing.len());
             set(&self.failing_endpoints, overview.failing_endpoints.len());
+            set(&self.failing_services, overview.failing_services.len());
             set(&self.waiting, overview.waiting.len());
             let lag = overview.revision.saturating_sub(overview.applied);
             self.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));

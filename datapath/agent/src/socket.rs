@@ -109,6 +109,12 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
     let waiting = waiting.map(|(id, why)| wire::Waiting { pod: pod(id), why });
     let endpoints = overview.failing_endpoints.into_iter().take(LISTED);
     let endpoints = endpoints.map(|(id, why)| wire::FailingEndpoint { pod: pod(id), why });
+    let services = overview.failing_services.into_iter().take(LISTED);
+    let services = services.map(|(of, why)| wire::FailingService {
+        namespace: of.namespace,
+        name: of.name,
+        why,
+    });
     wire::StatusReply {
         version: 0,
         epoch: overview.epoch,
@@ -129,5 +135,8 @@ fn status(overview: Overview, disk: Option<String>, backend: &str) -> wire::Stat
         disk: disk.unwrap_or_default(),
         failing_endpoints: endpoints.collect(),
         drift: overview.drift.unwrap_or_default(),
+        services: count(overview.services),
+        endpoint_slices: count(overview.slices),
+        failing_services: services.collect(),
     }
 }

@@ -67,7 +67,9 @@ impl Serving {
                 self.change(programs, &changes);
             }
         }
-        self.reported = self.failing();
+        let failing = self.failing();
+        self.log(&failing);
+        self.reported = failing;
         self.reported.clone()
     }
 
@@ -207,6 +209,17 @@ impl Serving {
         }
     }
 
+    /// Logs the Services that are not in force now. A fault of all Services has its own message.
+    fn log(&self, failing: &BTreeMap<ObjectName, String>) {
+        if self.fault.is_some() {
+            return;
+        }
+        let is_new = |(name, why): &(&ObjectName, &String)| self.reported.get(name) != Some(*why);
+        for (name, why) in failing.iter().filter(is_new).take(LOGGED) {
+            tracing::warn!(service = %name, why, "the Service is not in force as it should be");
+        }
+    }
+
     /// The Services that are not in force as they should be, each with the cause.
     fn failing(&self) -> BTreeMap<ObjectName, String> {
         if let Some(why) = &self.fault {
@@ -235,5 +248,7 @@ impl Serving {
 
 /// The time between two comparisons.
 const EVERY: Duration = Duration::from_secs(1);
+/// The number of Services that one state logs.
+const LOGGED: usize = 16;
 /// The rows of a comparison. The rows of `frontends` are added up besides.
 const STEP: usize = 16_384;

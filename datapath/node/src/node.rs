@@ -23,6 +23,7 @@ use control_wire::{
     proto::{self, Hello},
 };
 use prost::Message as _;
+use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
@@ -127,6 +128,8 @@ pub struct Node {
     retry_at: Option<Time>,
     retries: u32,
     fault: Option<String>,
+    /// Services that are not in force, each with the cause.
+    failing_services: BTreeMap<ObjectName, String>,
     /// Policies that are not in force, by UID, while the rest of the state is.
     failing: BTreeMap<String, String>,
     /// Endpoints that are not in force, by UID, while the rest of the state is.
@@ -183,6 +186,7 @@ impl Node {
             fault: None,
             failing: BTreeMap::new(),
             failing_endpoints: BTreeMap::new(),
+            failing_services: BTreeMap::new(),
             in_force: BTreeSet::new(),
             counted: None,
             waiting: BTreeMap::new(),

@@ -143,6 +143,36 @@ fn a_memory_limit_has_room_for_maps() {
     assert!(chart.render(&without_maps).is_ok());
 }
 
+/// Returns values with which the agents serve Services.
+fn served(endpoint: Option<&str>) -> Value {
+    let mut values = enforced();
+    values["env"]["FERRULE_SERVICES"] = json!("ebpf");
+    if let Some(endpoint) = endpoint {
+        values["env"]["CLUSTER_ENDPOINT"] = json!(endpoint);
+    }
+    values
+}
+
+/// No program of the node's network depends on a Service that nodes serve.
+#[test]
+fn with_services_the_controller_has_the_api_servers_own_url() {
+    let chart = chart();
+    let env = |values: &Value| {
+        let rendered = chart.render(values).unwrap();
+        let controller = rendered.of_kind("Deployment").next().unwrap();
+        let all = &controller["spec"]["template"]["spec"]["containers"][0]["env"];
+        let all = all.as_array().unwrap().iter();
+        let pairs = all.map(|one| (one["name"].as_str().unwrap(), one["value"].as_str()));
+        pairs.map(|(name, value)| (name.to_owned(), value.map(str::to_owned))).collect()
+    };
+    let with: BTreeMap<String, Option<String>> = env(&served(Some("https://10.0.0.1")));
+    assert_eq!(with["CLUSTER_ENDPOINT"].as_deref(), Some("https://10.0.0.1"));
+    assert_eq!(with["FERRULE_CONTROLLER_SERVICES"].as_deref(), Some("ebpf"));
+    let without: BTreeMap<String, Option<String>> = env(&enforced());
+    let names = ["CLUSTER_ENDPOINT", "FERRULE_CONTROLLER_SERVICES"];
+    assert!(names.iter().all(|name| !without.contains_key(*name)), "{without:?}");
+}
+
 /// The templates refuse these values, because the schema cannot compare two values.
 #[test]
 fn a_contradiction_of_two_values_is_refused_by_name() {
@@ -168,6 +198,8 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
             "serviceAccount.name=aws-node",
         ),
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
+        (json!({ "env": { "FERRULE_SERVICES": "ebpf" } }), "set enableNetworkPolicy=true"),
+        (served(None), "env.CLUSTER_ENDPOINT is not set"),
         (limited("175Mi", None), "set 176Mi at least"),
         (limited("0.1Gi", None), "nodeAgent.resources.limits.memory=0.1Gi"),
         (limited("256M", Some("200")), "set 248Mi at least"),

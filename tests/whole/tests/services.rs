@@ -24,11 +24,8 @@ fn pods_reach_services_without_kube_proxy() {
     let cluster = Installed::without_proxy(inputs, "services", 2).unwrap();
     // No program of the node's network reaches the API server by its Service.
     let server = api_server(&cluster);
-    let host = server.trim_start_matches("https://").split(':').next().unwrap();
     let endpoint = format!("env.CLUSTER_ENDPOINT={server}");
-    let name = "controller.extraEnv[0].name=KUBERNETES_SERVICE_HOST";
-    let value = format!("controller.extraEnv[0].value={host}");
-    cluster.install(&[SERVICES, &[&endpoint, name, &value]].concat()).unwrap();
+    cluster.install(&[SERVICES, &[&endpoint]].concat()).unwrap();
     cluster.controllers_ready().unwrap();
     let pods = cluster.probes("web").unwrap();
     let web = json!({

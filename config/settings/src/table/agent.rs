@@ -51,8 +51,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none or ebpf"),
         default: "none",
         meaning: "The component that serves the cluster IPs and external addresses of Services to \
-                  pods of this node, besides kube-proxy. `ebpf` needs the backend `ebpf` and 48 MiB \
-                  of `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
+                  pods of this node, besides kube-proxy. `ebpf` needs the backend `ebpf`, \
+                  `CLUSTER_ENDPOINT` with the API server's own URL, and 48 MiB of \
+                  `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
         set: |d, v| {
             let components = [("none", false), ("ebpf", true)];
             parse::choice(v, &components, "none or ebpf")

@@ -9,7 +9,8 @@ impl Node {
         let Some(applying) = self.applying.take_if(|applying| applying.revision == revision) else {
             return;
         };
-        let Applied { in_force, endpoints: results, policies: errors, services: _ } = outcome;
+        let Applied { in_force, endpoints: results, policies: errors, services } = outcome;
+        self.failing_services = services;
         let was_whole = self.is_whole();
         match &in_force {
             Ok(()) => {

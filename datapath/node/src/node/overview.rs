@@ -25,6 +25,11 @@ pub struct Overview {
     pub fault: Option<String>,
     /// The numbers of policies, address groups, applied-to groups and pods in the snapshot.
     pub counts: [usize; 4],
+    /// The number of Services in the snapshot, and of EndpointSlices.
+    pub services: usize,
+    pub slices: usize,
+    /// Services that are not in force as they should be, each with the cause.
+    pub failing_services: BTreeMap<ObjectName, String>,
     /// Policies that are not in force, or not on every pod: UID, name, cause.
     pub failing: Vec<(String, String, String)>,
     /// Pods that are not in force although the rest of the state is, each with the cause.
@@ -66,6 +71,9 @@ impl Node {
                 held.applied.len(),
                 held.pods.len(),
             ],
+            services: held.services.len(),
+            slices: held.slices.len(),
+            failing_services: self.failing_services.clone(),
             failing: failing.collect(),
             failing_endpoints: self.failing_endpoints().collect(),
             drift: self.drift.clone(),

@@ -7,6 +7,7 @@ use control_wire::{
     ObjectId,
     proto::{Bookmark, Reached, ReportRequest},
 };
+use service_objects::ObjectName;
 use std::collections::BTreeMap;
 
 struct Scenario {
@@ -201,4 +202,28 @@ fn a_replica_that_had_read_less_is_behind_until_it_has_caught_up() {
     began(&mut scenario, true);
     began(&mut scenario, false);
     assert!(!behind(&scenario));
+}
+
+#[test]
+fn services_that_are_not_in_force_are_in_the_overview_until_they_are() {
+    let mut scenario = Scenario::new();
+    let web = ObjectName { namespace: "default".into(), name: "web".into() };
+    let full = BTreeMap::from([(web, "the map is full".to_owned())]);
+    // The policies of a state can fail while its Services are in force, and the other way around.
+    let outcomes =
+        [(full.clone(), Ok(())), (BTreeMap::new(), Ok(())), (full, Err("no map".to_owned()))];
+    for (number, (services, in_force)) in (1..).zip(outcomes) {
+        scenario.send(policy(number, &[0]));
+        let mut applied = None;
+        for effect in scenario.node.take_effects() {
+            if let Effect::Apply(desired) = effect {
+                applied = Some(desired);
+            }
+        }
+        let desired = applied.unwrap();
+        let outcome =
+            Applied { in_force, services: services.clone(), ..Applied::complete(&desired) };
+        scenario.node.applied(desired.revision, outcome, scenario.now);
+        assert_eq!(scenario.node.overview().failing_services, services);
+    }
 }

@@ -124,10 +124,15 @@ fn policy() -> Vec<(&'static str, Value)> {
     });
     let mut ebpf = on.clone();
     ebpf["policy"] = json!({ "backend": "ebpf" });
+    let mut served = ebpf.clone();
+    served["env"] = json!({
+        "FERRULE_SERVICES": "ebpf", "CLUSTER_ENDPOINT": "https://api.example",
+    });
     vec![
         ("off", json!({})),
         ("on", on),
         ("on, ebpf", ebpf),
+        ("on, ebpf, Services", served),
         ("without agent", without_agent),
         ("on, set", set),
         ("on, strict", strict),
