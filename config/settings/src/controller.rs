@@ -23,6 +23,13 @@ pub const CONTROLLER: &[Flag] = &[
         meaning: "A kubeconfig; by default the pod's service account",
     },
     Flag {
+        flag: "api-server",
+        variable: "CLUSTER_ENDPOINT",
+        default: "",
+        meaning: "The API server's URL or host instead of the kubeconfig's, or of the Service's \
+                   address",
+    },
+    Flag {
         flag: "namespace",
         variable: "POD_NAMESPACE",
         default: "kube-system",
@@ -134,6 +141,13 @@ pub const CONTROLLER: &[Flag] = &[
         default: "5s",
         meaning: "The time for which streams stay open after SIGTERM, so that agents can move to \
                    another replica",
+    },
+    Flag {
+        flag: "services",
+        variable: "FERRULE_CONTROLLER_SERVICES",
+        default: "none",
+        meaning: "The component that serves Services on nodes; with ebpf the replica reads \
+                   EndpointSlices, and sends them and Services to nodes that serve Services",
     },
     Flag {
         flag: "page",

@@ -3,11 +3,13 @@
 mod force;
 mod links;
 mod overview;
+mod own;
 mod stream;
 mod wait;
 
 pub use links::Links;
 pub use overview::Overview;
+pub use own::{OwnRead, Read};
 
 use crate::{
     Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, PodId, Report, ReportTo,
@@ -19,7 +21,7 @@ use crate::{
 };
 use config_model::{Span, Time};
 use control_wire::{
-    Fault, NodeSnapshot, ObjectKind, Progress,
+    Fault, NodeSnapshot, ObjectId, ObjectKind, Progress, SharedMap,
     proto::{self, Hello},
 };
 use prost::Message as _;

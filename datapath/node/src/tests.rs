@@ -6,6 +6,7 @@ mod identity;
 mod links;
 mod lives;
 mod mirrors;
+mod own;
 mod replicas;
 mod reports;
 mod store;
