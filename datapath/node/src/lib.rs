@@ -18,7 +18,7 @@ mod waiting;
 pub use desired::{
     Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, ServiceChanges, Services,
 };
-pub use node::{Effect, Links, Node, Overview, OwnRead, Read, START_LIMIT};
+pub use node::{Effect, Links, Node, Overview, OwnRead, START_LIMIT};
 pub use outcome::{
     Applied, BackendEvent, Flow, Looked, Observed, Probe, Results, Retire, RuleId, RuleUse, Trace,
     TraceStep, Tuple,

@@ -9,7 +9,7 @@ mod wait;
 
 pub use links::Links;
 pub use overview::Overview;
-pub use own::{OwnRead, Read};
+pub use own::OwnRead;
 
 use crate::{
     Answer, Changed, Desired, Endpoint, Endpoints, LocalPod, NodeIdentity, PodId, Report, ReportTo,
@@ -21,7 +21,7 @@ use crate::{
 };
 use config_model::{Span, Time};
 use control_wire::{
-    Fault, NodeSnapshot, ObjectId, ObjectKind, Progress, SharedMap,
+    Fault, NodeSnapshot, ObjectId, ObjectKind, Progress,
     proto::{self, Hello},
 };
 use prost::Message as _;

@@ -1,132 +1,136 @@
-//! Services that the agent reads at the API server itself while it follows no replica.
+//! Services that this node reads at the API server itself while it follows no replica.
 
 use super::*;
-use service_objects::{Service, Slice};
 
-/// The epoch of states to which the agent added objects by itself. No replica has it, so the next replica compares each
+/// The epoch of states to which the node added objects by itself. No replica has it, so the next replica compares each
 /// object.
 const EPOCH: &[u8; 16] = b"read by the node";
 
-/// The objects of one kind that were read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read<T> {
-    /// All objects: the node removes others.
-    List(Vec<T>),
-    /// Objects that were added, changed or removed.
-    Changes { changed: Vec<T>, removed: Vec<ObjectName> },
-}
-
 /// Services or EndpointSlices that were read at the API server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OwnRead {
-    Services(Read<Service>),
-    Slices(Read<Slice>),
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnRead {
+    /// [`ObjectKind::SERVICE`] or [`ObjectKind::SLICE`].
+    pub kind: ObjectKind,
+    /// True if the objects are all of the kind: the node removes others.
+    pub is_list: bool,
+    /// The objects as a replica sends them. Objects of other kinds are ignored.
+    pub objects: Vec<proto::Change>,
+    pub removed: Vec<ObjectName>,
+    /// The newest resourceVersion that was read; `None` if it is not known.
+    pub version: Option<u64>,
 }
 
 impl OwnRead {
     /// The kind, as [`NodeSnapshot::reached`] names it.
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Services(_) => "Service",
-            Self::Slices(_) => "EndpointSlice",
+    fn name_of_kind(&self) -> &'static str {
+        if self.kind == ObjectKind::SERVICE { "Service" } else { "EndpointSlice" }
+    }
+
+    fn id(&self, name: &ObjectName) -> ObjectId {
+        match self.kind == ObjectKind::SERVICE {
+            true => ObjectId::service(name),
+            false => ObjectId::slice(name),
         }
     }
 
-    /// The changes by which the snapshot gets these objects.
-    fn changes(self, held: &NodeSnapshot) -> Vec<proto::Change> {
-        match self {
-            Self::Services(read) => {
-                let of = |service: Service| {
-                    // Problems are not held: the controller reports them.
-                    let service = Service { problems: Vec::new(), ..service };
-                    (service.name.clone(), service)
-                };
-                changes(read, &held.services, of, ObjectId::service)
+    /// The name of an object, if it is of the kind.
+    fn name_of(&self, object: &proto::Change) -> Option<ObjectName> {
+        use proto::change::Of;
+        match &object.of {
+            Some(Of::Service(of)) if self.kind == ObjectKind::SERVICE => {
+                Some(ObjectName::new(&of.namespace, &of.name))
             }
-            Self::Slices(read) => {
-                let of = |slice: Slice| {
-                    let slice = Slice { problems: Vec::new(), ..slice };
-                    (slice.name.clone(), slice)
-                };
-                changes(read, &held.slices, of, ObjectId::slice)
+            Some(Of::Slice(of)) if self.kind == ObjectKind::SLICE => {
+                Some(ObjectName::new(&of.namespace, &of.name))
             }
+            Some(_) | None => None,
         }
     }
-}
 
-fn changes<T: PartialEq>(
-    read: Read<T>,
-    held: &SharedMap<ObjectName, Arc<T>>,
-    of: impl Fn(T) -> (ObjectName, T),
-    id: impl Fn(&ObjectName) -> ObjectId,
-) -> Vec<proto::Change>
-where
-    for<'a> &'a T: Into<proto::Change>,
-{
-    let (changed, removed) = match read {
-        Read::List(all) => {
-            let all: BTreeMap<ObjectName, T> = all.into_iter().map(of).collect();
-            let others = held.keys().filter(|name| !all.contains_key(*name));
-            let others: Vec<ObjectName> = others.cloned().collect();
-            (all, others)
+    fn held(&self, held: &NodeSnapshot, name: &ObjectName) -> Option<proto::Change> {
+        match self.kind == ObjectKind::SERVICE {
+            true => held.services.get(name).map(|of| (&**of).into()),
+            false => held.slices.get(name).map(|of| (&**of).into()),
         }
-        Read::Changes { changed, removed } => (changed.into_iter().map(of).collect(), removed),
-    };
-    let changed = changed.iter();
-    let changed = changed.filter(|(name, is)| held.get(name).is_none_or(|was| **was != **is));
-    let removed = removed.iter().filter(|name| held.contains_key(name));
-    let removed = removed
-        .map(|name| proto::Change { of: Some(proto::change::Of::Removed(id(name).to_proto())) });
-    changed.map(|(_, is)| is.into()).chain(removed).collect()
+    }
+
+    /// The changes by which a snapshot gets these objects.
+    fn changes(&self, held: &NodeSnapshot) -> Vec<proto::Change> {
+        let named = |object: &proto::Change| Some((self.name_of(object)?, object.clone()));
+        let objects: BTreeMap<ObjectName, proto::Change> =
+            self.objects.iter().filter_map(named).collect();
+        let mut removed: BTreeSet<&ObjectName> = self.removed.iter().collect();
+        if self.is_list {
+            match self.kind == ObjectKind::SERVICE {
+                true => removed.extend(held.services.keys()),
+                false => removed.extend(held.slices.keys()),
+            }
+        }
+        let removed = removed
+            .into_iter()
+            .filter(|name| !objects.contains_key(*name) && self.held(held, name).is_some());
+        let removed: Vec<proto::Change> = removed
+            .map(|name| proto::change::Of::Removed(self.id(name).to_proto()))
+            .map(|of| proto::Change { of: Some(of) })
+            .collect();
+        let changed = objects
+            .into_iter()
+            .filter(|(name, object)| self.held(held, name).is_none_or(|was| was != *object));
+        changed.map(|(_, object)| object).chain(removed).collect()
+    }
 }
 
 impl Node {
-    /// The agent has read Services at the API server up to this resourceVersion. A node that follows a replica ignores them:
-    /// the replica sends its own. So does a node without a snapshot: a state without policies would open its pods.
-    pub fn read_services(&mut self, read: OwnRead, version: Option<u64>, now: Time) {
+    /// Takes Services that this node has read at the API server. A node that follows a replica ignores them: the replica
+    /// sends its own. So does a node without a snapshot: a state without policies would open its pods.
+    ///
+    /// # Errors
+    /// An object cannot be decoded. The node keeps its snapshot.
+    pub fn read_services(&mut self, read: &OwnRead, now: Time) -> Result<(), Fault> {
         if !self.serves || !self.has_snapshot || matches!(self.contact, Contact::With { .. }) {
-            return;
+            return Ok(());
         }
-        let kind = read.kind();
         let changes = read.changes(&self.held);
         if !changes.is_empty() {
-            self.take_own(changes, now);
+            self.take_own(changes, now)?;
         }
-        let reached = &self.held.reached;
-        if let Some(version) = version
-            && reached.get(kind).is_none_or(|was| *was < version)
-        {
-            let held = Arc::make_mut(&mut self.held);
-            held.reached.insert(kind.to_owned(), version);
-            let reached = held.reached.iter();
-            let reached =
-                reached.map(|(kind, at)| proto::Reached { kind: kind.clone(), version: *at });
-            let reached = reached.collect();
-            let generation = held.generation;
-            let bookmark = proto::Bookmark { generation, reached, reports_to: String::new() };
-            let record = Record::Bookmark(bookmark.encode_to_vec());
-            self.effects.push(Effect::Persist(vec![record]));
+        if let Some(version) = read.version {
+            self.has_read(read.name_of_kind(), version);
         }
+        Ok(())
     }
 
-    fn take_own(&mut self, changes: Vec<proto::Change>, now: Time) {
-        let mut records = Vec::new();
+    fn take_own(&mut self, changes: Vec<proto::Change>, now: Time) -> Result<(), Fault> {
+        let mut next = (*self.held).clone();
+        next.start_stream(EPOCH);
+        let part = proto::Part { generation: next.generation + 1, changes, last: true };
+        let mut records = vec![Record::Part(part.encode_to_vec())];
+        let Progress::Applied(changed) = next.receive(part)? else { return Ok(()) };
         if self.held.epoch != EPOCH {
-            records.push(Record::Begun { epoch: EPOCH.to_vec() });
+            records.insert(0, Record::Begun { epoch: EPOCH.to_vec() });
+        }
+        self.held = Arc::new(next);
+        self.effects.push(Effect::Persist(records));
+        self.changed.objects.merge(changed);
+        self.changed(now);
+        Ok(())
+    }
+
+    /// The node has read this kind up to a resourceVersion. A replica that has read less is behind.
+    fn has_read(&mut self, kind: &str, version: u64) {
+        if self.held.reached.get(kind).is_some_and(|was| *was >= version) {
+            return;
         }
         let held = Arc::make_mut(&mut self.held);
-        held.start_stream(EPOCH);
-        let generation = held.generation + 1;
-        let part = proto::Part { generation, changes, last: true };
-        records.push(Record::Part(part.encode_to_vec()));
-        match held.receive(part) {
-            Ok(Progress::Applied(changed)) => {
-                self.effects.push(Effect::Persist(records));
-                self.changed.objects.merge(changed);
-                self.changed(now);
-            }
-            // Own objects are always readable: they were encoded here.
-            Ok(Progress::Incomplete) | Err(_) => {}
-        }
+        held.reached.insert(kind.to_owned(), version);
+        let reached = held.reached.iter();
+        let reached = reached.map(|(kind, at)| proto::Reached { kind: kind.clone(), version: *at });
+        let bookmark = proto::Bookmark {
+            generation: held.generation,
+            reached: reached.collect(),
+            reports_to: String::new(),
+        };
+        let record = Record::Bookmark(bookmark.encode_to_vec());
+        self.effects.push(Effect::Persist(vec![record]));
     }
 }

@@ -2,13 +2,13 @@
 
 use super::{part, policy};
 use crate::{
-    Applied, Desired, Effect, Node, OwnRead, Read,
+    Applied, Desired, Effect, Node, OwnRead,
     store::{Record, replay},
 };
 use config_model::Time;
 use control_wire::{
-    NodeSnapshot,
-    proto::{Bookmark, Reached},
+    NodeSnapshot, ObjectKind,
+    proto::{Bookmark, Change, Reached},
 };
 use service_objects::{ObjectName, Service, Slice};
 use std::collections::BTreeMap;
@@ -91,13 +91,16 @@ impl Scenario {
     }
 
     fn read(&mut self, read: OwnRead, version: u64) -> Option<Desired> {
-        self.node.read_services(read, Some(version), Time(0));
+        let read = OwnRead { version: Some(version), ..read };
+        self.node.read_services(&read, Time(0)).unwrap();
         self.applied()
     }
 }
 
 fn list(services: &[Service]) -> OwnRead {
-    OwnRead::Services(Read::List(services.to_vec()))
+    let objects = services.iter().map(Change::from).collect();
+    let kind = ObjectKind::SERVICE;
+    OwnRead { kind, is_list: true, objects, removed: Vec::new(), version: None }
 }
 
 fn names(desired: &Desired) -> Vec<ObjectName> {
@@ -113,12 +116,14 @@ fn a_node_without_a_replica_serves_the_services_that_it_reads_itself() {
     assert_eq!(desired.state.policies.len(), 1, "the policies of the replica stay");
     let changed = desired.changed.unwrap().services.services;
     assert_eq!(changed, [name("a"), name("b"), name("c")].into());
-    let slices = OwnRead::Slices(Read::List(vec![slice("c")]));
+    let objects = vec![(&slice("c")).into(), (&service("z", 80)).into()];
+    let slices = OwnRead { kind: ObjectKind::SLICE, objects, ..list(&[]) };
     assert_eq!(scenario.read(slices, 51).unwrap().services.slices.len(), 1);
     // The same objects again are no change.
     assert!(scenario.read(list(&[service("b", 81), service("c", 80)]), 52).is_none());
-    let changes = Read::Changes { changed: vec![service("d", 80)], removed: vec![name("b")] };
-    let desired = scenario.read(OwnRead::Services(changes), 53).unwrap();
+    let removed = vec![name("b"), name("unknown")];
+    let changes = OwnRead { is_list: false, removed, ..list(&[service("d", 80)]) };
+    let desired = scenario.read(changes, 53).unwrap();
     assert_eq!(names(&desired), [name("c"), name("d")]);
     // Another node process has the same state from the disk.
     let replayed = replay(scenario.records.clone());
