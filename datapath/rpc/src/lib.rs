@@ -23,11 +23,17 @@ use wire::agent_client::AgentClient;
 
 #[cfg(feature = "server")]
 mod served;
+mod services;
 #[cfg(feature = "streams")]
 mod streams;
 
 #[cfg(feature = "server")]
 pub use served::{Admission, Agent, Flows, serve};
+pub use services::SERVICES_SOCKET;
+#[cfg(feature = "streams")]
+pub use services::{ServicesError, read_services};
+#[cfg(feature = "server")]
+pub use services::{ServicesSource, ServicesStream, serve_services};
 
 /// The versions of the protocol that this build speaks: its own and the one before.
 pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };

@@ -184,7 +184,7 @@ fn pod(sent: Option<wire::Pod>) -> Result<AgentPod, Status> {
 }
 
 /// The version to answer in.
-fn version(sent: Option<wire::Versions>) -> Result<u32, Status> {
+pub(crate) fn version(sent: Option<wire::Versions>) -> Result<u32, Status> {
     let wire::Versions { oldest, newest } = sent.unwrap_or_default();
     SPOKEN.negotiate(Versions { oldest, newest }).map_err(|no| {
         Status::failed_precondition(format!(

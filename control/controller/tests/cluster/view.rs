@@ -82,6 +82,8 @@ async fn users_read_the_aggregated_api_with_their_own_rights() {
     other_clients_than_the_api_server_are_refused(&world, port).await;
 }
 
+/// The account may write the chart's port only: each replica has it at an address of its own.
+///
 /// Nodes report to the lease holder, so the Service has that replica as its endpoint, and the next holder after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_aggregated_api_is_served_by_the_lease_holder() {
@@ -89,19 +91,19 @@ async fn the_aggregated_api_is_served_by_the_lease_holder() {
     for object in manifest("rbac-controller-view") {
         world.make(object).await;
     }
-    let replica = |address: &'static str| {
+    let replica = |view: &'static str, address: &'static str| {
         let kubeconfig = world.kubeconfig.clone();
         async move {
-            let args = ["--view", "127.0.0.1:0", "--advertise", address];
+            let args = ["--view", view, "--advertise", address];
             Replica::start(&kubeconfig, &args).await
         }
     };
-    let first = replica("192.0.2.7:61692").await;
+    let first = replica("127.0.61.1:61692", "192.0.2.7:1").await;
     led_to(&world, "ferrule-controller-view", "192.0.2.7").await;
-    let second = replica("192.0.2.8:61692").await;
+    let second = replica("127.0.61.2:61692", "192.0.2.8:1").await;
     drop(first);
     led_to(&world, "ferrule-controller-view", "192.0.2.8").await;
-    let _third = replica("[2001:db8::9]:61692").await;
+    let _third = replica("127.0.61.3:61692", "[2001:db8::9]:1").await;
     drop(second);
     led_to(&world, "ferrule-controller-view-ipv6", "2001:db8::9").await;
 }
@@ -113,7 +115,7 @@ async fn an_aggregated_api_without_a_way_to_it_is_measured() {
     for object in manifest("rbac-controller-view") {
         world.make(object).await;
     }
-    let args = ["--view", "127.0.0.1:0", "--advertise", "192.0.2.7:61692"];
+    let args = ["--view", "127.0.61.4:61692", "--advertise", "192.0.2.7:1"];
     let replica = Replica::start(&world.kubeconfig, &args).await;
     eventually_async("the metric of the alert", PATIENCE, || async {
         (replica.metric("ferrule_controller_view_unavailable", "").await > 0.0).then_some(())
