@@ -3,7 +3,8 @@
 use config_model::{EnforcingMode, HostLink, Time};
 use control_wire::proto::{Bookmark, Hello, Part};
 use datapath_node::{
-    Answer, Applied, BackendEvent, Links, LocalPod, Looked, Observed, Overview, PodId, RuleUse,
+    Answer, Applied, BackendEvent, Links, LocalPod, Looked, Observed, Overview, OwnRead, PodId,
+    RuleUse,
 };
 use datapath_rpc::wire;
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -25,6 +26,8 @@ pub(crate) enum Event {
     Part(Part),
     /// A bookmark of the stream.
     Bookmark(Bookmark),
+    /// Services that the daemon has read for this node.
+    ReadServices(OwnRead),
     /// The outcome of an apply.
     Applied { revision: u64, outcome: Applied },
     /// The pods' links were observed, or cannot be read and why.

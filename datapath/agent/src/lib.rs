@@ -12,6 +12,7 @@ mod follow;
 mod http;
 mod links;
 mod metrics;
+mod own_services;
 mod ready_replicas;
 mod replica_clients;
 mod replica_file;

@@ -9,6 +9,7 @@ use crate::{
     http::{self, Pages, unready},
     links,
     metrics::Metrics,
+    own_services::{self, OwnServices},
     ready_replicas::Ready,
     replica_clients::ReplicaClients,
     replica_file::ReplicaFile,
@@ -20,6 +21,7 @@ use config_model::causes;
 use config_settings::Agent;
 use datapath_backend::Backend;
 use datapath_node::{Answer, BackendEvent, Desired, Effect, Links, Node, Retire, Ticket};
+use datapath_rpc::SERVICES_SOCKET;
 use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
@@ -97,6 +99,12 @@ pub async fn run(
         clock,
     };
     tasks.spawn(follower.run());
+    let (following, follows) = watch::channel(false);
+    if agent.connections.services {
+        let socket = agent.replicas.with_file_name(SERVICES_SOCKET);
+        let (events, after) = (events.clone(), own_services::AFTER);
+        tasks.spawn(OwnServices { socket, follows, events, after }.run());
+    }
     let path = agent.replicas.clone();
     find(replicas, ReplicaFile { path, ready, events: events.clone() }, &mut tasks);
     if let Some(at) = agent.metrics.clone() {
@@ -129,6 +137,7 @@ pub async fn run(
         healthy: (false, false),
         replies: BTreeMap::new(),
         disconnected: None,
+        following,
     };
     owner.run(inbox, stop).await;
     if timeout(RETIRE, driving).await.is_err() {
@@ -309,6 +318,8 @@ struct Owner {
     replies: BTreeMap<Ticket, oneshot::Sender<Answer>>,
     /// The cause for following no replica that was logged last.
     disconnected: Option<String>,
+    /// True while a replica is followed.
+    following: watch::Sender<bool>,
 }
 
 impl Owner {
@@ -351,6 +362,7 @@ impl Owner {
             }
             Event::Began { at, epoch, behind } => {
                 self.disconnected = None;
+                self.following.send_replace(true);
                 self.metrics.stream(behind);
                 self.stream_state.send_modify(|state| {
                     *state = StreamState { streams: state.streams + 1, ..StreamState::default() };
@@ -358,6 +370,7 @@ impl Owner {
                 self.node.began(at, &epoch, behind);
             }
             Event::Disconnected(why) => {
+                self.following.send_if_modified(|follows| std::mem::take(follows));
                 // Every attempt fails with the same cause as long as nothing changes.
                 if self.disconnected.as_ref() != Some(&why) {
                     tracing::warn!(why, "no replica of the controller is followed");
@@ -368,6 +381,11 @@ impl Owner {
             Event::NotListed(why) => self.node.not_listed(why),
             Event::Part(part) => self.node.part(part, now),
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
+            Event::ReadServices(read) => {
+                if let Err(fault) = self.node.read_services(&read, now) {
+                    tracing::error!(%fault, "cannot use the Services that the daemon has read");
+                }
+            }
             Event::Applied { revision, outcome } => self.node.applied(revision, outcome, now),
             Event::Links(Ok(links)) => self.node.links_observed(&links, now),
             Event::Links(Err(why)) => tracing::warn!(why, "cannot observe the links of pods"),

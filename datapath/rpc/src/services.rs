@@ -6,6 +6,10 @@ use crate::wire;
 /// The name of the daemon's socket, in the folder of the file with the controller's replicas.
 pub const SERVICES_SOCKET: &str = "services.sock";
 
+/// The longest message of this stream, in bytes. A slice with a thousand endpoints is a quarter of a megabyte.
+#[cfg(any(feature = "server", feature = "streams"))]
+const MESSAGE_BYTES: usize = 4 << 20;
+
 #[cfg(feature = "server")]
 pub use server::{ServicesSource, ServicesStream, serve_services};
 
@@ -14,16 +18,16 @@ pub use client::{ServicesError, read_services};
 
 #[cfg(feature = "server")]
 mod server {
-    use super::wire::{
-        self,
-        services_server::{self, ServicesServer},
+    use super::{
+        MESSAGE_BYTES,
+        wire::{
+            self,
+            services_server::{self, ServicesServer},
+        },
     };
     use crate::served::version;
     use futures::{Stream, StreamExt as _};
-    use runtime_socket::{
-        MAX_MESSAGE_BYTES,
-        server::{self, Health, Incoming, ServeError},
-    };
+    use runtime_socket::server::{self, Health, Incoming, ServeError};
     use std::{future::Future, pin::Pin, sync::Arc};
     use tokio::sync::Semaphore;
     use tonic::{Request, Response, Status};
@@ -48,7 +52,7 @@ mod server {
         stop: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let endpoint = Endpoint { source, room: Arc::new(Semaphore::new(STREAMS)) };
-        let service = ServicesServer::new(endpoint).max_encoding_message_size(MAX_MESSAGE_BYTES);
+        let service = ServicesServer::new(endpoint).max_encoding_message_size(MESSAGE_BYTES);
         server::serve(incoming, service, health, stop).await
     }
 
@@ -84,9 +88,12 @@ mod server {
 
 #[cfg(feature = "streams")]
 mod client {
-    use super::wire::{self, services_client::ServicesClient};
+    use super::{
+        MESSAGE_BYTES,
+        wire::{self, services_client::ServicesClient},
+    };
     use crate::{streams::connect, versions};
-    use runtime_socket::{MAX_MESSAGE_BYTES, before, origin};
+    use runtime_socket::{before, origin};
     use std::{
         path::{Path, PathBuf},
         time::Instant,
@@ -112,8 +119,8 @@ mod client {
         let error = |cause| ServicesError { socket: socket.to_owned(), cause };
         let late = || error("no answer within the deadline".to_owned());
         let channel = before(deadline, connect(socket)).await.ok_or_else(late)?.map_err(error)?;
-        let mut client = ServicesClient::with_origin(channel, origin())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client =
+            ServicesClient::with_origin(channel, origin()).max_decoding_message_size(MESSAGE_BYTES);
         let asked = wire::ReadRequest { versions: versions() };
         // The stream has no deadline of its own.
         let answer = before(deadline, client.read(asked)).await.ok_or_else(late)?;

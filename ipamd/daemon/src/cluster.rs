@@ -59,6 +59,11 @@ impl Cluster {
         (Self(Some(Arc::new(connected))), Some(queues))
     }
 
+    /// The connection to the API server, if any.
+    pub(crate) fn handle(&self) -> Option<Handle> {
+        self.0.as_ref().map(|it| it.handle.clone())
+    }
+
     /// The state of each concern.
     pub(crate) fn concern_states(&self) -> ConcernStates {
         self.0.as_ref().map(|it| it.handle.concern_states().borrow().clone()).unwrap_or_default()

@@ -30,6 +30,7 @@ mod repair;
 mod repeated_message;
 mod run;
 mod service;
+mod services;
 mod source_check;
 mod sources;
 mod start;

@@ -14,6 +14,7 @@ use crate::{
     policy,
     repair::{ProcSys, Repair, Tools, watch_sysctls},
     service::{PodSettings, Service},
+    services,
     source_check::SourceCheck,
     sources::Sources,
     start::{Connect, Starter},
@@ -22,6 +23,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use config_settings::{PodEniMode, Settings};
+use datapath_rpc::SERVICES_SOCKET;
 use ipamd_rpc::{Enforcing, server::serve};
 use routing_netlink::Kernel;
 use runtime_socket::server::{Health, HealthName, Incoming, listen};
@@ -136,6 +138,13 @@ where
     tasks.spawn(first_address(inbox.clone(), Arc::clone(&metrics)));
     if let Some(told) = told {
         tasks.spawn(told.pass_on(inbox.clone()));
+    }
+    if settings.policy
+        && settings.agent.connections.services
+        && let Some(handle) = cluster.handle()
+    {
+        let socket = settings.agent.replicas.with_file_name(SERVICES_SOCKET);
+        tasks.spawn(services::serve(handle, socket));
     }
     let shown = Shown {
         inbox: inbox.clone(),

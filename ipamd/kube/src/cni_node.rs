@@ -25,8 +25,13 @@ pub(crate) struct Wanted {
 /// Watches the CNINode and adds missing features. Never creates one.
 pub(crate) async fn run(client: Client, name: String, mut wanted: Wanted, status: StatusReporter) {
     let fields = format!("metadata.name={name}");
-    let subject =
-        Subject { concern: Concern::CniNode, resource: CNI_NODES, fields, labels: String::new() };
+    let subject = Subject {
+        concern: Concern::CniNode,
+        resource: CNI_NODES,
+        fields,
+        labels: String::new(),
+        page: None,
+    };
     let api = Api::<CniNode>::all(client);
     let mut watch = Watch::new(api.clone(), subject, status.clone());
     let (mut node, mut listed, mut seen) = (None, false, None);

@@ -32,6 +32,7 @@ pub(crate) async fn run(
         resource: ENI_CONFIGS,
         fields: String::new(),
         labels: String::new(),
+        page: None,
     };
     let mut watch = Watch::new(Api::<wire::EniConfig>::all(client), subject, status.clone());
     let (mut configs, mut listed): (Configs, Configs) = (None, None);

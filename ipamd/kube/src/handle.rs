@@ -5,6 +5,7 @@ use crate::{
     event_queue::{About, EventRequest, EventSender},
     pod_ips::{AnnotationRequest, DesiredAnnotation},
     pods::Pods,
+    services::{self, ServicesRead},
 };
 use config_model::PodName;
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -29,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) health: watch::Sender<Option<PoolHealth>>,
     pub(crate) trunk: watch::Sender<bool>,
     pub(crate) concern_states: watch::Receiver<ConcernStates>,
+    pub(crate) services: services::Access,
     pub(crate) stop: watch::Sender<bool>,
     /// Aborted with the last handle.
     pub(crate) tasks: Mutex<JoinSet<()>>,
@@ -44,6 +46,16 @@ impl Handle {
     /// The same without waiting.
     pub fn known_needs(&self, pod: &PodName) -> Option<Needs> {
         self.inner.pods.get(pod).filter(|known| !known.ending).map(|known| known.needs)
+    }
+
+    /// Reads Services and EndpointSlices until the receiver is dropped: all of each kind, and then their changes.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn read_services(&self) -> mpsc::Receiver<ServicesRead> {
+        let (to, read) = mpsc::channel(READS);
+        tokio::spawn(self.inner.services.clone().read(to));
+        read
     }
 
     /// Writes an event about a pod. Repeats increase a count. Events are bounded per pod and in total.
@@ -113,3 +125,6 @@ impl Handle {
 
 /// A part of the ten seconds that Kubernetes grants.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Messages that wait for the agent; if the queue is full, the watches wait.
+const READS: usize = 16;

@@ -22,8 +22,13 @@ pub(crate) async fn run(
     status: StatusReporter,
 ) {
     let fields = format!("metadata.name={name}");
-    let subject =
-        Subject { concern: Concern::Node, resource: "nodes", fields, labels: String::new() };
+    let subject = Subject {
+        concern: Concern::Node,
+        resource: "nodes",
+        fields,
+        labels: String::new(),
+        page: None,
+    };
     let mut watch = Watch::new(Api::<wire::Node>::all(client), subject, status);
     let (mut max_pods, mut schedulable) = (None, None);
     loop {

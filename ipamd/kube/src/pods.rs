@@ -104,6 +104,7 @@ impl Watcher {
             resource: "pods",
             fields: format!("spec.nodeName={node}"),
             labels: String::new(),
+            page: None,
         };
         let mut watch = Watch::new(Api::<wire::Pod>::all(client), subject, self.status.clone());
         let mut listed: Option<BTreeMap<PodName, CachedPod>> = None;

@@ -29,6 +29,7 @@ pub(crate) async fn run(client: Client, wanted: Replicas, status: StatusReporter
         resource: SLICES,
         fields: String::new(),
         labels: format!("kubernetes.io/service-name={name}"),
+        page: None,
     };
     let api = Api::<EndpointSlice>::namespaced(client, &namespace);
     let mut watch = Watch::new(api, subject, status.clone());

@@ -13,6 +13,10 @@ pub enum Concern {
     Node,
     /// The watch of the controller's replicas, and their file.
     Replicas,
+    /// The watch of Services, while the agent follows no replica.
+    Services,
+    /// The watch of EndpointSlices, while the agent follows no replica.
+    EndpointSlices,
     /// The watch of ENIConfigs.
     EniConfig,
     /// The watch of the CNINode, and the request for a trunk ENI.
@@ -32,11 +36,13 @@ pub enum Concern {
 }
 
 impl Concern {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Api,
         Self::Pods,
         Self::Node,
         Self::Replicas,
+        Self::Services,
+        Self::EndpointSlices,
         Self::EniConfig,
         Self::CniNode,
         Self::Branch,
@@ -54,6 +60,8 @@ impl Concern {
             Self::Pods => "pods",
             Self::Node => "node",
             Self::Replicas => "replicas",
+            Self::Services => "services",
+            Self::EndpointSlices => "endpoint_slices",
             Self::EniConfig => "eni_config",
             Self::CniNode => "cni_node",
             Self::Branch => "branch",

@@ -10,7 +10,7 @@ use crate::{
     node,
     pod_ips::{AnnotationRequest, Annotator},
     pods::{Pods, Watcher},
-    replicas, request,
+    replicas, request, services,
     status_reporter::StatusReporter,
     taint,
 };
@@ -40,6 +40,8 @@ pub fn start(
     let (pod_ips, requests) = mpsc::channel(WISHES);
     let (health, trunk, stop) =
         (watch::Sender::new(None), watch::Sender::new(false), watch::Sender::new(false));
+    let (connected, client) = watch::channel(None);
+    let services = services::Access { client, status: status.clone() };
     let work = Work {
         options,
         facts,
@@ -49,6 +51,7 @@ pub fn start(
         health: health.subscribe(),
         trunk: trunk.subscribe(),
         stop: stop.subscribe(),
+        connected,
     };
     let mut tasks = JoinSet::new();
     tasks.spawn(work.run(asked, requests));
@@ -59,6 +62,7 @@ pub fn start(
         health,
         trunk,
         concern_states,
+        services,
         stop,
         tasks: Mutex::new(tasks),
     };
@@ -74,6 +78,7 @@ struct Work {
     health: watch::Receiver<Option<crate::PoolHealth>>,
     trunk: watch::Receiver<bool>,
     stop: watch::Receiver<bool>,
+    connected: watch::Sender<Option<Client>>,
 }
 
 impl Work {
@@ -87,6 +92,7 @@ impl Work {
             client = self.connect() => client,
             _ = stop.wait_for(|stop| *stop) => return,
         };
+        self.connected.send_replace(Some(client.clone()));
         let mut tasks = JoinSet::new();
         let elector = self.elector(&client);
         self.spawn(&mut tasks, client, asked, requests);

@@ -24,6 +24,9 @@ pub(crate) struct Subject {
     pub(crate) fields: String,
     /// A label selector; empty selects all.
     pub(crate) labels: String,
+    /// The number of objects of a page, for kinds of which the whole cluster is read. `None` lists all objects of the API
+    /// server's cache at once.
+    pub(crate) page: Option<u32>,
 }
 
 pub(crate) struct Watch<K: Clone + 'static> {
@@ -121,8 +124,9 @@ fn stream<K>(api: Api<K>, subject: &Subject) -> BoxStream<'static, watcher::Resu
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut config = watcher::Config::default().any_semantic();
-    config.page_size = None;
+    let mut config = watcher::Config::default();
+    config = if subject.page.is_none() { config.any_semantic() } else { config };
+    config.page_size = subject.page;
     if !subject.fields.is_empty() {
         config = config.fields(&subject.fields);
     }
