@@ -4,11 +4,11 @@ use crate::{
     AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
     ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS,
     CONTROLLER_RIGHTS_IN_NAMESPACE, ClusterNetworkPolicy, CniNode, EniConfig,
-    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, VIEW_CLUSTER_RIGHTS,
+    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, SLICES_OF_SERVICES, VIEW_CLUSTER_RIGHTS,
     VIEW_RIGHTS_IN_NAMESPACE, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE,
     admission::{CONTROLLER_SCOPE, NODE_SCOPE, controller_scope, node_scope},
     agent_rbac, controller_objects, controller_rbac, rbac,
-    rights::SLICES_OF_SERVICES,
+    rights::SERVICES_FOR_AGENTS,
     view_objects, view_rbac, viewer_rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -111,7 +111,9 @@ fn chart_rows(right: &Right) -> Vec<Value> {
         return vec![row(right.verbs, None)];
     }
     match right.resource {
-        _ if *right == SLICES_OF_SERVICES => vec![row(right.verbs, Some("FERRULE_SERVICES"))],
+        _ if *right == SLICES_OF_SERVICES || SERVICES_FOR_AGENTS.contains(right) => {
+            vec![row(right.verbs, Some("FERRULE_SERVICES"))]
+        }
         "pods" if right.verbs.contains(&"patch") => {
             let rest: Vec<&str> =
                 right.verbs.iter().copied().filter(|verb| *verb != "patch").collect();

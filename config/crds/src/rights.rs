@@ -43,6 +43,17 @@ const fn named(
     Right { group, resource, verbs, names, purpose }
 }
 
+/// The daemon's rights with which it reads Services for an agent. The chart grants them with `FERRULE_SERVICES=ebpf`.
+pub(crate) const SERVICES_FOR_AGENTS: [Right; 2] = [
+    right("", "services", READ, "reads Services for an agent without a replica"),
+    right(
+        "discovery.k8s.io",
+        "endpointslices",
+        READ,
+        "reads endpoints for an agent without a replica",
+    ),
+];
+
 /// The daemon's rights in all namespaces.
 pub const CLUSTER_RIGHTS: &[Right] = &[
     right("", "nodes", &["list", "watch", "patch"], "reads its node; removes the startup taint"),
@@ -71,6 +82,8 @@ pub const CLUSTER_RIGHTS: &[Right] = &[
         &["create", "patch"],
         "writes events about pods and the daemon",
     ),
+    SERVICES_FOR_AGENTS[0],
+    SERVICES_FOR_AGENTS[1],
 ];
 
 /// The daemon's rights in its own namespace.

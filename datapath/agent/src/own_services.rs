@@ -132,3 +132,96 @@ pub(crate) const AFTER: Duration = Duration::from_secs(15);
 const ANSWER: Duration = Duration::from_secs(5);
 /// The pause after a failed stream.
 const AGAIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use control_wire::proto;
+    use datapath_rpc::{ServicesSource, ServicesStream, serve_services};
+    use futures::stream;
+    use runtime_socket::server::{Health, listen};
+    use std::{future::pending, sync::Arc};
+    use tokio::time::timeout;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A daemon that sends these messages on each stream, and ends it.
+    struct Daemon(Vec<wire::ServicesRead>);
+
+    impl ServicesSource for Daemon {
+        fn read(&self) -> ServicesStream {
+            Box::pin(stream::iter(self.0.clone()))
+        }
+    }
+
+    fn service(name: &str) -> Change {
+        let of =
+            proto::Service { name: name.into(), namespace: "shop".into(), ..Default::default() };
+        proto::change::Of::Service(of).into()
+    }
+
+    fn message(names: &[&str], more: bool) -> wire::ServicesRead {
+        wire::ServicesRead {
+            kind: wire::ServicesKind::Service.into(),
+            list: true,
+            more,
+            objects: names.iter().map(|name| service(name).encode_to_vec()).collect(),
+            resource_version: if more { 0 } else { 7 },
+            ..Default::default()
+        }
+    }
+
+    async fn serve(socket: PathBuf, messages: Vec<wire::ServicesRead>) {
+        let health = Health::starting().await;
+        let incoming = listen(&socket).await.unwrap();
+        serve_services(incoming, Arc::new(Daemon(messages)), &health, pending()).await.unwrap();
+    }
+
+    /// The next event, which is about Services.
+    async fn next(events: &mut mpsc::Receiver<Event>) -> OwnRead {
+        let event = timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
+        let Event::ReadServices(read) = event else { panic!("{event:?}") };
+        read
+    }
+
+    #[tokio::test]
+    async fn an_agent_reads_while_it_follows_no_replica() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("services.sock");
+        let (following, follows) = watch::channel(true);
+        let (events, mut read) = mpsc::channel(8);
+        let after = Duration::ZERO;
+        let own = OwnServices { socket: socket.clone(), follows, events, after };
+        tokio::spawn(own.run());
+        let messages = vec![message(&["a", "b"], true), message(&["c"], false)];
+        tokio::spawn(serve(socket, messages));
+        tokio::task::yield_now().await;
+        assert!(read.try_recv().is_err(), "it follows a replica");
+
+        following.send_replace(false);
+        let objects = vec![service("a"), service("b"), service("c")];
+        let kind = ObjectKind::SERVICE;
+        let all = OwnRead { kind, is_list: true, objects, removed: Vec::new(), version: Some(7) };
+        // A stream that has ended is started again.
+        for _ in 0..2 {
+            assert_eq!(next(&mut read).await, all);
+        }
+        // The same after the next replica is lost.
+        following.send_replace(true);
+        following.send_replace(false);
+        assert_eq!(next(&mut read).await, all);
+        drop(following);
+        while timeout(PATIENCE, read.recv()).await.unwrap().is_some() {}
+    }
+
+    #[test]
+    fn objects_that_cannot_be_read_are_refused() {
+        let mut unreadable = message(&[], false);
+        unreadable.objects = vec![vec![255]];
+        assert!(read(unreadable).unwrap_err().contains("unreadable"));
+        let unknown = wire::ServicesRead { kind: 9, ..message(&[], false) };
+        assert!(read(unknown).unwrap_err().contains("unknown kind"));
+    }
+}

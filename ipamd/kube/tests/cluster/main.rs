@@ -11,5 +11,6 @@ mod outages;
 mod pods;
 mod replicas;
 mod rights;
+mod services;
 mod trunk;
 mod world;

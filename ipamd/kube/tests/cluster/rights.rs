@@ -95,7 +95,8 @@ async fn the_generated_permissions_suffice() {
 #[tokio::test]
 async fn each_missing_permission_is_named_and_disables_only_its_own_feature() {
     let world = World::new("missing-rights").await;
-    let all = CLUSTER_RIGHTS.iter().chain(RIGHTS_IN_NAMESPACE);
+    let cluster = cluster_rights();
+    let all = cluster.iter().chain(RIGHTS_IN_NAMESPACE);
     let each = all.flat_map(|right| right.verbs.iter().map(move |verb| (*right, *verb)));
     for (round, (right, verb)) in each.enumerate() {
         let name = format!("lacks-{round}");
@@ -160,6 +161,12 @@ async fn an_eni_config_without_read_permission_is_reported_as_missing() {
     assert!(why.contains("cannot list eniconfigs"), "{why}");
 }
 
+/// The rights in all namespaces without those of `FERRULE_SERVICES`, which include the right to the controller's slices.
+fn cluster_rights() -> Vec<Right> {
+    let serves = |right: &&Right| ["services", "endpointslices"].contains(&right.resource);
+    CLUSTER_RIGHTS.iter().filter(|right| !serves(right)).copied().collect()
+}
+
 /// A user with all rights but one.
 async fn user_without(world: &World, name: &str, lacking: Right, verb: &str) -> PathBuf {
     let rules = |rights: &[Right]| -> Vec<Value> {
@@ -175,9 +182,10 @@ async fn user_without(world: &World, name: &str, lacking: Right, verb: &str) -> 
         rights.iter().filter(|right| !left(right).is_empty()).map(rule).collect()
     };
     let api = "rbac.authorization.k8s.io";
-    for (kind, rights, namespace) in
-        [("ClusterRole", CLUSTER_RIGHTS, None), ("Role", RIGHTS_IN_NAMESPACE, Some("kube-system"))]
-    {
+    for (kind, rights, namespace) in [
+        ("ClusterRole", &*cluster_rights(), None),
+        ("Role", RIGHTS_IN_NAMESPACE, Some("kube-system")),
+    ] {
         let metadata = json!({"name": name, "namespace": namespace});
         let role = json!({
             "apiVersion": format!("{api}/v1"), "kind": kind, "metadata": metadata,
