@@ -57,7 +57,20 @@ fn pods_reach_services_without_kube_proxy() {
     cluster.kubectl(&["-n", "default", "delete", "pod", &pods[0].name]).unwrap();
     let pods = cluster.probes("web").unwrap();
     each_answers(&cluster, &pods, &pods, &url);
+    println!("another endpoint without a controller");
+    let controllers = ["-n", "kube-system", "scale", "deployment", "ferrule-controller"];
+    cluster.kubectl(&[&controllers[..], &["--replicas=0"]].concat()).unwrap();
+    // A new pod would wait for its policies, so the Service gets another selector.
+    let patch = format!(r#"{{"spec":{{"selector":{{"app":null,"{ONE}":"true"}}}}}}"#);
+    cluster
+        .kubectl(&["-n", "default", "label", "pod", &pods[1].name, &format!("{ONE}=true")])
+        .unwrap();
+    cluster.kubectl(&["-n", "default", "patch", "service", "web", "-p", &patch]).unwrap();
+    each_answers(&cluster, &pods, &pods[1..2], &url);
 }
+
+/// The label of the only endpoint.
+const ONE: &str = "example.com/one";
 
 /// Returns the URL of the API server as the kubelets have it.
 fn api_server(cluster: &Installed) -> String {
