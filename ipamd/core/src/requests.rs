@@ -23,7 +23,7 @@ impl Core {
         } else if let Some(refusal) = self.veth_in_use(&waiter) {
             self.refuse(ticket, refusal);
         } else if !self.ctx.queue.push(waiter) {
-            let message = "too many requests wait for an address".to_owned();
+            let message = format!("no address for pod {pod}: too many requests wait for one");
             let next_step = "the kubelet retries".to_owned();
             self.refuse(ticket, Refusal { reason: RefusalReason::TryAgain, message, next_step });
         } else {
@@ -203,7 +203,8 @@ impl Core {
             };
             let message = format!("{key} stopped waiting for an address: {why}");
             let reason = RefusalReason::TryAgain;
-            self.refuse(waiter.ticket, Refusal { reason, message, next_step: String::new() });
+            let next_step = "the kubelet sends another ADD if the pod still exists".to_owned();
+            self.refuse(waiter.ticket, Refusal { reason, message, next_step });
         }
         let held = self.cool_down(key, now);
         if let Some(holder) = held.as_ref().filter(|_| cause == ReleaseCause::SetupFailed) {

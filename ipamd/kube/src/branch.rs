@@ -153,6 +153,7 @@ mod tests {
             (GOOD.replace("10.0.3.9", ""), "neither"),
             (GOOD.replace("eni-0b", "b"), "eniId"),
             (GOOD.replace("10.0.3.0/24", "10.0.3.0/240"), "subnetCidr"),
+            (GOOD.replace("10.0.3.0/24", "10.0.3.0/-1"), "subnetCidr"),
             (GOOD.replace("eni-0b", &"eni-0".repeat(9)), "eniId"),
             (GOOD.replace("eni-0b", &format!("eni-{}", "b".repeat(250_000))), "bytes"),
             (GOOD.replace("10.0.3.0/24", "255.255.255.255/32"), "not a subnet"),

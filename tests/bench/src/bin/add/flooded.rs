@@ -2,6 +2,7 @@
 
 use crate::beside::{InLab, OURS, column, quantile};
 use anyhow::{Context as _, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     fs::File,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -94,8 +95,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     figures::print(&bench)
 }
 
+/// The CPU priority of a session, as `sched(7)` describes: the priority of a process counts within its session only.
+const AUTOGROUP: &str = "/proc/self/autogroup";
+
 /// Sends a flood until standard input is closed. Prints a line once the flood is complete, and then its counts.
 pub(crate) fn flood(args: &FloodArgs) -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
+    if Path::new(AUTOGROUP).exists() {
+        std::fs::write(AUTOGROUP, NICE).with_context(|| format!("cannot write {AUTOGROUP}"))?;
+    }
     let from = File::open(&args.from);
     let from = from.with_context(|| format!("cannot open {}", args.from.display()))?;
     let flood = Flood::with_loops(&from, args.to, LOOPS)?;
@@ -118,8 +127,13 @@ impl FloodProcess {
     /// Starts the flood, and waits until it is complete.
     fn start(from: &Path, to: SocketAddrV4) -> Result<Self> {
         let me = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new("nice");
-        command.args(["-n", NICE]).arg(me).args(["flood", "--to", &to.to_string(), "--from"]);
+        let mut command = Command::new("setsid");
+        command.args(["nice", "-n", NICE]).arg(me).args([
+            "flood",
+            "--to",
+            &to.to_string(),
+            "--from",
+        ]);
         command.arg(from).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start the flood")?;
         let output = child.stdout.take().context("the flood has no standard output")?;
