@@ -2,6 +2,7 @@
 
 use crate::{BranchEni, EniKind, SeenEni};
 use config_model::{EniId, PodName, Span, Time};
+use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, fmt::Display};
 
 /// Tags of the VPC resource controller on the branch ENIs that it creates.
@@ -68,8 +69,13 @@ impl BranchChecks {
     }
 }
 
-/// Compares an annotation with the ENI in EC2's answer.
-pub(crate) fn compare(branch: &BranchEni, seen: &SeenEni, trunk: &EniId) -> Comparison {
+/// Compares an annotation with the ENI in EC2's answer, and with the range of the ENI's subnet if it is known.
+pub(crate) fn compare(
+    branch: &BranchEni,
+    seen: &SeenEni,
+    trunk: &EniId,
+    range: Option<Ipv4Net>,
+) -> Comparison {
     let tag = |key: &str| seen.tags.as_ref().and_then(|tags| tags.get(key)).map(String::as_str);
     let pairs = [
         differs("trunk", trunk, tag(TRUNK_TAG).unwrap_or_default()),
@@ -79,6 +85,7 @@ pub(crate) fn compare(branch: &BranchEni, seen: &SeenEni, trunk: &EniId) -> Comp
             let shown = seen.primary_address.map(|address| address.to_string());
             differs("address", own, shown.unwrap_or_default())
         }),
+        branch.subnet_cidr.zip(range).and_then(|(own, shown)| differs("subnet", own, shown)),
     ];
     let has_v6 = branch.address_v6.is_none_or(|address| seen.ipv6_addresses.contains(&address));
     match pairs.into_iter().flatten().next() {

@@ -10,7 +10,8 @@ use crate::{
     calls::{CallSubject, CloudResult},
     checkpoint::AssignedResource,
 };
-use config_model::{EniId, PodName, Time};
+use config_model::{EniId, PodName, SubnetId, Time};
+use ipnet::Ipv4Net;
 use std::{collections::BTreeMap, net::IpAddr};
 
 /// The annotation with which the VPC resource controller announces a pod's branch ENI.
@@ -86,7 +87,7 @@ impl Core {
         let mut fruitless = !waiting.is_empty();
         for (pod, annotated) in waiting {
             let Some(seen) = seen.get(&annotated.1.eni) else { continue };
-            match compare(&annotated.1, seen, trunk) {
+            match compare(&annotated.1, seen, trunk, self.range_of(&seen.subnet)) {
                 Comparison::Equal => {
                     fruitless = false;
                     self.branches.confirmed.insert(pod.clone(), annotated);
@@ -100,6 +101,14 @@ impl Core {
         }
         self.branches.fruitless =
             if fruitless { self.branches.fruitless.saturating_add(1) } else { 0 };
+    }
+
+    /// The IPv4 range of a subnet of this zone, if EC2 or IMDS has shown it. Subnets of the zone are known with
+    /// `ENABLE_SUBNET_DISCOVERY`; the others are those of the node's own ENIs.
+    fn range_of(&self, subnet: &SubnetId) -> Option<Ipv4Net> {
+        let own = self.ctx.book.enis().filter(|eni| eni.facts.subnet == *subnet);
+        let own = own.filter_map(|eni| eni.facts.subnet_cidr).next();
+        self.zone.subnet(subnet).and_then(|seen| seen.cidr).or(own)
     }
 
     fn refuse_branch(&mut self, pod: &PodName, of_pod: &(String, BranchEni), difference: &str) {

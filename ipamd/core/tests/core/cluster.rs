@@ -211,10 +211,14 @@ fn one_call_confirms_the_branches_of_all_waiting_pods() {
 #[test]
 fn an_annotation_that_differs_from_ec2_is_refused_with_the_difference() {
     type Change = fn(&mut BranchEni);
-    let changes: [(Change, &str); 3] = [
+    let changes: [(Change, &str); 4] = [
         (|it| it.address = Some([10, 0, 9, 8].into()), "address 10.0.9.8, which is \"10.0.9.9\""),
         (|it| it.mac = Mac([6, 0, 0, 0, 0, 2]), "MAC address 06:00:00:00:00:02"),
         (|it| it.vlan = 8, "VLAN 8, which is \"7\""),
+        (
+            |it| it.subnet_cidr = Some("10.0.8.0/21".parse().unwrap()),
+            "subnet 10.0.8.0/21, which is \"10.0.0.0/16\"",
+        ),
     ];
     for (change, part) in changes {
         let mut world = trunk_world(&[branch(7)]);
