@@ -10,6 +10,8 @@ pub enum Suite {
     Kubernetes,
     /// Kubernetes' conformance tests of the network.
     KubernetesConformance,
+    /// Kubernetes' end-to-end tests of Services.
+    KubernetesServices,
     /// The conformance tests of network-policy-api.
     PolicyApi,
 }

@@ -205,6 +205,16 @@ const CONFORMANCE: Which = Which {
     least: 47,
 };
 
+const fn of_services(texts: &'static [&'static str]) -> Which {
+    Which { suite: Suite::KubernetesServices, texts, least: 1 }
+}
+
+/// Tests of Services that agents pass without kube-proxy: their clients are pods.
+const SERVICES: [Which; 2] = [
+    of_services(&["[sig-network] Services", "should serve a basic endpoint from pods"]),
+    of_services(&["[sig-network] Services", "should serve multiport endpoints from pods"]),
+];
+
 #[test]
 fn network_policies_of_kubernetes() -> Result<()> {
     let Some(inputs) = LaneInputs::or_skip("network_policies_of_kubernetes") else { return Ok(()) };
@@ -225,6 +235,19 @@ fn network_conformance_of_kubernetes_on_the_labs_own_cluster() -> Result<()> {
     load_agnhost(&cluster.lab, &programs)?;
     println!("the cluster conf-lab is ready");
     run_kubernetes(&cluster, &programs, CONFORMANCE)
+}
+
+#[test]
+fn services_of_kubernetes_without_kube_proxy() -> Result<()> {
+    let test = "services_of_kubernetes_without_kube_proxy";
+    let Some(inputs) = LaneInputs::or_skip(test) else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let programs = Program::conformance()?;
+    let installed = Installed::without_proxy(inputs, "conf-services", 2)?;
+    load_agnhost(installed.lab(), &programs)?;
+    installed.install_with_services()?;
+    println!("the cluster conf-services is ready");
+    SERVICES.into_iter().try_for_each(|which| run_kubernetes(installed.cluster(), &programs, which))
 }
 
 #[test]

@@ -132,6 +132,29 @@ impl Installed {
         if POLICY.iter().all(|set| sets.contains(set)) { self.controllers_ready() } else { Ok(()) }
     }
 
+    /// Installs the chart with agents that serve Services. No program of a node's network then reaches the API server by its
+    /// Service.
+    ///
+    /// # Errors
+    /// With the output of helm or kubectl and the cluster's state.
+    pub fn install_with_services(&self) -> Result<()> {
+        let endpoint = format!("env.CLUSTER_ENDPOINT={}", self.api_server()?);
+        self.install(&[
+            "enableNetworkPolicy=true",
+            "policy.backend=ebpf",
+            "env.FERRULE_SERVICES=ebpf",
+            &endpoint,
+        ])
+    }
+
+    /// Returns the URL of the API server as the kubelets have it.
+    fn api_server(&self) -> Result<String> {
+        let config = self.lab().on_node("node1", &["cat", "/var/lib/kubelet/kubeconfig"])?;
+        let config: Value = serde_json::from_str(&config).context("the kubelet's kubeconfig")?;
+        let server = config["clusters"][0]["cluster"]["server"].as_str();
+        server.map(str::to_owned).context("no server in the kubelet's kubeconfig")
+    }
+
     /// Waits until all controller replicas are ready.
     ///
     /// # Errors

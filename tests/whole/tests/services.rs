@@ -13,8 +13,6 @@ use tests_whole::{Installed, LaneInputs, NODE_PODS, Pod};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const NODES: [&str; 2] = ["node1", "node2"];
-const SERVICES: &[&str] =
-    &["enableNetworkPolicy=true", "policy.backend=ebpf", "env.FERRULE_SERVICES=ebpf"];
 
 #[test]
 fn pods_reach_services_without_kube_proxy() {
@@ -22,11 +20,7 @@ fn pods_reach_services_without_kube_proxy() {
         return;
     };
     let cluster = Installed::without_proxy(inputs, "services", 2).unwrap();
-    // No program of the node's network reaches the API server by its Service.
-    let server = api_server(&cluster);
-    let endpoint = format!("env.CLUSTER_ENDPOINT={server}");
-    cluster.install(&[SERVICES, &[&endpoint]].concat()).unwrap();
-    cluster.controllers_ready().unwrap();
+    cluster.install_with_services().unwrap();
     let pods = cluster.probes("web").unwrap();
     let web = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -71,13 +65,6 @@ fn pods_reach_services_without_kube_proxy() {
 
 /// The label of the only endpoint.
 const ONE: &str = "example.com/one";
-
-/// Returns the URL of the API server as the kubelets have it.
-fn api_server(cluster: &Installed) -> String {
-    let config = cluster.lab().on_node(NODES[0], &["cat", "/var/lib/kubelet/kubeconfig"]).unwrap();
-    let config: Value = serde_json::from_str(&config).unwrap();
-    config["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned()
-}
 
 /// Waits until each client has had answers of exactly these pods.
 fn each_answers(cluster: &Installed, clients: &[Pod], pods: &[Pod], url: &str) {
