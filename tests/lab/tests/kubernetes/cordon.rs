@@ -15,10 +15,12 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
     let taint = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
     let cordoned = json!({"spec": {"unschedulable": true, "taints": [taint]}});
     let open = json!({"spec": {"unschedulable": null, "taints": null}});
-    for (node, manage) in [("node-stays", "false"), ("node-managed", "true")] {
+    // The ADD of a pod without an address ends soon. The other node's ADDs wait for a new ENI, also on a slow machine.
+    for (node, manage, wait) in [("node-stays", "false", "3"), ("node-managed", "true", "60")] {
         world.make_node(node, &json!({}))?;
         let manage = format!("AWS_MANAGE_ENIS_NON_SCHEDULABLE={manage}");
-        let settings = ["--env", "FERRULE_ADD_WAIT=3", "--env", "WARM_IP_TARGET=2"];
+        let wait = format!("FERRULE_ADD_WAIT={wait}");
+        let settings = ["--env", &wait, "--env", "WARM_IP_TARGET=2"];
         let settings = [&settings[..], &["--env", &manage]].concat();
         lab.run(&[&["node", "add", node], &settings[..]].concat())?;
         wait_for("the first addresses", PATIENCE, || {
