@@ -16,7 +16,7 @@ fn the_pool_of_an_unschedulable_node_keeps_its_size_unless_the_setting_manages_i
     let cordoned = json!({"spec": {"unschedulable": true, "taints": [taint]}});
     let open = json!({"spec": {"unschedulable": null, "taints": null}});
     // The ADD of a pod without an address ends soon. The other node's ADDs wait for a new ENI, also on a slow machine.
-    for (node, manage, wait) in [("node-stays", "false", "3"), ("node-managed", "true", "60")] {
+    for (node, manage, wait) in [("node-stays", "false", "3"), ("node-managed", "true", "45")] {
         world.make_node(node, &json!({}))?;
         let manage = format!("AWS_MANAGE_ENIS_NON_SCHEDULABLE={manage}");
         let wait = format!("FERRULE_ADD_WAIT={wait}");
