@@ -36,7 +36,7 @@ const INTERVAL: Duration = Duration::from_millis(25);
 const SENDS: Duration = Duration::from_secs(3);
 /// The time after the last packet in which servers read.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The time from an agent's first state in force to its end.
+/// The time from the first agent's first state in force to its end.
 const LIFE: Duration = Duration::from_secs(1);
 /// The interval between two ADDs of one pod.
 const AGAIN: Duration = Duration::from_millis(300);
@@ -282,12 +282,13 @@ fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
     let packets = run(&world, &lab, [&good, &bad], &healthy, |_| Ok(()))?;
     judged(&packets, &healthy, &logs(&lab, &site)).context("with a healthy agent")?;
 
-    // The agent is killed every second.
+    // The agent is killed again and again.
     let killed = create(PODS)?;
     let mut kills = 0;
     let packets = run(&world, &lab, [&good, &bad], &killed, |all_sent| {
         while !all_sent.load(Ordering::Acquire) {
-            sleep(LIFE);
+            // Each agent lives longer than the one before, so that all pods start on a slow machine as well.
+            sleep(LIFE * (kills + 1));
             site.agent = None;
             kills += 1;
             site.start(&object)?;
