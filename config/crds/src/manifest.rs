@@ -4,11 +4,11 @@ use crate::{
     AntreaClusterGroup, AntreaClusterNetworkPolicy, AntreaGroup, AntreaNetworkPolicy, AntreaTier,
     ApplicationNetworkPolicy, AwsClusterNetworkPolicy, CLUSTER_RIGHTS, CONTROLLER_CLUSTER_RIGHTS,
     CONTROLLER_RIGHTS_IN_NAMESPACE, ClusterNetworkPolicy, CniNode, EniConfig,
-    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, SLICES_OF_SERVICES, VIEW_CLUSTER_RIGHTS,
+    NetworkPolicyRealization, RIGHTS_IN_NAMESPACE, Right, VIEW_CLUSTER_RIGHTS,
     VIEW_RIGHTS_IN_NAMESPACE, VIEWER_CLUSTER_RIGHTS, VIEWER_RIGHTS_IN_NAMESPACE,
     admission::{CONTROLLER_SCOPE, NODE_SCOPE, controller_scope, node_scope},
     agent_rbac, controller_objects, controller_rbac, rbac,
-    rights::SERVICES_FOR_AGENTS,
+    rights::{SERVICES_FOR_AGENTS, SLICES_OF_SERVICES},
     view_objects, view_rbac, viewer_rbac,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

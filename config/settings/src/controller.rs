@@ -26,8 +26,8 @@ pub const CONTROLLER: &[Flag] = &[
         flag: "api-server",
         variable: "CLUSTER_ENDPOINT",
         default: "",
-        meaning: "The API server's URL or host instead of the kubeconfig's, or of the Service's \
-                   address",
+        meaning: "The API server's own URL or host; by default that of the kubeconfig or of the \
+                   environment",
     },
     Flag {
         flag: "namespace",

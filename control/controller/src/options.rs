@@ -18,7 +18,7 @@ pub struct Options {
     /// A kubeconfig; by default the pod's service account
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The API server's URL or host instead of the kubeconfig's, or of the Service's address
+    /// The API server's own URL or host; by default that of the kubeconfig or of the environment
     #[arg(long, env = "CLUSTER_ENDPOINT", value_name = "URL")]
     pub api_server: Option<String>,
     /// The namespace of the Lease, the Secret and the ConfigMap

@@ -32,7 +32,7 @@ mod server {
     use tokio::sync::Semaphore;
     use tonic::{Request, Response, Status};
 
-    /// What was read, until the caller drops it.
+    /// Messages of objects that were read, until the caller drops the stream.
     pub type ServicesStream = Pin<Box<dyn Stream<Item = wire::ServicesRead> + Send>>;
 
     /// A reader of Services and EndpointSlices.

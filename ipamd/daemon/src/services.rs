@@ -7,7 +7,7 @@ use runtime_socket::server::{Health, listen};
 use std::{future::pending, mem::take, path::PathBuf, sync::Arc, time::Duration};
 use tokio::time::sleep;
 
-/// Serves the agent's socket forever. Nothing is read from the API server without an agent that asks.
+/// Serves the agent's socket forever. The daemon reads from the API server only while an agent asks.
 pub(crate) async fn serve(handle: Handle, socket: PathBuf) {
     let source = Arc::new(Source(handle));
     let health = Health::starting().await;

@@ -115,7 +115,7 @@ async fn follow(
             }
         }
     }
-    // Nothing is read any longer, so nothing fails.
+    // The watch has ended, so it does not fail any longer.
     status.good(concern, resource);
 }
 
