@@ -24,7 +24,7 @@ pub const CONTROLLER: &[Flag] = &[
     },
     Flag {
         flag: "api-server",
-        variable: "CLUSTER_ENDPOINT",
+        variable: "FERRULE_CONTROLLER_API_SERVER",
         default: "",
         meaning: "The API server's own URL or host; by default that of the kubeconfig or of the \
                    environment",

@@ -19,7 +19,7 @@ pub struct Options {
     #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The API server's own URL or host; by default that of the kubeconfig or of the environment
-    #[arg(long, env = "CLUSTER_ENDPOINT", value_name = "URL")]
+    #[arg(long, env = "FERRULE_CONTROLLER_API_SERVER", value_name = "URL")]
     pub api_server: Option<String>,
     /// The namespace of the Lease, the Secret and the ConfigMap
     #[arg(long, env = "POD_NAMESPACE", default_value = "kube-system")]

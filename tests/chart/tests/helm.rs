@@ -166,10 +166,10 @@ fn with_services_the_controller_has_the_api_servers_own_url() {
         pairs.map(|(name, value)| (name.to_owned(), value.map(str::to_owned))).collect()
     };
     let with: BTreeMap<String, Option<String>> = env(&served(Some("https://10.0.0.1")));
-    assert_eq!(with["CLUSTER_ENDPOINT"].as_deref(), Some("https://10.0.0.1"));
+    assert_eq!(with["FERRULE_CONTROLLER_API_SERVER"].as_deref(), Some("https://10.0.0.1"));
     assert_eq!(with["FERRULE_CONTROLLER_SERVICES"].as_deref(), Some("ebpf"));
     let without: BTreeMap<String, Option<String>> = env(&enforced());
-    let names = ["CLUSTER_ENDPOINT", "FERRULE_CONTROLLER_SERVICES"];
+    let names = ["FERRULE_CONTROLLER_API_SERVER", "FERRULE_CONTROLLER_SERVICES"];
     assert!(names.iter().all(|name| !without.contains_key(*name)), "{without:?}");
 }
 
