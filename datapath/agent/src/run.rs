@@ -370,7 +370,7 @@ impl Owner {
                 self.node.began(at, &epoch, behind);
             }
             Event::Disconnected(why) => {
-                self.following.send_if_modified(|follows| std::mem::take(follows));
+                self.following.send_if_modified(std::mem::take);
                 // Every attempt fails with the same cause as long as nothing changes.
                 if self.disconnected.as_ref() != Some(&why) {
                     tracing::warn!(why, "no replica of the controller is followed");

@@ -33,10 +33,15 @@ fn slice(namespace: &str, name: &str) -> Value {
 
 /// The objects of a message by their names, those of this namespace alone.
 fn names(read: &ServicesRead, namespace: &str) -> BTreeSet<String> {
-    let name = |bytes: &Vec<u8>| match Change::decode(bytes.as_slice()).unwrap().of.unwrap() {
-        Of::Service(of) => (of.namespace, of.name),
-        Of::Slice(of) => (of.namespace, of.name),
-        other => panic!("{other:?}"),
+    let name = |bytes: &Vec<u8>| {
+        let of = Change::decode(bytes.as_slice()).unwrap().of.unwrap();
+        if let Of::Service(of) = of {
+            (of.namespace, of.name)
+        } else if let Of::Slice(of) = of {
+            (of.namespace, of.name)
+        } else {
+            panic!("{of:?}")
+        }
     };
     let names = read.objects.iter().map(name).filter(|(of, _)| of == namespace);
     names.map(|(_, name)| name).collect()
