@@ -158,7 +158,7 @@ fn judge(
 }
 
 /// Runs the tests of Kubernetes' suite whose names contain all of these texts in this order, and judges the results.
-fn run_kubernetes(cluster: &Cluster, programs: &Program, which: Which) -> Result<()> {
+fn run_kubernetes(cluster: &Cluster, programs: &Program, which: Which<'_>) -> Result<()> {
     let folder = TempDir::new().context("cannot create a folder")?;
     let (report, log) = (folder.path().join("report.json"), folder.path().join("log"));
     let mut command = Command::new(programs.path().join("e2e.test"));
@@ -190,29 +190,29 @@ fn run_kubernetes(cluster: &Cluster, programs: &Program, which: Which) -> Result
 
 /// Tests of Kubernetes' suite.
 #[derive(Clone, Copy)]
-struct Which {
+struct Which<'a> {
     suite: Suite,
-    texts: &'static [&'static str],
+    texts: &'a [&'a str],
     /// Minimum number of tests. Fewer tests mean that a name has changed.
     least: usize,
 }
 
-const NETWORK_POLICIES: Which =
+const NETWORK_POLICIES: Which<'_> =
     Which { suite: Suite::Kubernetes, texts: &["[sig-network] Netpol"], least: 45 };
-const CONFORMANCE: Which = Which {
+const CONFORMANCE: Which<'_> = Which {
     suite: Suite::KubernetesConformance,
     texts: &["[sig-network]", "[Conformance]"],
     least: 47,
 };
 
-const fn of_services(texts: &'static [&'static str]) -> Which {
-    Which { suite: Suite::KubernetesServices, texts, least: 1 }
-}
-
 /// Tests of Services that agents pass without kube-proxy: their clients are pods.
-const SERVICES: [Which; 2] = [
-    of_services(&["[sig-network] Services", "should serve a basic endpoint from pods"]),
-    of_services(&["[sig-network] Services", "should serve multiport endpoints from pods"]),
+const SERVICES: [&str; 6] = [
+    "should serve a basic endpoint from pods",
+    "should serve multiport endpoints from pods",
+    "should serve endpoints on same port and different protocols",
+    "should have session affinity work for service with type clusterIP",
+    "should be able to switch session affinity for service with type clusterIP",
+    "should have session affinity timeout work for service with type clusterIP",
 ];
 
 #[test]
@@ -247,7 +247,12 @@ fn services_of_kubernetes_without_kube_proxy() -> Result<()> {
     load_agnhost(installed.lab(), &programs)?;
     installed.install_with_services()?;
     println!("the cluster conf-services is ready");
-    SERVICES.into_iter().try_for_each(|which| run_kubernetes(installed.cluster(), &programs, which))
+    for test in SERVICES {
+        let texts = &["[sig-network] Services", test];
+        let which = Which { suite: Suite::KubernetesServices, texts, least: 1 };
+        run_kubernetes(installed.cluster(), &programs, which)?;
+    }
+    Ok(())
 }
 
 #[test]
