@@ -268,8 +268,7 @@ fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
         let is_open = |pod: usize| starts_open(&started[pod], log);
         let open = (0..PODS).filter(|pod| is_open(*pod)).count();
         ensure!(mode.ends_with("standard") || open == 0, "{open} pods start open in strict mode");
-        // The number depends on the machine. At least one pod has to show that packets are judged.
-        ensure!(open < PODS, "all {PODS} pods start open");
+        ensure!(open < PODS / 2, "{open} of {PODS} pods start open");
         judge(packets, is_open).with_context(|| format!("{open} pods start open"))
     };
     let create = |from: usize| {
