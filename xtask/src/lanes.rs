@@ -37,6 +37,8 @@ struct Lane {
     tests: Tests,
     /// Number of test programs that run at a time: more than the processors, where tests mostly wait.
     side_by_side: usize,
+    /// The test programs that run before the others, each without another one beside it.
+    alone: &'static [&'static str],
     run: fn(&mut Session) -> Result<()>,
 }
 
@@ -81,6 +83,7 @@ const LANES: &[Lane] = &[
             "xtask",
         ]),
         side_by_side: 2,
+        alone: &[],
         // The same worlds every time: new ones are searched for without the seed.
         run: |session| session.test(&[variable("PROPTEST_RNG_SEED", "1")]),
     },
@@ -91,6 +94,7 @@ const LANES: &[Lane] = &[
         root: false,
         tests: Tests::Of(&["tests-sim", "tests-bench"]),
         side_by_side: 2,
+        alone: &[],
         run: |session| session.test(&[]),
     },
     Lane {
@@ -116,6 +120,7 @@ const LANES: &[Lane] = &[
             "control-rpc",
         ]),
         side_by_side: 3,
+        alone: &[],
         run: |session| session.test(&[]),
     },
     Lane {
@@ -134,6 +139,7 @@ const LANES: &[Lane] = &[
             ],
         },
         side_by_side: 2,
+        alone: &[],
         run: chart,
     },
     Lane {
@@ -152,6 +158,7 @@ const LANES: &[Lane] = &[
             "datapath-agent",
         ]),
         side_by_side: 3,
+        alone: &[],
         run: |session| {
             let agent = session.binaries()?.dir.join("ferrule-agent");
             session.test(&[variable("FERRULE_AGENT", agent)])
@@ -170,6 +177,7 @@ const LANES: &[Lane] = &[
             "tests-netns",
         ]),
         side_by_side: 2,
+        alone: &[],
         run: |session| {
             let programs = session.binaries()?;
             let agent = lab_programs::Program::network_policy_agent()?;
@@ -194,6 +202,7 @@ const LANES: &[Lane] = &[
             ],
         },
         side_by_side: 1,
+        alone: &[],
         run: machines,
     },
     Lane {
@@ -213,6 +222,7 @@ const LANES: &[Lane] = &[
         root: true,
         tests: Tests::Of(&["tests-lab"]),
         side_by_side: 2,
+        alone: &["kubernetes"],
         run: |session| {
             let next = next_release::build()?;
             session.test_in_labs(vec![
@@ -236,6 +246,7 @@ const LANES: &[Lane] = &[
         root: true,
         tests: Tests::Of(&["tests-cri"]),
         side_by_side: 1,
+        alone: &[],
         run: |session| session.test_in_labs(Vec::new()),
     },
     Lane {
@@ -261,6 +272,7 @@ const LANES: &[Lane] = &[
             }],
         },
         side_by_side: 1,
+        alone: &[],
         run: whole,
     },
     Lane {
@@ -278,6 +290,7 @@ const LANES: &[Lane] = &[
         root: true,
         tests: Tests::NamedOnly(&["tests-conformance"]),
         side_by_side: 1,
+        alone: &[],
         run: whole,
     },
     Lane {
@@ -287,6 +300,7 @@ const LANES: &[Lane] = &[
         root: true,
         tests: Tests::Of(&[]),
         side_by_side: 1,
+        alone: &[],
         run: |session| {
             session.binaries()?;
             let code = demo::run(&demo::Args::default())?;
@@ -302,6 +316,7 @@ const LANES: &[Lane] = &[
         root: false,
         tests: Tests::Of(&[]),
         side_by_side: 1,
+        alone: &[],
         run: |session| lint::run(session.tally),
     },
     Lane {
@@ -311,6 +326,7 @@ const LANES: &[Lane] = &[
         root: false,
         tests: Tests::ByNameOnly,
         side_by_side: 1,
+        alone: &[],
         run: |session| lint::each_crate_alone(session.tally),
     },
 ];
@@ -483,10 +499,16 @@ impl Session<'_> {
     fn test(&mut self, env: &[(&str, OsString)]) -> Result<()> {
         for (args, programs) in self.lane.selected(self.is_smoke, self.programs)? {
             let args: Vec<&str> = args.into_iter().collect();
-            let run = Run { programs, env, args: &args, side_by_side: self.lane.side_by_side };
-            let ran = run.run()?;
-            anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran");
-            self.tally.add(ran);
+            let is_alone = |of: &TestProgram| self.lane.alone.contains(&of.target.as_str());
+            let (alone, others) = programs.into_iter().partition::<Vec<_>, _>(is_alone);
+            for (programs, side_by_side) in [(alone, 1), (others, self.lane.side_by_side)] {
+                if programs.is_empty() {
+                    continue;
+                }
+                let ran = Run { programs, env, args: &args, side_by_side }.run()?;
+                anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran");
+                self.tally.add(ran);
+            }
         }
         Ok(())
     }
@@ -675,6 +697,7 @@ mod tests {
             root: false,
             tests: Tests::Of(&[]),
             side_by_side: 1,
+            alone: &[],
             run,
         };
         let failing = lane(|session| {
@@ -708,6 +731,21 @@ mod tests {
         let programs = Built::default();
         try_lane(Session { lane, is_smoke: false, programs: &programs, tally: &mut tally });
         assert_eq!(tally.failed.len(), 1, "{:?}", tally.failed);
+    }
+
+    /// A misspelled program would run beside the others.
+    #[test]
+    fn a_program_that_runs_alone_exists() {
+        let tests = generate::root().join("tests");
+        for lane in LANES {
+            for name in lane.alone {
+                let is_there = lane.crates(false).iter().any(|krate| {
+                    let folder = tests.join(krate.trim_start_matches("tests-")).join("tests");
+                    folder.join(name).is_dir() || folder.join(format!("{name}.rs")).exists()
+                });
+                assert!(is_there, "{}: {name}", lane.name);
+            }
+        }
     }
 
     /// A misspelled crate of a smoke test would fail only in CI.

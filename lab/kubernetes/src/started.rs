@@ -72,7 +72,7 @@ impl Cluster {
     /// Starts a cluster on free ports of 127.0.0.1 and waits until the API server is ready.
     ///
     /// # Errors
-    /// When the program cannot be built, or a component ends or does not get ready within a minute;
+    /// When the program cannot be built, or a component ends or does not get ready within three minutes;
     /// with the end of its log.
     pub fn start(wanted: &ClusterSpec) -> Result<Self> {
         let temporary =
@@ -403,5 +403,5 @@ pub(crate) const ETCD: &str = "etcd";
 pub(crate) const KUBELETS_CLIENT: &str = "kube-apiserver-kubelet-client";
 /// The port of the API server in a VPC.
 const NODES_KNOW: u16 = 443;
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

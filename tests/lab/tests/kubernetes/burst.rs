@@ -241,7 +241,8 @@ fn judge(run: &Run, is_open: impl Fn(usize) -> bool) -> Result<()> {
 
 fn burst(test: &str, name: &str, mode: &str) -> Result<()> {
     let (Some(bin), Some(object)) = (programs(test), bpf_object(test)) else { return Ok(()) };
-    let world = World::new()?;
+    // Each of 200 plugins, senders and receivers needs a processor at the same time.
+    let world = World::alone()?;
     world.make_node(NODE, &json!({}))?;
     world.apply(&policy())?;
     let mode = format!("NETWORK_POLICY_ENFORCING_MODE={mode}");

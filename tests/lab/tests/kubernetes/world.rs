@@ -15,6 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use std::{
     path::{Path, PathBuf},
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
 };
 use tests_cluster::{Cluster, ClusterSpec, Identity};
@@ -30,6 +31,17 @@ pub(crate) struct World {
     pub(crate) cluster: Cluster,
     /// The kubeconfig of the daemons, with the rights of the manifest only.
     kubeconfig: PathBuf,
+    /// Dropped last: the next test starts after this one has stopped its cluster.
+    _turn: Turn,
+}
+
+/// The worlds of this program. A test that needs every processor runs without another one.
+static TURNS: RwLock<()> = RwLock::new(());
+
+#[expect(dead_code, reason = "held for its lock")]
+enum Turn {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
 }
 
 impl World {
@@ -37,13 +49,24 @@ impl World {
         Self::of(&ClusterSpec::default())
     }
 
+    /// A world beside which no other world of this program runs.
+    pub(crate) fn alone() -> Result<Self> {
+        let turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
+        Self::start(&ClusterSpec::default(), Turn::Alone(turn))
+    }
+
     pub(crate) fn of(wanted: &ClusterSpec) -> Result<Self> {
+        let turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
+        Self::start(wanted, Turn::Shared(turn))
+    }
+
+    fn start(wanted: &ClusterSpec, turn: Turn) -> Result<Self> {
         let cluster = Cluster::start(wanted)?;
         let daemon = Identity::service_account(NAMESPACE, SERVICE_ACCOUNT);
         let kubeconfig = cluster.kubeconfig_of("daemon", &daemon)?;
         let runtime = Runtime::new().context("cannot start tokio")?;
         let client = runtime.block_on(cluster.client())?;
-        let world = Self { runtime, client, cluster, kubeconfig };
+        let world = Self { runtime, client, cluster, kubeconfig, _turn: turn };
         let crds = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
         for object in crds.into_iter().chain(config_crds::rbac()) {
             world.apply(&object)?;
