@@ -32,14 +32,32 @@ pub fn boot_id() -> io::Result<String> {
     read_line(Path::new("/proc/sys/kernel/random/boot_id"))
 }
 
-/// Returns an ID that no other call returns.
+/// Returns an identity for one start of the daemon.
+///
+/// Two daemons of one node can run at the same time, and only one of them holds the Lease. In a container both have the
+/// process ID 1, so the identity has a random part.
 ///
 /// # Errors
-/// If the file of the kernel cannot be read.
-pub fn random_id() -> io::Result<String> {
-    read_line(Path::new("/proc/sys/kernel/random/uuid"))
+/// If a file of the kernel cannot be read.
+pub fn process_identity(boot_id: &str) -> io::Result<String> {
+    Ok(format!("{boot_id}-{}", read_line(Path::new("/proc/sys/kernel/random/uuid"))?))
 }
 
 fn read_line(path: &Path) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This test has one process ID, as two daemons in containers have.
+    #[test]
+    fn two_starts_with_one_process_id_have_different_identities() {
+        let boot = boot_id().expect("the kernel's ID of this boot");
+        let [first, second] =
+            [(); 2].map(|()| process_identity(&boot).expect("a random part of the kernel"));
+        assert_ne!(first, second);
+        assert!(first.starts_with(&boot) && second.starts_with(&boot));
+    }
 }

@@ -154,9 +154,7 @@ async fn run(settings: Settings, requests: Handle) -> Result<()> {
     tokio::spawn(watch_kernel(changes.clone()));
     let metrics = Arc::new(Metrics::new());
     let boot_id = clock::boot_id().context("read the boot id")?;
-    // Two daemons of one node may overlap for a moment, and only one of them holds the Lease. In a container both have
-    // the process ID 1.
-    let process = format!("{boot_id}-{}", clock::random_id().context("read a random ID")?);
+    let process = clock::process_identity(&boot_id).context("read a random ID")?;
     let daemon = Daemon {
         requests,
         connect: connect(&settings, Arc::clone(&metrics)),

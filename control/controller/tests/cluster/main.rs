@@ -8,6 +8,7 @@ mod between;
 mod certificates;
 mod clocks;
 mod conflicts;
+mod crowd;
 mod follows;
 mod kinds;
 mod outages;

@@ -8,6 +8,7 @@ use nix::{
 use serde_json::Value;
 use std::{
     ffi::OsString,
+    fs,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
     path::Path,
@@ -115,6 +116,14 @@ impl Replica {
     pub(crate) fn lines_with(&self, is_sought: impl Fn(&str) -> bool) -> usize {
         let log = self.log.lock().unwrap();
         log.iter().filter(|line| is_sought(&line.to_string())).count()
+    }
+
+    /// Returns the highest resident memory of the process so far, in MiB.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kibibytes: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        kibibytes.div_ceil(1024)
     }
 
     pub(crate) fn terminate(&self) {
