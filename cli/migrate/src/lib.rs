@@ -13,6 +13,7 @@ mod observation;
 mod plan;
 mod refusal;
 mod result;
+mod settings;
 mod vpc_cni;
 
 #[cfg(test)]
@@ -20,9 +21,10 @@ mod tests;
 
 pub use conflist::{ASIDE, Network, OURS as OUR_CONFLIST, is_read};
 pub use observation::{
-    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, Observation, Observed,
-    Policy, Program, RouteView, RuleView, Settings, VpcCni,
+    Assignment, Calls, Cluster, DaemonSet, Eni, Ferrule, File, Kernel, LinkView, NftTable,
+    Observation, Observed, Policy, Program, RouteView, RuleView, Settings, VpcCni,
 };
-pub use plan::{Plan, PolicyChoice, Step, Wait, is_guarded, plan};
+pub use plan::{Check, Plan, PolicyChoice, Step, Wait, check, is_guarded, plan};
 pub use refusal::Refusal;
+pub use settings::{Difference, Values, differences};
 pub use vpc_cni::same_allocations;

@@ -2,7 +2,11 @@
 
 use config_model::{CardIndex, DeviceIndex, Mac, Migration, PodKey, PodName, TableId};
 use ipnet::IpNet;
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+};
 
 /// A value, or the reason why it could not be read.
 pub type Observed<T> = Result<T, String>;
@@ -14,6 +18,8 @@ pub struct Observation {
     pub vpc_cni: VpcCni,
     pub ferrule: Ferrule,
     pub settings: Settings,
+    /// The DaemonSets of both networks, if the API server is known.
+    pub cluster: Observed<Cluster>,
     /// Running plugin processes.
     pub calls: Observed<Calls>,
     pub kernel: Observed<Kernel>,
@@ -36,6 +42,27 @@ pub struct Settings {
     pub ferrule: Option<BTreeMap<String, String>>,
     /// The compared settings with their defaults.
     pub defaults: BTreeMap<String, String>,
+}
+
+/// The DaemonSets of a cluster; `None` if one does not exist.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    pub vpc_cni: Option<DaemonSet>,
+    pub ferrule: Option<DaemonSet>,
+}
+
+/// The settings and the credentials of a DaemonSet's pods.
+#[derive(Clone, Debug)]
+pub struct DaemonSet {
+    pub settings: BTreeMap<String, String>,
+    /// Settings whose values are in other objects, such as a ConfigMap.
+    pub unread: BTreeSet<String>,
+    /// `NAMESPACE:NAME` of the service account.
+    pub account: String,
+    /// The role in the account's annotation.
+    pub role: Option<String>,
+    /// True if a pod has credentials of EKS Pod Identity.
+    pub pod_identity: Observed<bool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ mod rollback;
 mod takeover;
 
 pub use policy::is_guarded;
+pub use preconditions::{Check, check};
 
 use crate::{
     Network, NftTable, OUR_CONFLIST, Observation, Observed, Program,

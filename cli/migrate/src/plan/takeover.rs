@@ -52,7 +52,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         }
         return;
     }
-    preconditions::describe(&seen.ferrule, &seen.settings, draft);
+    preconditions::describe(seen, !switched, draft);
     agent::describe(&seen.vpc_cni.policy, draft);
     agent::refuse(&seen.vpc_cni.policy, policy, draft);
     fit_policy(seen, policy, draft);

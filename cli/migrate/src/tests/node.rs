@@ -1,9 +1,9 @@
 //! A simulated node: its observation, and the effect of each step.
 
 use crate::{
-    ASIDE, Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, OUR_CONFLIST,
-    Observation, Plan, Policy, PolicyChoice, Program, RouteView, RuleView, Settings, Step, VpcCni,
-    Wait, is_guarded, plan, vpc_cni,
+    ASIDE, Assignment, Calls, Cluster, Eni, Ferrule, File, Kernel, LinkView, NftTable,
+    OUR_CONFLIST, Observation, Observed, Plan, Policy, PolicyChoice, Program, RouteView, RuleView,
+    Settings, Step, VpcCni, Wait, is_guarded, plan, vpc_cni,
 };
 use config_model::{
     CardIndex, DeviceIndex, Migration, Owner, PodKey, PodName, TableId, VethName, registry,
@@ -46,6 +46,7 @@ pub(super) struct Node {
     /// The reasons for which our daemon does not serve.
     pub(super) unavailable: Vec<String>,
     pub(super) settings: Settings,
+    pub(super) cluster: Observed<Cluster>,
     pub(super) assignments: Option<Vec<Assignment>>,
     pub(super) tombstones: Vec<PodKey>,
     pub(super) tables: BTreeSet<NftTable>,
@@ -112,6 +113,7 @@ impl Node {
             our_daemon: false,
             unavailable: Vec::new(),
             settings: Settings { vpc_cni: Ok(None), ferrule: None, defaults: BTreeMap::new() },
+            cluster: Err("no cluster is named".to_owned()),
             assignments: None,
             tombstones: Vec::new(),
             tables: BTreeSet::new(),
@@ -287,6 +289,7 @@ impl Node {
                 tables: Ok(self.tables.iter().copied().collect()),
             },
             settings: self.settings.clone(),
+            cluster: self.cluster.clone(),
             calls: Ok(self.calls),
             kernel: Ok(kernel),
             enis: Ok((0..3).map(eni).collect()),
