@@ -8,6 +8,7 @@ use crate::{
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
     probe::ProbeVerb,
+    target::KubeTarget,
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
@@ -73,7 +74,8 @@ pub(crate) enum Verb {
 
 #[derive(Args, Debug)]
 pub(crate) struct MigrateArgs {
-    /// The node's root: in a container, the mount point of the node's files. All other paths are the node's
+    /// The node's root: in a container, the mount point of the node's files. All other paths except --kubeconfig are
+    /// the node's
     #[arg(long, value_name = "DIR", default_value = "/", global = true)]
     pub(crate) root: PathBuf,
     /// The command
@@ -83,6 +85,17 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MigrateVerb {
+    /// Check role and settings in the cluster before a node gets its label; changes nothing
+    ///
+    /// Run it anywhere with a kubeconfig.
+    Check {
+        /// The output format
+        #[arg(short, long, value_enum, default_value_t = Output::Text)]
+        output: Output,
+        /// The cluster
+        #[command(flatten)]
+        cluster: MigrateCluster,
+    },
     /// Print the steps and the reasons against them; changes nothing
     Plan {
         /// The new owner of the node
@@ -94,6 +107,9 @@ pub(crate) enum MigrateVerb {
         /// The treatment of a policy agent
         #[arg(long, value_enum, default_value_t = Policy::Refuse)]
         policy: Policy,
+        /// The cluster with the DaemonSets whose settings are compared
+        #[command(flatten)]
+        cluster: MigrateCluster,
         /// Paths and endpoints
         #[command(flatten)]
         places: Places,
@@ -106,6 +122,9 @@ pub(crate) enum MigrateVerb {
         /// Timeout for daemons to start or stop, in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         wait: u64,
+        /// The cluster with the DaemonSets whose settings are compared
+        #[command(flatten)]
+        cluster: MigrateCluster,
         /// Paths and endpoints
         #[command(flatten)]
         places: Places,
@@ -131,6 +150,20 @@ pub(crate) enum MigrateVerb {
         #[command(flatten)]
         places: Places,
     },
+}
+
+/// The cluster of a migration. On a node, only a pod's service account, KUBECONFIG and these flags name it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MigrateCluster {
+    /// The cluster to read
+    #[command(flatten)]
+    pub(crate) target: KubeTarget,
+    /// The namespace of Ferrule's own pods
+    #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system")]
+    pub(crate) ferrule_namespace: String,
+    /// Ferrule's DaemonSet
+    #[arg(long, value_name = "NAME", default_value = "ferrule")]
+    pub(crate) daemonset: String,
 }
 
 /// The owner of a node's pods.

@@ -1,6 +1,7 @@
 //! `ferrule migrate`: observes, plans, applies the first step and observes again.
 
 mod apply;
+mod cluster;
 mod observe;
 mod root;
 mod run_lock;
@@ -12,7 +13,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result};
 use apply::Applier;
-use cli_migrate::{Observation, Plan, PolicyChoice, Step, plan};
+use cli_migrate::{Check, Cluster, Observation, Observed, Plan, PolicyChoice, Refusal, Step, plan};
 use config_model::Owner;
 use run_lock::RunLock;
 use serde_json::json;
@@ -33,31 +34,61 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// # Errors
 /// A step fails, or nothing can be printed.
 pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
+    // The cluster's credentials are files of the container.
+    let cluster = match &args.verb {
+        MigrateVerb::Check { cluster, .. } => cluster::observe(cluster),
+        MigrateVerb::Plan { to: Side::Ferrule, cluster, .. }
+        | MigrateVerb::Apply { cluster, .. } => cluster::observe_named(cluster),
+        MigrateVerb::Plan { .. } | MigrateVerb::Rollback { .. } | MigrateVerb::Status { .. } => {
+            Err("this command does not read the cluster".to_owned())
+        }
+    };
     root::enter(&args.root)?;
     match &args.verb {
-        MigrateVerb::Plan { to, output, policy, places } => {
-            let plan = plan(&observe::observe(places, false), owner(*to), choice(*policy));
+        MigrateVerb::Check { output, .. } => check(&cluster, *output),
+        MigrateVerb::Plan { to, output, policy, places, .. } => {
+            let seen = observe::observe(places, &cluster, false);
+            let plan = plan(&seen, owner(*to), choice(*policy));
             say(&match output {
                 Output::Text => text(&plan),
                 Output::Json | Output::Yaml => output.document(&document(&plan))?,
             })?;
             Ok(if plan.refusals.is_empty() { 0 } else { REFUSED })
         }
-        MigrateVerb::Apply { policy, wait, places } => {
-            go(places, Owner::Ferrule, choice(*policy), *wait)
+        MigrateVerb::Apply { policy, wait, places, .. } => {
+            go(places, &cluster, Owner::Ferrule, choice(*policy), *wait)
         }
         MigrateVerb::Rollback { policy, wait, places } => {
             let policy = match policy {
                 OwnPolicy::Keep => PolicyChoice::Keep,
                 OwnPolicy::Drop => PolicyChoice::Drop,
             };
-            go(places, Owner::AmazonVpcCni, policy, *wait)
+            go(places, &cluster, Owner::AmazonVpcCni, policy, *wait)
         }
         MigrateVerb::Status { output, places } => {
-            say(&status(&observe::observe(places, false), *output)?)?;
+            say(&status(&observe::observe(places, &cluster, false), *output)?)?;
             Ok(0)
         }
     }
+}
+
+/// Checks role and settings of the cluster and returns the exit code.
+fn check(cluster: &Observed<Cluster>, output: Output) -> Result<u8> {
+    let found = cli_migrate::check(cluster, &settings::defaults());
+    say(&match output {
+        Output::Text => check_text(&found),
+        Output::Json | Output::Yaml => output.document(&json!(found))?,
+    })?;
+    Ok(if found.refusals.is_empty() { 0 } else { REFUSED })
+}
+
+fn check_text(check: &Check) -> String {
+    let mut lines = findings(&check.facts, &check.refusals);
+    lines.push(match check.refusals.len() {
+        0 => "no refusals".to_owned(),
+        refusals => format!("{refusals} refusals; label no node before they are fixed"),
+    });
+    lines.join("\n") + "\n"
 }
 
 fn owner(side: Side) -> Owner {
@@ -78,12 +109,18 @@ fn choice(policy: Policy) -> PolicyChoice {
 
 /// Applies the first step of the plan and plans again, until no step remains. From the first step on it holds the lock
 /// against other runs.
-fn go(places: &Places, owner: Owner, policy: PolicyChoice, wait: u64) -> Result<u8> {
+fn go(
+    places: &Places,
+    cluster: &Observed<Cluster>,
+    owner: Owner,
+    policy: PolicyChoice,
+    wait: u64,
+) -> Result<u8> {
     let mut applier = Applier::new(places);
     let mut waiting: Option<(Step, Instant)> = None;
     let mut lock = None;
     loop {
-        let seen = observe::observe(places, applier.has_daemon_lock());
+        let seen = observe::observe(places, cluster, applier.has_daemon_lock());
         let plan = plan(&seen, owner, policy);
         if !plan.refusals.is_empty() {
             say(&text(&Plan { steps: Vec::new(), ..plan }))?;
@@ -123,12 +160,17 @@ fn go(places: &Places, owner: Owner, policy: PolicyChoice, wait: u64) -> Result<
     }
 }
 
-fn text(plan: &Plan) -> String {
-    let mut lines: Vec<String> = plan.facts.iter().map(|fact| format!("seen    {fact}")).collect();
-    for refusal in &plan.refusals {
+fn findings(facts: &[String], refusals: &[Refusal]) -> Vec<String> {
+    let mut lines: Vec<String> = facts.iter().map(|fact| format!("seen    {fact}")).collect();
+    for refusal in refusals {
         lines.push(format!("REFUSED {}: {}", refusal.object, refusal.cause));
         lines.push(format!("        next: {}", refusal.next));
     }
+    lines
+}
+
+fn text(plan: &Plan) -> String {
+    let mut lines = findings(&plan.facts, &plan.refusals);
     lines.extend((1..).zip(&plan.steps).map(|(number, step)| format!("{number:6}. {step}")));
     lines.push(match (plan.refusals.len(), plan.steps.len()) {
         (0, 0) => "no steps remain".to_owned(),

@@ -6,8 +6,8 @@ use crate::{
     gather::{chain, imds},
 };
 use cli_migrate::{
-    Assignment, Calls, Eni, Ferrule, File, Kernel, LinkView, NftTable, Observation, Observed,
-    Policy, Program, RouteView, RuleView, VpcCni,
+    Assignment, Calls, Cluster, Eni, Ferrule, File, Kernel, LinkView, NftTable, Observation,
+    Observed, Policy, Program, RouteView, RuleView, VpcCni,
 };
 use config_model::{EnforcingMode, Migration, PodKey, PodName, TableId, Tombstone, registry};
 use datapath_ebpf::{Attachments, tcx_programs};
@@ -33,8 +33,13 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// Reads the input of the plan. `has_daemon_lock` means that this process holds the lock of ferrule-ipamd.
-pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
+/// Reads the input of the plan. `has_daemon_lock` means that this process holds the lock of ferrule-ipamd. The cluster is
+/// read before, because this process can have another root meanwhile.
+pub(crate) fn observe(
+    places: &Places,
+    cluster: &Observed<Cluster>,
+    has_daemon_lock: bool,
+) -> Observation {
     let state = &places.state_dir;
     let kernel = kernel();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -60,6 +65,7 @@ pub(crate) fn observe(places: &Places, has_daemon_lock: bool) -> Observation {
             tables: tables(),
         },
         settings: settings::observe(&places.proc),
+        cluster: cluster.clone(),
         calls: calls(&places.proc),
         kernel,
         enis: enis(&places.imds),
