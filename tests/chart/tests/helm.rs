@@ -642,6 +642,31 @@ fn the_controller_may_read_the_aggregation_client_ca() {
     assert_eq!(binding["subjects"][0]["name"], "ferrule-controller");
 }
 
+/// The pods of `kubectl debug` have the account `default`.
+#[test]
+fn a_takeover_may_get_the_compared_objects_only() {
+    let chart = chart();
+    let of_migration = |values: Value, kind: &str| {
+        let rendered = chart.render(&values).unwrap();
+        let mut all = rendered.of_kind(kind).cloned();
+        all.find(|object| object["metadata"]["name"] == "ferrule-migration")
+    };
+    assert_eq!(of_migration(json!({}), "Role"), None);
+    let values = json!({ "migration": { "byLabel": true } });
+    let role = of_migration(values.clone(), "Role").unwrap();
+    let rule = |group: &str, resource: &str| {
+        json!({
+            "apiGroups": [group], "resources": [resource], "verbs": ["get"],
+            "resourceNames": ["aws-node", "ferrule"],
+        })
+    };
+    assert_eq!(role["rules"], json!([rule("apps", "daemonsets"), rule("", "serviceaccounts")]));
+    let binding = of_migration(values, "RoleBinding").unwrap();
+    let account =
+        json!([{ "kind": "ServiceAccount", "name": "default", "namespace": "kube-system" }]);
+    assert_eq!(binding["subjects"], account);
+}
+
 #[test]
 fn a_node_may_remove_the_taint_of_the_setting_only() {
     let chart = chart();
