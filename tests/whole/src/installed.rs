@@ -108,7 +108,10 @@ impl Installed {
     }
 
     /// Returns the URL of the lab's EC2.
-    pub(crate) fn ec2(&self) -> Result<String> {
+    ///
+    /// # Errors
+    /// With the output of the lab's tool.
+    pub fn ec2(&self) -> Result<String> {
         let status = self.lab().json(&["status"])?;
         status["ec2_endpoint"].as_str().map(str::to_owned).context("the lab has no EC2 endpoint")
     }
@@ -180,7 +183,11 @@ impl Installed {
         self.helm(&args).map(drop)
     }
 
-    pub(crate) fn chart(&self) -> Result<&str> {
+    /// Returns the folder or archive of the chart.
+    ///
+    /// # Errors
+    /// The path is not UTF-8.
+    pub fn chart(&self) -> Result<&str> {
         self.inputs.chart.to_str().context("the chart's path is not UTF-8")
     }
 

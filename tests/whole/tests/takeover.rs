@@ -7,50 +7,81 @@
     reason = "a test panics and prints its progress"
 )]
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
     process::{Child, Stdio},
     thread::JoinHandle,
     time::Duration,
 };
-use tests_docs::{command::commands, page::Page, root};
+use tempfile::TempDir;
+use tests_docs::{
+    command::commands,
+    page::{Block, Page},
+    root,
+};
 use tests_lab::wait_for;
 use tests_whole::{Flows, Installed, LaneInputs, NODE_PODS, Pod, probe};
 
 /// The page whose commands the test executes.
-struct Guide(Page);
+struct Guide {
+    page: Page,
+    /// Words of the page and those of this cluster.
+    words: Vec<(&'static str, String)>,
+    /// The files that operators save.
+    folder: TempDir,
+}
 
 impl Guide {
-    fn read() -> Self {
+    fn of(cluster: &Installed) -> Result<Self> {
         let path = root().join("docs/guide/eks.md");
-        Self(Page::of(path.clone(), &std::fs::read_to_string(path).unwrap()))
+        let text = fs::read_to_string(&path).context("cannot read the page")?;
+        let words = vec![
+            ("111122223333.dkr.ecr.eu-west-1.amazonaws.com", "localhost".to_owned()),
+            ("my-cluster", "lab".to_owned()),
+            ("charts/ferrule", cluster.chart()?.to_owned()),
+        ];
+        let mut guide = Self { page: Page::of(path, &text), words, folder: TempDir::new()? };
+        // An installation on EC2 does not need this setting of the AWS SDK.
+        let ec2 = cluster.ec2()?;
+        let extra = format!("extraEnv:\n- name: AWS_ENDPOINT_URL_EC2\n  value: {ec2:?}\n");
+        guide.save("my-values.yaml", "yaml", "overrideRepository", &extra)?;
+        guide.save("leave-labelled-nodes.json", "json", "updateStrategy", "")?;
+        guide.save("as-root.json", "json", "runAsUser", "")?;
+        Ok(guide)
     }
 
-    /// Returns the page's only kubectl command with all these words, for this node.
-    fn kubectl(&self, words: &[&str], node: &str) -> Vec<String> {
-        let blocks = self.0.blocks.iter().filter(|block| block.language == "sh");
-        let has = |command: &Vec<String>| {
-            command.first().is_some_and(|program| program == "kubectl")
-                && words.iter().all(|word| command.iter().any(|of| of == word))
-        };
+    /// Saves the page's only block with this text as a file, with more lines at its end.
+    fn save(&mut self, name: &'static str, language: &str, text: &str, more: &str) -> Result<()> {
+        let has = |block: &&Block| block.language == language && block.text.contains(text);
+        let blocks: Vec<&Block> = self.page.blocks.iter().filter(has).collect();
+        let [block] = blocks[..] else { bail!("blocks of the page with {text:?}: {blocks:?}") };
+        let path = self.folder.path().join(name);
+        let content = self.in_this_cluster(&block.text, &[]) + more;
+        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        self.words.push((name, path.to_str().context("the path is not UTF-8")?.to_owned()));
+        Ok(())
+    }
+
+    /// Replaces words of the page; `own` are further words.
+    fn in_this_cluster(&self, text: &str, own: &[(&str, &str)]) -> String {
+        let own = own.iter().copied();
+        let all = own.chain(self.words.iter().map(|(from, to)| (*from, to.as_str())));
+        all.fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+
+    /// Returns the page's only command with all these words.
+    fn command(&self, words: &[&str], own: &[(&str, &str)]) -> Vec<String> {
+        let blocks = self.page.blocks.iter().filter(|block| block.language == "sh");
+        let has =
+            |command: &Vec<String>| words.iter().all(|word| command.iter().any(|of| of == word));
         let found: BTreeSet<Vec<String>> =
             blocks.flat_map(|block| commands(&block.text)).filter(has).collect();
         assert_eq!(found.len(), 1, "commands of the page with {words:?}: {found:?}");
-        let command = found.into_iter().next().unwrap();
-        let of_node = |word: &String| word.replace("NODE", node);
-        command.iter().skip(1).map(of_node).collect()
-    }
-
-    /// Returns the page's only JSON block with this text, which operators save as a file.
-    fn file(&self, text: &str) -> Result<tempfile::NamedTempFile> {
-        let mut blocks = self.0.blocks.iter().filter(|block| block.language == "json");
-        let block = blocks.find(|block| block.text.contains(text)).context("no such block")?;
-        let mut file = tempfile::NamedTempFile::new()?;
-        file.write_all(block.text.as_bytes())?;
-        Ok(file)
+        found.iter().flatten().map(|word| self.in_this_cluster(word, own)).collect()
     }
 }
 
@@ -60,22 +91,36 @@ struct Takeover {
 }
 
 impl Takeover {
-    fn kubectl(&self, args: &[String]) -> Result<String> {
-        self.cluster.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    fn new(cluster: Installed) -> Result<Self> {
+        Ok(Self { guide: Guide::of(&cluster)?, cluster })
     }
 
-    /// Runs the page's command that has these words.
-    fn follow(&self, words: &[&str], node: &str) -> Result<String> {
-        self.kubectl(&self.guide.kubectl(words, node))
+    /// Runs the page's command that has these words; `own` replaces more of its words.
+    fn follow(&self, words: &[&str], own: &[(&str, &str)]) -> Result<String> {
+        let command = self.guide.command(words, own);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        match &command[..] {
+            ["kubectl", "ferrule", args @ ..] => {
+                let output = self.cluster.ferrule(args)?;
+                let printed = [output.stdout, output.stderr].concat();
+                let printed = String::from_utf8_lossy(&printed).into_owned();
+                ensure!(output.status.success(), "{command:?}: {}: {printed}", output.status);
+                Ok(printed)
+            }
+            ["kubectl", args @ ..] => self.cluster.kubectl(args),
+            ["helm", args @ ..] => self.cluster.helm(args),
+            _ => bail!("the test has no program for {command:?}"),
+        }
     }
 
-    /// Applies the page's patch from a file.
-    fn patch(&self) -> Result<()> {
-        let file = self.guide.file("updateStrategy")?;
-        let path = file.path().to_str().context("the path is not UTF-8")?.to_owned();
-        let mut words = self.guide.kubectl(&["patch", "aws-node", "json"], "");
-        *words.last_mut().context("an empty command")? = path;
-        self.kubectl(&words).map(drop)
+    /// Applies the page's patch and installs Ferrule for labeled nodes.
+    fn install(&self) -> Result<()> {
+        self.follow(&["kubectl", "patch", "aws-node", "json"], &[])?;
+        self.follow(&["helm", "--install", "migration.byLabel=true"], &[])?;
+        self.cluster.rolled_out()?;
+        let printed = self.follow(&["kubectl", "ferrule", "migrate", "check"], &[])?;
+        ensure!(printed.ends_with("no refusals\n"), "{printed}");
+        Ok(())
     }
 
     /// Returns the node's pod with these labels.
@@ -86,7 +131,7 @@ impl Takeover {
 
     /// Takes a node over. One pod is created during the takeover by either network, and one after it.
     fn take_over(&self, node: &str, newest: &str) -> Result<()> {
-        self.follow(&["label", "ferrule.io/network=ferrule"], node)?;
+        self.follow(&["kubectl", "label", "ferrule.io/network=ferrule"], &[(NODE, node)])?;
         let meanwhile = format!("{newest}-meanwhile");
         self.create(&meanwhile, node)?;
         self.wait_for_ferrule_pod(node)?;
@@ -94,6 +139,8 @@ impl Takeover {
         wait_for(&format!("a plan without refusals on {node}"), PATIENCE, || {
             let (code, printed) = self.migrate("plan", node)?.end()?;
             ensure!(code == 0 && printed.contains("no refusals"), "{code}: {printed}");
+            // The agent of amazon-vpc-cni has left the node: its settings are those of its DaemonSet.
+            ensure!(printed.contains("setting WARM_IP_TARGET: aws-node has \"0\""), "{printed}");
             Ok(true)
         })?;
         let (code, printed) = self.migrate("apply", node)?.end()?;
@@ -109,7 +156,7 @@ impl Takeover {
     /// Waits for Ferrule's pod with the page's command.
     fn wait_for_ferrule_pod(&self, node: &str) -> Result<()> {
         wait_for(&format!("Ferrule's pod on {node}"), PATIENCE, || {
-            let table = self.follow(&["get", "pods", NODE_PODS], node)?;
+            let table = self.follow(&["kubectl", "get", "pods", NODE_PODS], &[(NODE, node)])?;
             ensure!(table.contains(" Running "), "{table}");
             Ok(true)
         })?;
@@ -119,14 +166,14 @@ impl Takeover {
 
     /// Rolls a node back.
     fn roll_back(&self, node: &str, newest: &str) -> Result<()> {
-        self.follow(&["label", "ferrule.io/network=leaving"], node)?;
+        self.follow(&["kubectl", "label", "ferrule.io/network=leaving"], &[(NODE, node)])?;
         let rollback = self.migrate("rollback", node)?;
         rollback.wait_for_output("wait until amazon-vpc-cni's agent serves")?;
         ensure!(
             self.of(AMAZON, node)?.is_none(),
             "amazon-vpc-cni runs before the label is removed"
         );
-        self.follow(&["label", "ferrule.io/network-"], node)?;
+        self.follow(&["kubectl", "label", "ferrule.io/network-"], &[(NODE, node)])?;
         let (code, printed) = rollback.end()?;
         ensure!(code == 0 && printed.ends_with("no steps remain\n"), "{code}: {printed}");
         ensure!(self.of(NODE_PODS, node)?.is_none(), "Ferrule has not left {node}");
@@ -137,20 +184,9 @@ impl Takeover {
 
     /// Starts the page's `ferrule migrate` command on a node.
     fn migrate(&self, verb: &str, node: &str) -> Result<DebugCommand<'_>> {
-        // The nodes have Ferrule's image only. Its name is another one than on the page.
-        let set = self.cluster.cluster().json(&["-n", SPACE, "get", "daemonset/ferrule"])?;
-        let image = &set["spec"]["template"]["spec"]["containers"][0]["image"];
-        let image = image.as_str().context("a DaemonSet without an image")?;
-        let custom = self.guide.file("runAsUser")?;
-        let custom = custom.path().display();
-        let words = self.guide.kubectl(&["debug", "migrate", "--root", verb], node);
-        let words = words.into_iter().map(|word| match word.split_once('=') {
-            Some(("--image", _)) => format!("--image={image}"),
-            Some(("--custom", _)) => format!("--custom={custom}"),
-            _ => word,
-        });
-        let words: Vec<String> = words.collect();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let words = ["kubectl", "debug", "migrate", "--root", verb];
+        let words = self.guide.command(&words, &[(NODE, node)]);
+        let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
         let mut command = self.cluster.cluster().command(&words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot start kubectl debug")?;
@@ -162,9 +198,9 @@ impl Takeover {
         let rest = std::thread::spawn(move || drop(lines.read_to_end(&mut Vec::new())));
         let Some(pod) = named else {
             let output = child.wait_with_output().context("cannot wait for kubectl debug")?;
-            anyhow::bail!("kubectl debug: {first}{}", String::from_utf8_lossy(&output.stderr));
+            bail!("kubectl debug: {first}{}", String::from_utf8_lossy(&output.stderr));
         };
-        Ok(DebugCommand { cluster: &self.cluster, pod, child, rest })
+        Ok(DebugCommand { takeover: self, pod, child, rest })
     }
 
     fn create(&self, name: &str, node: &str) -> Result<()> {
@@ -196,7 +232,7 @@ impl Takeover {
         let rules = self.cluster.lab().on_node(&pod.node, &["ip", "rule"])?;
         let to = format!("to {} ", pod.address);
         let found: Vec<&str> = rules.lines().filter(|line| line.contains(&to)).collect();
-        let [rule] = found[..] else { anyhow::bail!("rules of {pod:?}: {found:?}") };
+        let [rule] = found[..] else { bail!("rules of {pod:?}: {found:?}") };
         let is_ours = rule.contains(" proto ");
         ensure!(is_ours == (maker == PodNetwork::Ferrule), "{pod:?} is not {maker:?}'s: {rule}");
         Ok(())
@@ -240,7 +276,7 @@ enum PodNetwork {
 
 /// A running command of `kubectl debug`.
 struct DebugCommand<'a> {
-    cluster: &'a Installed,
+    takeover: &'a Takeover,
     pod: String,
     child: Child,
     rest: JoinHandle<()>,
@@ -248,7 +284,7 @@ struct DebugCommand<'a> {
 
 impl DebugCommand<'_> {
     fn printed(&self) -> Result<String> {
-        self.cluster.kubectl(&["-n", SPACE, "logs", &self.pod])
+        self.takeover.follow(&["kubectl", "logs", DEBUG_POD], &[(DEBUG_POD, self.pod.as_str())])
     }
 
     fn wait_for_output(&self, text: &str) -> Result<()> {
@@ -266,13 +302,14 @@ impl DebugCommand<'_> {
         let path = format!("pod/{}", self.pod);
         let mut code = None;
         wait_for(&format!("{path} to end"), PATIENCE, || {
-            let pod = self.cluster.cluster().json(&["-n", SPACE, "get", &path])?;
+            let pod = self.takeover.cluster.cluster().json(&["-n", SPACE, "get", &path])?;
             let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
             code = Some(ended["exitCode"].as_i64().with_context(|| pod["status"].to_string())?);
             Ok(true)
         })?;
-        let printed = self.cluster.kubectl(&["-n", SPACE, "logs", &path])?;
-        self.cluster.kubectl(&["-n", SPACE, "delete", &path])?;
+        let own = [(DEBUG_POD, self.pod.as_str())];
+        let printed = self.takeover.follow(&["kubectl", "logs", DEBUG_POD], &own)?;
+        self.takeover.follow(&["kubectl", "delete", DEBUG_POD], &own)?;
         Ok((code.context("no exit code")?, printed))
     }
 }
@@ -287,13 +324,12 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     let [one, other] = &pods[..] else { panic!("{pods:?}") };
     let name_server = cluster.pods("kube-system", "k8s-app=kube-dns").unwrap();
     let flows = Flows::between(one, other).unwrap();
-    let takeover = Takeover { guide: Guide::read(), cluster };
+    let takeover = Takeover::new(cluster).unwrap();
     let cluster = &takeover.cluster;
 
     println!("the patch, and the chart");
     let amazons = cluster.pods("kube-system", AMAZON).unwrap();
-    takeover.patch().unwrap();
-    cluster.install(&["migration.byLabel=true"]).unwrap();
+    takeover.install().unwrap();
     assert_eq!(cluster.pods("kube-system", NODE_PODS).unwrap(), []);
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), amazons, "the patch replaced pods");
 
@@ -305,10 +341,11 @@ fn a_running_cluster_is_taken_over_by_the_guide_and_loses_no_connection() {
     takeover.take_over(&other.node, "fourth").unwrap();
 
     println!("removal of amazon-vpc-cni");
-    takeover.follow(&["patch", "aws-node", "merge"], "").unwrap();
-    cluster.install(&["migration.byLabel=false"]).unwrap();
+    takeover.follow(&["kubectl", "patch", "aws-node", "merge"], &[]).unwrap();
+    takeover.follow(&["helm", "migration.byLabel=false"], &[]).unwrap();
+    cluster.rolled_out().unwrap();
     assert_eq!(cluster.pods("kube-system", AMAZON).unwrap(), []);
-    takeover.follow(&["delete", "daemonset", "aws-node"], "").unwrap();
+    takeover.follow(&["kubectl", "delete", "daemonset", "aws-node"], &[]).unwrap();
     let later = cluster.probes("later").unwrap();
     assert_eq!(later.len(), 2, "{later:?}");
 
@@ -340,21 +377,21 @@ fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
     let Some(inputs) = LaneInputs::or_skip(test) else { return };
     let cluster = Installed::bare(inputs, "rebooted", 1).unwrap();
     cluster.run_amazon_vpc_cni().unwrap();
-    let takeover = Takeover { guide: Guide::read(), cluster };
+    let takeover = Takeover::new(cluster).unwrap();
     let cluster = &takeover.cluster;
     let pods = cluster.probes("steady").unwrap();
     let [before] = &pods[..] else { panic!("{pods:?}") };
     takeover.ensure_created_by(before, PodNetwork::Amazon).unwrap();
-    takeover.patch().unwrap();
-    cluster.install(&["migration.byLabel=true"]).unwrap();
-    takeover.follow(&["label", "ferrule.io/network=ferrule"], &before.node).unwrap();
+    takeover.install().unwrap();
+    let of_node = [(NODE, before.node.as_str())];
+    takeover.follow(&["kubectl", "label", "ferrule.io/network=ferrule"], &of_node).unwrap();
     takeover.wait_for_ferrule_pod(&before.node).unwrap();
 
     cluster.lab().run(&["node", "reboot", &before.node]).unwrap();
     cluster.lab().run(&["cluster", "join", &before.node]).unwrap();
     wait_for("the node's pod to run with Ferrule's network", PATIENCE, || {
         let pods = cluster.pods("default", "app=steady")?;
-        let [after] = &pods[..] else { anyhow::bail!("{pods:?}") };
+        let [after] = &pods[..] else { bail!("{pods:?}") };
         ensure!(after.name == before.name && after.restarts == 1, "{after:?}");
         takeover.ensure_created_by(after, PodNetwork::Ferrule)?;
         takeover.ensure_routed(&after.node)?;
@@ -365,6 +402,10 @@ fn a_node_that_reboots_before_its_takeover_migrates_by_itself() {
     cluster.rolled_out().unwrap();
 }
 
+/// The page's name of a node.
+const NODE: &str = "NODE";
+/// The page's name of a pod of `kubectl debug`.
+const DEBUG_POD: &str = "node-debugger-NODE-xxxxx";
 const SPACE: &str = "kube-system";
 const AMAZON: &str = "k8s-app=aws-node";
 const PATIENCE: Duration = Duration::from_secs(120);
