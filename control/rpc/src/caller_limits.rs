@@ -99,8 +99,9 @@ impl CallerLimits {
         for oldest in node.connections.drain(..too_many) {
             tracing::warn!(
                 node = caller.node,
-                "closed the oldest of {} connections",
-                CONNECTIONS + 1
+                limit = CONNECTIONS,
+                "closed the oldest connection of a node: it has more connections than the limit; look for a second \
+                 ferrule-agent on the node"
             );
             oldest.end();
         }
@@ -122,7 +123,8 @@ impl CallerLimits {
         node.used = now;
         if node.waiting >= CALLS {
             return Err(Status::resource_exhausted(format!(
-                "node {} has {CALLS} calls in progress; wait for an answer",
+                "cannot accept call {} of node {}: {CALLS} calls of the node wait for an answer; retry after an answer",
+                method.name(),
                 caller.node
             )));
         }
@@ -134,9 +136,10 @@ impl CallerLimits {
         };
         if !bucket.take(most, per_second, now) {
             return Err(Status::resource_exhausted(format!(
-                "node {} makes more than {per_second} calls of {} a second; try again later",
-                caller.node,
-                method.name()
+                "cannot accept call {} of node {}: the node exceeds the limit of {per_second} such calls a second; \
+                 retry after a second",
+                method.name(),
+                caller.node
             )));
         }
         node.waiting += 1;
@@ -205,6 +208,13 @@ mod tests {
         let announce = |node: &str, at| limits.admit(&of(node), Method::Announce, at).is_ok();
         let served = (0..1_000).filter(|_| announce("greedy", start)).count();
         assert_eq!(served, 250);
+        let refused = limits.admit(&of("greedy"), Method::Announce, start).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(
+            refused.message(),
+            "cannot accept call announce of node greedy: the node exceeds the limit of 50 such calls a second; retry \
+             after a second"
+        );
         assert!(announce("other", start));
         assert!(limits.admit(&of("greedy"), Method::Report, start).is_ok(), "another method");
         let later = start + Duration::from_secs(1);
@@ -219,7 +229,10 @@ mod tests {
         let mut permits: Vec<Permit> = (0..CALLS).map(|_| admit().unwrap()).collect();
         let refused = admit().unwrap_err();
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        assert!(refused.message().contains("n1"), "{refused}");
+        assert_eq!(
+            refused.message(),
+            "cannot accept call announce of node n1: 16 calls of the node wait for an answer; retry after an answer"
+        );
         permits.pop();
         assert!(admit().is_ok());
     }

@@ -37,7 +37,12 @@ pub async fn serve(router: Router, at: &Bind, what: &str) {
                 Err(error) => error,
             },
         };
-        tracing::error!(%error, ?at, "cannot serve {what}; retrying");
+        tracing::error!(
+            %error,
+            ?at,
+            retry_seconds = pause.as_secs(),
+            "cannot serve {what}: the system refuses the address; stop the other program that uses it"
+        );
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_LAST);
     }
@@ -77,7 +82,7 @@ async fn serve_unix(listener: UnixListener, router: Router) -> Infallible {
 
 /// For example, no file descriptor is free. Other connections may end during the pause.
 async fn pause_after(error: &io::Error) {
-    tracing::debug!(%error, "cannot accept connection");
+    tracing::debug!(%error, "cannot accept connection; retrying");
     sleep(ACCEPT_AGAIN).await;
 }
 
@@ -92,7 +97,7 @@ async fn answer(
     tokio::select! {
         talk = timeout(TALK, talk) => {
             if let Ok(Err(error)) = talk {
-                tracing::debug!(%error, "cannot answer request");
+                tracing::debug!(%error, "cannot answer request; the client can send it again");
             }
         }
         // The limiter evicts this connection.

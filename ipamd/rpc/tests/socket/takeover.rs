@@ -90,6 +90,13 @@ async fn a_serving_daemon_keeps_its_socket_even_if_it_hangs() {
     let _hung = UnixListener::bind(&hung).unwrap();
     let error = listen(&hung).await.unwrap_err();
     assert!(matches!(error, ListenError::Served { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot listen at {}: another process serves it; stop that process or set another path",
+            hung.display()
+        )
+    );
 }
 
 /// A connect during the close of the listening socket fails with ECONNRESET.
@@ -114,6 +121,13 @@ async fn a_file_that_is_no_socket_is_kept() {
     fs::write(&file, "somebody's").unwrap();
     let error = listen(&file).await.unwrap_err();
     assert!(matches!(error, ListenError::NotASocket { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "cannot listen at {}: the path exists and is not a socket; remove the file or set another path",
+            file.display()
+        )
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), "somebody's");
 }
 

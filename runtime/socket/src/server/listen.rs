@@ -36,13 +36,19 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 #[non_exhaustive]
 pub enum ListenError {
     /// Another process serves here.
-    #[error("cannot listen at {}: another process serves it", socket.display())]
+    #[error(
+        "cannot listen at {}: another process serves it; stop that process or set another path",
+        socket.display()
+    )]
     Served { socket: PathBuf },
     /// The path is not a socket; it is left as it is.
-    #[error("cannot listen at {}: the path exists and is not a socket", socket.display())]
+    #[error(
+        "cannot listen at {}: the path exists and is not a socket; remove the file or set another path",
+        socket.display()
+    )]
     NotASocket { socket: PathBuf },
     /// The system refused a step.
-    #[error("cannot {attempt} {}", path.display())]
+    #[error("cannot {attempt} {}; check the owner and the mode of its folder", path.display())]
     Refused {
         attempt: &'static str,
         path: PathBuf,
@@ -151,7 +157,7 @@ async fn accept(listener: UnixListener, accepted: mpsc::Sender<io::Result<Caller
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection on the unix socket");
+                    tracing::warn!(%error, "cannot accept a connection on the unix socket; retrying");
                     sleep(ACCEPT_REST).await;
                 }
             }
