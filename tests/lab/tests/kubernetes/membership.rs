@@ -2,7 +2,7 @@
 
 use crate::world::{PATIENCE, World};
 use anyhow::{Context as _, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests_lab::{programs, wait_for};
 
 #[test]
@@ -48,6 +48,35 @@ fn the_taint_goes_when_the_pool_serves_and_events_name_the_reason_of_a_refusal()
         lab.run(&["pod", "add", "node1", "--pod", "late"]).map(|_| true)
     })?;
     world.wait_for_condition("node1", "True", &[])?;
+    lab.down()
+}
+
+/// The host cannot reach such a pod. The runtime does not notice it, so a person must delete the pod.
+#[test]
+fn a_pod_without_its_link_gets_an_event() -> Result<()> {
+    let Some(bin) = programs("a_pod_without_its_link_gets_an_event") else { return Ok(()) };
+    let world = World::new()?;
+    world.make_node("node1", &json!({}))?;
+    let lab = world.lab(&bin, "t-unlinked", &["--nodes", "1"])?;
+    for pod in ["linked", "unlinked"] {
+        world.make_pod("node1", pod)?;
+        lab.run(&["pod", "add", "node1", "--pod", pod])?;
+    }
+    let pods = lab.pods("node1")?;
+    let pod = pods.iter().find(|pod| pod["name"] == "unlinked").context("no pod unlinked")?;
+    let address = pod["address"].as_str().context("a pod without an address")?;
+    let route = lab.on_node("node1", &["ip", "-j", "route", "get", address])?;
+    let route: Value = serde_json::from_str(&route)?;
+    let veth = route[0]["dev"].as_str().with_context(|| format!("{route}"))?;
+    lab.on_node("node1", &["ip", "link", "del", veth])?;
+    world.wait_for_event("unlinked", "LinkMissing", &[veth, address, "delete the pod"])?;
+    lab.wait_for_line("node1", &["link_missing", "unlinked", veth])?;
+    wait_for("the metric of the missing link", PATIENCE, || {
+        let labels = ["kind=\"link_missing\""];
+        Ok(lab.metric("node1", "ferrule_troubles", &labels)? == Some(1.0))
+    })?;
+    let others = world.notes("linked", "LinkMissing")?;
+    ensure!(others.is_empty(), "a pod with its link has events: {others:?}");
     lab.down()
 }
 
