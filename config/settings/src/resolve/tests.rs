@@ -35,7 +35,7 @@ fn settings_default_to_those_of_the_manifest() {
     assert_eq!((settings.log_level, settings.log_to), (LogLevel::Info, LogTo::Stdout));
     assert_eq!((settings.agent.log_level, settings.agent.log_to), (LogLevel::Info, LogTo::Stdout));
     assert_eq!(settings.plugin_log_file, "/var/log/aws-routed-eni/plugin.log");
-    assert_eq!(settings.plugin_log_level, "DEBUG");
+    assert_eq!(settings.plugin_log_level, "INFO");
     assert_eq!(settings.host_bin_dir, PathBuf::from("/host/opt/cni/bin"));
     assert_eq!(settings.host_conf_dir, PathBuf::from("/host/etc/cni/net.d"));
     assert_eq!(settings.introspection, Some(Bind::Tcp("127.0.0.1:61679".parse().unwrap())));
@@ -245,9 +245,9 @@ fn logs_go_to_the_destination_of_the_setting() {
 fn the_plugins_log_never_goes_to_standard_output() {
     let (settings, _) = resolve(&[
         ("AWS_VPC_K8S_PLUGIN_LOG_FILE", "stderr"),
-        ("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "Info"),
+        ("AWS_VPC_K8S_PLUGIN_LOG_LEVEL", "Debug"),
     ]);
-    assert_eq!((&*settings.plugin_log_file, &*settings.plugin_log_level), ("stderr", "INFO"));
+    assert_eq!((&*settings.plugin_log_file, &*settings.plugin_log_level), ("stderr", "DEBUG"));
     let said = refusal(&[("AWS_VPC_K8S_PLUGIN_LOG_FILE", "stdout")]).to_string();
     assert!(said.contains("AWS_VPC_K8S_PLUGIN_LOG_FILE") && said.contains("stderr"), "{said}");
     assert!(refusal(&[("HOST_CNI_BIN_PATH", "opt/cni")]).to_string().contains("absolute"));

@@ -103,8 +103,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "AWS_VPC_K8S_PLUGIN_LOG_LEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
-        default: "DEBUG",
-        meaning: "The lowest severity in the plugin's log.",
+        default: "INFO",
+        meaning: "The lowest severity in the plugin's log. amazon-vpc-cni's default is `DEBUG`.",
         empty_is_unset: true,
         set: |d, v| {
             parse::log_level(v)?;
