@@ -37,10 +37,25 @@ the objects of both charts would collide. */}}
 {{- end -}}
 
 {{- define "ferrule.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- include "ferrule.labelsWith" (dict "root" . "more" dict) -}}
+{{- end -}}
+
+{{/* The labels of an object, with more labels of a value. Dict: root, more. */}}
+{{- define "ferrule.labelsWith" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: Helm
 app.kubernetes.io/part-of: ferrule
+{{- with include "ferrule.moreLabels" . }}
+{{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* The value commonLabels and the labels of another value, which have priority. Dict: root, more. */}}
+{{- define "ferrule.moreLabels" -}}
+{{- with mergeOverwrite (deepCopy (default dict .root.Values.commonLabels)) (default dict .more) -}}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}
 
 {{- define "ferrule.selector" -}}

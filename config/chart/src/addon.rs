@@ -30,7 +30,14 @@ const AT_THEIR_DEFAULTS: &[&str] = &[
 /// False for names of objects and whole Kubernetes objects, which EKS sets, and for values that have no effect or
 /// are refused.
 fn is_offered(value: &Value) -> bool {
-    let never = ["nameOverride", "fullnameOverride", "image", "imagePullSecrets", "serviceAccount"];
+    let never = [
+        "nameOverride",
+        "fullnameOverride",
+        "image",
+        "imagePullSecrets",
+        "serviceAccount",
+        "extraObjects",
+    ];
     let top = value.path.split('.').next().unwrap_or_default();
     let is_taken = value.effect == Effect::Used || AT_THEIR_DEFAULTS.contains(&value.path);
     is_taken && !never.contains(&top) && !top.starts_with("extraVolume")
@@ -53,7 +60,9 @@ fn of_shape(shape: Shape) -> Json {
             json!({ "type": "string" })
         }
         Shape::Choice(words) => json!({ "type": "string", "enum": words }),
-        Shape::Texts => json!({ "type": "object", "additionalProperties": { "type": "string" } }),
+        Shape::Texts | Shape::Labels => {
+            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        }
         Shape::Env => {
             let mut schema = closed();
             for setting in env::settings().filter(|setting| !env::is_refused(setting)) {
@@ -67,7 +76,7 @@ fn of_shape(shape: Shape) -> Json {
         Shape::Object(_) | Shape::Probe | Shape::Rights | Shape::LesserRights | Shape::Subnets => {
             json!({ "type": "object" })
         }
-        Shape::List(_) | Shape::MoreEnv => {
+        Shape::List(_) | Shape::MoreEnv | Shape::Objects => {
             json!({ "type": "array", "items": { "type": "object" } })
         }
     }

@@ -78,6 +78,7 @@ fn of_shape(shape: Shape) -> Json {
         Shape::Texts => json!({
             "type": "object", "additionalProperties": { "type": ["string", "null"] },
         }),
+        Shape::Labels => labels(),
         Shape::Env => environment(),
         Shape::MoreEnv => json!({ "type": "array", "items": {
             "type": "object",
@@ -86,6 +87,7 @@ fn of_shape(shape: Shape) -> Json {
         Shape::Object("ResourceRequirements") => resources(),
         Shape::Object(_) => json!({ "type": "object" }),
         Shape::List(_) => json!({ "type": "array", "items": { "type": "object" } }),
+        Shape::Objects => objects(),
         Shape::Probe => {
             let names = [
                 ("initialDelaySeconds", 0),
@@ -114,6 +116,34 @@ fn of_shape(shape: Shape) -> Json {
             },
         }}),
     }
+}
+
+/// Returns the schema of labels that change none of the chart's.
+fn labels() -> Json {
+    let value = json!({
+        "type": "string", "pattern": "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",
+    });
+    let mut refused = value.clone();
+    // Helm prints the enum. The reason does not match the pattern, so no value does.
+    refused["enum"] = json!(["because the chart and Kubernetes use labels of this domain"]);
+    json!({
+        "type": "object",
+        "patternProperties": { "(^|[.])kubernetes[.]io/|^helm[.]sh/": refused },
+        "additionalProperties": value,
+    })
+}
+
+/// Returns the schema of whole Kubernetes objects. Helm needs the name of each.
+fn objects() -> Json {
+    let text = json!({ "type": "string", "minLength": 1 });
+    json!({ "type": "array", "items": {
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata"],
+        "properties": {
+            "apiVersion": text, "kind": text,
+            "metadata": { "type": "object", "required": ["name"], "properties": { "name": text } },
+        },
+    }})
 }
 
 fn rights(privileged: &Json) -> Json {

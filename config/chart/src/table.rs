@@ -40,6 +40,8 @@ pub enum Shape {
     MaybeInt,
     Choice(&'static [&'static str]),
     Texts,
+    /// Labels of objects, without the keys of Kubernetes and Helm.
+    Labels,
     /// The settings by name.
     Env,
     /// Kubernetes EnvVar objects.
@@ -48,6 +50,8 @@ pub enum Shape {
     Object(&'static str),
     /// A list of Kubernetes objects of this type.
     List(&'static str),
+    /// Whole Kubernetes objects of any kind.
+    Objects,
     /// A Kubernetes Probe without its action. amazon-vpc-cni's `exec` is accepted without effect.
     Probe,
     /// A SecurityContext that cannot add `privileged`.

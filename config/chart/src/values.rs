@@ -131,11 +131,13 @@ pub(crate) fn shape_text(shape: Shape) -> String {
             words.join(", ")
         }
         Shape::Texts => "map of texts".to_owned(),
+        Shape::Labels => "map of labels".to_owned(),
         Shape::Env => "map of settings".to_owned(),
         Shape::MoreEnv => "list of EnvVar".to_owned(),
         Shape::Object("") => "object".to_owned(),
         Shape::Object(kind) => kind.to_owned(),
         Shape::List(kind) => format!("list of {kind}"),
+        Shape::Objects => "list of objects".to_owned(),
         Shape::Probe => "Probe without its action".to_owned(),
         Shape::Rights | Shape::LesserRights => "SecurityContext without `privileged`".to_owned(),
         Shape::Subnets => "map of subnets".to_owned(),

@@ -59,8 +59,8 @@ const HEAD: &str = "\
 <!-- Generated from the table in config/settings; `cargo xtask generate` updates it. -->
 
 This page is the reference of all settings, for operators. The daemon and the agent read their settings from the
-environment once, at start. A setting that amazon-vpc-cni has too keeps its name, type, default and parsing; the
-defaults are those of its manifest.
+environment once, at start. A setting that amazon-vpc-cni has too keeps its name, type and parsing. Its default is that
+of amazon-vpc-cni's manifest, or its row names the default of amazon-vpc-cni.
 
 - A boolean is one of `1 t T TRUE true True 0 f F FALSE false False`; an integer has base 10 and
   an optional sign.

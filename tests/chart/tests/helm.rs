@@ -75,6 +75,22 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             json!({ "eniConfig": { "create": true, "subnets": { "a": "subnet-1" } } }),
             &["/eniConfig/subnets/a"],
         ),
+        (
+            json!({ "commonLabels": { "app.kubernetes.io/name": "x" } }),
+            &["/commonLabels/app.kubernetes.io", "because the chart"],
+        ),
+        (
+            json!({ "commonLabels": { "helm.sh/chart": "x" } }),
+            &["/commonLabels/helm.sh", "because"],
+        ),
+        (json!({ "commonLabels": { "team": "two words" } }), &["/commonLabels/team", "two words"]),
+        (json!({ "extraObjects": [{ "kind": "ConfigMap" }] }), &["/extraObjects/0", "apiVersion"]),
+        (
+            json!({ "extraObjects": [
+                { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "generateName": "x" } },
+            ] }),
+            &["/extraObjects/0/metadata", "name"],
+        ),
     ];
     for (values, words) in rows {
         let printed = match chart.render(&values) {
@@ -85,6 +101,84 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             assert!(printed.contains(word), "{values}: {word:?} is not in\n{printed}");
         }
     }
+}
+
+#[test]
+fn common_labels_are_on_each_object_and_pod_and_in_no_selector() {
+    let mut values = whole();
+    values["commonLabels"] = json!({ "team": "blue", "costs": "12" });
+    values["podLabels"] = json!({ "team": "green" });
+    values["controller"] = json!({ "view": true, "podLabels": { "team": "red" } });
+    values["podMonitor"]["labels"] = json!({ "team": "observers" });
+    values["controlPlaneConfig"] = json!({ "create": true });
+    values["eniConfig"] = json!({ "create": true, "subnets": { "a": { "id": "subnet-1" } } });
+    values["crds"] = json!({
+        "cniNode": true, "upstreamPolicies": true, "antreaPolicies": true, "awsPolicies": true,
+    });
+    let rendered = chart().render(&values).unwrap();
+    let (mut objects, mut pods) = (0, Vec::new());
+    for object in &rendered.objects {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        // Helm installs the folder crds as it is.
+        if name == "eniconfigs.crd.k8s.amazonaws.com" {
+            continue;
+        }
+        let labels = &object["metadata"]["labels"];
+        let team = if kind == "PodMonitor" { "observers" } else { "blue" };
+        assert_eq!(
+            (&labels["team"], &labels["costs"]),
+            (&json!(team), &json!("12")),
+            "{kind} {name}"
+        );
+        let pod = &object["spec"]["template"]["metadata"]["labels"];
+        if pod.is_object() {
+            assert_eq!(object["spec"]["selector"]["matchLabels"]["costs"], Value::Null, "{kind}");
+            assert_eq!(pod["costs"], "12", "{kind}");
+            pods.push((kind.as_str().unwrap(), pod["team"].as_str().unwrap()));
+        }
+        objects += 1;
+    }
+    assert!(objects > 40, "{objects} objects");
+    assert_eq!(pods, [("DaemonSet", "green"), ("Deployment", "red")]);
+}
+
+/// Prometheus evaluates the text between double braces.
+#[test]
+fn extra_objects_get_the_common_labels_and_no_other_change() {
+    let object = |name: &str, labels: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": name, "namespace": "kube-system", "labels": labels },
+            "data": { "alert": "{{ $labels.node }}", "file": "a: 1\nb: 2\n" },
+        })
+    };
+    let mut values = json!({
+        "commonLabels": { "team": "blue", "costs": "12" },
+        "extraObjects": [object("first", json!({ "team": "red" })), object("second", json!({}))],
+    });
+    let of = |values: &Value| {
+        let rendered = chart().render(values).unwrap();
+        rendered.of_kind("ConfigMap").cloned().collect::<Vec<Value>>()
+    };
+    let labeled = [
+        object("first", json!({ "team": "red", "costs": "12" })),
+        object("second", json!({ "team": "blue", "costs": "12" })),
+    ];
+    assert_eq!(of(&values), labeled);
+    values["commonLabels"] = json!({});
+    assert_eq!(json!(of(&values)), values["extraObjects"]);
+}
+
+#[test]
+fn a_replica_that_is_not_ready_does_not_block_a_drain() {
+    let rendered = chart().render(&whole()).unwrap();
+    let mut budgets = rendered.of_kind("PodDisruptionBudget");
+    let spec = &budgets.next().unwrap()["spec"];
+    assert_eq!(spec["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+    assert_eq!(spec["maxUnavailable"], 1);
+    let deployment = rendered.of_kind("Deployment").next().unwrap();
+    assert_eq!(spec["selector"], deployment["spec"]["selector"]);
+    assert!(budgets.next().is_none(), "a DaemonSet needs none");
 }
 
 /// Installations without the chart have the same admission policies.

@@ -189,7 +189,9 @@ pub(super) const VALUES: &[Value] = &[
         path: "livenessProbe",
         shape: Shape::Probe,
         default: r#"{"initialDelaySeconds":60}"#,
-        meaning: "Timing of the daemon's liveness probe. `exec` has no effect: the command is the chart's.",
+        meaning: "Timing of the daemon's liveness probe. `exec` has no effect: the command is the chart's, which asks \
+                  the daemon over the plugin's socket. Any pod can reach the daemon's HTTP port for metrics, so no \
+                  probe depends on it.",
         ..AMAZON
     },
     Value {

@@ -54,6 +54,23 @@ pub(super) const VALUES: &[Value] = &[
         ..OURS
     },
     Value {
+        path: "commonLabels",
+        shape: Shape::Labels,
+        default: "{}",
+        meaning: "More labels of all objects of the chart and of its pods, except the CRD ENIConfig. Labels of other \
+                  values, for example `podLabels`, have priority. Keys of `kubernetes.io` and `helm.sh` are refused: \
+                  the chart and Kubernetes use them.",
+        ..OURS
+    },
+    Value {
+        path: "extraObjects",
+        shape: Shape::Objects,
+        default: "[]",
+        meaning: "More Kubernetes objects of the release. They get `commonLabels` and no other change; Helm does not \
+                  evaluate templates in them.",
+        ..OURS
+    },
+    Value {
         path: "policy.backend",
         shape: Shape::Choice(&["ebpf", "none"]),
         default: r#""ebpf""#,

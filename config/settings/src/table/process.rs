@@ -73,7 +73,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "AWS_VPC_K8S_CNI_LOGLEVEL",
         kind: Kind::Choice("debug, info, warn, error or fatal, in any case"),
         default: "INFO",
-        meaning: "The lowest severity in the log.",
+        meaning: "The lowest severity in the log. amazon-vpc-cni's default is `DEBUG`.",
         empty_is_unset: true,
         set: |d, v| parse::log_level(v).map(|level| d.settings.log_level = level),
         ..AMAZON

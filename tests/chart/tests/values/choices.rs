@@ -307,6 +307,12 @@ fn extras() -> Vec<(&'static str, Value)> {
                 "extraVolumeMounts": [{ "name": "more", "mountPath": "/more" }],
                 "extraEnv": [{ "name": "AWS_PROFILE", "value": "x" }],
                 "podAnnotations": { "a": "b" }, "podLabels": { "team": "blue" },
+                "commonLabels": { "team": "red", "release": "network" },
+                "extraObjects": [{
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": { "name": "more", "namespace": "kube-system" },
+                    "data": { "text": "{{ .Values }}" },
+                }],
                 "imagePullSecrets": [{ "name": "registry" }],
                 "resources": { "limits": { "memory": "256Mi" } },
                 "livenessProbe": { "initialDelaySeconds": 90, "failureThreshold": 5 },
