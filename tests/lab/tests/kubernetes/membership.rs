@@ -67,7 +67,7 @@ fn a_pod_without_its_link_gets_an_event() -> Result<()> {
     let address = pod["address"].as_str().context("a pod without an address")?;
     let route = lab.on_node("node1", &["ip", "-j", "route", "get", address])?;
     let route: Value = serde_json::from_str(&route)?;
-    let veth = route[0]["dev"].as_str().with_context(|| format!("{route}"))?;
+    let veth = route[0]["dev"].as_str().with_context(|| route.to_string())?;
     lab.on_node("node1", &["ip", "link", "del", veth])?;
     world.wait_for_event("unlinked", "LinkMissing", &[veth, address, "delete the pod"])?;
     lab.wait_for_line("node1", &["link_missing", "unlinked", veth])?;
