@@ -115,6 +115,12 @@ fn resolve(name: &str, configs: &BTreeMap<String, EniConfigSpec>) -> EniConfig {
         return missing(format!("ENIConfig {name:?} has no spec.subnet"));
     };
     let groups = config.security_groups.iter().flatten();
+    let bytes = subnet.len() + groups.clone().map(String::len).sum::<usize>();
+    if bytes > LONGEST {
+        return missing(format!(
+            "ENIConfig {name:?} has {bytes} bytes of subnet and groups, and the limit is {LONGEST}"
+        ));
+    }
     EniConfig::Found {
         name: name.to_owned(),
         subnet: SubnetId::new(subnet),
@@ -124,6 +130,9 @@ fn resolve(name: &str, configs: &BTreeMap<String, EniConfigSpec>) -> EniConfig {
 
 /// The name if the node has none.
 pub(crate) const DEFAULT: &str = "default";
+/// The longest sum of subnet and groups in bytes. EC2 accepts at most 16 groups of 20 bytes for an ENI, and the
+/// daemon's checkpoint has a limit for each record.
+const LONGEST: usize = 16 << 10;
 const EXTERNAL: &str = "vpc.amazonaws.com/externalEniConfig";
 const ENI_CONFIGS: &str = "eniconfigs.crd.k8s.amazonaws.com";
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -161,15 +170,26 @@ mod tests {
             subnet: Some(subnet.to_owned()),
             security_groups: Some(vec!["sg-1".to_owned()]),
         };
+        let many = vec!["sg-0123456789abcdef0".to_owned(); 4000];
         let configs = BTreeMap::from([
+            ("long".to_owned(), config(&"s".repeat(70_000))),
+            (
+                "many".to_owned(),
+                EniConfigSpec { security_groups: Some(many), ..config("subnet-1") },
+            ),
             ("a".to_owned(), config("subnet-1")),
             ("b".to_owned(), config("")),
             ("none".to_owned(), EniConfigSpec::default()),
         ]);
         assert!(matches!(resolve("a", &configs), EniConfig::Found { subnet, groups, .. }
             if subnet.as_str() == "subnet-1" && groups.len() == 1));
-        for (name, word) in [("b", "spec.subnet"), ("none", "spec.subnet"), ("c", "does not exist")]
-        {
+        for (name, word) in [
+            ("b", "spec.subnet"),
+            ("none", "spec.subnet"),
+            ("c", "does not exist"),
+            ("long", "the limit is 16384"),
+            ("many", "80008 bytes"),
+        ] {
             let EniConfig::Missing { name: named, why } = resolve(name, &configs) else {
                 panic!("{name} is found");
             };

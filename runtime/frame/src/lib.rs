@@ -6,13 +6,13 @@
 //! This crate performs no input or output: `runtime-journal` owns the files.
 
 use crc32fast::hash as crc32;
-use std::fmt;
+use std::{error::Error, fmt};
 
 /// A record of one kind of journal.
 pub trait Record: Sized {
     /// The first line of a file, with its newline. It names the program and the version of the format.
     const HEADER: &'static [u8];
-    /// The longest payload in bytes. A longer frame is damage.
+    /// The longest payload in bytes. [`encode`] refuses a longer one, and [`decode`] counts it as damage.
     const LONGEST: usize;
     /// True if records after a damaged one still count. They do not if a record means something only after all
     /// records before it.
@@ -77,22 +77,56 @@ impl fmt::Display for Damage {
     }
 }
 
+/// A record whose payload is longer than [`Record::LONGEST`]. A reader would count its frame as damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// The length of the payload in bytes.
+    pub bytes: usize,
+    /// [`Record::LONGEST`].
+    pub limit: usize,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, limit } = self;
+        write!(
+            f,
+            "cannot encode a record: it has {bytes} bytes, and the limit is {limit}; \
+             restart the program, which drops the record, and report the defect"
+        )
+    }
+}
+
+impl Error for TooLong {}
+
 /// A whole file of these records.
-pub fn image<R: Record>(records: &[R]) -> Vec<u8> {
+///
+/// # Errors
+/// If a record is too long.
+pub fn image<R: Record>(records: &[R]) -> Result<Vec<u8>, TooLong> {
     let mut bytes = R::HEADER.to_vec();
-    records.iter().for_each(|record| encode(record, &mut bytes));
-    bytes
+    records.iter().try_for_each(|record| encode(record, &mut bytes))?;
+    Ok(bytes)
 }
 
 /// Appends the record's frame.
-pub fn encode<R: Record>(record: &R, out: &mut Vec<u8>) {
+///
+/// # Errors
+/// If the record is too long. Nothing is appended then.
+pub fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let start = out.len();
     out.resize(start + PREFIX, b' ');
     record.encode(out);
     let payload = &out[start + PREFIX..];
-    let prefix = format!("{:08x} {:08x} ", payload.len(), crc32(payload));
+    let bytes = payload.len();
+    if bytes > R::LONGEST {
+        out.truncate(start);
+        return Err(TooLong { bytes, limit: R::LONGEST });
+    }
+    let prefix = format!("{bytes:08x} {:08x} ", crc32(payload));
     out[start..start + PREFIX].copy_from_slice(prefix.as_bytes());
     out.push(b'\n');
+    Ok(())
 }
 
 /// Reads a file.

@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
 use super::*;
 
 /// Any bytes; `AFTER` is whether a record counts after a damaged one.
@@ -22,6 +24,10 @@ fn lines<const AFTER: bool>() -> Vec<Line<AFTER>> {
     [&b"one"[..], b"two\n00000003 ", &[0, 1, 2, 255, b'\n'], b"four"]
         .map(|bytes| Line(bytes.to_vec()))
         .into()
+}
+
+fn image<R: Record>(records: &[R]) -> Vec<u8> {
+    super::image(records).unwrap()
 }
 
 /// The number of records that are whole in the first `length` bytes.
@@ -92,14 +98,38 @@ fn bytes_that_a_power_cut_left_blank_are_a_torn_tail() {
     assert_eq!(read.damage, Some(Damage::TornTail { at, bytes: 40 }));
 }
 
+/// The frame of a payload that [`encode`] refuses.
+fn foreign_frame(payload: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{:08x} {:08x} ", payload.len(), crc32(payload)).into_bytes();
+    bytes.extend_from_slice(payload);
+    bytes.push(b'\n');
+    bytes
+}
+
 #[test]
 fn a_payload_that_is_too_long_or_no_record_is_damage() {
     for payload in [vec![b'x'; 65], Vec::new()] {
-        let bytes = image(&[Line::<true>(payload), Line(b"next".to_vec())]);
+        let mut bytes = [Line::<true>::HEADER, &foreign_frame(&payload)].concat();
+        encode(&Line::<true>(b"next".to_vec()), &mut bytes).unwrap();
         let read = decode::<Line<true>>(&bytes);
         assert_eq!(read.records, [Line(b"next".to_vec())]);
         assert!(matches!(read.damage, Some(Damage::Corrupt { at: 8, .. })), "{:?}", read.damage);
     }
+}
+
+#[test]
+fn a_record_that_a_reader_would_refuse_is_not_encoded() {
+    let line = |length| Line::<false>(vec![b'x'; length]);
+    let mut bytes = image(&[line(64)]);
+    let before = bytes.clone();
+    let fault = encode(&line(65), &mut bytes).unwrap_err();
+    assert_eq!((fault, &bytes), (TooLong { bytes: 65, limit: 64 }, &before));
+    assert_eq!(super::image(&[line(1), line(65)]), Err(fault));
+    for word in ["65 bytes", "limit is 64", "restart"] {
+        assert!(fault.to_string().contains(word), "{fault}");
+    }
+    encode(&line(1), &mut bytes).unwrap();
+    assert_eq!(decode::<Line<false>>(&bytes).records, [line(64), line(1)]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A file of framed records: read once at the start, appended to, and replaced by a shorter one from time to time.
 
 use crate::{Folder, OpenError, Written as _};
-use runtime_frame::{Damage, Record, Recovered, decode, encode, image};
+use runtime_frame::{Damage, Record, Recovered, TooLong, decode, encode, image};
 use std::{fmt, io, marker::PhantomData, path::PathBuf};
 
 /// The name of a journal and its compaction.
@@ -80,14 +80,15 @@ impl<R: Record, F: Folder> Journal<R, F> {
     /// path of a damaged file that was kept aside.
     ///
     /// # Errors
-    /// If the new file may not be durable. The journal accepts no records until a rewrite succeeds.
+    /// If a record is too long; the journal is then unchanged. If the new file may not be durable; the journal then
+    /// accepts no records until a rewrite succeeds.
     pub fn rewrite(&mut self, records: &[R]) -> io::Result<Option<PathBuf>> {
+        let bytes = image(records).map_err(too_long)?;
         self.file = None;
         if self.distrusted {
             self.aside = Some(self.keep_aside()?);
             self.distrusted = false;
         }
-        let bytes = image(records);
         let replaced = self.replace(&bytes);
         if replaced.is_err() {
             // On a full disk the next attempt may need its space.
@@ -102,17 +103,17 @@ impl<R: Record, F: Folder> Journal<R, F> {
     /// them also outlive a power cut.
     ///
     /// # Errors
-    /// If a record may be missing, or a rewrite must come first. The end of the file is unknown after a failed write
-    /// or sync, so a rewrite must come next.
+    /// If a record is too long; no record is then appended. If a record may be missing, or a rewrite must come first.
+    /// The end of the file is unknown after a failed write or sync, so a rewrite must come next.
     pub fn append(&mut self, records: &[R], sync: bool) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
         }
+        let mut bytes = Vec::new();
+        records.iter().try_for_each(|record| encode(record, &mut bytes)).map_err(too_long)?;
         let Some(mut file) = self.file.take() else {
             return Err(io::Error::other("the journal must be rewritten first"));
         };
-        let mut bytes = Vec::new();
-        records.iter().for_each(|record| encode(record, &mut bytes));
         file.append(&bytes)?;
         if sync {
             file.sync()?;
@@ -180,6 +181,10 @@ impl<R, F: Folder> fmt::Debug for Journal<R, F> {
             .field("size", &self.size)
             .finish_non_exhaustive()
     }
+}
+
+fn too_long(record: TooLong) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, record)
 }
 
 const COMPACTION_FACTOR: usize = 4;

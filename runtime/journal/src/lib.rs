@@ -12,7 +12,7 @@ pub mod power;
 pub use backoff::Backoff;
 pub use folder::{DiskFolder, Folder, OpenError, Written, create_durably};
 pub use journal::{Journal, Layout, Opened};
-pub use runtime_frame::{Damage, Record};
+pub use runtime_frame::{Damage, Record, TooLong};
 
 #[cfg(test)]
 mod tests;

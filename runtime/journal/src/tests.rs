@@ -4,7 +4,7 @@ mod cuts;
 
 use super::*;
 use crate::power::{Disk, Lie, State};
-use runtime_frame::{encode, image};
+use runtime_frame::encode;
 use std::{fs, path::PathBuf, time::Duration};
 
 /// A record; `AFTER` is whether it counts after a damaged one.
@@ -27,6 +27,10 @@ impl<const AFTER: bool> Record for Number<AFTER> {
 
 fn numbers<const AFTER: bool>(all: &[u32]) -> Vec<Number<AFTER>> {
     all.iter().copied().map(Number).collect()
+}
+
+fn image<R: Record>(records: &[R]) -> Vec<u8> {
+    runtime_frame::image(records).unwrap()
 }
 
 const LAYOUT: Layout = Layout { name: "numbers", short: 256 };
@@ -85,6 +89,42 @@ fn nothing_is_appended_after_a_failed_write_until_a_rewrite_succeeds() {
     journal.append(&numbers(&[4]), true).unwrap();
     let again = open::<false, _>(disk);
     assert_eq!((again.records, again.damage), (numbers(&[1, 2, 3, 4]), None));
+}
+
+/// A record of any length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text(String);
+
+impl Record for Text {
+    const HEADER: &'static [u8] = b"texts 1\n";
+    const LONGEST: usize = 16;
+    const COUNTS_AFTER_DAMAGE: bool = false;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.0.as_bytes());
+    }
+
+    fn decode(payload: &[u8]) -> Option<Self> {
+        String::from_utf8(payload.to_vec()).ok().map(Self)
+    }
+}
+
+#[test]
+fn a_record_that_is_too_long_changes_neither_the_file_nor_the_journal() {
+    let text = |length| Text("x".repeat(length));
+    let disk = Disk::new(Lie::None);
+    let mut journal = Journal::<Text, _>::open(disk.clone(), LAYOUT).unwrap().journal;
+    journal.rewrite(&[text(1)]).unwrap();
+    for fault in [
+        journal.append(&[text(2), text(17)], true).unwrap_err(),
+        journal.rewrite(&[text(17)]).unwrap_err(),
+    ] {
+        assert_eq!(fault.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(fault.to_string().contains("17 bytes, and the limit is 16"), "{fault}");
+    }
+    journal.append(&[text(16)], true).unwrap();
+    let again = Journal::<Text, _>::open(disk, LAYOUT).unwrap();
+    assert_eq!((again.records, again.damage), (vec![text(1), text(16)], None));
 }
 
 #[test]
@@ -165,7 +205,7 @@ fn a_long_file_is_due_for_a_rewrite_and_a_short_one_is_not() {
         assert!(!journal.is_long(), "{size} bytes");
         journal.append(&numbers(&[7]), false).unwrap();
         frames.clear();
-        encode(&Number::<true>(7), &mut frames);
+        encode(&Number::<true>(7), &mut frames).unwrap();
         size += frames.len();
     }
     assert!(journal.is_long());

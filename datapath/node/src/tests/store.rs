@@ -26,7 +26,7 @@ fn records() -> Vec<Record> {
 
 fn file(records: &[Record]) -> Vec<u8> {
     let mut bytes = HEADER.to_vec();
-    records.iter().for_each(|record| encode(record, &mut bytes));
+    records.iter().for_each(|record| encode(record, &mut bytes).unwrap());
     bytes
 }
 

@@ -59,14 +59,14 @@ fn the_first_format_of_the_file_is_still_written_and_read() {
     let file = "ferrule-ipam 1\n\
                 00000028 dbbe6059 {\"r\":\"boot\",\"format\":1,\"boot_id\":\"b00t\"}\n";
     assert_eq!(decode::<Record>(file.as_bytes()).records, [boot()]);
-    assert_eq!(ipamd_core::frame::image(&[boot()]), file.as_bytes());
+    assert_eq!(ipamd_core::frame::image(&[boot()]).unwrap(), file.as_bytes());
 }
 
 #[test]
 fn a_damaged_checkpoint_is_not_trusted_though_its_other_records_count() {
     let folder = tempfile::tempdir().unwrap();
-    let mut damaged = ipamd_core::frame::image(&records());
-    let first = ipamd_core::frame::image(&records()[..1]).len();
+    let mut damaged = ipamd_core::frame::image(&records()).unwrap();
+    let first = ipamd_core::frame::image(&records()[..1]).unwrap().len();
     damaged[first + 30] ^= 1;
     fs::write(folder.path().join("checkpoint.log"), &damaged).unwrap();
     let mut opened = Opened::at(folder.path()).unwrap();
@@ -81,7 +81,7 @@ fn a_damaged_checkpoint_is_not_trusted_though_its_other_records_count() {
 
 #[test]
 fn an_untrusted_file_is_unchanged_until_the_rewrite() {
-    let torn = ipamd_core::frame::image(&records());
+    let torn = ipamd_core::frame::image(&records()).unwrap();
     let torn = std::str::from_utf8(&torn[..torn.len() - 1]).unwrap();
     for content in [None, Some(""), Some("ferrule-i"), Some("rubbish"), Some(torn)] {
         let folder = tempfile::tempdir().unwrap();
@@ -131,7 +131,7 @@ fn a_checkpoint_does_not_grow_without_bound() {
     }
     writer.finish();
     let size = fs::metadata(folder.path().join("checkpoint.log")).unwrap().len();
-    let written = 40 * ipamd_core::frame::image(&batch).len();
+    let written = 40 * ipamd_core::frame::image(&batch).unwrap().len();
     assert!(size < 512 * 1024 && written > 2_000_000, "{size} of {written} bytes");
     let expected = Checkpoint::replay(batch);
     assert_eq!(Opened::at(folder.path()).unwrap().checkpoint, expected);

@@ -111,9 +111,18 @@ impl TryFrom<wire::ReserveRequest> for Reserve {
     type Error = Malformed;
 
     fn try_from(sent: wire::ReserveRequest) -> Result<Self, Malformed> {
+        let pod = pod(sent.pod.ok_or_else(|| malformed("pod", "", "present"))?)?;
+        // Only here: a DEL of any pod must succeed.
+        for (field, text) in [("pod namespace", &pod.name.namespace), ("pod name", &pod.name.name)]
+        {
+            if text.len() > NAME_MAX {
+                let start: String = text.chars().take(NAME_SHOWN).collect();
+                return Err(malformed(field, start, "a name of at most 253 bytes"));
+            }
+        }
         Ok(Self {
             key: key(sent.key)?,
-            pod: pod(sent.pod.ok_or_else(|| malformed("pod", "", "present"))?)?,
+            pod,
             netns: sent.netns,
             wait: Span::millis(u64::from(sent.wait_ms)),
             multi_nic: sent.multi_nic,
@@ -479,6 +488,11 @@ fn parse<T: FromStr>(
 fn present(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
+
+/// The longest name of a Kubernetes object in bytes. The daemon's checkpoint has a limit for each record.
+const NAME_MAX: usize = 253;
+/// The characters of a longer name in a message.
+const NAME_SHOWN: usize = 64;
 
 fn malformed(field: &'static str, value: impl ToString, wanted: &'static str) -> Malformed {
     Malformed { field, value: value.to_string(), wanted }

@@ -2,7 +2,7 @@
 
 use ipamd_core::{
     Checkpoint, Record,
-    frame::{Damage, HEADER, decode, encode},
+    frame::{Damage, HEADER, decode, image},
 };
 
 /// The input is a checkpoint file. If it has no header, it is a list of records in JSON, one per line, from
@@ -22,8 +22,7 @@ pub fn run(data: &[u8]) {
 /// A file returns its records. A torn file returns a prefix of them and reports the damage. A compaction of
 /// the records has the same sum.
 fn whole(records: &[Record], hint: usize) {
-    let mut file = HEADER.to_vec();
-    records.iter().for_each(|record| encode(record, &mut file));
+    let file = image(records).expect("a record of an input is short");
     let read = decode::<Record>(&file);
     assert_eq!((read.records.as_slice(), read.damage), (records, None));
     let cut = file.len() - hint.wrapping_mul(31) % file.len();
@@ -33,10 +32,7 @@ fn whole(records: &[Record], hint: usize) {
         "a torn file returns records that were never written"
     );
     if cut >= HEADER.len() {
-        let intact: Vec<u8> = torn.records.iter().fold(HEADER.to_vec(), |mut bytes, record| {
-            encode(record, &mut bytes);
-            bytes
-        });
+        let intact = image(&torn.records).expect("the same records are short");
         let tail = Damage::TornTail { at: intact.len(), bytes: cut - intact.len() };
         assert_eq!(torn.damage, (cut > intact.len()).then_some(tail));
     }

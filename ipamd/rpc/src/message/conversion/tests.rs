@@ -180,18 +180,25 @@ fn incomplete_requests_are_refused_with_the_missing_field() {
     };
     let good = reserve.into_wire(SUPPORTED);
     type Break = fn(&mut wire::ReserveRequest);
-    let broken: [(Break, &str); 5] = [
+    let broken: [(Break, &str); 7] = [
         (|r| r.key = None, "key"),
         (|r| r.key.as_mut().unwrap().container_id = "../etc".into(), "container id"),
         (|r| r.key.as_mut().unwrap().ifname = "a/b".into(), "interface name"),
         (|r| r.pod = None, "pod"),
         (|r| r.pod.as_mut().unwrap().name.clear(), "pod name"),
+        (|r| r.pod.as_mut().unwrap().name = "n".repeat(254), "pod name"),
+        (|r| r.pod.as_mut().unwrap().namespace = "n".repeat(70_000), "pod namespace"),
     ];
     for (change, field) in broken {
         let mut sent = good.clone();
         change(&mut sent);
-        assert_eq!(Reserve::try_from(sent).unwrap_err().field, field);
+        let fault = Reserve::try_from(sent).unwrap_err();
+        assert_eq!(fault.field, field);
+        assert!(fault.to_string().len() < 200, "{fault}");
     }
+    let mut longest = good;
+    longest.pod.as_mut().unwrap().name = "n".repeat(253);
+    Reserve::try_from(longest).unwrap();
     let confirm = Confirm { key: key(), host_interface: "a name with spaces".into() };
     assert!(Confirm::try_from(confirm.into_wire(SUPPORTED)).is_err());
 }
