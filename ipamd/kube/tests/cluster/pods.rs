@@ -5,6 +5,7 @@ use ipamd_kube::{ClusterFact, Concern};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use serde_json::json;
+use std::{cell::RefCell, collections::BTreeMap};
 use tests_eventually::eventually_async;
 
 #[tokio::test]
@@ -126,4 +127,85 @@ async fn an_invalid_branch_annotation_is_reported_and_is_an_event_of_the_pod() {
     // Other pods continue.
     world.pod("web", json!({})).await;
     adapter.coming(&["odd", "web"]).await;
+}
+
+#[tokio::test]
+async fn a_long_annotation_and_a_negative_prefix_length_get_one_refusal_each() {
+    let world = World::new("oversized").await;
+    let mut options = world.options();
+    options.branches = true;
+    let mut adapter = Adapter::start(options);
+    adapter.coming(&[]).await;
+    let annotate = |subnet: &str, association: &str| {
+        let text = format!(
+            r#"[{{"eniId":"eni-1","ifAddress":"0a:00:00:00:00:01","privateIp":"10.0.3.9","vlanId":3,
+            "subnetCidr":"{subnet}","associationID":"{association}"}}]"#
+        );
+        json!({"metadata": {"annotations": {"vpc.amazonaws.com/pod-eni": text}}})
+    };
+    // Valid JSON of valid fields, but long. The API server accepts annotations of 256 KiB.
+    let long = annotate("10.0.3.0/24", &"x".repeat(250_000));
+    let negative = annotate("10.0.3.0/-1", "trunk-assoc-1");
+    let good = annotate("10.0.3.0/24", "trunk-assoc-1");
+    let pods = tokio::join!(
+        world.pod("long", long),
+        world.pod("negative", negative),
+        world.pod("good", good)
+    );
+
+    let received = RefCell::new(BTreeMap::new());
+    let branches = adapter
+        .fact("a fact about each pod", |fact| {
+            if let ClusterFact::Branch { pod, branch, .. } = fact {
+                received.borrow_mut().insert(pod.name.clone(), branch.clone());
+            }
+            let complete = received.borrow().len() == 3;
+            complete.then(|| received.take())
+        })
+        .await;
+    assert_eq!(branches["good"].as_ref().unwrap().vlan, 3);
+    assert_eq!((&branches["long"], &branches["negative"]), (&None, &None));
+
+    let received = RefCell::new(BTreeMap::new());
+    adapter
+        .report("a report about each refused pod", |report| {
+            if report.concern == Concern::Branch {
+                received.borrow_mut().insert(report.object.clone(), report.clone());
+            }
+            received.borrow().len() == 2
+        })
+        .await;
+    let reports = received.take();
+    let expected = [
+        ("long", &pods.0, "the maximum is 16384"),
+        ("negative", &pods.1, "subnetCidr \"10.0.3.0/-1\" is not valid"),
+    ];
+    for (name, _, cause) in expected {
+        let report = &reports[&format!("pod oversized/{name}")];
+        assert!(report.cause.contains(cause) && report.cause.len() < 200, "{report:?}");
+        assert!(report.next_step.contains("VPC resource controller"), "{report:?}");
+    }
+    let api: Api<Event> = Api::namespaced(world.client.clone(), &world.name);
+    let list = || async { api.list(&Default::default()).await.unwrap().items };
+    eventually_async("two events", PATIENCE, || async { (list().await.len() == 2).then_some(()) })
+        .await;
+
+    // A later pod is served. By then each refusal has still one report and one event.
+    world.pod("later", json!({})).await;
+    adapter.coming(&["good", "later", "long", "negative"]).await;
+    while let Ok(report) = adapter.reports.try_recv() {
+        assert_ne!(report.concern, Concern::Branch, "a second report: {report:?}");
+    }
+    let events = list().await;
+    assert_eq!(events.len(), 2, "{events:?}");
+    for (name, pod, cause) in expected {
+        let of_pod = |event: &&Event| {
+            event.regarding.as_ref().is_some_and(|regarding| regarding.uid == pod.metadata.uid)
+        };
+        let event = events.iter().find(of_pod).unwrap_or_else(|| panic!("{name}: {events:?}"));
+        let note = event.note.as_deref().unwrap_or_default();
+        assert!(note.contains(cause) && note.len() < 400, "{name}: {note}");
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        assert!(event.series.is_none(), "{name}: the event was sent again");
+    }
 }
