@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+#[path = "status/chosen.rs"]
+mod chosen;
 #[path = "status/manners.rs"]
 mod manners;
 #[path = "status/terminal.rs"]
@@ -84,6 +86,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     an_archive_lists_the_missing_parts(&viewer);
     addresses_that_are_not_read_are_no_finding(&viewer);
     probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(&client, &cluster).await;
+    chosen::all(&client, cluster.kubeconfig()).await;
     manners::all(cluster.kubeconfig());
     a_pod_on_a_node_without_a_daemon_is_not_read(&client, cluster.kubeconfig()).await;
     terminal::all(&client, &viewer).await;

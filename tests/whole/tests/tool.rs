@@ -90,7 +90,7 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
 fn check_both_nodes(cluster: &Installed, folder: &Path) {
     let admin = cluster.cluster().kubeconfig();
     let junit = folder.join("junit.xml");
-    let words = ["check", "-o", "json", "--junit", junit.to_str().unwrap()];
+    let words = ["check", "--host-port=7801", "-o", "json", "--junit", junit.to_str().unwrap()];
     let matrix = document(&cluster.ferrule_as(admin, &words).output().unwrap());
     assert_eq!(matrix["nodes"], json!({ "tested": 2, "all": 2 }), "{matrix}");
     let rows = matrix["rows"].as_array().unwrap();
@@ -98,6 +98,8 @@ fn check_both_nodes(cluster: &Installed, folder: &Path) {
     for row in rows {
         // Each target of the own node and of the other one gets one large packet.
         assert_eq!((&row["cells"]["mtu"], &row["mtu"]), (&json!([2, 2]), &json!(9001)), "{row}");
+        // The host port of the own node and that of the other one lead to their targets.
+        assert_eq!(row["cells"]["host-port"], json!([2, 2]), "{row}");
         let times = &row["roundTripMicros"];
         assert!(times["same-node"].is_u64() && times["other-nodes"].is_u64(), "{row}");
     }
