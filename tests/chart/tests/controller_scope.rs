@@ -31,6 +31,175 @@ fn row(what: &'static str, verb: &'static str, path: &str, body: Value) -> Row {
     (what, verb, path.to_owned(), body)
 }
 
+/// A policy of a kind with a status. The chart installs the kinds.
+struct Policy {
+    kind: &'static str,
+    version: &'static str,
+    /// The path of the kind's objects.
+    objects: &'static str,
+    spec: Value,
+    /// Another valid spec.
+    changed: Value,
+    status: Value,
+}
+
+impl Policy {
+    fn path(&self) -> String {
+        format!("{}/p", self.objects)
+    }
+
+    fn named(&self, name: &str) -> Value {
+        json!({
+            "apiVersion": self.version, "kind": self.kind, "metadata": { "name": name },
+            "spec": self.spec,
+        })
+    }
+
+    /// Returns writes that only an author of policies performs.
+    fn changes(&self) -> Vec<Row> {
+        let (path, kind) = (self.path(), self.version);
+        let spec = json!({ "spec": self.changed });
+        vec![
+            (kind, "PUT", path.clone(), spec.clone()),
+            (kind, "PATCH", path.clone(), spec),
+            (kind, "DELETE", path, json!({})),
+            (kind, "POST", self.objects.to_owned(), self.named("more")),
+        ]
+    }
+}
+
+fn policies() -> Vec<Policy> {
+    let condition = json!({
+        "type": "ferrule.io/Realized", "status": "True", "reason": "Realized", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let conditions = json!({ "conditions": [condition] });
+    let antrea = json!({
+        "phase": "Realized", "observedGeneration": 1, "currentNodesRealized": 1,
+        "desiredNodesRealized": 1,
+    });
+    let of_priority = |priority: u16| json!({ "tier": "Admin", "priority": priority, "subject": { "namespaces": {} } });
+    let applied =
+        |priority: u16, to: &str| json!({ "priority": priority, "appliedTo": [{ to: {} }] });
+    vec![
+        Policy {
+            kind: "ClusterNetworkPolicy",
+            version: "policy.networking.k8s.io/v1alpha2",
+            objects: "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies",
+            spec: of_priority(5),
+            changed: of_priority(6),
+            status: conditions.clone(),
+        },
+        Policy {
+            kind: "ClusterNetworkPolicy",
+            version: "networking.k8s.aws/v1alpha1",
+            objects: "/apis/networking.k8s.aws/v1alpha1/clusternetworkpolicies",
+            spec: of_priority(5),
+            changed: of_priority(6),
+            status: conditions.clone(),
+        },
+        Policy {
+            kind: "ApplicationNetworkPolicy",
+            version: "networking.k8s.aws/v1alpha1",
+            objects: "/apis/networking.k8s.aws/v1alpha1/namespaces/default/applicationnetworkpolicies",
+            spec: json!({ "podSelector": {}, "policyTypes": ["Ingress"] }),
+            changed: json!({ "podSelector": {}, "policyTypes": ["Egress"] }),
+            status: conditions,
+        },
+        Policy {
+            kind: "ClusterNetworkPolicy",
+            version: "crd.antrea.io/v1beta1",
+            objects: "/apis/crd.antrea.io/v1beta1/clusternetworkpolicies",
+            spec: applied(5, "namespaceSelector"),
+            changed: applied(6, "namespaceSelector"),
+            status: antrea.clone(),
+        },
+        Policy {
+            kind: "NetworkPolicy",
+            version: "crd.antrea.io/v1beta1",
+            objects: "/apis/crd.antrea.io/v1beta1/namespaces/default/networkpolicies",
+            spec: applied(5, "podSelector"),
+            changed: applied(6, "podSelector"),
+            status: antrea,
+        },
+    ]
+}
+
+/// Returns objects of policy whose status the controller does not write.
+fn without_status() -> Vec<Policy> {
+    let policy = |kind, version, objects, spec, changed| Policy {
+        kind,
+        version,
+        objects,
+        spec,
+        changed,
+        status: Value::Null,
+    };
+    let antrea = "crd.antrea.io/v1beta1";
+    vec![
+        policy(
+            "NetworkPolicy",
+            "networking.k8s.io/v1",
+            "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+            json!({ "podSelector": {}, "policyTypes": ["Ingress"] }),
+            json!({ "podSelector": {}, "policyTypes": ["Egress"] }),
+        ),
+        policy(
+            "Tier",
+            antrea,
+            "/apis/crd.antrea.io/v1beta1/tiers",
+            json!({ "priority": 5 }),
+            json!({ "priority": 6 }),
+        ),
+        policy(
+            "ClusterGroup",
+            antrea,
+            "/apis/crd.antrea.io/v1beta1/clustergroups",
+            json!({ "namespaceSelector": {} }),
+            json!({ "podSelector": {} }),
+        ),
+        policy(
+            "Group",
+            antrea,
+            "/apis/crd.antrea.io/v1beta1/namespaces/default/groups",
+            json!({ "podSelector": {} }),
+            json!({ "podSelector": { "matchLabels": { "a": "b" } } }),
+        ),
+    ]
+}
+
+/// Returns writes of the progress of policies: the status of each kind that has one, and the object for NetworkPolicy.
+fn progress() -> Vec<Row> {
+    let status = |policy: Policy| {
+        let path = format!("{}/status", policy.path());
+        (policy.version, "PUT", path, json!({ "status": policy.status }))
+    };
+    let realizations =
+        "/apis/policy.ferrule.io/v1alpha1/namespaces/default/networkpolicyrealizations";
+    let progress = |desired: u32| {
+        json!({
+            "phase": "Realizing", "message": "", "failures": [], "failingNodes": 0, "silentNodes": 0,
+            "currentNodesRealized": 0, "desiredNodesRealized": desired, "observedGeneration": 1,
+        })
+    };
+    let owner = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": "p", "uid": "1",
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    let object = json!({
+        "apiVersion": "policy.ferrule.io/v1alpha1", "kind": "NetworkPolicyRealization",
+        "metadata": { "name": "p", "ownerReferences": [owner] }, "status": progress(1),
+    });
+    let own = format!("{realizations}/p");
+    let mut rows: Vec<Row> = policies().into_iter().map(status).collect();
+    rows.extend([
+        row("a realization", "POST", realizations, object),
+        row("its progress", "PUT", &own, json!({ "status": progress(2) })),
+        row("its end", "DELETE", &own, json!({})),
+    ]);
+    rows
+}
+
 /// Returns writes of a replica in normal operation.
 fn own_writes() -> Vec<Row> {
     let endpoint = json!({
@@ -41,13 +210,15 @@ fn own_writes() -> Vec<Row> {
         "metadata": { "annotations": { "ferrule.io/reports-to": "10.0.0.7:61690" } },
         "spec": { "holderIdentity": "a", "leaseDurationSeconds": 15 },
     });
-    vec![
+    let mut rows = vec![
         row("certificates", "PUT", SECRET, json!({ "data": { "authority.json": "e30=" } })),
         row("the authority", "PUT", MAP, json!({ "data": { "ca.crt": "-----BEGIN" } })),
         row("the Lease", "PUT", LEASE, lease),
         row("its address", "PATCH", SLICE, endpoint),
         row("the API's authority", "PATCH", SERVICE, json!({ "spec": { "caBundle": ca() } })),
-    ]
+    ];
+    rows.extend(progress());
+    rows
 }
 
 /// A PEM certificate in base64, as the API server requires.
@@ -179,7 +350,9 @@ async fn must(client: &Client, verb: &str, path: &str, body: &Value) -> Value {
 async fn write(client: &Client, (what, verb, path, body): &Row) -> Result<Value, String> {
     let mut object = body.clone();
     if *verb == "PUT" {
-        object = ask(client, "GET", path, &json!({})).await.map_err(|error| error.to_string())?;
+        // The account may update a status, but reads the whole object.
+        let whole = path.strip_suffix("/status").unwrap_or(path);
+        object = ask(client, "GET", whole, &json!({})).await.map_err(|error| error.to_string())?;
         for (field, value) in body.as_object().unwrap() {
             if field == "metadata" {
                 object["metadata"]["annotations"] = value["annotations"].clone();
@@ -189,6 +362,20 @@ async fn write(client: &Client, (what, verb, path, body): &Row) -> Result<Value,
         }
     }
     ask(client, verb, path, &object).await.map_err(|error| format!("{what}: {error}"))
+}
+
+async fn a_write_of_a_status_changes_no_spec(account: &Client) {
+    for policy in policies() {
+        let path = policy.path();
+        let before = must(account, "GET", &path, &json!({})).await;
+        let mut object = before.clone();
+        object["spec"] = policy.changed.clone();
+        object["status"] = policy.status.clone();
+        must(account, "PUT", &format!("{path}/status"), &object).await;
+        let after = must(account, "GET", &path, &json!({})).await;
+        assert_eq!(after["spec"], before["spec"], "{path}");
+        assert_eq!(after["status"], policy.status, "{path}");
+    }
 }
 
 /// Returns the rows whose refusal does not contain this text.
@@ -208,12 +395,22 @@ async fn the_controllers_account_writes_its_own_objects_only() {
     let chart = Chart::of_this_clone().unwrap();
     let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
     let admin = cluster.client().await.unwrap();
-    let values = json!({ "enableNetworkPolicy": true, "controller": { "view": true } });
+    let values = json!({
+        "enableNetworkPolicy": true, "controller": { "view": true },
+        "crds": { "upstreamPolicies": true, "antreaPolicies": true, "awsPolicies": true },
+    });
     chart.command(cluster.kubeconfig(), "install", &[], Some(&values)).unwrap();
     must(&admin, "POST", SLICES, &slice("others", "kube-dns")).await;
     for (kind, path) in [("Secret", "secrets"), ("ConfigMap", "configmaps")] {
         let object = json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": "others" } });
         must(&admin, "POST", &format!("{SYSTEM}/{path}"), &object).await;
+    }
+    let of_authors: Vec<Policy> = policies().into_iter().chain(without_status()).collect();
+    for policy in &of_authors {
+        eventually_async("a policy of each kind", PATIENCE, async || {
+            ask(&admin, "POST", policy.objects, &policy.named("p")).await.ok()
+        })
+        .await;
     }
     let account = as_account(&cluster, &admin, "ferrule-controller", None).await.unwrap();
 
@@ -223,6 +420,10 @@ async fn the_controllers_account_writes_its_own_objects_only() {
     }
     let wrong = not_refused(&account, creations(), "cannot create resource").await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let authors = || of_authors.iter().flat_map(Policy::changes).collect::<Vec<Row>>();
+    let wrong = not_refused(&account, authors(), "\" cannot ").await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    a_write_of_a_status_changes_no_spec(&account).await;
 
     // With all rights of RBAC, each refusal is from the admission policy.
     let every = json!({
@@ -246,7 +447,7 @@ async fn the_controllers_account_writes_its_own_objects_only() {
     for row in own_writes() {
         write(&account, &row).await.unwrap();
     }
-    let rows = [creations(), changes()].concat();
+    let rows = [creations(), changes(), authors()].concat();
     let wrong = not_refused(&account, rows, "ferrule-controller-scope").await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // The policy does not restrict other accounts.
