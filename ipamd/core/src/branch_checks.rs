@@ -1,9 +1,12 @@
 //! EC2's answers about branch ENIs, and their comparison with annotations.
 
-use crate::{BranchEni, EniKind, SeenEni};
+use crate::{BranchEni, EniKind, Record, SeenEni};
 use config_model::{EniId, PodName, Span, Time};
 use ipnet::Ipv4Net;
-use std::{collections::BTreeMap, fmt::Display};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 /// Tags of the VPC resource controller on the branch ENIs that it creates.
 const TRUNK_TAG: &str = "vpcresources.k8s.aws/trunk-eni-id";
@@ -25,6 +28,8 @@ pub(crate) struct BranchChecks {
     pub(crate) fruitless: u32,
     /// The pod whose annotation was the first one with the ENI. A copy comes later.
     first: BTreeMap<EniId, (PodName, String)>,
+    /// The ENIs of `first` from an earlier process, until this process has received the annotation.
+    unseen: BTreeSet<EniId>,
 }
 
 /// The comparison of an annotation with EC2's answer.
@@ -41,21 +46,59 @@ impl BranchChecks {
         self.confirmed.get(pod) == Some(annotated)
     }
 
-    /// Notes a pod's annotation. The confirmation of a replaced or removed one ends.
-    pub(crate) fn annotated(&mut self, pod: &PodName, annotated: Option<&(String, BranchEni)>) {
+    /// Restores the order of annotations. The first list after a start has no order.
+    pub(crate) fn restore(&mut self, named: BTreeMap<EniId, (PodName, String)>) {
+        self.unseen = named.keys().cloned().collect();
+        self.first = named;
+    }
+
+    /// Notes a pod's annotation. The confirmation of a replaced or removed one ends. Returns the changes to persist.
+    pub(crate) fn annotated(
+        &mut self,
+        pod: &PodName,
+        annotated: Option<&(String, BranchEni)>,
+    ) -> Vec<Record> {
         if self.confirmed.get(pod) != annotated {
             self.confirmed.remove(pod);
         }
-        self.first.retain(|eni, (first, uid)| {
-            first != pod || annotated.is_some_and(|(now, branch)| now == uid && branch.eni == *eni)
-        });
-        if let Some((uid, branch)) = annotated
-            && !self.first.contains_key(&branch.eni)
-        {
-            self.first.insert(branch.eni.clone(), (pod.clone(), uid.clone()));
-            // EC2 is asked soon about a new ENI.
-            self.fruitless = 0;
+        let is_same = |eni: &EniId, uid: &String| {
+            annotated.is_some_and(|(now, branch)| now == uid && branch.eni == *eni)
+        };
+        let of_pod = self.first.iter().filter(|(_, (first, _))| first == pod);
+        let ended = of_pod.filter(|(eni, (_, uid))| !is_same(eni, uid));
+        let ended: Vec<EniId> = ended.map(|(eni, _)| eni.clone()).collect();
+        let mut changes = self.forget(ended);
+        let Some((uid, branch)) = annotated else { return changes };
+        match self.first.get(&branch.eni) {
+            Some((first, _)) if first == pod => {
+                self.unseen.remove(&branch.eni);
+            }
+            Some(_) => {}
+            None => {
+                let (eni, pod, uid) = (branch.eni.clone(), pod.clone(), uid.clone());
+                self.first.insert(eni.clone(), (pod.clone(), uid.clone()));
+                changes.push(Record::BranchNamed { eni, pod, uid });
+                // EC2 is asked soon about a new ENI.
+                self.fruitless = 0;
+            }
         }
+        changes
+    }
+
+    /// Ends the restored entries that the first complete list of pods does not confirm: their annotations are gone.
+    /// Returns the changes to persist.
+    pub(crate) fn listed(&mut self) -> Vec<Record> {
+        let unseen = std::mem::take(&mut self.unseen);
+        self.forget(unseen)
+    }
+
+    fn forget(&mut self, enis: impl IntoIterator<Item = EniId>) -> Vec<Record> {
+        let forget = |eni: EniId| {
+            self.first.remove(&eni);
+            self.unseen.remove(&eni);
+            Record::BranchUnnamed { eni }
+        };
+        enis.into_iter().map(forget).collect()
     }
 
     /// Another pod whose annotation had the ENI first.

@@ -22,6 +22,8 @@ pub struct Checkpoint {
     pub(crate) leaving: BTreeMap<IpNet, EniId>,
     pub(crate) making: BTreeMap<String, CreationRecord>,
     pub(crate) enis_leaving: BTreeSet<EniId>,
+    /// The pod whose annotation was the first one with a branch ENI, with the pod's UID.
+    pub(crate) named: BTreeMap<EniId, (PodName, String)>,
     /// The key of each assigned address, so that applying a record does not depend on their number.
     holders: BTreeMap<IpAddr, PodKey>,
 }
@@ -120,6 +122,12 @@ impl Checkpoint {
                 }
             }
             Record::BranchReleased { key } => self.drop_key(key),
+            Record::BranchNamed { eni, pod, uid } => {
+                self.named.insert(eni.clone(), (pod.clone(), uid.clone()));
+            }
+            Record::BranchUnnamed { eni } => {
+                self.named.remove(eni);
+            }
             Record::Cooling { address, eni, since, until } => {
                 self.cool(IpAddr::V4(*address), BlockSource::Eni(eni.clone()), *since, *until);
             }
@@ -201,6 +209,10 @@ impl Checkpoint {
         }
         let leaving = self.enis_leaving.iter().cloned();
         records.extend(leaving.map(|eni| Record::EniLeaving { eni }));
+        for (eni, (pod, uid)) in &self.named {
+            let (eni, pod, uid) = (eni.clone(), pod.clone(), uid.clone());
+            records.push(Record::BranchNamed { eni, pod, uid });
+        }
         let format = RECORD_FORMAT;
         records.extend(self.boot_id.clone().map(|boot_id| Record::Boot { format, boot_id }));
         records

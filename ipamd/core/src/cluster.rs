@@ -15,7 +15,7 @@ pub enum ClusterFact {
     /// The pods that are bound to this node and need an address of the pool: not on the host network, not finished.
     /// The core subtracts the pods that it knows.
     Coming(BTreeSet<PodName>),
-    /// A pod's annotation `vpc.amazonaws.com/pod-eni`.
+    /// A pod's annotation `vpc.amazonaws.com/pod-eni`. Those of the first list come before `Coming`.
     Branch {
         pod: PodName,
         /// A later pod of the same name has another UID.
@@ -166,10 +166,13 @@ impl Core {
         self.ctx.cluster.record(fact);
         if let Some(pod) = branch_of {
             self.ctx.cluster.met(&pod);
-            self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
+            let changes = self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
+            changes.into_iter().for_each(|change| self.ctx.persist(change));
             self.serve_branch(&pod, now);
         }
         if pods_came {
+            // The annotations of a list come before its pods.
+            self.branches.listed().into_iter().for_each(|change| self.ctx.persist(change));
             self.meet_known_pods();
         }
     }

@@ -51,6 +51,8 @@ impl Core {
         for eni in restored.enis_leaving {
             self.shrink.resume(eni);
         }
+        // Also after a reboot: the pods of the node and their annotations are the same.
+        self.branches.restore(restored.named);
         // Last: if the file ends before this record, the next process repeats all of it.
         if !same_boot {
             self.ctx.persist(Record::Boot { format: RECORD_FORMAT, boot_id: boot_id.to_owned() });

@@ -195,6 +195,8 @@ impl World {
             let branch = self.branches.annotated.get(&uid).cloned();
             self.announced(life, ClusterFact::Branch { pod, uid, branch });
         }
+        // The list is complete. No pod of it needs an address of the pool.
+        self.announced(life, ClusterFact::Coming(BTreeSet::new()));
     }
 
     /// The pod of which the request informs the daemon.

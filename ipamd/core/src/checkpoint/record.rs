@@ -80,6 +80,15 @@ pub enum Record {
     },
     /// The key no longer has its branch ENI.
     BranchReleased { key: PodKey },
+    /// The pod's annotation was the first one with this branch ENI. A copy of it comes later.
+    BranchNamed {
+        eni: EniId,
+        pod: PodName,
+        /// A later pod of the same name has another UID.
+        uid: String,
+    },
+    /// The annotation of that pod no longer has the branch ENI.
+    BranchUnnamed { eni: EniId },
     /// The address is released and cools.
     Cooling {
         address: Ipv4Addr,
@@ -163,6 +172,7 @@ impl Record {
                 | Self::CoolingV6 { .. }
                 | Self::CoolingCidr { .. }
                 | Self::BranchReleased { .. }
+                | Self::BranchUnnamed { .. }
         )
     }
 

@@ -3,8 +3,8 @@
 use crate::world::{Fault, World, key, pod, uid};
 use config_model::{CardIndex, Mac, PodName, Span};
 use ipamd_core::{
-    Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, EniKind, Event, PoolConfig, Refusal,
-    RefusalReason, ReleaseCause, Ticket, Topic,
+    Action, Answer, BranchEni, Cards, ClusterFact, EniConfig, EniKind, Event, PoolConfig, Record,
+    Refusal, RefusalReason, ReleaseCause, Ticket, Topic,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -282,6 +282,69 @@ fn a_copy_of_an_annotation_does_not_win_while_both_pods_wait() {
     assert!(refusal(&world, copy).message.contains("named before"));
     let genuine = reserve_branch(&mut world, 2);
     assert_eq!(world.answers[&genuine], Answer::ReservedBranch(branch(7)));
+}
+
+/// Sends the first list of pods of a new process: the annotations in the order of names, then the pods.
+fn list(world: &mut World, annotated: impl IntoIterator<Item = u32>) {
+    for number in annotated {
+        announce(world, number, Some(branch(7)));
+    }
+    coming(world, []);
+}
+
+#[test]
+fn a_copy_of_an_annotation_does_not_win_after_a_restart_or_a_reboot() {
+    for reboot in [false, true] {
+        let mut world = trunk_world(&[branch(7)]);
+        announce(&mut world, 2, Some(branch(7)));
+        announce(&mut world, 1, Some(branch(7)));
+        // Each new process starts from the checkpoint of the one before.
+        for _ in 0..3 {
+            world.sync();
+            if reboot {
+                world.reboot()
+            } else {
+                world.restart()
+            }
+            world.pass(Span::seconds(60));
+            list(&mut world, [1, 2]);
+            let copy = reserve_branch(&mut world, 1);
+            let message = &refusal(&world, copy).message;
+            assert!(message.contains("named before"), "reboot {reboot}: {message}");
+        }
+        let genuine = reserve_branch(&mut world, 2);
+        assert_eq!(world.answers[&genuine], Answer::ReservedBranch(branch(7)));
+        // The running pod keeps its branch, also while the list has only the copy.
+        world.pass(Span::seconds(5));
+        world.sync();
+        world.restart();
+        world.pass(Span::seconds(60));
+        announce(&mut world, 1, Some(branch(7)));
+        let copy = reserve_branch(&mut world, 1);
+        let message = &refusal(&world, copy).message;
+        assert!(message.contains("the same ENI"), "reboot {reboot}: {message}");
+        assert_eq!(world.core.inspect(&key(2)).unwrap().branch, Some(branch(7)));
+    }
+}
+
+#[test]
+fn an_annotation_that_went_while_the_daemon_was_down_no_longer_counts_as_the_first() {
+    let mut world = trunk_world(&[branch(7)]);
+    announce(&mut world, 2, Some(branch(7)));
+    world.sync();
+    world.restart();
+    world.pass(Span::seconds(60));
+    announce(&mut world, 1, Some(branch(7)));
+    let early = reserve_branch(&mut world, 1);
+    assert!(refusal(&world, early).message.contains("named before"));
+    coming(&mut world, []);
+    let late = reserve_branch(&mut world, 1);
+    assert_eq!(world.answers[&late], Answer::ReservedBranch(branch(7)));
+    // A removed annotation is removed from the checkpoint too.
+    announce(&mut world, 1, None);
+    world.sync();
+    let named = |record: &Record| matches!(record, Record::BranchNamed { .. });
+    assert!(!world.core.checkpoint().compact().iter().any(named));
 }
 
 #[test]
