@@ -9,6 +9,7 @@ pub mod dice;
 pub mod dumps;
 pub mod flood;
 pub mod flow;
+pub mod spoof;
 pub mod streams;
 pub mod vpc_cni;
 

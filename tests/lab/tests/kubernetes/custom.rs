@@ -3,7 +3,7 @@
 use crate::world::World;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use tests_lab::{Lab, programs};
+use tests_lab::{Lab, programs, spoof::Spoof};
 
 /// Adds a node with this metadata, and 16 pods: more than the addresses of one ENI.
 fn add_node(world: &World, lab: &Lab, node: &str, subnet: &str, metadata: &Value) -> Result<()> {
@@ -58,5 +58,37 @@ fn an_eniconfig_is_found_by_zone_or_annotation_and_sets_subnet_and_groups() -> R
     // The default group admits its own members only, so this node's pods would not be reachable.
     lab.run(&["pod", "delete", "--node", "annotated"])?;
     lab.run(&["check", "--tcp", "2"])?;
+    lab.down()
+}
+
+#[test]
+fn a_pod_of_custom_networking_with_prefixes_cannot_send_with_the_address_of_another() -> Result<()>
+{
+    let name = "a_pod_of_custom_networking_with_prefixes_cannot_send_with_the_address_of_another";
+    let Some(bin) = programs(name) else { return Ok(()) };
+    let world = World::new()?;
+    let subnets = ["--subnet", "10.0.0.0/24", "--subnet", "10.0.1.0/24"];
+    let pods = ["--subnet", "10.0.64.0/24,zone=a"];
+    let lab = world.lab(&bin, "t-src-custom", &[&subnets[..], &pods].concat())?;
+    let spec = json!({"subnet": lab.subnet("c")?, "securityGroups": []});
+    world.apply(&World::eni_config("default", &spec))?;
+    world.make_node("node1", &json!({}))?;
+    let env = [
+        "--env",
+        "AWS_VPC_K8S_CNI_CUSTOM_NETWORK_CFG=true",
+        "--env",
+        "ENABLE_PREFIX_DELEGATION=true",
+    ];
+    lab.run(&[&["node", "add", "node1", "--subnet", "0"], &env[..]].concat())?;
+    let spoof = Spoof::v4(&lab, "node1", &env);
+    spoof.add_pods()?;
+    for pod in lab.pods("node1")? {
+        let address = pod["address"].as_str().context("a pod without an address")?;
+        ensure!(address.starts_with("10.0.64."), "{address} is not of the ENIConfig's subnet");
+    }
+    let prefixes =
+        lab.enis("node1")?.into_iter().filter_map(|eni| eni["prefixes"].as_array().cloned());
+    ensure!(prefixes.flatten().count() > 0, "no ENI has a prefix");
+    spoof.test()?;
     lab.down()
 }

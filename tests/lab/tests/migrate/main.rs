@@ -14,7 +14,7 @@ use std::{
     process::{Child, Stdio},
     time::Duration,
 };
-use tests_lab::{Lab, flow::Flow, programs, vpc_cni, wait_for};
+use tests_lab::{Lab, flow::Flow, programs, spoof::Spoof, vpc_cni, wait_for};
 
 const NODE: &str = "theirs";
 const PORT: u16 = 5201;
@@ -399,6 +399,23 @@ fn a_killed_migration_resumes_and_the_other_daemon_never_starts() -> Result<()> 
     let printed = Migrate::start(&lab, &bin, &["apply", "--wait", "60"])?.run(Vec::new())?;
     ensure!(printed.contains("no steps remain"), "{printed}");
     ensure_routed(&lab)?;
+    lab.run(&["pod", "delete", "--node", NODE])?;
+    wait_for("the removal of all rules of pods", PATIENCE, || ensure_routed(&lab).map(|()| true))?;
+    lab.down()
+}
+
+#[test]
+fn an_adopted_pod_cannot_send_with_the_address_of_another() -> Result<()> {
+    let Some(bin) = programs("an_adopted_pod_cannot_send_with_the_address_of_another") else {
+        return Ok(());
+    };
+    let lab = lab(&bin, "t-mig-source", "m5.large", 5)?;
+    let spoof = Spoof::v4(&lab, NODE, &[]);
+    spoof.add_pods()?;
+    wait_for_plan_without_refusals(&lab, &bin)?;
+    apply(&lab, &bin)?;
+    ensure_routed(&lab)?;
+    spoof.test()?;
     lab.run(&["pod", "delete", "--node", NODE])?;
     wait_for("the removal of all rules of pods", PATIENCE, || ensure_routed(&lab).map(|()| true))?;
     lab.down()
