@@ -8,9 +8,9 @@ use crate::{
 use futures::{StreamExt as _, future::join_all, stream};
 use runtime_process::files;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
 use tests_eventually::eventually_async;
-use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio::sync::Semaphore;
 
 const NODES: usize = 5_000;
 /// Number of nodes with a peer that every policy selects.
@@ -36,42 +36,38 @@ async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
     replica.ready().await;
     let bundle = world.bundle().await;
 
-    let room = Arc::new(Semaphore::new(CONNECT));
-    let agents = tokens.into_iter().map(|token| {
-        let (agent, room, at) = (Agent::new(token, &bundle), room.clone(), replica.at);
-        tokio::spawn(async move {
-            let mut agent = agent;
-            let permit = room.acquire().await.unwrap();
-            eventually_async("the stream to start", ALL, async || agent.begin(at).await).await;
-            drop(permit);
-            agent.until("the policies and their peers", holds_all).await;
-            let names: Vec<String> = (0..POLICIES).map(policy).collect();
-            let realized: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
-            agent.reports(true, &realized).await;
-            agent
-        })
-    });
-    let agents = all(agents.collect::<Vec<_>>()).await;
+    let room = Semaphore::new(CONNECT);
+    let names: Vec<String> = (0..POLICIES).map(policy).collect();
+    let realized: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
+    let agents = join_all(tokens.into_iter().map(async |token| {
+        let mut agent = Agent::new(token, &bundle);
+        let permit = room.acquire().await.unwrap();
+        eventually_async("the stream to start", ALL, async || agent.begin(replica.at).await).await;
+        drop(permit);
+        agent.until("the policies and their peers", holds_all).await;
+        agent.reports(true, &realized).await;
+        agent
+    }))
+    .await;
     let connected = replica.peak_memory();
 
     // One event reaches every agent, and each reports it.
     let last = policy(POLICIES);
     world.make(network_policy(&last, "web", "db")).await;
-    let agents = agents.into_iter().map(|mut agent| {
-        let name = last.clone();
-        tokio::spawn(async move {
-            agent.until("the last policy", |agent| agent.policies().contains(&name)).await;
-            agent.reports(false, &[(&name, "")]).await;
-            agent
-        })
-    });
-    let agents = all(agents.collect::<Vec<_>>()).await;
+    let agents = join_all(agents.into_iter().map(async |mut agent| {
+        agent.until("the last policy", |agent| agent.policies().contains(&last)).await;
+        agent.reports(false, &[(&last, "")]).await;
+        agent
+    }))
+    .await;
     assert_eq!(agents.len(), NODES);
     let streams = replica.metric("ferrule_controller_streams", "").await;
     assert!(streams >= NODES as f64, "{streams} streams are open");
 
     let (peak, limit) = (replica.peak_memory(), limit());
-    println!("peak memory: {connected} MiB with all agents, {peak} MiB after an event for all; limit: {limit} MiB");
+    println!(
+        "peak memory: {connected} MiB with all agents, {peak} MiB after an event for all; limit: {limit} MiB"
+    );
     assert!(2 * peak <= limit, "the peak is {peak} MiB, the limit {limit} MiB");
 }
 
@@ -102,10 +98,6 @@ fn holds_all(agent: &Agent) -> bool {
     let groups = agent.held.addresses.values();
     let peers: BTreeSet<_> = groups.flat_map(|group| group.members.keys()).collect();
     agent.policies().len() == POLICIES && peers.len() >= PEERS
-}
-
-async fn all(agents: Vec<JoinHandle<Agent>>) -> Vec<Agent> {
-    join_all(agents).await.into_iter().map(Result::unwrap).collect()
 }
 
 /// The default memory limit of a replica, in MiB.
