@@ -28,7 +28,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 15] = [
     "8021q",
     "veth",
     "sch_ingress",
@@ -42,6 +42,7 @@ const MODULES: [&str; 14] = [
     "nft_chain_nat",
     "nft_nat",
     "nft_masq",
+    "nft_fib_inet",
     "sctp",
 ];
 /// Commands of the shell in the initial file system.

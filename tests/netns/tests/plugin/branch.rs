@@ -9,13 +9,17 @@ use crate::{
 };
 use config_model::{EniId, Mac};
 use ipamd_rpc::{Branch, Enforcing};
+use routing_plan::nat::source_check;
 use serde_json::Value;
 use std::{
+    io::Write as _,
     net::{IpAddr, UdpSocket},
     path::{Path, PathBuf},
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
+use tests_eventually::{PATIENCE, eventually};
 
 /// The names of the host veth of a strict and of a standard pod, with the start of SHA-1 over `default.web-0`.
 const STRICT_VETH: &str = "vlan0d7763386da";
@@ -269,6 +273,85 @@ fn a_strict_ipv6_branch_pod_and_its_node_communicate_through_the_branch() {
 #[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
 fn a_standard_ipv6_branch_pod_sends_through_the_branch_and_reaches_its_node_directly() {
     test_branch_pod(&V6, STANDARD_VETH);
+}
+
+/// Runs `nft` with this input in the host's namespace and returns its output.
+fn nft(args: &[&str], input: &str) -> String {
+    let mut child = Command::new("nft")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "nft {args:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the number of packets with this source that have passed the check.
+fn passed(source: &str) -> u64 {
+    let listed = nft(&["list", "table", "inet", "seen"], "");
+    let wanted = format!("saddr {source} ");
+    let line = listed.lines().find(|line| line.contains(&wanted)).unwrap();
+    let packets = line.split_once("packets ").unwrap().1;
+    packets.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A pod sends with its own address and with `foreign`, first without and then with the check.
+fn test_source_check(net: &Net, foreign: &str) {
+    on_a_node(|node| {
+        let _daemon = Daemon::start_with(node, with_branch(node, net, Enforcing::Standard));
+        vpc(node, net);
+        let sandbox = node.sandbox("c1", "web-0");
+        node.add(&sandbox);
+        let netns = sandbox.netns.as_path();
+        let v6 = foreign.contains(':');
+        node.ip_inside(
+            netns,
+            &format!("addr add {foreign} dev eth0 {}", if v6 { "nodad" } else { "" }),
+        );
+        let family = if v6 { "ip6" } else { "ip" };
+        let count =
+            |source: &str| format!("add rule inet seen in {family} saddr {source} counter\n");
+        let chain = "add table inet seen\n\
+                     add chain inet seen in { type filter hook prerouting priority -200; }\n";
+        nft(&["-f", "-"], &format!("{chain}{}{}", count(net.pod), count(foreign)));
+        let send = |source: &str| {
+            let (from, to) =
+                (source.parse::<IpAddr>().unwrap(), net.far.parse::<IpAddr>().unwrap());
+            let send = || {
+                let socket = UdpSocket::bind((from, 0)).unwrap();
+                socket.send_to(b"ping", (to, 9)).unwrap();
+            };
+            node.inside(netns, send);
+        };
+        // The packets of a veth keep their order.
+        let send_both = || {
+            let before = passed(net.pod);
+            send(foreign);
+            send(net.pod);
+            let is_there = || (passed(net.pod) > before).then_some(());
+            eventually("the pod's own packet", PATIENCE, is_there);
+            passed(foreign)
+        };
+        let without = send_both();
+        assert!(without > 0, "no packet with a foreign address passes without the check");
+        nft(&["-f", "-"], &source_check::plan(Some("eni"), None).unwrap());
+        assert_eq!(send_both(), without, "a packet with a foreign address passes the check");
+    });
+}
+
+#[test]
+#[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
+fn a_standard_branch_pod_cannot_send_with_a_foreign_address() {
+    test_source_check(&V4, "10.0.3.8");
+}
+
+#[test]
+#[ignore = "needs a kernel with VLANs: cargo xtask test vm"]
+fn a_standard_ipv6_branch_pod_cannot_send_with_a_foreign_address() {
+    test_source_check(&V6, "2001:db8:3::8");
 }
 
 #[test]
