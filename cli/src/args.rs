@@ -92,7 +92,6 @@ pub(crate) enum MigrateVerb {
         /// The output format
         #[arg(short, long, value_enum, default_value_t = Output::Text)]
         output: Output,
-        /// The cluster
         #[command(flatten)]
         cluster: MigrateCluster,
     },

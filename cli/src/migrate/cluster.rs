@@ -67,7 +67,7 @@ fn settings_of(set: &Value, container: &str) -> (Values, BTreeSet<String>) {
     let (mut values, mut unread) = (Values::new(), BTreeSet::new());
     let spec = &set["spec"]["template"]["spec"];
     let containers = |kind: &str| spec[kind].as_array().into_iter().flatten();
-    // amazon-vpc-cni has some settings in its init container only. Those of the daemon come last and count.
+    // amazon-vpc-cni has some settings in its init container only. The variables of the daemon come last and have priority.
     let daemons = containers("containers").filter(|it| it["name"] == container);
     for variable in containers("initContainers")
         .chain(daemons)

@@ -80,9 +80,9 @@ mod tests {
     #[test]
     fn each_setting_is_compared_whether_it_is_equal_different_or_missing() {
         let defaults = defaults();
-        let of_nobody = Values::new();
+        let empty = Values::new();
         // Each variable is missing in both programs, except those with another default in amazon-vpc-cni.
-        let missing: Vec<_> = differences(&of_nobody, &of_nobody, &defaults)
+        let missing: Vec<_> = differences(&empty, &empty, &defaults)
             .into_iter()
             .map(|it| (it.name, it.vpc_cni, it.ferrule))
             .collect();
@@ -100,10 +100,10 @@ mod tests {
             let given = one(name, other(default));
             assert_eq!(differences(&given, &given, &only), [], "{name}: equal");
             assert_eq!(differences(&given, &only, &only).len(), 1, "{name}: different");
-            let missing = differences(&given, &of_nobody, &only);
+            let missing = differences(&given, &empty, &only);
             assert_eq!(missing.len(), 1, "{name}: missing in Ferrule");
             assert_eq!(missing[0].ferrule, *default, "{name}: the default of Ferrule");
-            let missing = differences(&of_nobody, &given, &only);
+            let missing = differences(&empty, &given, &only);
             // Its default in amazon-vpc-cni is the other value.
             let count = usize::from(name != "ENABLE_IPv4");
             assert_eq!(missing.len(), count, "{name}: missing in aws-node");

@@ -118,7 +118,7 @@ fn of_shape(shape: Shape) -> Json {
     }
 }
 
-/// Returns the schema of labels that change none of the chart's.
+/// Returns the schema of labels that do not replace a label of the chart.
 fn labels() -> Json {
     let value = json!({
         "type": "string", "pattern": "^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$",

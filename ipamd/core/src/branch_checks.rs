@@ -1,6 +1,6 @@
 //! EC2's answers about branch ENIs, and their comparison with annotations.
 
-use crate::{BranchEni, EniKind, Record, SeenEni};
+use crate::{BranchEni, EniKind, SeenEni};
 use config_model::{EniId, PodName, Span, Time};
 use ipnet::Ipv4Net;
 use std::{
@@ -32,6 +32,15 @@ pub(crate) struct BranchChecks {
     unseen: BTreeSet<EniId>,
 }
 
+/// A change of the order of annotations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum OrderChange {
+    /// The pod's annotation is the first one with the ENI.
+    First { eni: EniId, pod: PodName, uid: String },
+    /// The annotation of that pod no longer has the ENI.
+    Ended { eni: EniId },
+}
+
 /// The comparison of an annotation with EC2's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Comparison {
@@ -57,7 +66,7 @@ impl BranchChecks {
         &mut self,
         pod: &PodName,
         annotated: Option<&(String, BranchEni)>,
-    ) -> Vec<Record> {
+    ) -> Vec<OrderChange> {
         if self.confirmed.get(pod) != annotated {
             self.confirmed.remove(pod);
         }
@@ -77,7 +86,7 @@ impl BranchChecks {
             None => {
                 let (eni, pod, uid) = (branch.eni.clone(), pod.clone(), uid.clone());
                 self.first.insert(eni.clone(), (pod.clone(), uid.clone()));
-                changes.push(Record::BranchNamed { eni, pod, uid });
+                changes.push(OrderChange::First { eni, pod, uid });
                 // EC2 is asked soon about a new ENI.
                 self.fruitless = 0;
             }
@@ -87,16 +96,16 @@ impl BranchChecks {
 
     /// Ends the restored entries that the first complete list of pods does not confirm: their annotations are gone.
     /// Returns the changes to persist.
-    pub(crate) fn listed(&mut self) -> Vec<Record> {
+    pub(crate) fn listed(&mut self) -> Vec<OrderChange> {
         let unseen = std::mem::take(&mut self.unseen);
         self.forget(unseen)
     }
 
-    fn forget(&mut self, enis: impl IntoIterator<Item = EniId>) -> Vec<Record> {
+    fn forget(&mut self, enis: impl IntoIterator<Item = EniId>) -> Vec<OrderChange> {
         let forget = |eni: EniId| {
             self.first.remove(&eni);
             self.unseen.remove(&eni);
-            Record::BranchUnnamed { eni }
+            OrderChange::Ended { eni }
         };
         enis.into_iter().map(forget).collect()
     }

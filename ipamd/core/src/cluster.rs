@@ -15,7 +15,7 @@ pub enum ClusterFact {
     /// The pods that are bound to this node and need an address of the pool: not on the host network, not finished.
     /// The core subtracts the pods that it knows.
     Coming(BTreeSet<PodName>),
-    /// A pod's annotation `vpc.amazonaws.com/pod-eni`. Those of the first list come before `Coming`.
+    /// A pod's annotation `vpc.amazonaws.com/pod-eni`. The annotations of the first list come before `Coming`.
     Branch {
         pod: PodName,
         /// A later pod of the same name has another UID.
@@ -167,12 +167,13 @@ impl Core {
         if let Some(pod) = branch_of {
             self.ctx.cluster.met(&pod);
             let changes = self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
-            changes.into_iter().for_each(|change| self.ctx.persist(change));
+            changes.into_iter().for_each(|change| self.ctx.persist(change.into()));
             self.serve_branch(&pod, now);
         }
         if pods_came {
             // The annotations of a list come before its pods.
-            self.branches.listed().into_iter().for_each(|change| self.ctx.persist(change));
+            let changes = self.branches.listed();
+            changes.into_iter().for_each(|change| self.ctx.persist(change.into()));
             self.meet_known_pods();
         }
     }

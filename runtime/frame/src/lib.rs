@@ -112,7 +112,7 @@ pub fn image<R: Record>(records: &[R]) -> Result<Vec<u8>, TooLong> {
 /// Appends the record's frame.
 ///
 /// # Errors
-/// If the record is too long. Nothing is appended then.
+/// If the record is too long. `out` is then unchanged.
 pub fn encode<R: Record>(record: &R, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let start = out.len();
     out.resize(start + PREFIX, b' ');

@@ -148,7 +148,8 @@ fn a_begun_switch_is_completed_despite_a_difference() {
 fn an_account_without_the_role_of_aws_node_is_a_refusal() {
     let role = || Some("arn:aws:iam::111122223333:role/cni".to_owned());
     let defaults = values(&[]);
-    let checked = |change: fn(&mut DaemonSet, &mut DaemonSet)| {
+    type Change = fn(&mut DaemonSet, &mut DaemonSet);
+    let checked = |change: Change| {
         let (mut theirs, mut ours) = (set("aws-node", &[]), set("ferrule", &[]));
         theirs.role = role();
         change(&mut theirs, &mut ours);
@@ -158,7 +159,7 @@ fn an_account_without_the_role_of_aws_node_is_a_refusal() {
     let [refusal] = &without.refusals[..] else { panic!("{without:?}") };
     assert_eq!(refusal.object, "service account kube-system:ferrule");
     assert!(refusal.next.contains("serviceAccount.annotations"), "{refusal:?}");
-    let accepted: [(fn(&mut DaemonSet, &mut DaemonSet), &str); 5] = [
+    let accepted: [(Change, &str); 5] = [
         (
             |_, ours| ours.role = Some("arn:r".to_owned()),
             "must name system:serviceaccount:kube-system:ferrule",

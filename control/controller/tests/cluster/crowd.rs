@@ -65,7 +65,7 @@ async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
     assert!(streams >= NODES as f64, "{streams} streams are open");
 
     let (peak, limit) = (replica.peak_memory(), limit());
-    println!(
+    eprintln!(
         "peak memory: {connected} MiB with all agents, {peak} MiB after an event for all; limit: {limit} MiB"
     );
     assert!(2 * peak <= limit, "the peak is {peak} MiB, the limit {limit} MiB");

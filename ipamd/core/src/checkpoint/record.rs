@@ -1,7 +1,7 @@
 //! The records of the checkpoint, one per line.
 
 use super::CreationRecord;
-use crate::{BlockSource, BranchEni, HeldAddress, Want};
+use crate::{BlockSource, BranchEni, HeldAddress, Want, branch_checks::OrderChange};
 use config_model::{
     CardIndex, DeviceIndex, EniId, PodKey, PodName, SecurityGroupId, SubnetId, Time,
 };
@@ -157,6 +157,15 @@ pub enum Record {
 
 fn is_first(card: &CardIndex) -> bool {
     *card == CardIndex(0)
+}
+
+impl From<OrderChange> for Record {
+    fn from(change: OrderChange) -> Self {
+        match change {
+            OrderChange::First { eni, pod, uid } => Self::BranchNamed { eni, pod, uid },
+            OrderChange::Ended { eni } => Self::BranchUnnamed { eni },
+        }
+    }
 }
 
 impl Record {
