@@ -32,7 +32,9 @@ async fn a_difference_stops_the_takeover_before_its_first_step() {
     assert_eq!(none, Some(1));
     account(&client, "aws-node", json!({ ROLE: ARN })).await;
     account(&client, "ferrule", json!({})).await;
-    put(&client, "aws-node", "aws-node", &[(SNAT, "true"), ("WARM_IP_TARGET", "5")]).await;
+    // The manifest of amazon-vpc-cni sets ENABLE_IPv4.
+    let of_vpc_cni = [("ENABLE_IPv4", "true"), (SNAT, "true"), ("WARM_IP_TARGET", "5")];
+    put(&client, "aws-node", "aws-node", &of_vpc_cni).await;
     let none = check(kubeconfig, "REFUSED the DaemonSet of Ferrule: the cluster does not have it");
     assert_eq!(none, Some(1));
     put(&client, "ferrule", "ipamd", &[(SNAT, "false")]).await;

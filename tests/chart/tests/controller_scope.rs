@@ -355,7 +355,10 @@ async fn write(client: &Client, (what, verb, path, body): &Row) -> Result<Value,
         object = ask(client, "GET", whole, &json!({})).await.map_err(|error| error.to_string())?;
         for (field, value) in body.as_object().unwrap() {
             if field == "metadata" {
-                object["metadata"]["annotations"] = value["annotations"].clone();
+                // Helm's annotations stay.
+                for (key, text) in value["annotations"].as_object().unwrap() {
+                    object["metadata"]["annotations"][key] = text.clone();
+                }
             } else {
                 object[field] = value.clone();
             }
