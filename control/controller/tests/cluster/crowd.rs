@@ -3,14 +3,22 @@
 use crate::{
     agent::Agent,
     replica::Replica,
-    world::{World, network_policy, pod},
+    world::{PATIENCE, World, network_policy, pod},
 };
 use futures::{StreamExt as _, future::join_all, stream};
 use runtime_process::files;
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, net::Ipv4Addr, time::Duration};
-use tests_eventually::eventually_async;
-use tokio::sync::Semaphore;
+use std::{
+    collections::BTreeSet,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::Semaphore,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 
 const NODES: usize = 5_000;
 /// Number of nodes with a peer that every policy selects.
@@ -18,10 +26,10 @@ const PEERS: usize = 200;
 const POLICIES: usize = 20;
 /// Number of concurrent calls at the API server.
 const CALLS: usize = 64;
-/// Number of agents that connect at the same time. Production agents spread their attempts over time.
-const CONNECT: usize = 256;
-/// Maximum wait for all agents, on a machine that runs all of them and an API server.
-const ALL: Duration = Duration::from_secs(600);
+/// Number of agents that connect or report at the same time. Production agents spread their attempts over time.
+const AT_ONCE: usize = 128;
+/// The interval between two attempts of an agent.
+const AGAIN: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
@@ -36,30 +44,16 @@ async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
     replica.ready().await;
     let bundle = world.bundle().await;
 
-    let room = Semaphore::new(CONNECT);
-    let names: Vec<String> = (0..POLICIES).map(policy).collect();
-    let realized: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "")).collect();
-    let agents = join_all(tokens.into_iter().map(async |token| {
-        let mut agent = Agent::new(token, &bundle);
-        let permit = room.acquire().await.unwrap();
-        eventually_async("the stream to start", ALL, async || agent.begin(replica.at).await).await;
-        drop(permit);
-        agent.until("the policies and their peers", holds_all).await;
-        agent.reports(true, &realized).await;
-        agent
-    }))
-    .await;
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let agents = tokens.into_iter().map(|token| Agent::new(token, &bundle));
+    let agents = all(agents.map(|agent| connect(agent, replica.at, room.clone()))).await;
     let connected = replica.peak_memory();
 
     // One event reaches every agent, and each reports it.
     let last = policy(POLICIES);
     world.make(network_policy(&last, "web", "db")).await;
-    let agents = join_all(agents.into_iter().map(async |mut agent| {
-        agent.until("the last policy", |agent| agent.policies().contains(&last)).await;
-        agent.reports(false, &[(&last, "")]).await;
-        agent
-    }))
-    .await;
+    let agents =
+        all(agents.into_iter().map(|agent| follow(agent, last.clone(), room.clone()))).await;
     assert_eq!(agents.len(), NODES);
     let streams = replica.metric("ferrule_controller_streams", "").await;
     assert!(streams >= NODES as f64, "{streams} streams are open");
@@ -69,6 +63,44 @@ async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
         "peak memory: {connected} MiB with all agents, {peak} MiB after an event for all; limit: {limit} MiB"
     );
     assert!(2 * peak <= limit, "the peak is {peak} MiB, the limit {limit} MiB");
+}
+
+/// Opens the agent's stream, waits for the policies, and reports them.
+async fn connect(mut agent: Agent, at: SocketAddr, room: Arc<Semaphore>) -> Agent {
+    let _permit = room.acquire().await.unwrap();
+    let last = Instant::now() + PATIENCE;
+    while let Err(error) = agent.begin(at).await {
+        assert!(Instant::now() < last, "the stream does not start: {error}");
+        sleep(AGAIN).await;
+    }
+    agent.until("the policies and their peers", holds_all).await;
+    report(&mut agent, true, &(0..POLICIES).map(policy).collect::<Vec<_>>()).await;
+    agent
+}
+
+/// Receives the last policy and reports it.
+async fn follow(mut agent: Agent, last: String, room: Arc<Semaphore>) -> Agent {
+    let _permit = room.acquire().await.unwrap();
+    agent.until("the last policy", |agent| agent.policies().contains(&last)).await;
+    report(&mut agent, false, &[last]).await;
+    agent
+}
+
+async fn report(agent: &mut Agent, full: bool, policies: &[String]) {
+    let realized: Vec<(&str, &str)> = policies.iter().map(|name| (&**name, "")).collect();
+    let last = Instant::now() + PATIENCE;
+    while let Err(error) = agent.report(full, &realized).await {
+        assert!(Instant::now() < last, "no report is accepted: {error}");
+        sleep(AGAIN).await;
+    }
+}
+
+/// Runs each agent in a task of its own.
+async fn all(
+    agents: impl Iterator<Item = impl Future<Output = Agent> + Send + 'static>,
+) -> Vec<Agent> {
+    let tasks: Vec<JoinHandle<Agent>> = agents.map(tokio::spawn).collect();
+    join_all(tasks).await.into_iter().map(Result::unwrap).collect()
 }
 
 /// Creates a node with its agent and its pods. Returns the agent's token.
