@@ -44,6 +44,15 @@ impl<'a> Spoof<'a> {
         Ok(())
     }
 
+    /// Runs CHECK for all pods while the table exists.
+    ///
+    /// # Errors
+    /// If CHECK fails for a pod.
+    pub fn check_pods(&self) -> Result<()> {
+        wait_for("the table", PATIENCE, || self.has_table())?;
+        self.lab.run(&["pod", "check"]).map(drop)
+    }
+
     /// Tests the check, its repair and, as the proof that the packets can arrive, the packets without the check.
     ///
     /// # Errors
@@ -54,7 +63,6 @@ impl<'a> Spoof<'a> {
         lab.on_node(node, &["sh", "-c", loose])?;
         wait_for("the table", PATIENCE, || self.has_table())?;
         self.does_not_arrive()?;
-        lab.run(&["pod", "check"])?;
         lab.on_node(node, &["nft", "delete", "table", "inet", "ferrule-source-check"])?;
         wait_for("the repair of the table", PATIENCE, || self.has_table())?;
         self.does_not_arrive()?;

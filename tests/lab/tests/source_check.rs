@@ -16,6 +16,7 @@ fn a_pod_cannot_send_with_the_ipv4_address_of_another() -> Result<()> {
     let lab = Lab::up(&bin, "t-source4", &["--nodes", "1"])?;
     let spoof = Spoof::v4(&lab, "node1", &[]);
     spoof.add_pods()?;
+    spoof.check_pods()?;
     spoof.test()?;
     lab.down()
 }
@@ -29,6 +30,7 @@ fn a_pod_cannot_send_with_the_ipv6_address_of_another() -> Result<()> {
     let lab = Lab::up(&bin, "t-source6", &[&["--nodes", "1", "--ipv6"], &env[..]].concat())?;
     let spoof = Spoof { v6: true, gateway: "fe80::1", ..Spoof::v4(&lab, "node1", &env) };
     spoof.add_pods()?;
+    spoof.check_pods()?;
     spoof.test()?;
     lab.down()
 }
@@ -40,6 +42,7 @@ fn a_pod_cannot_send_with_the_address_of_another_from_a_prefix() -> Result<()> {
     let lab = Lab::up(&bin, "t-source-pd", &[&["--nodes", "1"], &PREFIXES[..]].concat())?;
     let spoof = Spoof::v4(&lab, "node1", &PREFIXES);
     spoof.add_pods()?;
+    spoof.check_pods()?;
     spoof.test()?;
     lab.down()
 }
@@ -58,6 +61,7 @@ fn a_pod_cannot_send_with_the_address_of_another_by_a_further_card() -> Result<(
     }
     let first = Spoof::v4(&lab, "node1", &env);
     let further = Spoof { dev: "mNicIf1", gateway: "169.254.1.2", ..first };
+    further.check_pods()?;
     further.test()?;
     lab.down()
 }

@@ -89,6 +89,7 @@ fn a_pod_of_custom_networking_with_prefixes_cannot_send_with_the_address_of_anot
     let prefixes =
         lab.enis("node1")?.into_iter().filter_map(|eni| eni["prefixes"].as_array().cloned());
     ensure!(prefixes.flatten().count() > 0, "no ENI has a prefix");
+    spoof.check_pods()?;
     spoof.test()?;
     lab.down()
 }
