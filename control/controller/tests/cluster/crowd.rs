@@ -25,16 +25,16 @@ const NODES: usize = 5_000;
 const PEERS: usize = 200;
 const POLICIES: usize = 20;
 /// Number of concurrent calls at the API server.
-const CALLS: usize = 64;
+const CALLS: usize = 32;
 /// Number of agents that connect or report at the same time. Production agents spread their attempts over time.
-const AT_ONCE: usize = 128;
+const AT_ONCE: usize = 64;
 /// The interval between two attempts of an agent.
 const AGAIN: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_agents_fit_twice_into_the_memory_limit_of_the_chart() {
     files::raise_limit();
-    let world = World::alone().await;
+    let world = World::without_others().await;
     for number in 0..POLICIES {
         world.make(network_policy(&policy(number), "web", "db")).await;
     }

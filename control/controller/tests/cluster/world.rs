@@ -27,7 +27,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 const LATER: [u16; 4] = [404, 405, 429, 503];
 
 /// Number of concurrent API servers: each test has its own.
-static ROOM: Semaphore = Semaphore::const_new(2);
+const SERVERS: u32 = 2;
+static ROOM: Semaphore = Semaphore::const_new(SERVERS as usize);
 
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
@@ -43,7 +44,16 @@ impl World {
     }
 
     pub(crate) async fn alone() -> Self {
-        let room = ROOM.acquire().await.unwrap();
+        Self::in_room(1).await
+    }
+
+    /// Returns a world beside which no other test of this program has an API server.
+    pub(crate) async fn without_others() -> Self {
+        Self::in_room(SERVERS).await
+    }
+
+    async fn in_room(servers: u32) -> Self {
+        let room = ROOM.acquire_many(servers).await.unwrap();
         let cluster = Cluster::start(&ClusterSpec::default()).unwrap();
         let client = cluster.client().await.unwrap();
         let kubeconfig = cluster.kubeconfig_of("controller", &controller()).unwrap();
