@@ -499,16 +499,10 @@ impl Session<'_> {
     fn test(&mut self, env: &[(&str, OsString)]) -> Result<()> {
         for (args, programs) in self.lane.selected(self.is_smoke, self.programs)? {
             let args: Vec<&str> = args.into_iter().collect();
-            let is_alone = |of: &TestProgram| self.lane.alone.contains(&of.target.as_str());
-            let (alone, others) = programs.into_iter().partition::<Vec<_>, _>(is_alone);
-            for (programs, side_by_side) in [(alone, 1), (others, self.lane.side_by_side)] {
-                if programs.is_empty() {
-                    continue;
-                }
-                let ran = Run { programs, env, args: &args, side_by_side }.run()?;
-                anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran");
-                self.tally.add(ran);
-            }
+            let (side_by_side, alone) = (self.lane.side_by_side, self.lane.alone);
+            let ran = Run { programs, env, args: &args, side_by_side, alone }.run()?;
+            anyhow::ensure!(ran.passed > 0 || !ran.failed.is_empty(), "no test ran");
+            self.tally.add(ran);
         }
         Ok(())
     }

@@ -138,6 +138,8 @@ pub(crate) struct Run<'a> {
     pub(crate) args: &'a [&'a str],
     /// Number of programs that run at a time.
     pub(crate) side_by_side: usize,
+    /// The targets that run before the others, each without another one beside it.
+    pub(crate) alone: &'a [&'a str],
 }
 
 impl Run<'_> {
@@ -166,10 +168,17 @@ impl Run<'_> {
     }
 
     fn run_all(&self) -> Result<Vec<(TestProgram, Ran)>> {
-        let queue: Mutex<VecDeque<_>> = Mutex::new(self.programs.iter().cloned().collect());
+        let is_first = |of: &TestProgram| self.alone.contains(&of.target.as_str());
+        let (first, others): (Vec<_>, Vec<_>) = self.programs.iter().cloned().partition(is_first);
+        let mut all = Vec::new();
+        for program in first {
+            let ran = self.run_one(&program, self.args, true)?;
+            all.push((program, ran));
+        }
+        let is_alone = self.side_by_side <= 1 || others.len() <= 1;
+        let queue = Mutex::new(VecDeque::from(others));
         let (results, ended) = mpsc::channel();
-        let is_alone = self.side_by_side <= 1 || self.programs.len() <= 1;
-        thread::scope(|scope| {
+        let others: Result<Vec<_>> = thread::scope(|scope| {
             for _ in 0..self.side_by_side.max(1) {
                 let (results, queue) = (results.clone(), &queue);
                 scope.spawn(move || {
@@ -185,7 +194,9 @@ impl Run<'_> {
             }
             drop(results);
             ended.iter().map(|(program, ran)| Ok((program, ran?))).collect()
-        })
+        });
+        all.extend(others?);
+        Ok(all)
     }
 
     /// Runs one program; its output is shown line by line if it runs alone, at its end otherwise.
@@ -280,7 +291,7 @@ mod tests {
     }
 
     fn run(programs: Vec<TestProgram>, side_by_side: usize) -> Ran {
-        Run { programs, env: &[], args: &[], side_by_side }.run().expect("a run")
+        Run { programs, env: &[], args: &[], side_by_side, alone: &["first"] }.run().expect("a run")
     }
 
     #[test]
@@ -290,6 +301,20 @@ mod tests {
             ["one", "two", "three"].map(|name| script(name, text)).into_iter().unzip();
         let ran = run(programs, 2);
         assert_eq!((ran.passed, ran.failed.len(), folders.len()), (6, 0, 3));
+    }
+
+    /// Each other program fails if the first one has not ended.
+    #[test]
+    fn a_program_that_runs_alone_ends_before_the_others_start() {
+        let ended = tempfile::tempdir().expect("a folder");
+        let file = ended.path().join("ended");
+        let passes = "echo 'test result: ok. 1 passed; 0 failed'";
+        let first = script("first", &format!("sleep 0.2; touch {}; {passes}", file.display()));
+        let other = |name| script(name, &format!("test -e {} && {passes}", file.display()));
+        let (folders, programs): (Vec<_>, Vec<_>) =
+            [other("a"), first, other("z")].into_iter().unzip();
+        let ran = run(programs, 3);
+        assert_eq!((ran.passed, ran.failed.len(), folders.len()), (3, 0, 3));
     }
 
     #[test]

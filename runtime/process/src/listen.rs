@@ -41,7 +41,7 @@ pub async fn serve(router: Router, at: &Bind, what: &str) {
             %error,
             ?at,
             retry_seconds = pause.as_secs(),
-            "cannot serve {what}: the system refuses the address; stop the other program that uses it"
+            "cannot serve {what}: the address is not usable; stop the program that uses it, or set another address"
         );
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_LAST);
