@@ -21,6 +21,7 @@ mod http;
 mod inbox;
 pub mod install;
 pub mod logging;
+pub mod memory;
 mod messages;
 mod metrics;
 mod nat;

@@ -8,7 +8,7 @@ use ipamd_daemon::{
     Access, Connect, Daemon, Metrics, ProcSys, Trigger, clock,
     command::{Command, HELP},
     install::Order,
-    logging, watch_kernel,
+    logging, memory, watch_kernel,
 };
 use ipamd_node::desired;
 use routing_netlink::LinuxKernel;
@@ -120,6 +120,10 @@ fn daemon() -> Result<ExitCode> {
     logging::start(&settings.log_to, settings.log_level);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-ipamd");
     runtime_process::files::raise_limit();
+    // Before the first thread starts.
+    if !memory::limit_arenas() {
+        tracing::debug!("the allocator keeps an arena for each thread");
+    }
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }
