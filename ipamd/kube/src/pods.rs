@@ -110,14 +110,28 @@ impl Watcher {
         let mut listed: Option<BTreeMap<PodName, CachedPod>> = None;
         let mut sent = SentFacts::default();
         loop {
-            for event in watch.batch().await {
-                self.take_in(event, &mut listed);
-            }
-            // An incomplete list proves nothing about missing pods.
-            if listed.is_none() && self.send_changes(&mut sent).await.is_err() {
+            if self.take_batch(watch.batch().await, &mut listed, &mut sent).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Sends the changes of a batch. Of two annotations with one branch ENI the first counts, so the annotations of an
+    /// event are sent before those of the next one.
+    async fn take_batch(
+        &self,
+        batch: Vec<Event<wire::Pod>>,
+        listed: &mut Option<BTreeMap<PodName, CachedPod>>,
+        sent: &mut SentFacts,
+    ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
+        for event in batch {
+            self.take_in(event, listed);
+            // An incomplete list proves nothing about missing pods.
+            if listed.is_none() {
+                self.send_branches(sent).await?;
+            }
+        }
+        if listed.is_none() { self.send_coming(sent).await } else { Ok(()) }
     }
 
     fn take_in(&self, event: Event<wire::Pod>, listed: &mut Option<BTreeMap<PodName, CachedPod>>) {
@@ -154,41 +168,51 @@ impl Watcher {
         }
     }
 
-    /// Sends the changes since the last call.
-    async fn send_changes(
+    /// Sends the changes of annotations since the last call.
+    async fn send_branches(
         &self,
         sent: &mut SentFacts,
     ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
-        let (coming, branches) = {
+        if !self.branches {
+            return Ok(());
+        }
+        let branches: BTreeMap<PodName, (String, String)> = {
             let known = runtime_lock::read(&self.pods.known);
-            let coming: BTreeSet<PodName> =
-                known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect();
             let uid_and_branch = |pod: &CachedPod| Some((pod.uid.clone(), pod.branch.clone()?));
-            let branches: BTreeMap<PodName, (String, String)> = known
+            known
                 .iter()
                 .filter_map(|(name, pod)| Some((name.clone(), uid_and_branch(pod)?)))
-                .collect();
-            (coming, branches)
+                .collect()
         };
-        if self.branches {
-            let gone = sent.branches.iter().filter(|(pod, _)| !branches.contains_key(*pod));
-            for (pod, (uid, _)) in gone {
-                let (pod, uid) = (pod.clone(), uid.clone());
-                self.facts.send(ClusterFact::Branch { pod, uid, branch: None }).await?;
-            }
-            for (pod, (uid, text)) in &branches {
-                if sent
-                    .branches
-                    .get(pod)
-                    .is_none_or(|(sent_uid, sent_text)| (sent_uid, sent_text) != (uid, text))
-                {
-                    let branch = self.branch(pod, text);
-                    let (pod, uid) = (pod.clone(), uid.clone());
-                    self.facts.send(ClusterFact::Branch { pod, uid, branch }).await?;
-                }
-            }
-            sent.branches = branches;
+        let gone = sent.branches.iter().filter(|(pod, _)| !branches.contains_key(*pod));
+        for (pod, (uid, _)) in gone {
+            let (pod, uid) = (pod.clone(), uid.clone());
+            self.facts.send(ClusterFact::Branch { pod, uid, branch: None }).await?;
         }
+        for (pod, (uid, text)) in &branches {
+            if sent
+                .branches
+                .get(pod)
+                .is_none_or(|(sent_uid, sent_text)| (sent_uid, sent_text) != (uid, text))
+            {
+                let branch = self.branch(pod, text);
+                let (pod, uid) = (pod.clone(), uid.clone());
+                self.facts.send(ClusterFact::Branch { pod, uid, branch }).await?;
+            }
+        }
+        sent.branches = branches;
+        Ok(())
+    }
+
+    /// Sends the pods that need an address, if they have changed since the last call.
+    async fn send_coming(
+        &self,
+        sent: &mut SentFacts,
+    ) -> Result<(), mpsc::error::SendError<ClusterFact>> {
+        let coming: BTreeSet<PodName> = {
+            let known = runtime_lock::read(&self.pods.known);
+            known.iter().filter(|(_, pod)| pod.coming).map(|(name, _)| name.clone()).collect()
+        };
         if sent.coming.as_ref() != Some(&coming) {
             self.facts.send(ClusterFact::Coming(coming.clone())).await?;
             sent.coming = Some(coming);
@@ -258,6 +282,33 @@ mod tests {
         let spec = json!({"spec": {"containers": [{"resources": limits}]}});
         assert!(!known(spec.clone(), true).coming);
         assert!(known(spec, false).coming);
+    }
+
+    #[tokio::test]
+    async fn annotations_of_one_batch_are_sent_in_the_order_of_their_events() {
+        let (facts, mut sent_facts) = mpsc::channel(8);
+        let (events, _written) = EventSender::open();
+        let (reports, _reported) = mpsc::channel(8);
+        let (status, _states) = StatusReporter::new(reports);
+        let watcher = Watcher { pods: Pods::new(), branches: true, facts, events, status };
+        let branch = r#"[{"eniId":"eni-0b","ifAddress":"0a:11:22:33:44:55",
+            "privateIp":"10.0.3.9","vlanId":3,"subnetCidr":"10.0.3.0/24"}]"#;
+        let applied = |name: &str| {
+            let annotations = json!({"vpc.amazonaws.com/pod-eni": branch});
+            let metadata =
+                json!({"name": name, "namespace": "n", "uid": name, "annotations": annotations});
+            Event::Apply(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        // The copy has the first name.
+        let batch = vec![applied("z-first"), applied("a-copy")];
+        watcher.take_batch(batch, &mut None, &mut SentFacts::default()).await.unwrap();
+        let mut order = Vec::new();
+        while let Ok(fact) = sent_facts.try_recv() {
+            if let ClusterFact::Branch { pod, .. } = fact {
+                order.push(pod.name);
+            }
+        }
+        assert_eq!(order, ["z-first", "a-copy"]);
     }
 
     #[tokio::test]
