@@ -148,23 +148,29 @@ fn read<M: prost::Message + Default>(from: &mut DecodeBuf<'_>) -> Result<M, Stat
 
 /// Counts the fields of a message, and those of its first field if that is a message (`Hello` in a `FollowRequest`). An
 /// element of two bytes takes up to 64 in memory.
-fn elements(mut bytes: &[u8], depth: u32) -> Result<usize, DecodeError> {
+fn elements(bytes: &[u8], depth: u32) -> Result<usize, DecodeError> {
     let mut count = 0;
+    count_elements(bytes, depth, &mut count)?;
+    Ok(count)
+}
+
+fn count_elements(mut bytes: &[u8], depth: u32, count: &mut usize) -> Result<(), DecodeError> {
     while bytes.has_remaining() {
         let (field, wire) = decode_key(&mut bytes)?;
-        count += 1;
+        *count += 1;
         if wire == WireType::LengthDelimited && field == 1 && depth > 0 {
             let length = usize::try_from(decode_varint(&mut bytes)?).unwrap_or(usize::MAX);
             // The decoder reports a length that is too large.
             let inside = bytes.get(..length).unwrap_or_default();
-            // A string is no message, and has no elements.
-            count += elements(inside, depth - 1).unwrap_or(0);
+            // A string is no message. The decoder of a damaged message allocates the elements before the damage, so they
+            // count.
+            let _ = count_elements(inside, depth - 1, count);
             bytes.advance(length.min(bytes.len()));
         } else {
             skip_field(wire, field, &mut bytes, DecodeContext::default())?;
         }
     }
-    Ok(count)
+    Ok(())
 }
 
 impl<E, D> Codec for MessageCodec<E, D>
@@ -191,5 +197,19 @@ where
 impl From<proto::follow_reply::Of> for Reply {
     fn from(of: proto::follow_reply::Of) -> Self {
         Self::Message(FollowReply { of: Some(of) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    #[test]
+    fn the_elements_before_a_damaged_one_count() {
+        // A Hello with three digests and the key of a fourth without its length.
+        let hello = [0x2a, 0, 0x2a, 0, 0x2a, 0, 0x2a];
+        let request = [&[0x0a, 7][..], &hello].concat();
+        assert_eq!(elements(&request, 1).unwrap(), 5);
     }
 }
