@@ -112,7 +112,7 @@ values file needs no note. */}}
 
 {{/* "true" if a probe has a command of the operator. amazon-vpc-cni's own is a health check, as the chart's is. */}}
 {{- define "ferrule.isOwnProbe" -}}
-{{- if hasKey . "exec" -}}
+{{- if hasKey (default dict .) "exec" -}}
 {{- if ne (toString (first (default (list "") .exec.command))) "/app/grpc-health-probe" -}}true{{- end -}}
 {{- end -}}
 {{- end -}}
@@ -130,7 +130,7 @@ values file needs no note. */}}
 {{/* The agent's resources. The kernel counts eBPF maps as memory of the container: the default request of 32Mi
 is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
 {{- define "ferrule.agentResources" -}}
-{{- $resources := deepCopy .Values.nodeAgent.resources -}}
+{{- $resources := deepCopy (default dict .Values.nodeAgent.resources) -}}
 {{- if include "ferrule.ebpf" . -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $maps := int (default "128" (toString (default "" $given.FERRULE_AGENT_MAP_MEMORY))) -}}
@@ -169,7 +169,7 @@ is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
 
 {{/* The user's environment as JSON: `init.env`, overridden by `env`. `merge` would drop the value `false`. */}}
 {{- define "ferrule.given" -}}
-{{- $given := deepCopy .Values.env -}}
+{{- $given := deepCopy (default dict .Values.env) -}}
 {{- range $name, $value := .Values.init.env -}}
 {{- if not (hasKey $given $name) }}{{ $_ := set $given $name $value }}{{ end -}}
 {{- end -}}
@@ -350,5 +350,5 @@ ebpf
 
 {{- define "ferrule.securityContext" -}}
 {{- /* Dict: base, extra. */ -}}
-{{ toYaml (mergeOverwrite .base (deepCopy .extra)) }}
+{{ toYaml (mergeOverwrite .base (deepCopy (default dict .extra))) }}
 {{- end -}}

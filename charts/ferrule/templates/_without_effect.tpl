@@ -9,7 +9,7 @@ fullnameOverride has no effect: amazon-vpc-cni's objects have the name aws-node.
 {{- if include "ferrule.isOwnImage" .Values.init.image }}
 init.image has no effect: All containers use the image of `image`.
 {{- end }}
-{{- if .Values.init.securityContext.privileged }}
+{{- if (.Values.init.securityContext).privileged }}
 init.securityContext.privileged has no effect: No container of the chart is privileged.
 {{- end }}
 {{- if include "ferrule.isOwnProbe" .Values.livenessProbe }}
@@ -21,7 +21,7 @@ readinessProbe.exec has no effect: The command of the probe is the chart's, and 
 {{- if include "ferrule.isOwnImage" .Values.nodeAgent.image }}
 nodeAgent.image has no effect: The agent is part of the image of `image`.
 {{- end }}
-{{- if .Values.nodeAgent.securityContext.privileged }}
+{{- if (.Values.nodeAgent.securityContext).privileged }}
 nodeAgent.securityContext.privileged has no effect: No container of the chart is privileged.
 {{- end }}
 {{- if ne (include "ferrule.bind" .Values.nodeAgent.healthProbeBindAddr) ":8163" }}

@@ -31,7 +31,7 @@ const NOTES: &[Note] = &[
     },
     Note {
         path: "init.securityContext.privileged",
-        given: ".Values.init.securityContext.privileged",
+        given: "(.Values.init.securityContext).privileged",
         reason: PRIVILEGED,
     },
     Note {
@@ -51,7 +51,7 @@ const NOTES: &[Note] = &[
     },
     Note {
         path: "nodeAgent.securityContext.privileged",
-        given: ".Values.nodeAgent.securityContext.privileged",
+        given: "(.Values.nodeAgent.securityContext).privileged",
         reason: PRIVILEGED,
     },
     Note {

@@ -7,9 +7,13 @@ use crate::{
 };
 use config_settings::{Kind, Setting};
 use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
 
 pub(crate) fn text() -> String {
     let mut root = tree(table().map(|value| (value.path, of_value(value))));
+    // Helm removes a group that is null, with the defaults of its values.
+    let groups = table().filter_map(|value| Some(value.path.split_once('.')?.0));
+    root["required"] = json!(groups.collect::<BTreeSet<_>>());
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!("Values of the chart ferrule");
     root["properties"]["global"] = json!({ "type": "object", "description": "Values of a parent chart, which Helm passes to every subchart." });

@@ -85,6 +85,9 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         ),
         (json!({ "commonLabels": { "team": "two words" } }), &["/commonLabels/team", "two words"]),
         (json!({ "extraObjects": [{ "kind": "ConfigMap" }] }), &["/extraObjects/0", "apiVersion"]),
+        // Helm removes a group that is null.
+        (json!({ "controller": null }), &["missing property 'controller'"]),
+        (json!({ "nodeAgent": null }), &["missing property 'nodeAgent'"]),
         (
             json!({ "extraObjects": [
                 { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "generateName": "x" } },
@@ -99,6 +102,25 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         };
         for word in words {
             assert!(printed.contains(word), "{values}: {word:?} is not in\n{printed}");
+        }
+    }
+}
+
+#[test]
+fn an_empty_value_is_a_value_without_entries() {
+    let chart = chart();
+    let rows = [
+        json!({ "env": null }),
+        json!({ "init": { "env": null, "resources": null, "securityContext": null } }),
+        json!({ "nodeAgent": { "resources": null, "securityContext": null } }),
+        json!({ "resources": null, "securityContext": null, "podSecurityContext": null }),
+        json!({ "livenessProbe": null, "readinessProbe": null }),
+    ];
+    for mut values in rows {
+        for policy in [false, true] {
+            values["enableNetworkPolicy"] = json!(policy);
+            let rendered = chart.render(&values);
+            assert!(rendered.is_ok(), "{values}: {:#}", rendered.err().unwrap());
         }
     }
 }
