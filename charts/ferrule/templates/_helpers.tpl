@@ -25,15 +25,16 @@ the objects of both charts would collide. */}}
 {{- end -}}
 
 {{- define "ferrule.serviceAccount" -}}
+{{- $account := .Values.serviceAccount.name -}}
 {{- if .Values.serviceAccount.create -}}
-{{- default (include "ferrule.fullname" .) .Values.serviceAccount.name -}}
+{{- $account = default (include "ferrule.fullname" .) $account -}}
 {{- else -}}
-{{- $account := required "serviceAccount.name is required if serviceAccount.create is false" .Values.serviceAccount.name -}}
+{{- $account = required "serviceAccount.name is required if serviceAccount.create is false" $account -}}
+{{- end -}}
 {{- if and (eq $account "aws-node") .Values.nodeScope.create -}}
 {{- fail "serviceAccount.name=aws-node is the account of amazon-vpc-cni: nodeScope.create would limit the writes of amazon-vpc-cni's pods; set another account, or nodeScope.create=false" -}}
 {{- end -}}
 {{- $account -}}
-{{- end -}}
 {{- end -}}
 
 {{- define "ferrule.labels" -}}

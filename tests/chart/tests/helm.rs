@@ -313,6 +313,7 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
             json!({ "serviceAccount": { "create": false, "name": "aws-node" } }),
             "serviceAccount.name=aws-node",
         ),
+        (json!({ "serviceAccount": { "name": "aws-node" } }), "serviceAccount.name=aws-node"),
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
         (json!({ "env": { "FERRULE_SERVICES": "ebpf" } }), "set enableNetworkPolicy=true"),
         (served(None), "env.CLUSTER_ENDPOINT is not set"),
