@@ -63,6 +63,16 @@ async fn a_difference_stops_the_takeover_before_its_first_step() {
     assert!(!text.contains(&refused) && !text.contains(no_role) && text.contains(warned), "{text}");
 }
 
+#[test]
+fn a_missing_kubeconfig_is_refused_with_a_next_step_of_this_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none");
+    let next = "next: fix the cause and run this again where kubectl works";
+    for text in ["; name one with --kubeconfig or KUBECONFIG\n", next] {
+        assert_eq!(check(&missing, text), Some(1));
+    }
+}
+
 /// Runs the check, which has to print this text. Returns the exit code.
 fn check(kubeconfig: &Path, text: &str) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule"));

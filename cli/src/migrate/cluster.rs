@@ -25,12 +25,20 @@ pub(super) fn observe_named(args: &MigrateCluster) -> Observed<Cluster> {
 }
 
 async fn read(args: &MigrateCluster) -> Observed<Cluster> {
-    let client = args.target.connect().await.map_err(|error| error.to_string())?;
+    let client = args.target.connect().await.map_err(|error| unconnected(&error))?;
     let MigrateCluster { ferrule_namespace, daemonset, .. } = args;
     Ok(Cluster {
         vpc_cni: daemon_set(&client, "kube-system", VPC_CNI, VPC_CNI).await?,
         ferrule: daemon_set(&client, ferrule_namespace, daemonset, FERRULE).await?,
     })
+}
+
+/// Describes why no cluster can be read. The message for all commands also names files, which a migration does not have.
+fn unconnected(error: &KubeError) -> String {
+    if let KubeError::Config { cause } = error {
+        return format!("cannot find a cluster: {cause}; name one with --kubeconfig or KUBECONFIG");
+    }
+    error.to_string()
 }
 
 /// Reads a DaemonSet whose daemon is this container.

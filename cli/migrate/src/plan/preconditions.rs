@@ -22,9 +22,9 @@ pub struct Check {
 /// Checks role and settings before the first node gets its label. `defaults` names the compared settings.
 pub fn check(cluster: &Observed<Cluster>, defaults: &Values) -> Check {
     let mut draft = Draft::default();
-    let cluster = draft.seen("the cluster", cluster);
-    if let Some(cluster) = cluster {
-        check_cluster(cluster, defaults, &mut draft);
+    match cluster {
+        Ok(cluster) => check_cluster(cluster, defaults, &mut draft),
+        Err(why) => draft.refuse("the cluster", why, UNREAD),
     }
     let Draft { refusals, facts, .. } = draft;
     Check { refusals, facts }
@@ -206,6 +206,8 @@ fn describe_daemon(ferrule: &Ferrule, draft: &mut Draft) {
 }
 
 const OF_DAEMON_SET: &str = "the DaemonSet of Ferrule";
+/// The next step for a cluster that cannot be read. This check needs no node.
+const UNREAD: &str = "fix the cause and run this again where kubectl works";
 /// The annotation of a service account with its role.
 const ROLE: &str = "eks.amazonaws.com/role-arn";
 /// Words of the errors of IRSA, Pod Identity and the instance's role.

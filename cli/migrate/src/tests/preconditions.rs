@@ -206,4 +206,5 @@ fn a_cluster_without_a_daemon_set_is_refused() {
     }
     let unread = check(&Err("no right".to_owned()), &values(&[]));
     assert_eq!(unread.refusals[0].cause, "no right");
+    assert_eq!(unread.refusals[0].next, "fix the cause and run this again where kubectl works");
 }
