@@ -163,7 +163,8 @@ fn check_role(cluster: &Cluster, draft: &mut Draft) {
             &format!("{ROLE} is not set, and the account of aws-node has the role {role}"),
             &format!(
                 "set serviceAccount.annotations of Ferrule's chart, and let the role trust \
-                 system:serviceaccount:{account}; or create a Pod Identity association for the account"
+                 system:serviceaccount:{account}; or create a Pod Identity association for the account, which shows \
+                 at the first pod of Ferrule: label one node and run `ferrule migrate plan` there"
             ),
         ),
         (None, None) => draft.facts.push(match &vpc_cni.pod_identity {

@@ -159,6 +159,7 @@ fn an_account_without_the_role_of_aws_node_is_a_refusal() {
     let [refusal] = &without.refusals[..] else { panic!("{without:?}") };
     assert_eq!(refusal.object, "service account kube-system:ferrule");
     assert!(refusal.next.contains("serviceAccount.annotations"), "{refusal:?}");
+    assert!(refusal.next.contains("shows at the first pod of Ferrule"), "{refusal:?}");
     let accepted: [(Change, &str); 5] = [
         (
             |_, ours| ours.role = Some("arn:r".to_owned()),
