@@ -86,6 +86,7 @@ fn of_shape(shape: Shape) -> Json {
         Shape::Env => environment(),
         Shape::MoreEnv => json!({ "type": "array", "items": {
             "type": "object",
+            "required": ["name"],
             "properties": { "name": { "type": "string", "not": { "enum": env::of_the_chart() } } },
         }}),
         Shape::Object("ResourceRequirements") => resources(),
@@ -130,10 +131,11 @@ fn labels() -> Json {
     let mut refused = value.clone();
     // Helm prints the enum. The reason does not match the pattern, so no value does.
     refused["enum"] = json!(["because the chart and Kubernetes use labels of this domain"]);
+    let key = "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$";
     json!({
         "type": "object",
-        "patternProperties": { "(^|[.])kubernetes[.]io/|^helm[.]sh/": refused },
-        "additionalProperties": value,
+        "additionalProperties": false,
+        "patternProperties": { key: value, "(^|[.])kubernetes[.]io/|^helm[.]sh/": refused },
     })
 }
 

@@ -84,6 +84,9 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             &["/commonLabels/helm.sh", "because"],
         ),
         (json!({ "commonLabels": { "team": "two words" } }), &["/commonLabels/team", "two words"]),
+        (json!({ "commonLabels": { "two words": "x" } }), &["/commonLabels", "two words"]),
+        (json!({ "commonLabels": { "a/b/c": "x" } }), &["/commonLabels", "a/b/c"]),
+        (json!({ "extraEnv": [{ "nam": "A" }] }), &["/extraEnv/0", "name"]),
         (json!({ "extraObjects": [{ "kind": "ConfigMap" }] }), &["/extraObjects/0", "apiVersion"]),
         // Helm removes a group that is null.
         (json!({ "controller": null }), &["missing property 'controller'"]),
