@@ -81,6 +81,17 @@ pub(crate) fn check_namespace(name: &str) -> Result<()> {
     }
 }
 
+/// Reads the name of an object for a flag.
+///
+/// # Errors
+/// Kubernetes does not accept the name.
+pub(crate) fn object_name(word: &str) -> Result<String, String> {
+    match is_name(word) {
+        true => Ok(word.to_owned()),
+        false => Err("it is not a name of Kubernetes".to_owned()),
+    }
+}
+
 /// Returns true if Kubernetes accepts the name. Other words could change the path of a request.
 fn is_name(word: &str) -> bool {
     let letter =
@@ -114,5 +125,9 @@ mod tests {
         }
         assert!(pod_name("web", Some("a/../b")).is_err());
         assert!(check_namespace("a/../b").is_err() && check_namespace("shop").is_ok());
+        for odd in ["", "a/../b", "a?b", "a b", "A"] {
+            assert!(object_name(odd).is_err(), "{odd:?}");
+        }
+        assert_eq!(object_name("kube-system"), Ok("kube-system".to_owned()));
     }
 }

@@ -1,6 +1,9 @@
 //! The arguments of commands that read a whole cluster.
 
-use crate::{output::Output, target::KubeTarget};
+use crate::{
+    output::Output,
+    target::{KubeTarget, object_name},
+};
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use config_model::registry;
 use std::path::PathBuf;
@@ -12,7 +15,8 @@ pub(crate) struct Target {
     #[command(flatten)]
     pub(crate) cluster: KubeTarget,
     /// The namespace of Ferrule's own pods
-    #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system")]
+    #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system",
+        value_parser = object_name)]
     pub(crate) ferrule_namespace: String,
     /// The daemons' introspection port on the loopback of their nodes
     #[arg(long, value_name = "PORT", default_value_t = registry::INTROSPECTION_PORT)]
