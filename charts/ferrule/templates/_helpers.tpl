@@ -59,6 +59,17 @@ app.kubernetes.io/part-of: ferrule
 {{- end -}}
 {{- end -}}
 
+{{/* The same for pods. The chart selects them by its own labels. Dict: root, more, path (the value's name). */}}
+{{- define "ferrule.morePodLabels" -}}
+{{- $path := .path -}}
+{{- range $key, $_ := .more -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/part-of" "app.kubernetes.io/component") -}}
+{{- fail (printf "cannot use %s.%s: the chart selects its pods by this label; remove it from %s" $path $key $path) -}}
+{{- end -}}
+{{- end -}}
+{{- include "ferrule.moreLabels" . -}}
+{{- end -}}
+
 {{- define "ferrule.selector" -}}
 app.kubernetes.io/name: {{ include "ferrule.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

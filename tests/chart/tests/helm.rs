@@ -317,6 +317,17 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
             "serviceAccount.name=aws-node",
         ),
         (json!({ "serviceAccount": { "name": "aws-node" } }), "serviceAccount.name=aws-node"),
+        (
+            json!({ "podLabels": { "app.kubernetes.io/part-of": "shop" } }),
+            "cannot use podLabels.app.kubernetes.io/part-of",
+        ),
+        (
+            json!({
+                "enableNetworkPolicy": true,
+                "controller": { "podLabels": { "app.kubernetes.io/name": "x" } },
+            }),
+            "cannot use controller.podLabels.app.kubernetes.io/name",
+        ),
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
         (json!({ "env": { "FERRULE_SERVICES": "ebpf" } }), "set enableNetworkPolicy=true"),
         (served(None), "env.CLUSTER_ENDPOINT is not set"),
