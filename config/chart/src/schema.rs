@@ -142,12 +142,18 @@ fn labels() -> Json {
 /// Returns the schema of whole Kubernetes objects. Helm needs the name of each.
 fn objects() -> Json {
     let text = json!({ "type": "string", "minLength": 1 });
+    let labels =
+        json!({ "type": ["object", "null"], "additionalProperties": { "type": "string" } });
     json!({ "type": "array", "items": {
         "type": "object",
         "required": ["apiVersion", "kind", "metadata"],
         "properties": {
             "apiVersion": text, "kind": text,
-            "metadata": { "type": "object", "required": ["name"], "properties": { "name": text } },
+            "metadata": {
+                "type": "object",
+                "required": ["name"],
+                "properties": { "name": text, "labels": labels },
+            },
         },
     }})
 }

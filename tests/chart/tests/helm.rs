@@ -97,6 +97,12 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
             ] }),
             &["/extraObjects/0/metadata", "name"],
         ),
+        (
+            json!({ "extraObjects": [
+                { "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x", "labels": [] } },
+            ] }),
+            &["/extraObjects/0/metadata/labels", "array"],
+        ),
     ];
     for (values, words) in rows {
         let printed = match chart.render(&values) {
