@@ -73,7 +73,7 @@ impl Cluster {
             config.auth_info.impersonate_groups = Some(access.groups.clone());
             config.auth_info.impersonate_uid.clone_from(&access.uid);
         }
-        let namespace = config.default_namespace.clone();
+        let namespace = namespace_of(&config.default_namespace);
         let client = Client::try_from(config)
             .map_err(|error| KubeError::Client { cause: causes(&error) })?;
         Ok(Self { client, name, namespace })
@@ -119,5 +119,21 @@ impl Cluster {
             Err(error) => Err(error),
         };
         answered.map_err(|error| KubeError::of(&error, verb, what))
+    }
+}
+
+/// Returns the namespace of a context. An empty one is none, as in kubectl.
+fn namespace_of(context: &str) -> String {
+    if context.is_empty() { "default".to_owned() } else { context.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_namespace_of_a_context_is_the_default_one() {
+        assert_eq!(namespace_of(""), "default");
+        assert_eq!(namespace_of("shop"), "shop");
     }
 }
