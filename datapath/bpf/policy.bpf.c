@@ -464,21 +464,6 @@ static inline_always __u64 lifetime(const struct flow *flow, __u32 protocol)
 	return timeout_of(number);
 }
 
-static inline_always int is_v4(const struct address *address)
-{
-	return !address->high && (__u32)address->low == 0xffff0000u;
-}
-
-/* True for an address of the node. */
-static inline_always int is_own_address(const struct address *address)
-{
-	/* `datapath/abi/src/places.rs` has the same. */
-	__u32 number = (address->low ^ address->high) * 0x9e3779b97f4a7c15ull >> 52;
-	__u32 *count = map_lookup(&own_places, &number);
-
-	return count && *count && map_lookup(&own_addresses, address);
-}
-
 /* The address that stands for the node. Its class is that of the node's processes. */
 static inline_always void own_address(const struct address *of, struct address *to)
 {
@@ -1490,6 +1475,9 @@ static inline_always __u32 refusal(__u32 action)
 		return NO_ENDPOINTS;
 	}
 }
+
+/* The calls of the node's own sockets. */
+#include "sockets.h"
 
 /* Gives a pod's packet to a Service the address of a backend. */
 static inline_always int translate(struct __sk_buff *skb, struct work *work, struct service_work *service)

@@ -389,8 +389,8 @@ static inline_always enum translated note_asked(const struct packet *packet, str
 }
 
 /* The client's last choice, if the time of the affinity is not over and the backend exists. The key is in `work`. */
-static inline_always struct affinity *affinity_of(const struct packet *packet, const struct frontend *frontend,
-						  struct service_work *work, __u64 now)
+static inline_always struct affinity *affinity_of(const struct frontend *frontend, struct service_work *work,
+						  __u64 now)
 {
 	struct affinity *affinity;
 	struct backend *backend;
@@ -398,7 +398,6 @@ static inline_always struct affinity *affinity_of(const struct packet *packet, c
 
 	if (!frontend->affinity)
 		return 0;
-	key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol, &work->client);
 	affinity = map_lookup(&affinities, &work->client);
 	if (!affinity || (__s64)(now - affinity->seen) > (__s64)frontend->affinity * 1000000000ll)
 		return 0;
@@ -407,29 +406,20 @@ static inline_always struct affinity *affinity_of(const struct packet *packet, c
 	return backend && backend->life == affinity->life ? affinity : 0;
 }
 
-/* Chooses a backend for a client on the node. */
-static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
+/* Puts one of a frontend's backends into `choice` of `work`. `client` of `work` is the key of the client's affinity. */
+static inline_always enum translated choose_backend(const struct frontend *frontend, struct service_work *work,
+						    __u64 now)
 {
-	struct frontend_key place = { .address = packet->destination,
-				      .port = packet->destination_port,
-				      .protocol = packet->protocol };
-	struct frontend *frontend = map_lookup(&frontends, &place);
 	struct affinity *affinity;
 	struct backend *backend;
 	__u32 number, kept = ~0u;
 	__u64 *word;
 
-	if (!frontend) {
-		place.port = 0;
-		place.protocol = 0;
-		work->action = SERVICE_NO_SUCH_PORT;
-		return map_lookup(&frontends, &place) ? REFUSED : NO_SERVICE;
-	}
 	number = frontend->word + WORD_INSIDE;
 	word = map_lookup(&service_words, &number);
 	if (!word)
 		return UNTRANSLATED;
-	affinity = affinity_of(packet, frontend, work, now);
+	affinity = affinity_of(frontend, work, now);
 	if (affinity)
 		kept = affinity->backend;
 	backend = 0;
@@ -455,8 +445,6 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 		.life = backend->life,
 		.seen = now,
 	};
-	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
-		return UNTRANSLATED;
 	if (affinity && number == kept) {
 		affinity->seen = now;
 	} else if (frontend->affinity) {
@@ -464,6 +452,49 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 		/* Without room the client's next connection gets another backend. */
 		map_update(&affinities, &work->client, &work->affinity, BPF_ANY);
 	}
+	return TRANSLATED;
+}
+
+/* Changes the address of a key to that of node ports of its family. */
+static inline_always void node_ports(struct frontend_key *place)
+{
+	/* The half of a mapped IPv4 address that is not zero. */
+	place->address.low = is_v4(&place->address) ? 0xffff0000u : 0;
+	place->address.high = 0;
+}
+
+/* Chooses a backend for a packet of a pod. */
+static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
+{
+	struct frontend_key place = { .address = packet->destination,
+				      .port = packet->destination_port,
+				      .protocol = packet->protocol };
+	struct frontend *frontend = map_lookup(&frontends, &place);
+	enum translated result;
+
+	if (!frontend) {
+		place.port = 0;
+		place.protocol = 0;
+		work->action = SERVICE_NO_SUCH_PORT;
+		if (map_lookup(&frontends, &place))
+			return REFUSED;
+		if (!is_own_address(&packet->destination))
+			return NO_SERVICE;
+		node_ports(&place);
+		place.port = packet->destination_port;
+		place.protocol = packet->protocol;
+		frontend = map_lookup(&frontends, &place);
+		if (!frontend)
+			return NO_SERVICE;
+	}
+	if (frontend->affinity)
+		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
+		       &work->client);
+	result = choose_backend(frontend, work, now);
+	if (result != TRANSLATED)
+		return result;
+	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
+		return UNTRANSLATED;
 	return note_asked(packet, work);
 }
 

@@ -596,3 +596,18 @@ struct {
 	MAP_TYPE(value, struct sent_events);
 	MAP_NUMBER(max_entries, ENDPOINTS + 1);
 } event_limits SEC(".maps");
+
+static inline_always int is_v4(const struct address *address)
+{
+	return !address->high && (__u32)address->low == 0xffff0000u;
+}
+
+/* True for an address of the node. */
+static inline_always int is_own_address(const struct address *address)
+{
+	/* `datapath/abi/src/places.rs` has the same. */
+	__u32 number = (address->low ^ address->high) * 0x9e3779b97f4a7c15ull >> 52;
+	__u32 *count = map_lookup(&own_places, &number);
+
+	return count && *count && map_lookup(&own_addresses, address);
+}

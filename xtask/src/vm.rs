@@ -214,7 +214,7 @@ fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<Path
     }
     let mut script = String::from(
         "#!/bin/sh\nmount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
-         mount -t tmpfs tmp /tmp; mount -t tmpfs run /run\n",
+         mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t cgroup2 cgroup /sys/fs/cgroup\n",
     );
     for (module, contents) in kernel.modules()?.with_dependencies(&MODULES)? {
         let path = format!("modules/{module}.ko");

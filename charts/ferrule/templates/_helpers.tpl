@@ -286,6 +286,10 @@ Dict: root, path (the value's name), variable, default. */}}
 {{- if include "ferrule.ebpf" . }}
 - name: FERRULE_AGENT_BPF_PINS
   value: /host/sys/fs/bpf/ferrule/maps
+{{- if include "ferrule.services" . }}
+- name: FERRULE_AGENT_CGROUP
+  value: /host/sys/fs/cgroup
+{{- end }}
 {{- if not (kindIs "invalid" .Values.nodeAgent.conntrackCacheTableSize) }}
 - name: FERRULE_AGENT_CONNECTIONS
   value: {{ include "ferrule.text" .Values.nodeAgent.conntrackCacheTableSize | quote }}

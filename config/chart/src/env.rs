@@ -12,6 +12,7 @@ pub fn given_by_chart(name: &str) -> Option<&'static str> {
         | "FERRULE_AGENT_SOCKET"
         | "FERRULE_AGENT_STATE_DIR"
         | "FERRULE_AGENT_BPF_PINS"
+        | "FERRULE_AGENT_CGROUP"
         | "FERRULE_CONTROLLER_CA"
         | "FERRULE_CONTROLLER_REPLICAS"
         | "FERRULE_CONTROLLER_TOKEN" => "the chart mounts this path",

@@ -128,6 +128,9 @@ pub const AGENT_STATE_DIR: &str = "/var/lib/ferrule/agent";
 /// The object file of the compiled eBPF programs in the image.
 pub const BPF_OBJECT: &str = "/usr/local/lib/ferrule/policy.bpf.o";
 
+/// The folder with the cgroup trees of a node.
+pub const CGROUP: &str = "/sys/fs/cgroup";
+
 /// The folder that survives the daemon: checkpoint and tombstones.
 pub const STATE_DIR: &str = "/var/lib/ferrule";
 

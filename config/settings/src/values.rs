@@ -263,6 +263,8 @@ pub struct Agent {
     pub bpf_object: PathBuf,
     /// Folder of the pinned eBPF maps, on a bpffs.
     pub bpf_pins: PathBuf,
+    /// Root of cgroup v2, or the folder with all cgroup trees.
+    pub cgroup: PathBuf,
     /// Connections in the backend `ebpf`.
     pub connections: Connections,
     /// Logs each verdict.
@@ -337,6 +339,7 @@ impl Agent {
             backend: PolicyBackend::None,
             bpf_object: PathBuf::new(),
             bpf_pins: PathBuf::new(),
+            cgroup: PathBuf::new(),
             connections: Connections::default(),
             policy_event_logs: false,
             state_dir: PathBuf::new(),

@@ -125,9 +125,10 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         match backend {
             PolicyBackend::None => run(options, NoBackend::default(), stop).await,
             PolicyBackend::Ebpf => {
-                let Agent { bpf_object, bpf_pins, connections, .. } = &options.agent;
+                let Agent { bpf_object, bpf_pins, connections, cgroup, .. } = &options.agent;
                 let method = if has_bandwidth { Method::Tcx } else { Method::Filters };
                 let backend = EbpfBackend::open(bpf_object, bpf_pins, *connections, method);
+                let backend = backend.and_then(|backend| backend.with_sockets(cgroup));
                 let backend = backend.context("cannot start the backend ebpf")?;
                 run(options, backend, stop).await
             }

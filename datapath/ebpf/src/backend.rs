@@ -207,7 +207,7 @@ impl EbpfBackend {
             is_refused: false,
             flipped: now,
             connections,
-            serving: connections.services.then(Serving::new),
+            serving: connections.services.then(|| Serving::new(None)),
             monitor,
             sockets: Vec::new(),
             check_at: None,
@@ -220,6 +220,19 @@ impl EbpfBackend {
             events,
             rules: RuleNames::new(),
         })
+    }
+
+    /// Serves processes of the node too, if the backend serves Services; otherwise removes what an earlier process left
+    /// for that. `cgroup` is the root of cgroup v2, or the folder with all cgroup trees.
+    ///
+    /// # Errors
+    /// If the programs of an earlier process cannot be removed.
+    pub fn with_sockets(mut self, cgroup: &Path) -> Result<Self, LoadError> {
+        match &mut self.serving {
+            Some(serving) => *serving = Serving::new(Some(cgroup.to_owned())),
+            None => self.programs.detach_sockets()?,
+        }
+        Ok(self)
     }
 
     /// For tests: the programs.

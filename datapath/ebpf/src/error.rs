@@ -45,6 +45,14 @@ pub enum LoadError {
     Behind { link: String, other: String, cause: Box<ProgramError> },
     #[error("cannot pin the program {name}: {cause}; the pins need a bpffs")]
     Pin { name: &'static str, cause: PinError },
+    #[error(
+        "cannot serve Services to processes of the node: {} has no cgroup v2; mount cgroup v2 there, or set FERRULE_AGENT_CGROUP to its root", top.display()
+    )]
+    NoCgroup { top: PathBuf },
+    #[error(
+        "cannot read the cookie of the network namespace: {cause}; the node needs kernel 6.1 or later"
+    )]
+    Namespace { cause: nix::Error },
     #[error("cannot list the TCX programs of {link}: {cause}; run as root")]
     Query { link: String, cause: ProgramError },
     #[error("cannot remove {}: {cause}; run as root", path.display())]

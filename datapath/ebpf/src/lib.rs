@@ -26,6 +26,7 @@ mod retire;
 mod services;
 mod serving;
 mod settings;
+mod sockets;
 mod starting;
 mod sums;
 mod tcx;

@@ -70,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 46] = [
+const LAYOUTS: [Layout; 49] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -117,13 +117,16 @@ const LAYOUTS: [Layout; 46] = [
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
     Layout::new(STAGES, 4, 4, 3),
+    Layout::new("node_namespace", 4, 8, 1),
+    Layout::new("socket_choices", 32, 40, 1),
+    Layout::new("socket_asked_addresses", 32, 32, 1),
 ];
 
 /// The programs that continue where another one ends.
 pub(crate) const STAGES: &str = "stages";
 
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 9] = [
+const WITH_SERVICES: [(&str, u32); 11] = [
     ("frontends", 65_536),
     ("service_words", 131_072),
     ("backends_small", 32_768),
@@ -133,6 +136,8 @@ const WITH_SERVICES: [(&str, u32); 9] = [
     ("choices", 65_536),
     ("asked_addresses", 65_536),
     ("affinities", 65_536),
+    ("socket_choices", 16_384),
+    ("socket_asked_addresses", 16_384),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -240,8 +245,16 @@ impl Layout {
             // A row can need an inner node.
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
             "uses" => hash(used("rules"), value * *PROCESSORS),
-            "flows" | "half_open" | "fragments" | "endpoints" | "choices" | "asked_addresses"
-            | "affinities" | "frontends" => hash(rows, value),
+            "flows"
+            | "half_open"
+            | "fragments"
+            | "endpoints"
+            | "choices"
+            | "asked_addresses"
+            | "affinities"
+            | "frontends"
+            | "socket_choices"
+            | "socket_asked_addresses" => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }
     }

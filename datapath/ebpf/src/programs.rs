@@ -284,6 +284,11 @@ impl Programs {
         self.folder.as_deref().and_then(Path::parent)
     }
 
+    /// The object with the programs that are not of links.
+    pub(crate) fn ebpf(&mut self) -> &mut Ebpf {
+        &mut self.ebpf
+    }
+
     pub(crate) fn layouts(&self) -> &[Layout] {
         &self.layouts
     }

@@ -5,6 +5,7 @@ use crate::{
     links::is_misplaced,
     pins::{folders_of_maps, removed},
     programs::{Hook, direction, is_ours},
+    sockets,
     tcx::{self, Method},
 };
 use aya::programs::SchedClassifier;
@@ -25,7 +26,7 @@ pub struct Attachments {
     pub filters: usize,
     /// Pinned TCX links.
     pub tcx_links: usize,
-    /// Folders of pinned maps and programs.
+    /// Folders of pinned maps and programs, and of links.
     pub folders: usize,
 }
 
@@ -93,7 +94,8 @@ impl Found {
         };
         let tcx_sides = tcx_links.iter().filter_map(side).collect();
         let mut folders = folders_of_maps(pins);
-        folders.extend(Some(pins.join(tcx::FOLDER)).filter(|folder| folder.is_dir()));
+        let of_links = [tcx::FOLDER, sockets::FOLDER].map(|folder| pins.join(folder));
+        folders.extend(of_links.into_iter().filter(|folder| folder.is_dir()));
         Ok(Self { filters, tcx_links, tcx_sides, folders })
     }
 

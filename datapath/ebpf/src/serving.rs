@@ -8,6 +8,7 @@ use service_core::{Frontend, Index, NodeView, Place};
 use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     time::Duration,
 };
 use tokio::time::{Instant, sleep_until};
@@ -24,6 +25,10 @@ pub(crate) struct Serving {
     refused: BTreeMap<Place, Refused>,
     /// The last fault, which is logged once.
     fault: Option<String>,
+    /// The root of cgroup v2, or the folder with all cgroup trees. `None`: processes of the node are not served.
+    cgroup: Option<PathBuf>,
+    /// The cause for which processes of the node are not served, which is logged once.
+    sockets_fault: Option<String>,
     /// The last write. Programs that started before it may read earlier rows.
     written: Instant,
     /// The next comparison, or the next attempt after a fault.
@@ -35,7 +40,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(cgroup: Option<PathBuf>) -> Self {
         let now = Instant::now();
         Self {
             index: Index::default(),
@@ -43,6 +48,8 @@ impl Serving {
             mirror: None,
             refused: BTreeMap::new(),
             fault: None,
+            cgroup,
+            sockets_fault: None,
             written: now,
             compare_at: now + EVERY,
             compared: 0,
@@ -66,6 +73,7 @@ impl Serving {
             } else if !changes.is_empty() {
                 self.change(programs, &changes);
             }
+            self.attach_sockets(programs);
         }
         let failing = self.failing();
         self.log(&failing);
@@ -98,6 +106,7 @@ impl Serving {
             self.compare_at = now + EVERY;
             self.retry(programs);
             self.compare(programs);
+            self.attach_sockets(programs);
         }
         self.failing() != self.reported
     }
@@ -209,9 +218,29 @@ impl Serving {
         }
     }
 
+    /// Attaches the programs of sockets that are not attached, or attached with an earlier map.
+    fn attach_sockets(&mut self, programs: &mut Programs) {
+        let Some(cgroup) = &self.cgroup else { return };
+        let fault = match programs.attach_sockets(cgroup) {
+            Ok(0) => None,
+            Ok(count) => {
+                tracing::info!(programs = count, "processes of the node are served");
+                None
+            }
+            Err(error) => Some(causes(&error)),
+        };
+        if let Some(why) = fault.as_ref().filter(|why| self.sockets_fault.as_ref() != Some(*why)) {
+            tracing::error!(
+                why,
+                "cannot serve processes of the node; the agent tries again each second"
+            );
+        }
+        self.sockets_fault = fault;
+    }
+
     /// Logs the Services that are not in force now. A fault of all Services has its own message.
     fn log(&self, failing: &BTreeMap<ObjectName, String>) {
-        if self.fault.is_some() {
+        if self.fault.is_some() || self.sockets_fault.is_some() {
             return;
         }
         let is_new = |(name, why): &(&ObjectName, &String)| self.reported.get(name) != Some(*why);
@@ -222,7 +251,7 @@ impl Serving {
 
     /// The Services that are not in force as they should be, each with the cause.
     fn failing(&self) -> BTreeMap<ObjectName, String> {
-        if let Some(why) = &self.fault {
+        if let Some(why) = self.fault.as_ref().or(self.sockets_fault.as_ref()) {
             let names = self.index.world().services.keys();
             return names.map(|name| (name.clone(), why.clone())).collect();
         }

@@ -298,6 +298,27 @@ fn with_services_the_controller_has_the_api_servers_own_url() {
     assert!(names.iter().all(|name| !without.contains_key(*name)), "{without:?}");
 }
 
+/// The programs that serve processes of the node are attached at the node's cgroups.
+#[test]
+fn an_agent_that_serves_services_sees_the_cgroups_of_the_node() {
+    let chart = chart();
+    let of = |rendered: &Rendered| {
+        let (pod, agent) = agent(rendered);
+        let of = |list: &Value| {
+            list.as_array().unwrap().iter().find(|one| one["name"] == "cgroup").cloned()
+        };
+        let path = variable(rendered, "FERRULE_AGENT_CGROUP");
+        (of(&pod["volumes"]), of(&agent["volumeMounts"]), path)
+    };
+    let (volume, mount, path) = of(&chart.render(&served(Some("https://10.0.0.1"))).unwrap());
+    let folder = json!({ "path": "/sys/fs/cgroup", "type": "Directory" });
+    assert_eq!(volume.unwrap()["hostPath"], folder);
+    let at = "/host/sys/fs/cgroup";
+    assert_eq!(mount.unwrap(), json!({ "name": "cgroup", "mountPath": at, "readOnly": true }));
+    assert_eq!(path.as_deref(), Some(at));
+    assert_eq!(of(&chart.render(&enforced()).unwrap()), (None, None, None));
+}
+
 /// The templates refuse these values, because the schema cannot compare two values.
 #[test]
 fn a_contradiction_of_two_values_is_refused_by_name() {

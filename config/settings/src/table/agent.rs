@@ -51,7 +51,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         kind: Kind::Choice("none or ebpf"),
         default: "none",
         meaning: "The component that serves the cluster IPs and external addresses of Services to \
-                  pods of this node, besides kube-proxy. `ebpf` needs the backend `ebpf`, \
+                  pods and processes of this node, besides kube-proxy. `ebpf` needs the backend `ebpf`, \
                   `CLUSTER_ENDPOINT` with the API server's own URL, and 48 MiB of \
                   `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
         set: |d, v| {
@@ -76,6 +76,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         meaning: "The folder in which the backend `ebpf` pins its maps. It is on a bpffs. Pinned \
                   maps keep policies in force while the agent restarts.",
         set: |d, v| parse::path(v).map(|path| d.settings.agent.bpf_pins = path),
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_AGENT_CGROUP",
+        kind: Kind::Path,
+        default: registry::CGROUP,
+        meaning: "The root of the node's cgroup v2, or the folder with all its cgroup trees. With \
+                  `FERRULE_SERVICES=ebpf` the agent attaches programs there, which serve \
+                  processes of the node.",
+        set: |d, v| parse::path(v).map(|path| d.settings.agent.cgroup = path),
         ..OURS
     },
     Setting {

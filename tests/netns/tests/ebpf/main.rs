@@ -23,6 +23,7 @@ mod retire;
 mod sctp;
 mod service;
 mod serving;
+mod sockets;
 mod takeover;
 mod tcx;
 mod traffic;

@@ -13,7 +13,7 @@ use config_settings::Connections;
 use datapath_ebpf::{Hook, Programs};
 use service_abi::{Mirror, Plan};
 use service_core::{Choice, Frontend, Place};
-use service_objects::Protocol;
+use service_objects::{Family, Protocol};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
@@ -26,14 +26,14 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A virtual address of each family.
-const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 20, 0, 1));
+pub(crate) const VIP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(172, 20, 0, 1));
 
-fn vip_v6() -> IpAddr {
+pub(crate) fn vip_v6() -> IpAddr {
     IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0, 1])
 }
 
 /// A node with the outside, and programs with room for Services.
-fn start(object: &Path, bpffs: &Path) -> Kernel {
+pub(crate) fn start(object: &Path, bpffs: &Path) -> Kernel {
     node(bpffs);
     wire();
     add_v6();
@@ -46,7 +46,7 @@ fn start(object: &Path, bpffs: &Path) -> Kernel {
         answer_datagrams(namespace, 5353);
     }
     let connections = Connections { services: true, ..connections() };
-    let programs = Programs::load(object, Some(bpffs), &connections).unwrap();
+    let programs = Programs::load(object, Some(&bpffs.join("maps")), &connections).unwrap();
     let mut kernel = Kernel::over(programs);
     kernel.own.addresses = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into()).into();
     write(&mut kernel, &[]);
@@ -65,7 +65,7 @@ fn answer_datagrams(namespace: &str, port: u16) {
     });
 }
 
-fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
+pub(crate) fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
     serve_with(kernel, frontends, 0);
 }
 
@@ -83,7 +83,7 @@ fn serve_with(kernel: &mut Kernel, frontends: &[(Place, Choice)], affinity: u32)
     assert_eq!(found.replace(&frontends), Plan::default(), "the maps have the frontends");
 }
 
-fn to(backends: &[SocketAddr]) -> Choice {
+pub(crate) fn to(backends: &[SocketAddr]) -> Choice {
     Choice::Backends(backends.into())
 }
 
@@ -188,6 +188,32 @@ fn a_service_without_endpoints_rejects_and_a_local_one_drops() {
     let counters = kernel.programs.counters().unwrap();
     assert!(counters["no_endpoints"] >= 4 && counters["no_such_port"] >= 4, "{counters:?}");
     assert!(counters["no_local_endpoints"] >= 4, "{counters:?}");
+}
+
+#[test]
+fn a_pod_reaches_node_ports_at_the_addresses_of_its_node() {
+    let name = "a_pod_reaches_node_ports_at_the_addresses_of_its_node";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let port = |protocol| Place::NodePort(Family::V4, 30_080, protocol);
+    serve(
+        &mut kernel,
+        &[
+            (port(Protocol::Tcp), to(&[at([10, 0, 0, 2], 8080)])),
+            (port(Protocol::Udp), to(&[at([10, 9, 0, 2], 5353)])),
+        ],
+    );
+    for own in [NODE, "10.9.0.1"] {
+        let own: IpAddr = own.parse().unwrap();
+        assert!(answered(at(own, 30_080)), "{own}");
+        assert_eq!(ask(0, at(own, 30_080)), Ok("10.0.0.1".to_owned()), "{own}");
+        assert_eq!(connect_error(at(own, 30_081)), Some(ErrorKind::ConnectionRefused), "{own}");
+    }
+    // Other nodes serve their own node ports.
+    assert_eq!(connect_error(at([10, 9, 0, 2], 30_080)), Some(ErrorKind::ConnectionRefused));
+    write(&mut kernel, &[only_8080(8081), only_a()]);
+    assert!(!answered(at(NODE.parse::<IpAddr>().unwrap(), 30_080)), "the backend's port is judged");
 }
 
 #[test]

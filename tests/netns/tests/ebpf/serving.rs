@@ -6,7 +6,7 @@ use crate::{
     nat::listen,
     object,
     service::{answered, at, connect_error},
-    traffic::{answer, in_pod, node},
+    traffic::{SILENCE, answer, in_pod, node},
 };
 use aya::maps::{HashMap, Map, MapData};
 use config_settings::Connections;
@@ -23,7 +23,7 @@ use service_objects::{ObjectName, Protocol, Service, Slice};
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -75,6 +75,11 @@ impl Agent {
         let programs = Programs::load(&object, Some(&pins), &with_services()).unwrap();
         let backend = EbpfBackend::over(programs, &pins, with_services()).unwrap();
         Self { backend, desired: Desired { changed: None, ..desired }, object, pins }
+    }
+
+    /// Serves processes of the node too.
+    fn with_sockets(self, cgroup: &Path) -> Self {
+        Self { backend: self.backend.with_sockets(cgroup).unwrap(), ..self }
     }
 
     fn run<T>(&mut self, run: impl AsyncFnOnce(&mut EbpfBackend, &Desired) -> T) -> T {
@@ -342,4 +347,54 @@ fn a_service_without_room_is_reported_and_follows_when_there_is_some() {
     let failing = agent.change(|_, _| {});
     assert_eq!(failing, BTreeMap::new(), "it is no longer reported");
     assert!(agent.is_in_force());
+}
+
+/// True if a process of the node reaches a Service.
+fn reached(number: u8) -> bool {
+    TcpStream::connect_timeout(&at(vip(number), 80), SILENCE).is_ok()
+}
+
+#[test]
+fn processes_of_the_node_are_served_again_after_their_programs_were_removed() {
+    let test = "processes_of_the_node_are_served_again_after_their_programs_were_removed";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new("/sys/fs/cgroup"));
+    agent.apply();
+    assert!(!reached(1));
+    assert_eq!(agent.change(put(1, &[b(8080)])), BTreeMap::new());
+    assert!(reached(1));
+    let pins = bpffs.path().join("sockets");
+    let count = move || std::fs::read_dir(&pins).map_or(0, Iterator::count);
+    let all = count();
+    std::fs::remove_dir_all(bpffs.path().join("sockets")).unwrap();
+    agent.until(|_| count() == all);
+    assert!(reached(1));
+    // The next process serves no Services.
+    drop(agent);
+    let other = bpffs.path().join("other");
+    let programs = Programs::load(&object, Some(&other), &connections()).unwrap();
+    let backend = EbpfBackend::over(programs, &other, connections()).unwrap();
+    backend.with_sockets(Path::new("/sys/fs/cgroup")).unwrap();
+    assert_eq!(count(), 0);
+    // The kernel detaches them after a grace period.
+    let end = std::time::Instant::now() + PATIENCE;
+    while reached(1) {
+        assert!(std::time::Instant::now() < end, "the programs are attached");
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[test]
+fn without_cgroup_v2_pods_are_served_and_each_service_has_the_cause() {
+    let test = "without_cgroup_v2_pods_are_served_and_each_service_has_the_cause";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(empty.path());
+    agent.apply();
+    let failing = agent.change(put(1, &[b(8080)]));
+    let cause = failing.get(&name(1)).map_or("", String::as_str);
+    assert!(cause.contains("has no cgroup v2"), "{failing:?}");
+    assert!(answered(at(vip(1), 80)) && !reached(1));
 }
