@@ -134,28 +134,36 @@ fn container_faults(kind: &str, container: &Value) -> Vec<String> {
 }
 
 fn is_ebpf(container: &Value) -> bool {
+    has_setting(container, "FERRULE_AGENT_BACKEND", "ebpf")
+}
+
+fn has_setting(container: &Value, name: &str, value: &str) -> bool {
     let env = container["env"].as_array();
-    let mut backends =
-        env.into_iter().flatten().filter(|one| one["name"] == "FERRULE_AGENT_BACKEND");
-    backends.any(|one| one["value"] == "ebpf")
+    let mut of_name = env.into_iter().flatten().filter(|one| one["name"] == name);
+    of_name.any(|one| one["value"] == value)
 }
 
 /// Returns violations of a rule: only an agent with the backend `ebpf` mounts the node's bpffs, and it is in the node's
-/// network.
+/// network. Only an agent that serves Services mounts the node's cgroups.
 fn bpffs_faults(pod: &Value, container: &Value) -> Option<String> {
     let name = &container["name"];
-    let volumes = pod["volumes"].as_array().into_iter().flatten();
-    let volumes: Vec<&Value> = volumes
-        .filter(|one| one["hostPath"]["path"].as_str().is_some_and(|path| path.starts_with("/sys")))
-        .map(|one| &one["name"])
+    let has_bpffs = *name == "agent" && is_ebpf(container);
+    let has_cgroups = has_bpffs && has_setting(container, "FERRULE_SERVICES", "ebpf");
+    let wanted: Vec<&str> = [("/sys/fs/bpf", has_bpffs), ("/sys/fs/cgroup", has_cgroups)]
+        .into_iter()
+        .filter_map(|(path, is_wanted)| is_wanted.then_some(path))
         .collect();
+    let path_of = |mount: &Value| {
+        let mut volumes = pod["volumes"].as_array().into_iter().flatten();
+        let volume = volumes.find(|one| one["name"] == mount["name"])?;
+        volume["hostPath"]["path"].as_str().filter(|path| path.starts_with("/sys"))
+    };
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
-    let mounts = mounts.filter(|one| volumes.contains(&&one["name"])).count();
-    let wanted = usize::from(*name == "agent" && is_ebpf(container));
+    let mounts: Vec<&str> = mounts.filter_map(path_of).collect();
     if mounts != wanted {
-        return Some(format!("container {name}: {mounts} mounts of the bpffs"));
+        return Some(format!("container {name}: mounts of {mounts:?}, not of {wanted:?}"));
     }
-    (wanted == 1 && pod["hostNetwork"] != true).then(|| "the agent has its own network".to_owned())
+    (has_bpffs && pod["hostNetwork"] != true).then(|| "the agent has its own network".to_owned())
 }
 
 /// Returns violations of two rules: all containers of a node have the same environment, and the daemon accepts it.
