@@ -13,6 +13,7 @@ use tests_whole::{Installed, LaneInputs, NODE_PODS, Pod};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const NODES: [&str; 2] = ["node1", "node2"];
+const NODE_PORT: u16 = 30_080;
 
 #[test]
 fn pods_reach_services_without_kube_proxy() {
@@ -25,7 +26,10 @@ fn pods_reach_services_without_kube_proxy() {
     let web = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": { "name": "web", "namespace": "default" },
-        "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        "spec": {
+            "type": "NodePort", "selector": { "app": "web" },
+            "ports": [{ "port": 80, "targetPort": 8080, "nodePort": NODE_PORT }],
+        },
     });
     cluster.cluster().apply(&[web]).unwrap();
     let service = cluster.cluster().json(&["-n", "default", "get", "service", "web"]).unwrap();
@@ -42,10 +46,29 @@ fn pods_reach_services_without_kube_proxy() {
         let rules = cluster.lab().on_node(node, &["iptables-save"]).unwrap();
         assert!(!rules.contains("KUBE-SVC") && !rules.contains("KUBE-SERVICES"), "{rules}");
     }
+    println!("processes of the nodes, by the Service and by its node port");
+    let vip = service["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let reach_from_nodes = || {
+        for node in NODES {
+            let own = format!("127.0.0.1/{NODE_PORT}");
+            for to in [&format!("{vip}/80"), &own] {
+                let answer = from_node(&cluster, node, to);
+                assert!(pods.iter().any(|pod| answer.contains(&pod.name)), "{node}: {answer}");
+            }
+        }
+    };
+    wait_for("an answer to each node", PATIENCE, || {
+        let answer = from_node(&cluster, NODES[1], &format!("{vip}/80"));
+        Ok(answer.contains("web"))
+    })
+    .unwrap();
+    reach_from_nodes();
     println!("without agents, and after their start");
     cluster.kubectl(&["-n", "kube-system", "delete", "pod", "-l", NODE_PODS]).unwrap();
     each_answers(&cluster, &pods, &pods, &url);
+    reach_from_nodes();
     cluster.rolled_out().unwrap();
+    reach_from_nodes();
     each_answers(&cluster, &pods, &pods, &url);
     println!("another endpoint");
     cluster.kubectl(&["-n", "default", "delete", "pod", &pods[0].name]).unwrap();
@@ -65,6 +88,14 @@ fn pods_reach_services_without_kube_proxy() {
 
 /// The label of the only endpoint.
 const ONE: &str = "example.com/one";
+
+/// The page at an address and a port, as bash reads it on a node; empty without an answer.
+fn from_node(cluster: &Installed, node: &str, to: &str) -> String {
+    let read = format!(
+        r#"exec 3<>/dev/tcp/{to} && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3"#
+    );
+    cluster.lab().on_node(node, &["timeout", "10", "bash", "-c", &read]).unwrap_or_default()
+}
 
 /// Waits until each client has had answers of exactly these pods.
 fn each_answers(cluster: &Installed, clients: &[Pod], pods: &[Pod], url: &str) {
