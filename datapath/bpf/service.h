@@ -463,30 +463,49 @@ static inline_always void node_ports(struct frontend_key *place)
 	place->address.high = 0;
 }
 
+/* True for an address at which a client finds node ports; processes of the node find them at loopback too. */
+static inline_always int has_node_ports(const struct address *address, int is_process)
+{
+	int is_loopback = is_v4(address) ? (__u8)(address->low >> 32) == 127
+					 : !address->high && address->low == 1ull << 56;
+
+	return (is_process && is_loopback) || is_own_address(address);
+}
+
+/* The frontend of a place. Without one, `action` is that of a cluster IP without the port, or SERVICE_CHOOSE. */
+static inline_always struct frontend *frontend_of(struct frontend_key *place, int is_process, __u32 *action)
+{
+	struct frontend *frontend = map_lookup(&frontends, place);
+	__u16 port = place->port, protocol = place->protocol;
+
+	*action = SERVICE_CHOOSE;
+	if (frontend)
+		return frontend;
+	place->port = 0;
+	place->protocol = 0;
+	if (map_lookup(&frontends, place)) {
+		*action = SERVICE_NO_SUCH_PORT;
+		return 0;
+	}
+	if (!has_node_ports(&place->address, is_process))
+		return 0;
+	node_ports(place);
+	place->port = port;
+	place->protocol = protocol;
+	return map_lookup(&frontends, place);
+}
+
 /* Chooses a backend for a packet of a pod. */
 static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
 {
 	struct frontend_key place = { .address = packet->destination,
 				      .port = packet->destination_port,
 				      .protocol = packet->protocol };
-	struct frontend *frontend = map_lookup(&frontends, &place);
+	struct frontend *frontend = frontend_of(&place, 0, &work->action);
 	enum translated result;
 
-	if (!frontend) {
-		place.port = 0;
-		place.protocol = 0;
-		work->action = SERVICE_NO_SUCH_PORT;
-		if (map_lookup(&frontends, &place))
-			return REFUSED;
-		if (!is_own_address(&packet->destination))
-			return NO_SERVICE;
-		node_ports(&place);
-		place.port = packet->destination_port;
-		place.protocol = packet->protocol;
-		frontend = map_lookup(&frontends, &place);
-		if (!frontend)
-			return NO_SERVICE;
-	}
+	if (!frontend)
+		return work->action == SERVICE_CHOOSE ? NO_SERVICE : REFUSED;
 	if (frontend->affinity)
 		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
 		       &work->client);

@@ -104,38 +104,6 @@ static inline_always void set_peer(struct bpf_sock_addr *call, int is_v6, const 
 	call->user_port = from_be16(port);
 }
 
-/* True for an address at which a process of the node finds node ports. */
-static inline_always int has_node_ports(const struct address *address)
-{
-	int is_loopback = is_v4(address) ? (__u8)(address->low >> 32) == 127
-					 : !address->high && address->low == 1ull << 56;
-
-	return is_loopback || is_own_address(address);
-}
-
-/* The frontend of an address. Without one, `action` is that of a cluster IP without the port, or SERVICE_CHOOSE. */
-static inline_always struct frontend *frontend_of(const struct socket_key *asked, __u32 *action)
-{
-	struct frontend_key place = { .address = asked->address, .port = asked->port, .protocol = asked->protocol };
-	struct frontend *frontend = map_lookup(&frontends, &place);
-
-	*action = SERVICE_CHOOSE;
-	if (frontend)
-		return frontend;
-	place.port = 0;
-	place.protocol = 0;
-	if (map_lookup(&frontends, &place)) {
-		*action = SERVICE_NO_SUCH_PORT;
-		return 0;
-	}
-	if (!has_node_ports(&asked->address))
-		return 0;
-	node_ports(&place);
-	place.port = asked->port;
-	place.protocol = asked->protocol;
-	return map_lookup(&frontends, &place);
-}
-
 /* The choice of an earlier datagram to this address, as long as its backend exists. */
 static inline_always int has_choice(const struct socket_key *asked, struct service_work *work, __u64 now)
 {
@@ -168,6 +136,7 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 	struct socket_key key;
 	struct service_work work = {};
 	struct socket_asked asked = {}, *known;
+	struct frontend_key place = {};
 	struct frontend *frontend;
 	__u32 action;
 	__u64 now;
@@ -176,7 +145,10 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 		return CALL_CONTINUES;
 	peer_of(call, is_v6, &key);
 	now = ktime_coarse();
-	frontend = frontend_of(&key, &action);
+	place.address = key.address;
+	place.port = key.port;
+	place.protocol = key.protocol;
+	frontend = frontend_of(&place, 1, &action);
 	if (!frontend) {
 		if (action != SERVICE_CHOOSE)
 			return refuse_call(action);

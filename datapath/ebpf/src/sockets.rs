@@ -23,13 +23,15 @@ use std::{
 pub(crate) const FOLDER: &str = "sockets";
 
 impl Programs {
-    /// Attaches the programs that are not attached yet, in the place of those of an earlier process. `top` is the root of
-    /// cgroup v2, or the folder with all cgroup trees. Returns the number of programs that it attached.
+    /// Attaches the programs that are not attached yet, in the place of those of an earlier process, and repairs the map
+    /// with the node's network namespace. `top` is the root of cgroup v2, or the folder with all cgroup trees. Returns the
+    /// number of programs that it attached.
     ///
     /// # Errors
     /// If there is no cgroup v2, or the kernel refuses a program.
     pub fn attach_sockets(&mut self, top: &Path) -> Result<usize, LoadError> {
         let folder = self.sockets_folder().ok_or(LoadError::NoPins)?;
+        let has_changed = self.set_namespace()?;
         let mut cgroup = None;
         let mut attached = 0;
         for name in PROGRAMS {
@@ -43,7 +45,6 @@ impl Programs {
                 new => new.insert(open_root(top)?),
             };
             if attached == 0 {
-                self.set_namespace()?;
                 let fault = |cause| LoadError::Folder { folder: folder.clone(), cause };
                 create_dir_all(&folder).map_err(fault)?;
             }
@@ -62,6 +63,9 @@ impl Programs {
             rename(&beside, &pin)
                 .map_err(|cause| LoadError::Folder { folder: folder.clone(), cause })?;
             attached += 1;
+        }
+        if has_changed && attached == 0 {
+            tracing::warn!(map = NAMESPACE, "a row of a map was changed by another process");
         }
         Ok(attached)
     }
@@ -87,13 +91,18 @@ impl Programs {
         Ok((program, id))
     }
 
-    /// Writes the network namespace of this process, which is that of the node.
-    fn set_namespace(&mut self) -> Result<(), LoadError> {
+    /// Brings the map to the network namespace of this process, which is that of the node. Returns true if the map had
+    /// another one.
+    fn set_namespace(&mut self) -> Result<bool, LoadError> {
         let fault = |cause| LoadError::Map { name: NAMESPACE, cause };
         let cookie = namespace_cookie().map_err(|cause| LoadError::Namespace { cause })?;
         let map = self.ebpf().map_mut(NAMESPACE).ok_or(LoadError::Absent(NAMESPACE))?;
         let mut namespace: Array<&mut MapData, u64> = map.try_into().map_err(fault)?;
-        namespace.set(0, cookie, 0).map_err(fault)
+        if namespace.get(&0, 0).map_err(fault)? == cookie {
+            return Ok(false);
+        }
+        namespace.set(0, cookie, 0).map_err(fault)?;
+        Ok(true)
     }
 
     /// The folder of pinned links. `None` if programs are not pinned.

@@ -8,7 +8,7 @@ use crate::{
     service::{answered, at, connect_error},
     traffic::{SILENCE, answer, in_pod, node},
 };
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, Map, MapData};
 use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
@@ -382,6 +382,24 @@ fn processes_of_the_node_are_served_again_after_their_programs_were_removed() {
     while reached(1) {
         assert!(std::time::Instant::now() < end, "the programs are attached");
         std::thread::sleep(LOOK);
+    }
+}
+
+#[test]
+fn the_network_namespace_of_the_node_is_repaired() {
+    let Some(object) = object("the_network_namespace_of_the_node_is_repaired") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new("/sys/fs/cgroup"));
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    let pin = MapData::from_pin(agent.pins.join("node_namespace")).unwrap();
+    let mut namespace = Array::<_, u64>::try_from(Map::Array(pin)).unwrap();
+    let own = namespace.get(&0, 0).unwrap();
+    for other in [0, own + 1] {
+        namespace.set(0, other, 0).unwrap();
+        assert!(!reached(1), "processes of this namespace have no Services");
+        agent.until(|_| namespace.get(&0, 0).unwrap() == own);
+        assert!(reached(1));
     }
 }
 
