@@ -23,8 +23,8 @@ use std::{
 pub(crate) const FOLDER: &str = "sockets";
 
 impl Programs {
-    /// Attaches the programs that are not attached yet, in the place of those of an earlier process, and repairs the map
-    /// with the node's network namespace. `top` is the root of cgroup v2, or the folder with all cgroup trees. Returns the
+    /// Attaches the programs that are not attached yet, in the place of those of an earlier process. Repairs the map with
+    /// the node's network namespace. `top` is the root of cgroup v2, or the folder with all cgroup trees. Returns the
     /// number of programs that it attached.
     ///
     /// # Errors
