@@ -215,17 +215,6 @@ mod tests {
         assert!(why.contains("flows") && why.contains("FERRULE_AGENT_MAP_MEMORY"), "{why}");
     }
 
-    /// The reference of settings names this figure at FERRULE_SERVICES.
-    #[test]
-    fn services_need_48_mib() {
-        let of = |services| {
-            let layouts = layouts(&Connections { services, ..Connections::default() });
-            memory(&layouts, &BTreeMap::new())
-        };
-        let needed = (of(true) - of(false)).div_ceil(MIB);
-        assert!((40..=48).contains(&needed), "{needed} MiB");
-    }
-
     #[test]
     fn a_growth_needs_the_memory_of_both_maps() {
         let layouts = layouts(&Connections { limit: 131_072, ..Connections::default() });
