@@ -783,6 +783,8 @@ struct work {
 	/* Of packets to a pod without a ticket, and of answers of a pod to other nodes. */
 	struct last to_pod;
 	struct last from_pod;
+	/* Of packets from outside that ask for no Service. */
+	struct last from_wire;
 };
 
 struct {
@@ -1280,11 +1282,21 @@ int to_pod(struct __sk_buff *skb)
 	return action;
 }
 
+/* Of `tc_index`: `from_wire` has sent the packet, or it is an answer that has its client's address. */
+#define FORWARDED 0x2000u
+
 /* Egress of a link to other nodes. */
 SEC("classifier")
 int to_wire(struct __sk_buff *skb)
 {
-	return at_wire(skb);
+	int action;
+
+	if (skb->tc_index == FORWARDED)
+		return TC_ACT_UNSPEC;
+	action = at_wire(skb);
+	if (action == TC_ACT_UNSPEC)
+		tail_call(skb, &stages, STAGE_TO_CLIENT);
+	return action;
 }
 
 /* Judges a packet of a pod to its own node. No later hook sees it. */
@@ -1574,6 +1586,139 @@ int to_pod_service(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	return TC_ACT_UNSPEC;
+}
+
+/* Clients outside. */
+#include "outside.h"
+
+/* Gives a packet from outside the address of a backend. */
+static inline_always int from_outside(struct __sk_buff *skb, struct work *work, struct outside_work *outside)
+{
+	struct packet *packet = &work->packet;
+	struct service_work *service = &outside->service;
+	struct outside_flow *flow;
+	struct choice *choice;
+	int from_low = 0, fault, is_plain = parse_plain(skb, packet, 1);
+	__u64 now;
+
+	if (!is_plain) {
+		__builtin_memset(packet, 0, sizeof(*packet));
+		if (parse(skb, packet, &work->key, &from_low, 1) != PARSED)
+			return TC_ACT_UNSPEC;
+	}
+	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+		return TC_ACT_UNSPEC;
+	now = time_of(work);
+	if (is_own_address(&packet->destination)) {
+		key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port,
+		       packet->protocol, &service->key);
+		flow = map_lookup(&outside_flows, &service->key);
+		if (flow) {
+			note_outside(flow, packet, 1, now);
+			outside->flow = *flow;
+			return return_to_client(skb, packet);
+		}
+	}
+	work->judged = (struct judged){
+		.source = packet->source,
+		.destination = packet->destination,
+		.key = packet->key,
+		.source_port = packet->source_port,
+	};
+	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
+	       &service->key);
+	choice = map_lookup(&outside_choices, &service->key);
+	if (choice && is_chosen(choice, packet, now)) {
+		if (choice->seen != now)
+			choice->seen = now;
+		service->choice = *choice;
+		fault = continue_outside(skb, packet, outside, now);
+	} else if (packet->protocol == TCP && !is_start(packet)) {
+		/* Of a connection of the host's stack. */
+		if (is_plain)
+			keep_last(skb, &work->from_wire, packet, work->tick, generation());
+		return TC_ACT_UNSPEC;
+	} else {
+		switch (choose_outside(skb, packet, outside, now)) {
+		case NO_SERVICE:
+			return TC_ACT_UNSPEC;
+		case REFUSED:
+			report(skb, &work->judged, refusal(service->action));
+			if (service->action == SERVICE_NO_LOCAL_ENDPOINTS)
+				return TC_ACT_SHOT;
+			if (!make_answer(skb, packet, 1)) {
+				count(NOT_ANSWERED);
+				return TC_ACT_SHOT;
+			}
+			count(REJECTED);
+			skb->tc_index = FORWARDED;
+			return redirect(skb->ifindex, 0);
+		case UNTRANSLATED:
+			return drop(skb, &work->judged, NO_BACKEND);
+		default:
+			fault = begin_outside(skb, packet, outside, now);
+		}
+	}
+	if (fault)
+		return drop(skb, &work->judged, fault);
+	if (service->choice.source_port)
+		return send_out(skb, packet);
+	if (rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
+		return drop(skb, &work->judged, NO_BACKEND);
+	return TC_ACT_UNSPEC;
+}
+
+/* Ingress of a link to other nodes, with Services. */
+SEC("classifier")
+int from_wire(struct __sk_buff *skb)
+{
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+
+	if (!work || !outside)
+		return TC_ACT_SHOT;
+	skb->tc_index = 0;
+	if (skb->vlan_present || is_like(skb, &work->from_wire))
+		return TC_ACT_UNSPEC;
+	return from_outside(skb, work, outside);
+}
+
+/* The last stage of `to_wire`: gives an answer the address that its client asked for. */
+SEC("classifier")
+int to_wire_service(struct __sk_buff *skb)
+{
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	struct packet *packet;
+	struct outside_flow *flow;
+	int from_low = 0;
+
+	if (!work || !outside)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	if (skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	if (!parse_plain(skb, packet, 0)) {
+		__builtin_memset(packet, 0, sizeof(*packet));
+		if (parse(skb, packet, &work->key, &from_low, 0) != PARSED)
+			return TC_ACT_UNSPEC;
+	}
+	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+		return TC_ACT_UNSPEC;
+	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
+	       &outside->service.key);
+	flow = map_lookup(&outside_flows, &outside->service.key);
+	if (!flow || !has_ethernet(skb))
+		return TC_ACT_UNSPEC;
+	note_outside(flow, packet, 1, time_of(work));
+	outside->flow = *flow;
+	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1)) {
+		count(NO_BACKEND);
+		return TC_ACT_SHOT;
+	}
+	return outside->flow.link == skb->ifindex ? TC_ACT_UNSPEC : return_by(skb, &outside->flow);
 }
 
 /*

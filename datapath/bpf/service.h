@@ -70,10 +70,11 @@ struct backend {
 struct choice {
 	struct address address;
 	__u16 port;
-	__u16 unused;
+	/* The node's port towards a backend on another node, for a client outside. 0 keeps the client's address and port. */
+	__u16 source_port;
 	__u32 backend;
 	__u32 life;
-	__u32 unused_too;
+	__u32 unused;
 	/* Of the last packet, in nanoseconds since the boot. */
 	__u64 seen;
 };
@@ -166,6 +167,8 @@ enum stage {
 	STAGE_JUDGE,
 	/* After `to_pod`: restores the address that was asked for. */
 	STAGE_FROM_BACKEND,
+	/* After `to_wire`: the same for clients outside. */
+	STAGE_TO_CLIENT,
 	STAGES,
 };
 
@@ -406,16 +409,19 @@ static inline_always struct affinity *affinity_of(const struct frontend *fronten
 	return backend && backend->life == affinity->life ? affinity : 0;
 }
 
-/* Puts one of a frontend's backends into `choice` of `work`. `client` of `work` is the key of the client's affinity. */
+/*
+ * Puts one of a frontend's backends into `choice` of `work`. `side` is that of the client, and `client` of `work` the key of its
+ * affinity.
+ */
 static inline_always enum translated choose_backend(const struct frontend *frontend, struct service_work *work,
-						    __u64 now)
+						    __u32 side, __u64 now)
 {
 	struct affinity *affinity;
 	struct backend *backend;
 	__u32 number, kept = ~0u;
 	__u64 *word;
 
-	number = frontend->word + WORD_INSIDE;
+	number = frontend->word + side;
 	word = map_lookup(&service_words, &number);
 	if (!word)
 		return UNTRANSLATED;
@@ -509,7 +515,7 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	if (frontend->affinity)
 		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
 		       &work->client);
-	result = choose_backend(frontend, work, now);
+	result = choose_backend(frontend, work, WORD_INSIDE, now);
 	if (result != TRANSLATED)
 		return result;
 	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))

@@ -162,7 +162,7 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 		/* All sockets of the node are one client. */
 		work.client.high = key.address;
 		work.client.ports = (__u32)key.port << 16 | (__u64)key.protocol << 32;
-		switch (choose_backend(frontend, &work, now)) {
+		switch (choose_backend(frontend, &work, WORD_INSIDE, now)) {
 		case REFUSED:
 			return refuse_call(work.action);
 		case TRANSLATED:

@@ -283,6 +283,8 @@ enum reason {
 	/* A backend or a program of Services is missing, or the packet cannot be changed. */
 	NO_BACKEND,
 	NO_STAGE,
+	/* All source ports to a backend on another node are in use. */
+	NO_SOURCE_PORT,
 	/* Not drops. Answered, or not: the packet counts for another reason too. */
 	REJECTED,
 	NOT_ANSWERED,

@@ -8,9 +8,9 @@ use crate::{
     grace::GRACE,
     grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
     kernel,
-    links::{Links, hooks_of},
+    links::{Links, Wires},
     lookup::look_up,
-    maps::{layout_name, newest},
+    maps::{WIRES, layout_name, newest},
     memory::memory_of_maps,
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
@@ -80,6 +80,8 @@ pub struct EbpfBackend {
     connections: Connections,
     /// `None` without Services.
     serving: Option<Serving>,
+    /// As they were observed last.
+    wires: Wires,
     monitor: Option<Monitor>,
     /// Sockets of earlier passes. A new socket needs five calls of the kernel.
     sockets: Vec<Socket>,
@@ -208,6 +210,7 @@ impl EbpfBackend {
             flipped: now,
             connections,
             serving: connections.services.then(|| Serving::new(None)),
+            wires: Wires::new(),
             monitor,
             sockets: Vec::new(),
             check_at: None,
@@ -250,7 +253,7 @@ impl EbpfBackend {
     /// # Errors
     /// If the kernel refuses a removal.
     pub fn clear(&mut self) -> Result<(), LoadError> {
-        let mut links = Links::observe(&[], self.method)?;
+        let mut links = Links::observe(&[], self.method, false)?;
         let mut filters = 0;
         for link in links.links.keys().copied().collect::<Vec<_>>() {
             filters += links.detach(&self.programs, link)?;
@@ -381,13 +384,14 @@ impl EbpfBackend {
         let mut links = match reported {
             _ if is_same => None,
             Some(links) => Some(links),
-            None => Some(Links::observe(&node, self.method)?),
+            None => Some(Links::observe(&node, self.method, self.connections.services)?),
         };
         if links.is_some() && self.has_outdated() {
             self.renew_links()?;
         }
         if let Some(links) = links.as_ref().filter(|_| !is_reported) {
             self.programs.forget_links(&links.links.keys().copied().collect())?;
+            self.set_wires(links.wires.clone())?;
         }
         let (known, own) = match (&links, &earlier) {
             (None, Some(goal)) => (goal.links.clone(), goal.own.clone()),
@@ -688,6 +692,13 @@ impl EbpfBackend {
     /// Continues the check of links and filters, or starts one. Returns the first difference from the state that was
     /// applied. New links of no pod get their program.
     fn check(&mut self) -> Result<Option<String>, LoadError> {
+        // Before the hooks that use them.
+        if let Some(check) = &self.checking
+            && self.goal.is_some()
+            && check.links.wires != self.wires
+        {
+            self.set_wires(check.links.wires.clone())?;
+        }
         let Some(goal) = &self.goal else {
             if self.has_outdated() {
                 self.renew_links()?;
@@ -698,13 +709,14 @@ impl EbpfBackend {
         };
         let Some(mut check) = self.checking.take() else {
             let (socket, node, method) = (Socket::open()?, goal.node.clone(), self.method);
-            let list = move || Links::observe_with(socket, &node, method);
+            let serves = self.connections.services;
+            let list = move || Links::observe_with(socket, &node, method, serves);
             self.listing = Some(spawn_blocking(list));
             return Ok(None);
         };
         for link in check.next() {
             let is_pod = goal.pods.contains_key(&link.index.0);
-            let hooks = hooks_of(&link, is_pod);
+            let hooks = check.links.hooks_of(&link, is_pod);
             // A link that failed is tried again by the next full pass: its own events must not start one.
             if goal.failed.contains_key(&link.index.0) {
                 continue;
@@ -735,6 +747,12 @@ impl EbpfBackend {
             return self.move_node(check.links.own);
         }
         Ok(None)
+    }
+
+    /// Writes the addresses from which packets to other nodes are masqueraded.
+    fn set_wires(&mut self, wires: Wires) -> Result<(), LoadError> {
+        self.wires = wires;
+        self.programs.set_wires(&self.wires).map(drop)
     }
 
     /// The links cannot be listed: the next check follows.
@@ -855,7 +873,7 @@ impl Backend for EbpfBackend {
         let held = self.programs.read().map_err(unreadable)?;
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
         let mut links =
-            Links::observe(&node, self.method).map_err(|error| unreadable(error.into()))?;
+            Links::observe(&node, self.method, false).map_err(|error| unreadable(error.into()))?;
         let mut drift = Vec::new();
         let mut endpoints: BTreeSet<String> = BTreeSet::new();
         let mut incomplete: BTreeSet<String> = BTreeSet::new();
@@ -1095,7 +1113,7 @@ impl EbpfBackend {
         }
         let compilation = Compilation::new(&desired.state, &self.names.resolved().1);
         let node = desired.state.node.as_deref().unwrap_or_default();
-        let mut links = Links::observe(node, self.method)?;
+        let mut links = Links::observe(node, self.method, false)?;
         let sets = &compilation.tables().pods;
         let pods = starting(&self.held, desired, sets, &links.routed);
         let plan = plan_started(&self.held, &pods)?;
@@ -1177,7 +1195,7 @@ impl EbpfBackend {
     /// with the cause.
     fn attach_all(&mut self) -> Result<BTreeMap<u32, String>, LoadError> {
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
-        let mut links = Links::observe(&node, self.method)?;
+        let mut links = Links::observe(&node, self.method, self.connections.services)?;
         let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
         let hooks = links.hooks(|link| pods.contains(&link));
         let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();
@@ -1236,9 +1254,17 @@ impl EbpfBackend {
                 );
             }
         });
+        let repaired = repaired.and_then(|_| {
+            // Before the first state the rows are those of an earlier process.
+            let is_known = self.goal.is_some() && self.connections.services;
+            if is_known && self.programs.set_wires(&self.wires)? {
+                tracing::warn!(map = WIRES, "a row of a map was changed by another process");
+            }
+            Ok(())
+        });
         let differs = match (repaired, &self.goal) {
-            (Ok(_), Some(_)) => self.comparison.step(&self.held, &mut self.programs),
-            (Ok(_), None) => Ok(None),
+            (Ok(()), Some(_)) => self.comparison.step(&self.held, &mut self.programs),
+            (Ok(()), None) => Ok(None),
             (Err(error), _) => Err(error),
         };
         let fault = differs.as_ref().err().map(|error| causes(error));

@@ -35,6 +35,7 @@ mod written;
 pub use backend::EbpfBackend;
 pub use error::LoadError;
 pub use events::Events;
+pub use links::Wires;
 pub use memory::memory_of_maps;
 pub use programs::{Effects, Hook, Programs, SentAs};
 pub use retire::{Attachments, tcx_programs};

@@ -15,6 +15,9 @@ use std::{
     net::IpAddr,
 };
 
+/// By link: the addresses of both families from which packets to other nodes are masqueraded.
+pub type Wires = BTreeMap<u32, [Option<IpAddr>; 2]>;
+
 /// The node's links and addresses, as they were observed.
 pub(crate) struct Links {
     socket: Socket,
@@ -22,6 +25,8 @@ pub(crate) struct Links {
     /// The addresses that the host routes to each link.
     pub(crate) routed: BTreeMap<u32, BTreeSet<IpAddr>>,
     pub(crate) own: Own,
+    /// The links at which clients outside ask for Services. Empty without Services.
+    pub(crate) wires: Wires,
     method: Method,
     /// The links to which a queue was added for this pass. They have no filters yet.
     queued: BTreeSet<u32>,
@@ -29,8 +34,12 @@ pub(crate) struct Links {
 
 impl Links {
     /// Observes the network namespace of the calling thread. `node` are the addresses that policies know as the node's.
-    pub(crate) fn observe(node: &[IpAddr], method: Method) -> Result<Self, SocketError> {
-        Self::observe_with(Socket::open()?, node, method)
+    pub(crate) fn observe(
+        node: &[IpAddr],
+        method: Method,
+        serves: bool,
+    ) -> Result<Self, SocketError> {
+        Self::observe_with(Socket::open()?, node, method, serves)
     }
 
     /// [`Self::observe`] for the network namespace of the socket.
@@ -38,16 +47,18 @@ impl Links {
         mut socket: Socket,
         node: &[IpAddr],
         method: Method,
+        serves: bool,
     ) -> Result<Self, SocketError> {
         let observed = socket.observe(With::Nothing)?;
         let own = own(&observed, node);
+        let wires = if serves { wires(&observed) } else { Wires::new() };
         let mut routed: BTreeMap<u32, BTreeSet<IpAddr>> =
             observed.links.keys().map(|link| (link.0, BTreeSet::new())).collect();
         for (link, address) in observed.pod_addresses() {
             routed.entry(link.0).or_default().insert(address);
         }
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, routed, own, method, queued: BTreeSet::new() })
+        Ok(Self { socket, links, routed, own, wires, method, queued: BTreeSet::new() })
     }
 
     /// The links of pods that start, as the plugin reported them, without a list of all links: while many pods start, that
@@ -100,7 +111,8 @@ impl Links {
                 routed.entry(link.0).or_default().insert(address);
             }
         }
-        Ok(Some(Self { socket, links, routed, own, method, queued: BTreeSet::new() }))
+        let (wires, queued) = (Wires::new(), BTreeSet::new());
+        Ok(Some(Self { socket, links, routed, own, wires, method, queued }))
     }
 
     /// Notes the links to which a queue was added for this pass.
@@ -119,8 +131,23 @@ impl Links {
         is_pod: impl Fn(u32) -> bool,
     ) -> impl Iterator<Item = (&Link, &'static [Hook])> {
         let hooks =
-            self.links.values().map(move |link| (link, hooks_of(link, is_pod(link.index.0))));
+            self.links.values().map(move |link| (link, self.hooks_of(link, is_pod(link.index.0))));
         hooks.filter(|(_, hooks)| !hooks.is_empty())
+    }
+
+    /// The hooks of a link: both of a pod's host link, and `to_wire` of every other one, with `from_wire` where clients outside
+    /// ask for Services. Packets of the loopback link come back to the node, and those of an `ifb` link to the link that
+    /// they entered by.
+    pub(crate) fn hooks_of(&self, link: &Link, is_pod: bool) -> &'static [Hook] {
+        if link.name == LOOPBACK || link.kind == LinkKind::Other(IFB.to_owned()) {
+            &[]
+        } else if is_pod {
+            &POD
+        } else if self.wires.contains_key(&link.index.0) {
+            &WIRE_WITH_SERVICES
+        } else {
+            &WIRE
+        }
     }
 
     /// The filters of a link on one side.
@@ -244,6 +271,11 @@ impl Links {
         link: u32,
         hooks: &[Hook],
     ) -> Result<bool, SocketError> {
+        let has_hook = |side| hooks.iter().any(|hook| hook.side() == side);
+        // A side without a hook can have a program of earlier settings.
+        if SIDES.iter().any(|side| !has_hook(*side) && programs.has_tcx(link, *side)) {
+            return Ok(false);
+        }
         if hooks.iter().all(|hook| programs.is_current_tcx(*hook, link)) {
             return Ok(true);
         }
@@ -252,6 +284,11 @@ impl Links {
             return Ok(false);
         }
         let egress = self.filters(link, Side::Egress)?;
+        for (side, filters) in [(Side::Ingress, &ingress), (Side::Egress, &egress)] {
+            if !has_hook(side) && filters.bpf.iter().any(is_ours) {
+                return Ok(false);
+            }
+        }
         for hook in hooks {
             let filters = if hook.side() == Side::Ingress { &ingress } else { &egress };
             if !first(filters).is_some_and(|filter| programs.is_current(*hook, filter)) {
@@ -297,22 +334,26 @@ impl Links {
     }
 }
 
-/// The hooks of a link: both of a pod's host link, and `to_wire` of every other one. Packets of the loopback link come back
-/// to the node, and those of an `ifb` link to the link that they entered by.
-pub(crate) fn hooks_of(link: &Link, is_pod: bool) -> &'static [Hook] {
-    if link.name == LOOPBACK || link.kind == LinkKind::Other(IFB.to_owned()) {
-        &[]
-    } else if is_pod {
-        &POD
-    } else {
-        &WIRE
-    }
-}
-
 /// True for a filter of ours for packets to a link, on the side of packets from it.
 pub(crate) fn is_misplaced(filter: &BpfFilter) -> bool {
     let other = BpfFilter { side: Side::Egress, ..filter.clone() };
     is_ours(&other) && !is_ours(filter)
+}
+
+/// The links with Ethernet frames and an address of the node. Packets that are masqueraded have the first address of each
+/// family. Host links of pods have no address.
+fn wires(observed: &Observed) -> Wires {
+    let mut wires = Wires::new();
+    for address in observed.addresses.iter().filter(|of| of.global && !of.secondary) {
+        let link = observed.links.get(&address.dev);
+        if link.is_none_or(|of| of.mac.is_none() || [LOOPBACK, IPVS].contains(&&*of.name)) {
+            continue;
+        }
+        let at = address.address.addr();
+        let of_link = wires.entry(address.dev.0).or_insert([None; 2]);
+        of_link[usize::from(at.is_ipv6())].get_or_insert(at);
+    }
+    wires
 }
 
 fn own(observed: &Observed, node: &[IpAddr]) -> Own {
@@ -336,3 +377,4 @@ const IPVS: &str = "kube-ipvs0";
 
 pub(crate) const POD: [Hook; 2] = [Hook::FromPod, Hook::ToPod];
 const WIRE: [Hook; 1] = [Hook::ToWire];
+const WIRE_WITH_SERVICES: [Hook; 2] = [Hook::ToWire, Hook::FromWire];

@@ -70,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 49] = [
+const LAYOUTS: [Layout; 53] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -91,7 +91,7 @@ const LAYOUTS: [Layout; 49] = [
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 656, 1),
+    Layout::new("works", 4, 696, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),
@@ -116,17 +116,24 @@ const LAYOUTS: [Layout; 49] = [
     Layout::new("asked_addresses", 40, 24, 1),
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
-    Layout::new(STAGES, 4, 4, 3),
+    Layout::new(STAGES, 4, 4, 4),
     Layout::new("node_namespace", 4, 8, 1),
     Layout::new("socket_choices", 32, 40, 1),
     Layout::new("socket_asked_addresses", 32, 32, 1),
+    Layout::new(WIRES, 4, 32, 256),
+    Layout::new("outside_choices", 40, 40, 1),
+    Layout::new("outside_flows", 40, 64, 1),
+    Layout::new("outside_works", 4, 328, 1),
 ];
 
 /// The programs that continue where another one ends.
 pub(crate) const STAGES: &str = "stages";
 
+/// The addresses of links to other nodes.
+pub(crate) const WIRES: &str = "wires";
+
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 11] = [
+const WITH_SERVICES: [(&str, u32); 13] = [
     ("frontends", 65_536),
     ("service_words", 131_072),
     ("backends_small", 32_768),
@@ -138,6 +145,8 @@ const WITH_SERVICES: [(&str, u32); 11] = [
     ("affinities", 65_536),
     ("socket_choices", 16_384),
     ("socket_asked_addresses", 16_384),
+    ("outside_choices", 32_768),
+    ("outside_flows", 32_768),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -254,7 +263,10 @@ impl Layout {
             | "affinities"
             | "frontends"
             | "socket_choices"
-            | "socket_asked_addresses" => hash(rows, value),
+            | "socket_asked_addresses"
+            | "outside_choices"
+            | "outside_flows"
+            | WIRES => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }
     }

@@ -3,6 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
+    links::Wires,
     maps::{Layout, Maps, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -45,6 +46,8 @@ pub enum Hook {
     ToPod,
     /// Egress of a link to other nodes.
     ToWire,
+    /// Ingress of a link to other nodes, with Services.
+    FromWire,
     /// [`Self::ToPod`] for a test: the packet counts as sent by the pod of its ingress link.
     TestToPod,
     /// [`Self::ToWire`] for a test.
@@ -432,6 +435,19 @@ impl Programs {
         Ok(())
     }
 
+    /// Brings the addresses of links to other nodes to these. Returns true if the map had others.
+    ///
+    /// # Errors
+    /// If the map cannot be read or written.
+    pub fn set_wires(&mut self, wires: &Wires) -> Result<bool, LoadError> {
+        if self.services.has_wires(wires)? {
+            return Ok(false);
+        }
+        self.effect()?;
+        self.services.set_wires(wires)?;
+        Ok(true)
+    }
+
     /// Compares the rows of Services after the first `from` ones with those in the maps, and the sum of all frontends.
     /// Returns the map of the first row that differs.
     pub(crate) fn compare_services(
@@ -759,7 +775,7 @@ impl Programs {
 
 impl Hook {
     /// The hooks at which programs are attached.
-    const ATTACHED: [Self; 3] = [Self::FromPod, Self::ToPod, Self::ToWire];
+    const ATTACHED: [Self; 4] = [Self::FromPod, Self::ToPod, Self::ToWire, Self::FromWire];
 
     /// The hook of an attached program with this name.
     pub(crate) fn of(name: &str, side: Side) -> Option<Self> {
@@ -769,7 +785,7 @@ impl Hook {
     /// The side of the link at which the hook's program is attached.
     pub fn side(self) -> Side {
         match self {
-            Self::FromPod => Side::Ingress,
+            Self::FromPod | Self::FromWire => Side::Ingress,
             Self::ToPod | Self::ToWire | Self::TestToPod | Self::TestToWire => Side::Egress,
         }
     }
@@ -784,6 +800,7 @@ impl Hook {
             Self::FromPod => "from_pod",
             Self::ToPod => "to_pod",
             Self::ToWire => "to_wire",
+            Self::FromWire => "from_wire",
             Self::TestToPod => "test_to_pod",
             Self::TestToWire => "test_to_wire",
         }
@@ -854,10 +871,12 @@ const SWEEP: &str = "sweep_flows";
 const SUM: &str = "sum_rows";
 
 /// The programs that are not attached.
-const RUN: [&str; 5] = [SWEEP, SUM, STAGE_PROGRAMS[0], STAGE_PROGRAMS[1], STAGE_PROGRAMS[2]];
+const RUN: [&str; 6] =
+    [SWEEP, SUM, STAGE_PROGRAMS[0], STAGE_PROGRAMS[1], STAGE_PROGRAMS[2], STAGE_PROGRAMS[3]];
 
 /// The programs of the stages, in the order of `enum stage` in `datapath/bpf/service.h`.
-const STAGE_PROGRAMS: [&str; 3] = ["from_pod_service", "from_pod_judge", "to_pod_service"];
+const STAGE_PROGRAMS: [&str; 4] =
+    ["from_pod_service", "from_pod_judge", "to_pod_service", "to_wire_service"];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

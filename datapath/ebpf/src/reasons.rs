@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 48;
+pub(crate) const COUNT: u32 = 49;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -44,6 +44,7 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "no_such_port",
     "no_backend",
     "no_stage",
+    "no_source_port",
     "rejected",
     "not_answered",
     "share",

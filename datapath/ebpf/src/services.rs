@@ -2,16 +2,21 @@
 
 use crate::{
     LoadError,
-    maps::{Layout, gone, typed},
+    links::Wires,
+    maps::{Layout, WIRES, gone, typed},
 };
 use aya::{
     Ebpf,
     maps::{Array, HashMap, MapData},
 };
+use datapath_abi::address_key;
 use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, TableSize, TableSlot, Word, Write,
 };
-use std::collections::btree_map::Entry;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    net::IpAddr,
+};
 
 type Small = [u32; 16];
 type Medium = [u32; 512];
@@ -24,7 +29,25 @@ pub(crate) struct ServiceMaps {
     medium: Array<MapData, Medium>,
     large: Array<MapData, Large>,
     backends: Array<MapData, [u8; 24]>,
+    wires: HashMap<MapData, u32, WireRow>,
     limits: Limits,
+}
+
+/// The addresses of a link: of IPv4, then of IPv6.
+type WireRow = [u8; 32];
+
+fn wire_rows(wires: &Wires) -> BTreeMap<u32, WireRow> {
+    wires.iter().map(|(link, addresses)| (*link, wire_row(*addresses))).collect()
+}
+
+fn wire_row(addresses: [Option<IpAddr>; 2]) -> WireRow {
+    let mut row = WireRow::default();
+    for (place, address) in row.chunks_exact_mut(16).zip(addresses) {
+        if let Some(address) = address {
+            place.copy_from_slice(&address_key(address.into()));
+        }
+    }
+    row
 }
 
 impl ServiceMaps {
@@ -37,6 +60,7 @@ impl ServiceMaps {
             medium: typed(ebpf, TableSize::Medium.map())?,
             large: typed(ebpf, TableSize::Large.map())?,
             backends: typed(ebpf, "backends")?,
+            wires: typed(ebpf, WIRES)?,
             limits: Limits {
                 frontends: rows("frontends"),
                 words: rows("service_words"),
@@ -133,6 +157,29 @@ impl ServiceMaps {
         };
         let is_same = is_same.map_err(|cause| LoadError::Map { name, cause })?;
         Ok((!is_same).then_some(name))
+    }
+
+    fn read_wires(&self) -> Result<BTreeMap<u32, WireRow>, LoadError> {
+        let rows = self.wires.iter().collect::<Result<_, _>>();
+        rows.map_err(|cause| LoadError::Map { name: WIRES, cause })
+    }
+
+    /// True if the map of links has these rows.
+    pub(crate) fn has_wires(&self, wires: &Wires) -> Result<bool, LoadError> {
+        Ok(self.read_wires()? == wire_rows(wires))
+    }
+
+    /// Brings the map of links to these rows.
+    pub(crate) fn set_wires(&mut self, wires: &Wires) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: WIRES, cause };
+        let (found, wanted) = (self.read_wires()?, wire_rows(wires));
+        for (link, row) in wanted.iter().filter(|(link, row)| found.get(link) != Some(row)) {
+            self.wires.insert(link, row, 0).map_err(fault)?;
+        }
+        for link in found.keys().filter(|link| !wanted.contains_key(link)) {
+            gone(self.wires.remove(link)).map_err(fault)?;
+        }
+        Ok(())
     }
 
     fn table(&self, slot: TableSlot) -> Result<Vec<u32>, LoadError> {

@@ -14,6 +14,7 @@ mod judge;
 mod malformed;
 mod names;
 mod nat;
+mod outside;
 mod places;
 mod planted;
 mod refused;

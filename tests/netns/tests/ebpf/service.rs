@@ -56,7 +56,7 @@ pub(crate) fn start(object: &Path, bpffs: &Path) -> Kernel {
 }
 
 /// Answers each datagram to a port of a namespace with its sender's address, until the process ends.
-fn answer_datagrams(namespace: &str, port: u16) {
+pub(crate) fn answer_datagrams(namespace: &str, port: u16) {
     let server = in_pod(namespace, move || UdpSocket::bind(("::", port)).unwrap());
     std::thread::spawn(move || {
         while let Ok((_, from)) = server.recv_from(&mut [0]) {
@@ -70,7 +70,7 @@ pub(crate) fn serve(kernel: &mut Kernel, frontends: &[(Place, Choice)]) {
 }
 
 /// The same with an affinity in seconds.
-fn serve_with(kernel: &mut Kernel, frontends: &[(Place, Choice)], affinity: u32) {
+pub(crate) fn serve_with(kernel: &mut Kernel, frontends: &[(Place, Choice)], affinity: u32) {
     let frontends = frontends.iter().map(|(place, choice)| {
         let (inside, outside) = (choice.clone(), choice.clone());
         (*place, Frontend { inside, outside, affinity, sources: None })
