@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_of_settings_has_the_memory_of_services() {
+        let with = |services| {
+            let connections = Connections { services, ..Connections::default() };
+            memory(&layouts(&connections), &BTreeMap::new())
+        };
+        let needed = (with(true) - with(false)).div_ceil(MIB);
+        let setting = config_settings::table().find(|setting| setting.name == "FERRULE_SERVICES");
+        let meaning = setting.map(|setting| setting.meaning).unwrap_or_default();
+        assert!(meaning.contains(&format!(" {needed} MiB of ")), "{needed} MiB: {meaning}");
+    }
+
+    #[test]
     fn a_growth_needs_the_memory_of_both_maps() {
         let layouts = layouts(&Connections { limit: 131_072, ..Connections::default() });
         let used = [("classes", 131_072)];

@@ -1,19 +1,21 @@
 //! Services of desired states, as the agent hands them to the backend.
 
 use crate::{
-    connections,
+    connections, detach,
     existing::desired,
     nat::listen,
     object,
     service::{answered, at, connect_error},
-    traffic::{SILENCE, answer, in_pod, node},
+    traffic::{SILENCE, answer, in_pod, ip, node, wire},
 };
 use aya::maps::{Array, HashMap, Map, MapData};
 use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
-use datapath_ebpf::{EbpfBackend, Programs};
+use datapath_ebpf::{EbpfBackend, Hook, Programs};
 use datapath_node::{Applied, BackendEvent, Changed, Desired, ServiceChanges, Services};
+use nix::net::if_::if_nametoindex;
+use routing_netlink::{Side, Socket};
 use serde_json::json;
 use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Mirror, Plan, TableSize, Word, Write,
@@ -401,6 +403,85 @@ fn the_network_namespace_of_the_node_is_repaired() {
         agent.until(|_| namespace.get(&0, 0).unwrap() == own);
         assert!(reached(1));
     }
+}
+
+/// A Service with node port 30080 and one endpoint.
+fn put_node_port(
+    number: u8,
+    endpoint: SocketAddr,
+) -> impl FnOnce(&mut Services, &mut ServiceChanges) {
+    let endpoints = [endpoint];
+    let service = json!({
+        "metadata": {"namespace": "x", "name": format!("s{number}")},
+        "spec": {
+            "type": "NodePort", "clusterIPs": [vip(number).to_string()],
+            "ports": [{"port": 80, "nodePort": 30_080}],
+        },
+    });
+    let service = Arc::new(Service::read(&service).unwrap());
+    move |services, changes| {
+        put(number, &endpoints)(services, changes);
+        services.services.insert(service.name.clone(), service);
+    }
+}
+
+/// True if a client outside reaches the node port.
+fn reached_from_outside() -> bool {
+    in_pod("out", || TcpStream::connect_timeout(&at([10, 9, 0, 1], 30_080), SILENCE).is_ok())
+}
+
+#[test]
+fn clients_outside_are_served_again_after_their_program_or_address_was_removed() {
+    let test = "clients_outside_are_served_again_after_their_program_or_address_was_removed";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    wire();
+    answer(in_pod("out", || listen("0.0.0.0:8080")));
+    agent.apply();
+    // The backend is on another node, which is that of the client.
+    assert_eq!(agent.change(put_node_port(1, at([10, 9, 0, 2], 8080))), BTreeMap::new());
+    assert!(reached_from_outside());
+    let pin = MapData::from_pin(agent.pins.join("wires")).unwrap();
+    let mut wires = HashMap::<_, u32, [u8; 32]>::try_from(Map::HashMap(pin)).unwrap();
+    let link = if_nametoindex("wire").unwrap();
+    let row = wires.get(&link, 0).unwrap();
+    let foreign = [7; 32];
+    for (key, value) in [(link, None), (link, Some(foreign)), (u32::MAX, Some(foreign))] {
+        match value {
+            Some(value) => wires.insert(key, value, 0).unwrap(),
+            None => wires.remove(&key).unwrap(),
+        }
+        agent.until(|_| {
+            wires.get(&link, 0).is_ok_and(|of| of == row) && wires.get(&u32::MAX, 0).is_err()
+        });
+        assert!(reached_from_outside());
+    }
+    detach(Hook::FromWire, "wire");
+    assert!(!reached_from_outside());
+    agent.until(|_| reached_from_outside());
+    // The address of a link that comes later.
+    ip("link add name later type veth peer name later netns out");
+    ip("link set later up");
+    ip("addr add 10.7.0.1/24 dev later");
+    let later = if_nametoindex("later").unwrap();
+    agent.until(|_| wires.get(&later, 0).is_ok());
+    ip("addr del 10.7.0.1/24 dev later");
+    agent.until(|_| wires.get(&later, 0).is_err());
+    // The next process serves no Services.
+    drop(agent);
+    let none = bpffs.path().join("none");
+    let programs = Programs::load(&object, Some(&none), &connections()).unwrap();
+    let mut backend = EbpfBackend::over(programs, &none, connections()).unwrap();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    let applied = runtime.block_on(backend.apply(&desired(1, &[])));
+    assert_eq!(applied.in_force, Ok(()));
+    assert!(!reached_from_outside());
+    let mut socket = Socket::open().unwrap();
+    let index = socket.index_of("wire").unwrap().unwrap();
+    assert_eq!(socket.bpf_filters(index, Side::Ingress).unwrap(), []);
+    assert_eq!(socket.bpf_filters(index, Side::Egress).unwrap().len(), 1);
 }
 
 #[test]
