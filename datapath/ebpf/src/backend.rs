@@ -8,7 +8,7 @@ use crate::{
     grace::GRACE,
     grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
     kernel,
-    links::{Links, Wires},
+    links::Links,
     lookup::look_up,
     maps::{WIRES, layout_name, newest},
     memory::memory_of_maps,
@@ -18,6 +18,7 @@ use crate::{
     serving::Serving,
     starting::{is_starting, starting},
     tcx::Method,
+    wires::Wires,
 };
 use async_trait::async_trait;
 use config_model::{Span, causes};

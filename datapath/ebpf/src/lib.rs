@@ -30,13 +30,14 @@ mod sockets;
 mod starting;
 mod sums;
 mod tcx;
+mod wires;
 mod written;
 
 pub use backend::EbpfBackend;
 pub use error::LoadError;
 pub use events::Events;
-pub use links::Wires;
 pub use memory::memory_of_maps;
 pub use programs::{Effects, Hook, Programs, SentAs};
 pub use retire::{Attachments, tcx_programs};
 pub use tcx::Method;
+pub use wires::Wires;

@@ -4,6 +4,7 @@ use crate::{
     Hook, LoadError, Programs, kernel,
     programs::{first, is_ours},
     tcx::Method,
+    wires::{IPVS, LOOPBACK, Wires, wires},
 };
 use config_model::HostLink;
 use datapath_abi::Own;
@@ -14,9 +15,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
-
-/// By link: the addresses of both families from which packets to other nodes are masqueraded.
-pub type Wires = BTreeMap<u32, [Option<IpAddr>; 2]>;
 
 /// The node's links and addresses, as they were observed.
 pub(crate) struct Links {
@@ -340,22 +338,6 @@ pub(crate) fn is_misplaced(filter: &BpfFilter) -> bool {
     is_ours(&other) && !is_ours(filter)
 }
 
-/// The links with Ethernet frames and an address of the node. Packets that are masqueraded have the first address of each
-/// family. Host links of pods have no address.
-fn wires(observed: &Observed) -> Wires {
-    let mut wires = Wires::new();
-    for address in observed.addresses.iter().filter(|of| of.global && !of.secondary) {
-        let link = observed.links.get(&address.dev);
-        if link.is_none_or(|of| of.mac.is_none() || [LOOPBACK, IPVS].contains(&&*of.name)) {
-            continue;
-        }
-        let at = address.address.addr();
-        let of_link = wires.entry(address.dev.0).or_insert([None; 2]);
-        of_link[usize::from(at.is_ipv6())].get_or_insert(at);
-    }
-    wires
-}
-
 fn own(observed: &Observed, node: &[IpAddr]) -> Own {
     let ipvs = observed.links.values().find(|link| link.name == IPVS).map(|link| link.index);
     // The addresses of this link are virtual: IPVS forwards their packets to other pods.
@@ -371,9 +353,6 @@ const FEW: usize = 4;
 const SIDES: [Side; 2] = [Side::Ingress, Side::Egress];
 /// The kind of a link that delays received packets, as the plugin `bandwidth` adds it.
 const IFB: &str = "ifb";
-const LOOPBACK: &str = "lo";
-/// The link of kube-proxy's mode `ipvs`.
-const IPVS: &str = "kube-ipvs0";
 
 pub(crate) const POD: [Hook; 2] = [Hook::FromPod, Hook::ToPod];
 const WIRE: [Hook; 1] = [Hook::ToWire];

@@ -3,7 +3,6 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    links::Wires,
     maps::{Layout, Maps, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -11,6 +10,7 @@ use crate::{
     services::ServiceMaps,
     settings::settings,
     sums::{FRONTENDS_NUMBER, Summed, sum_of_frontends},
+    wires::Wires,
 };
 use aya::{
     Ebpf, EbpfLoader,

@@ -2,8 +2,8 @@
 
 use crate::{
     LoadError,
-    links::Wires,
     maps::{Layout, WIRES, gone, typed},
+    wires::Wires,
 };
 use aya::{
     Ebpf,

@@ -177,8 +177,8 @@ fn clients_with_one_port_have_different_source_ports() {
 }
 
 #[test]
-fn a_client_outside_is_refused_or_dropped_as_its_service_says() {
-    let name = "a_client_outside_is_refused_or_dropped_as_its_service_says";
+fn a_client_outside_is_refused_or_dropped_by_the_kind_of_its_service() {
+    let name = "a_client_outside_is_refused_or_dropped_by_the_kind_of_its_service";
     let Some(object) = object(name) else { return };
     let bpffs = tempfile::tempdir().unwrap();
     let mut kernel = open(&object, bpffs.path());
