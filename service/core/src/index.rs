@@ -4,6 +4,7 @@
 //! places, a change of a slice those of its Service. [`Index::take_changes`] compiles the marked places.
 
 mod choices;
+mod health;
 
 use crate::{
     Backend, Choice, Client, DropReason, Frontend, NodeView, Packet, Place, RejectReason, Route,
@@ -35,6 +36,8 @@ pub struct Index {
     left_out: BTreeMap<ObjectName, BTreeMap<Place, usize>>,
     /// Places whose frontend may differ from `frontends`.
     marked: BTreeSet<Place>,
+    /// The Services with health checks.
+    checked: BTreeSet<ObjectName>,
 }
 
 /// The kind of a place. The first one wins.
@@ -267,6 +270,7 @@ impl Index {
             self.marked.insert(place);
         }
         self.left_out.remove(&service.name);
+        self.checked.remove(&service.name);
         for address in &service.cluster_ips {
             let Some(services) = self.cluster_ips.get_mut(address) else { continue };
             if services.remove(&service.name) && services.is_empty() {
@@ -294,6 +298,9 @@ impl Index {
             self.marked.insert(*place);
         }
         self.claimed.insert(service.name.clone(), claims);
+        if health::port(service).is_some() {
+            self.checked.insert(service.name.clone());
+        }
     }
 
     /// Marks all places of an address that is a cluster IP now, or no longer.

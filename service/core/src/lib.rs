@@ -2,12 +2,14 @@
 //!
 //! [`Index`] receives objects and returns [`Frontend`]s: the answer to a client's first packet, by destination. [`Route`]
 //! is the answer to one [`Packet`]. The rules are those of kube-proxy. `tests/service` compares the index with a naive
-//! evaluator that was written apart.
+//! evaluator that was written apart. [`HealthChecks`] and [`ProxyHealth`] are the answers to load balancers.
 
 mod frontend;
+mod health;
 mod index;
 mod model;
 
 pub use frontend::{Choice, Frontend, MOST_BACKENDS, Place};
+pub use health::{HealthAnswer, HealthCheck, HealthChecks, HealthPort, ProxyHealth};
 pub use index::Index;
 pub use model::{Backend, Client, DropReason, NodeView, Packet, RejectReason, Route, World};
