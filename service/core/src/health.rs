@@ -1,5 +1,5 @@
-//! Health checks of load balancers: the ports at which a node answers them, and its answers. Both are those of kube-proxy
-//! 1.36.
+//! Health checks of load balancers: the ports at which a node answers them, and its answers. Both are those of
+//! kube-proxy 1.36.
 
 mod proxy;
 
@@ -19,8 +19,8 @@ pub struct HealthPort {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     pub service: ObjectName,
-    /// The number of addresses of ready endpoints on the node. An endpoint that terminates does not count, though it may
-    /// still get connections.
+    /// The number of addresses of ready endpoints on the node. An endpoint that terminates does not count, though it
+    /// may still get connections.
     pub endpoints: usize,
 }
 

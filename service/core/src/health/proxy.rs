@@ -33,8 +33,8 @@ impl ProxyHealth {
         (self.pending, self.updated) = (None, Some(now));
     }
 
-    /// False before the first state is in force, and if a state is not in force in time. kube-proxy is healthy before its
-    /// first state.
+    /// False before the first state is in force, and if a state is not in force in time. kube-proxy is healthy before
+    /// its first state.
     pub fn is_healthy(&self, now: Time) -> bool {
         self.updated.is_some() && self.pending.is_none_or(|since| now.since(since) < LATE)
     }
