@@ -26,6 +26,7 @@ pub use refused::AnnounceError;
 pub use report::PolicyReport;
 
 use crate::distributor::Generation;
+use announce::NodeFacts;
 use announced::Announced;
 use control_wire::ObjectId;
 use encoded::EncodedPolicy;
@@ -53,8 +54,8 @@ pub struct PolicySource {
     announced: Announced,
     outside: Outside,
     mirrors: Mirrors,
-    /// The zones of nodes by their names.
-    zones: BTreeMap<String, String>,
+    /// The facts about each node that only this node receives, by its name.
+    facts: BTreeMap<String, NodeFacts>,
     pending_namespaces: PendingNamespaces,
     changes: PolicyChanges,
     /// The match features that a rule uses, beyond those of the first version of the protocol.
@@ -72,7 +73,7 @@ impl PolicySource {
             announced: Announced::default(),
             outside: Outside::default(),
             mirrors: Mirrors::default(),
-            zones: BTreeMap::new(),
+            facts: BTreeMap::new(),
             pending_namespaces: PendingNamespaces::default(),
             changes: PolicyChanges::default(),
             requires: |_| Vec::new(),

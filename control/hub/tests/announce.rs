@@ -35,7 +35,7 @@ fn pod(name: &str, node: &str, addresses: &[&str]) -> Pod {
 
 fn node(name: &str, its: &str) -> Node {
     let meta = Meta { name: name.to_owned(), ..Meta::default() };
-    Node { meta, addresses: vec![address(its)] }
+    Node { meta, addresses: vec![address(its)], is_leaving: false }
 }
 
 fn service(its: &str) -> Service {

@@ -84,6 +84,41 @@ fn a_node_receives_its_zone_and_each_change_of_it() {
 }
 
 #[test]
+fn a_node_receives_the_notice_of_its_deletion() {
+    let tainted = |taints: serde_json::Value| {
+        let object = serde_json::json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n1"},
+            "spec": {"taints": taints}, "status": {},
+        });
+        let object = Object::read_value(&object).expect("an object").object;
+        let Object::Node(node) = object else { panic!("a node") };
+        node
+    };
+    let mut hub = loaded();
+    let stream = compared(hub.open_stream("n1", &ClientState::default()));
+    let mut held = NodeSnapshot::default();
+    held.start_stream(&hub.epoch());
+    let mut receive = |hub: &mut Hub| {
+        let update = hub.next_update(&stream)?;
+        for part in parts(update.generation, &update.changes) {
+            held.receive(Part::decode(part).expect("a part")).expect("it can be applied");
+        }
+        hub.acknowledge(&stream, update.generation);
+        Some(held.is_leaving)
+    };
+    assert_eq!(receive(&mut hub), Some(false));
+    let leaving = tainted(serde_json::json!([{"key": "ToBeDeletedByClusterAutoscaler"}]));
+    hub.apply(Event::Node(&leaving));
+    assert_eq!(receive(&mut hub), Some(true));
+    hub.apply(Event::Node(&leaving));
+    assert_eq!(receive(&mut hub), None, "nothing has changed");
+    hub.apply(Event::Node(&tainted(serde_json::json!([{"key": "other"}]))));
+    assert_eq!(receive(&mut hub), Some(false), "the autoscaler keeps the node");
+    hub.apply(Event::Gone { kind: Kind::Node, namespace: "", name: "n1", uid: "n1" });
+    assert_eq!(receive(&mut hub), Some(true), "it is deleted");
+}
+
+#[test]
 fn a_replica_without_a_kind_is_behind_a_node_that_holds_it() {
     let mut hub = loaded();
     hub.reach("Pod", 9);

@@ -89,10 +89,11 @@ pub fn holds(holds: &Holds) -> proto::Holds {
     }
 }
 
-/// The addresses of the node, and its zone.
-pub fn node(addresses: &[IpAddr], zone: Option<&str>) -> proto::Change {
+/// The addresses of the node, its zone, and whether it is about to be deleted.
+pub fn node(addresses: &[IpAddr], zone: Option<&str>, leaving: bool) -> proto::Change {
     let addresses = addresses.iter().map(address).collect();
-    change::Of::Node(proto::Node { addresses, zone: zone.unwrap_or_default().to_owned() }).into()
+    let zone = zone.unwrap_or_default().to_owned();
+    change::Of::Node(proto::Node { addresses, zone, leaving }).into()
 }
 
 pub(crate) fn address(address: &IpAddr) -> Vec<u8> {

@@ -39,6 +39,8 @@ pub struct NodeSnapshot {
     pub node: Option<Arc<[IpAddr]>>,
     /// The node's label `topology.kubernetes.io/zone`.
     pub zone: Option<Arc<str>>,
+    /// True if the node is about to be deleted, or has no Node object.
+    pub is_leaving: bool,
     /// The Services of the cluster, for an agent that serves them.
     pub services: SharedMap<ObjectName, Arc<Service>>,
     pub slices: SharedMap<ObjectName, Arc<Slice>>,
@@ -145,6 +147,7 @@ impl NodeSnapshot {
             pods: self.pods.clone(),
             node: self.node.clone(),
             zone: self.zone.clone(),
+            is_leaving: self.is_leaving,
             services: self.services.clone(),
             slices: self.slices.clone(),
             ..Self::default()
@@ -224,7 +227,9 @@ impl NodeSnapshot {
             applied.map(|(id, of)| (ObjectId::applied(*id), encode::applied_group(*id, of)));
         let pods = self.pods.iter().map(|(uid, of)| (ObjectId::pod(uid), (&**of).into()));
         let zone = self.zone.as_deref();
-        let node = self.node.iter().map(move |of| (ObjectId::node(), encode::node(of, zone)));
+        let leaving = self.is_leaving;
+        let node =
+            self.node.iter().map(move |of| (ObjectId::node(), encode::node(of, zone, leaving)));
         let services = self.services.iter();
         let services = services.map(|(name, of)| (ObjectId::service(name), (&**of).into()));
         let slices = self.slices.iter();
@@ -292,6 +297,7 @@ impl NodeSnapshot {
             change::Of::Node(sent) => {
                 self.node = Some(decode::addresses(&sent.addresses)?.into());
                 self.zone = Some(sent.zone.as_str()).filter(|zone| !zone.is_empty()).map(Arc::from);
+                self.is_leaving = sent.leaving;
                 ObjectId::node()
             }
             change::Of::Service(sent) => {
@@ -324,7 +330,7 @@ impl NodeSnapshot {
             Some(KnownId::Address(id)) => drop(self.addresses.remove(&id)),
             Some(KnownId::Applied(id)) => drop(self.applied.remove(&id)),
             Some(KnownId::Pod(uid)) => drop(self.pods.remove(uid)),
-            Some(KnownId::Node) => (self.node, self.zone) = (None, None),
+            Some(KnownId::Node) => (self.node, self.zone, self.is_leaving) = (None, None, false),
             Some(KnownId::Service(_)) => {
                 id.object_name().map(|name| self.services.remove(&name));
             }

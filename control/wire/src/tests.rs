@@ -275,8 +275,9 @@ fn whole() -> impl Strategy<Value = proto::Change> {
         group,
         (id(), vec(uid(), 0..4))
             .prop_map(|(id, pods)| encode::applied_group(id, &pods.into_iter().collect())),
-        (vec(address(), 0..3), proptest::option::of("[a-c]"))
-            .prop_map(|(addresses, zone)| encode::node(&addresses, zone.as_deref())),
+        (vec(address(), 0..3), proptest::option::of("[a-c]"), any::<bool>()).prop_map(
+            |(addresses, zone, leaving)| { encode::node(&addresses, zone.as_deref(), leaving) }
+        ),
         service().prop_map(|service| (&service).into()),
         slice().prop_map(|slice| (&slice).into()),
     ]

@@ -27,7 +27,7 @@ pub(crate) fn stage() -> World {
     for (name, address) in [("n1", N1), ("n2", N2)] {
         let labels = labels(&[("host", name)]);
         let meta = Meta { name: name.to_owned(), labels, ..Meta::default() };
-        world.insert(Object::Node(Node { meta, addresses: vec![ip(address)] }));
+        world.insert(Object::Node(Node { meta, addresses: vec![ip(address)], is_leaving: false }));
     }
     world
 }

@@ -70,7 +70,7 @@ impl Object {
         if !map.contains_key("spec") && kind.is_policy() {
             notes.warn(&spec, "it is missing");
         }
-        let object = dispatch(kind, meta, &spec, &part("status"), &mut notes);
+        let object = dispatch(kind, meta, &metadata, &spec, &part("status"), &mut notes);
         Ok(Parsed { object, notes: notes.finish() })
     }
 
@@ -109,6 +109,7 @@ impl Object {
 fn dispatch(
     kind: Kind,
     meta: crate::Meta,
+    metadata: &At<'_>,
     spec: &At<'_>,
     status: &At<'_>,
     notes: &mut Notes,
@@ -127,7 +128,7 @@ fn dispatch(
     match kind {
         Kind::Pod => Object::Pod(cluster::pod(meta, spec, status, notes)),
         Kind::Namespace => Object::Namespace(cluster::namespace(meta)),
-        Kind::Node => Object::Node(cluster::node(meta, status, notes)),
+        Kind::Node => Object::Node(cluster::node(meta, metadata, spec, status, notes)),
         Kind::Service => Object::Service(cluster::service(meta, spec, status, notes)),
         Kind::NetworkPolicy => flavored(meta, Flavor::Kubernetes, notes),
         Kind::AwsApplicationNetworkPolicy => flavored(meta, Flavor::Aws, notes),

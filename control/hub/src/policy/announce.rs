@@ -197,11 +197,12 @@ impl PolicySource {
                 self.yield_to(&node.addresses, None, generation);
                 self.indexed(event, generation);
                 let zone = node.meta.labels.get(ZONE_LABEL).filter(|zone| !zone.is_empty());
-                self.set_zone(&node.meta.name, zone, generation);
+                let facts = NodeFacts { zone: zone.cloned(), is_leaving: node.is_leaving };
+                self.set_facts(&node.meta.name, Some(facts), generation);
             }
             Event::Gone { kind: Kind::Node, name, .. } => {
                 self.indexed(event, generation);
-                self.set_zone(name, None, generation);
+                self.set_facts(name, None, generation);
             }
             Event::Service(service) => {
                 if let Some(addresses) = service.cluster_ips.known() {
@@ -244,12 +245,13 @@ impl PolicySource {
         }
     }
 
-    fn set_zone(&mut self, node: &str, zone: Option<&String>, generation: &mut Generation<'_>) {
-        let before = match zone {
-            Some(zone) => self.zones.insert(node.to_owned(), zone.clone()),
-            None => self.zones.remove(node),
+    /// `None` if the Node object does not exist.
+    fn set_facts(&mut self, node: &str, facts: Option<NodeFacts>, generation: &mut Generation<'_>) {
+        let before = match facts.clone() {
+            Some(facts) => self.facts.insert(node.to_owned(), facts),
+            None => self.facts.remove(node),
         };
-        if before.as_ref() != zone {
+        if before != facts {
             generation.changed(&ObjectId::node(), [&node.to_owned()]);
         }
     }
@@ -311,6 +313,15 @@ impl PolicySource {
             }
         }
     }
+}
+
+/// The facts about a node that policies do not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodeFacts {
+    /// The zone that EndpointSlices name in their hints.
+    pub(super) zone: Option<String>,
+    /// The node is about to be deleted.
+    pub(super) is_leaving: bool,
 }
 
 impl<'a> PodContent<'a> {

@@ -30,8 +30,7 @@ impl Source for PolicySource {
             let digest = digest_of(&encode::applied_group(*id, &pods));
             needs.push((ObjectId::applied(*id), digest));
         }
-        let zone = self.zone_of(recipient.node);
-        needs.push((ObjectId::node(), digest_of(&encode::node(&own.addresses, zone))));
+        needs.push((ObjectId::node(), digest_of(&self.sent_node(recipient.node, &own))));
         for pod in own.pods.values() {
             if self.has_namespace(pod, recipient) {
                 needs.push((ObjectId::pod(&pod.uid), digest_of(&self.sent_pod(pod))));
@@ -62,8 +61,7 @@ impl Source for PolicySource {
                     changes.extend(policy.map(|policy| policy.for_features(recipient.features)));
                 }
                 Some(KnownId::Node) => {
-                    let zone = self.zone_of(recipient.node);
-                    changes.push(entry(&encode::node(&own.addresses, zone)));
+                    changes.push(entry(&self.sent_node(recipient.node, &own)));
                 }
                 Some(KnownId::Pod(uid)) => {
                     let pod = own.pods.values().find(|pod| pod.uid == uid);
@@ -108,9 +106,11 @@ impl PolicySource {
         groups.get(id, || index.group_state(Role::Address, id))
     }
 
-    /// Returns the zone of a node, which EndpointSlices name in their hints.
-    fn zone_of(&self, node: &str) -> Option<&str> {
-        self.zones.get(node).map(String::as_str)
+    /// A node without a Node object has been deleted.
+    fn sent_node(&self, name: &str, own: &NodeState) -> proto::Change {
+        let facts = self.facts.get(name);
+        let zone = facts.and_then(|facts| facts.zone.as_deref());
+        encode::node(&own.addresses, zone, facts.is_none_or(|facts| facts.is_leaving))
     }
 
     fn sent_pod(&self, pod: &Member) -> proto::Change {

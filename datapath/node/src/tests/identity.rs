@@ -25,7 +25,7 @@ fn the_backend_receives_the_name_and_the_zone_of_the_node() {
         Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new()).named("n1", false);
     node.began("127.0.0.1:1".parse().unwrap(), &[1; 16], false);
     for (generation, zone) in [(1, None), (2, Some("a")), (3, Some("b"))] {
-        node.part(part(generation, vec![encode::node(&[], zone)]), Time(0));
+        node.part(part(generation, vec![encode::node(&[], zone, false)]), Time(0));
         assert_eq!(*applied(&mut node).node, identity(zone));
     }
     // The first state of the next process, from the disk.

@@ -73,7 +73,13 @@ pub(super) fn namespace(mut meta: Meta) -> Namespace {
     Namespace { meta }
 }
 
-pub(super) fn node(meta: Meta, status: &At<'_>, notes: &mut Notes) -> Node {
+pub(super) fn node(
+    meta: Meta,
+    metadata: &At<'_>,
+    spec: &At<'_>,
+    status: &At<'_>,
+    notes: &mut Notes,
+) -> Node {
     is_object(status, notes);
     let mut addresses = Vec::new();
     for item in items(status, "addresses", notes) {
@@ -82,8 +88,14 @@ pub(super) fn node(meta: Meta, status: &At<'_>, notes: &mut Notes) -> Node {
             Some(read) => push(read, &mut addresses, notes),
         }
     }
-    Node { meta, addresses }
+    let taints = items(spec, "taints", notes);
+    let is_leaving = metadata.get("deletionTimestamp").is_some()
+        || taints.iter().any(|taint| taint.value["key"] == TO_BE_DELETED);
+    Node { meta, addresses, is_leaving }
 }
+
+/// The key of the taint that the cluster autoscaler sets before it deletes a node.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Names have no address.
 fn node_address(item: &At<'_>) -> Result<Option<IpAddr>, Doubt> {

@@ -175,6 +175,25 @@ fn a_node_has_its_addresses_and_not_its_names() {
 }
 
 #[test]
+fn a_node_that_is_deleted_or_tainted_by_the_autoscaler_is_leaving() {
+    let is_leaving = |metadata: &Value, spec: &Value| {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": {},
+        });
+        let parsed = Object::read_value(&node).expect("an identity");
+        let Object::Node(node) = parsed.object else { panic!("another kind") };
+        assert!(parsed.notes.is_empty(), "{:?}", parsed.notes);
+        node.is_leaving
+    };
+    let (name, tainted) = (json!({"name": "n1"}), |key| json!({"taints": [{"key": key}]}));
+    assert!(!is_leaving(&name, &json!({})));
+    assert!(!is_leaving(&name, &tainted("node.kubernetes.io/unschedulable")));
+    assert!(is_leaving(&name, &tainted("ToBeDeletedByClusterAutoscaler")));
+    let deleted = json!({"name": "n1", "deletionTimestamp": "2026-03-01T00:00:00Z"});
+    assert!(is_leaving(&deleted, &json!({})));
+}
+
+#[test]
 fn a_service_has_addresses_ports_and_perhaps_a_selector() {
     let (read, notes) = service(&json!({
         "clusterIP": "10.100.0.1", "clusterIPs": ["10.100.0.1", "2001:db8::1"],

@@ -27,7 +27,8 @@ pub(super) fn node() -> impl Strategy<Value = Object> {
     (select(NODES), labels("role", &["cp", "worker"])).prop_map(|((name, addresses), labels)| {
         let mut meta = meta("", name);
         meta.labels = labels;
-        Object::Node(Node { meta, addresses: addresses.iter().copied().map(address).collect() })
+        let addresses = addresses.iter().copied().map(address).collect();
+        Object::Node(Node { meta, addresses, is_leaving: false })
     })
 }
 

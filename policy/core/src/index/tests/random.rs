@@ -304,7 +304,7 @@ fn gone() -> impl Strategy<Value = Happening> {
 
 pub(super) fn happening() -> impl Strategy<Value = Happening> {
     let node = (cluster_meta(text(&["n1", "n2"])), vec(address(), 0..2))
-        .prop_map(|(meta, addresses)| Happening::Node(Node { meta, addresses }));
+        .prop_map(|(meta, addresses)| Happening::Node(Node { meta, addresses, is_leaving: false }));
     let namespace =
         cluster_meta(text(&SPACES)).prop_map(|meta| Happening::Namespace(Namespace { meta }));
     prop_oneof![
