@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, TcpSocket, UnixListener},
     time::{sleep, timeout},
 };
 
@@ -130,6 +130,20 @@ pub async fn bind(at: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
+/// Listens on an address of one family: `[::]` means all addresses of IPv6 only.
+///
+/// # Errors
+/// If the port is in use, or the host does not have the address or the family.
+pub fn bind_family(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if at.is_ipv6() { TcpSocket::new_v6()? } else { TcpSocket::new_v4()? };
+    socket.set_reuseaddr(true)?;
+    if at.is_ipv6() {
+        rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    socket.bind(at)?;
+    socket.listen(BACKLOG)
+}
+
 /// Returns true if the kernel lacks the family or has it disabled.
 fn without_ipv6(err: &io::Error) -> bool {
     const EAFNOSUPPORT: i32 = 97;
@@ -144,6 +158,8 @@ const TALK: Duration = Duration::from_secs(10);
 /// clients: a connection needs the way back to its pod.
 pub const BOUNDS: Bounds =
     Bounds { preauth: 64, share: 8, v6_prefix: 128, within: TALK, fair: Duration::from_secs(1) };
+/// As in the standard library.
+const BACKLOG: u32 = 128;
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LAST: Duration = Duration::from_secs(60);
@@ -240,6 +256,18 @@ mod tests {
         let port = first.local_addr().unwrap().port();
         let second = bind((Ipv6Addr::UNSPECIFIED, port).into()).await.unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[tokio::test]
+    async fn each_family_of_a_port_has_a_listener_of_its_own() {
+        let v4 = bind_family((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+        let port = v4.local_addr().unwrap().port();
+        let taken = bind_family((Ipv4Addr::UNSPECIFIED, port).into()).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        match bind_family((Ipv6Addr::UNSPECIFIED, port).into()) {
+            Ok(_) => {}
+            Err(error) => assert!(without_ipv6(&error), "{error}"),
+        }
     }
 
     #[tokio::test]
