@@ -7,9 +7,11 @@ use async_trait::async_trait;
 use datapath_node::{
     Applied, BackendEvent, Desired, Looked, Observed, Probe, Retire, RuleUse, Trace,
 };
+use service_core::HealthChecks;
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
+    sync::Arc,
 };
 
 /// A backend: it observes its own state, plans the difference to a desired state, and applies it.
@@ -50,6 +52,12 @@ pub trait Backend: Send + 'static {
     /// The memory of the backend's maps in the kernel, in bytes; 0 if it has none.
     fn map_memory(&self) -> u64 {
         0
+    }
+
+    /// The health checks of the Services of the last state. `None` if these Services are not in force, and if the backend
+    /// serves none.
+    fn health_checks(&self) -> Option<Arc<HealthChecks>> {
+        None
     }
 
     /// Sends a [`BackendEvent::Flow`] for each connection that is allowed, or only for those whose rule asks for it.

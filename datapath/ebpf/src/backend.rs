@@ -36,6 +36,7 @@ use datapath_node::{
 use datapath_plan::{Compilation, Names};
 use routing_netlink::{Monitor, Socket, SocketError};
 use routing_plan::{IfIndex, Link};
+use service_core::HealthChecks;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
@@ -1048,6 +1049,10 @@ impl Backend for EbpfBackend {
                 }
             }
         }
+    }
+
+    fn health_checks(&self) -> Option<Arc<HealthChecks>> {
+        self.serving.as_ref()?.health_checks()
     }
 
     fn map_memory(&self) -> u64 {

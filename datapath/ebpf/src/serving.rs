@@ -4,11 +4,12 @@ use crate::{LoadError, Programs, grace::GRACE};
 use config_model::causes;
 use datapath_node::{Desired, NodeIdentity};
 use service_abi::{Mirror, Plan, Refused};
-use service_core::{Frontend, Index, NodeView, Place};
+use service_core::{Frontend, HealthChecks, Index, NodeView, Place};
 use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 use tokio::time::{Instant, sleep_until};
@@ -37,6 +38,8 @@ pub(crate) struct Serving {
     compared: usize,
     /// The Services that were reported as not in force.
     reported: BTreeMap<ObjectName, String>,
+    /// The health checks of the Services in force; `None` before the first ones.
+    checks: Option<Arc<HealthChecks>>,
 }
 
 impl Serving {
@@ -54,6 +57,7 @@ impl Serving {
             compare_at: now + EVERY,
             compared: 0,
             reported: BTreeMap::new(),
+            checks: None,
         }
     }
 
@@ -65,7 +69,7 @@ impl Serving {
         desired: &Desired,
     ) -> BTreeMap<ObjectName, String> {
         if !desired.services.is_empty() {
-            self.update(desired);
+            let is_changed = self.update(desired);
             let changes = self.index.take_changes();
             if desired.changed.is_none() || self.mirror.is_none() {
                 sleep_until(self.written + GRACE).await;
@@ -74,11 +78,19 @@ impl Serving {
                 self.change(programs, &changes);
             }
             self.attach_sockets(programs);
+            if is_changed || self.checks.is_none() {
+                self.checks = Some(Arc::new(self.index.health_checks()));
+            }
         }
         let failing = self.failing();
         self.log(&failing);
         self.reported = failing;
         self.reported.clone()
+    }
+
+    /// The health checks of the Services in force; `None` before the first ones, and while the last ones are not in force.
+    pub(crate) fn health_checks(&self) -> Option<Arc<HealthChecks>> {
+        self.checks.clone().filter(|_| self.fault.is_none())
     }
 
     /// The time of the next [`step`](Self::step).
@@ -111,8 +123,8 @@ impl Serving {
         self.failing() != self.reported
     }
 
-    /// Brings the index to a state.
-    fn update(&mut self, desired: &Desired) {
+    /// Brings the index to a state. Returns true if Services or slices may have changed.
+    fn update(&mut self, desired: &Desired) -> bool {
         let NodeIdentity { name, zone } = (*desired.node).clone();
         let addresses = desired.state.node.iter().flat_map(|of| of.iter().copied()).collect();
         self.index.set_node(NodeView { name, zone, addresses });
@@ -139,6 +151,7 @@ impl Serving {
                 None => self.index.remove_service(name),
             }
         }
+        !(of_services.is_empty() && of_slices.is_empty())
     }
 
     fn change(&mut self, programs: &mut Programs, changes: &BTreeMap<Place, Option<Frontend>>) {

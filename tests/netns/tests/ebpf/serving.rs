@@ -13,7 +13,9 @@ use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Hook, Programs};
-use datapath_node::{Applied, BackendEvent, Changed, Desired, ServiceChanges, Services};
+use datapath_node::{
+    Applied, BackendEvent, Changed, Desired, NodeIdentity, ServiceChanges, Services,
+};
 use nix::net::if_::if_nametoindex;
 use routing_netlink::{Side, Socket};
 use serde_json::json;
@@ -217,6 +219,58 @@ fn services_of_a_state_are_in_force_and_follow_its_changes() {
     assert!(agent.is_in_force());
     let frontends = agent.other().read_services().unwrap().frontends;
     assert!(frontends.keys().all(|place| *place != port(2)), "{frontends:?}");
+}
+
+/// A Service of a load balancer, whose endpoints are on these nodes.
+fn balance(nodes: &[&str]) -> impl FnOnce(&mut Services, &mut ServiceChanges) {
+    let service = json!({
+        "metadata": {"namespace": "x", "name": "s3"},
+        "spec": {
+            "type": "LoadBalancer", "clusterIPs": [vip(3).to_string()], "ports": [{"port": 80}],
+            "externalTrafficPolicy": "Local", "healthCheckNodePort": 31007,
+        },
+    });
+    let endpoint = |(number, node): (usize, &&str)| json!({"addresses": [format!("10.0.0.{}", number + 2)], "nodeName": node});
+    let endpoints: Vec<_> = nodes.iter().enumerate().map(endpoint).collect();
+    let slice = json!({
+        "metadata": {
+            "namespace": "x", "name": "s3-1", "labels": {"kubernetes.io/service-name": "s3"},
+        },
+        "addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": endpoints,
+    });
+    let service = Arc::new(Service::read(&service).unwrap());
+    let slice = Arc::new(Slice::read(&slice).unwrap());
+    move |services, changes| {
+        changes.slices.insert(slice.name.clone());
+        services.slices.insert(slice.name.clone(), slice);
+        changes.services.insert(service.name.clone());
+        services.services.insert(service.name.clone(), service);
+    }
+}
+
+#[test]
+fn health_checks_are_those_of_the_services_in_force() {
+    let test = "health_checks_are_those_of_the_services_in_force";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.desired.node = Arc::new(NodeIdentity { name: "n1".to_owned(), zone: None });
+    agent.apply();
+    assert_eq!(agent.backend.health_checks(), None, "no Service is known yet");
+    let counts = |agent: &Agent| -> Vec<(u16, usize)> {
+        let checks = agent.backend.health_checks().unwrap();
+        checks.by_port.iter().map(|(at, check)| (at.port, check.endpoints)).collect()
+    };
+    agent.change(put(1, &[b(8080)]));
+    assert!(counts(&agent).is_empty());
+    agent.change(balance(&["n1", "n2", "n1"]));
+    assert_eq!(counts(&agent), [(31007, 2)]);
+    agent.change(|_, _| {});
+    assert_eq!(counts(&agent), [(31007, 2)]);
+    agent.change(balance(&["n2"]));
+    assert_eq!(counts(&agent), [(31007, 0)]);
+    agent.change(remove(3));
+    assert!(counts(&agent).is_empty());
 }
 
 fn port(number: u8) -> Place {
