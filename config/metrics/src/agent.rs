@@ -52,6 +52,12 @@ pub(crate) const METRICS: &[Metric] = &[
         "Services",
         "Services that the node does not serve as they should be: without room, without some endpoints, or after a fault",
     ),
+    gauge(
+        "ferrule_agent_failing_health_ports",
+        &[],
+        "ports",
+        "Ports at which load balancers get no answer of the agent, because another process or Service has them",
+    ),
     counter(
         "ferrule_agent_drifts_total",
         &[],

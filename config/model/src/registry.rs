@@ -101,6 +101,9 @@ pub const INTROSPECTION_ADDRESS: &str = "127.0.0.1:61679";
 /// The port of the former.
 pub const INTROSPECTION_PORT: u16 = 61679;
 
+/// Listen address of the node's health for load balancers of Services. *Shared with kube-proxy; a setting.*
+pub const SERVICE_HEALTH_ADDRESS: &str = "[::]:10256";
+
 /// TCP port where nodes follow a replica of the policy controller; with its node's network.
 pub const CONTROLLER_PORT: u16 = 61_690;
 

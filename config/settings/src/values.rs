@@ -273,6 +273,8 @@ pub struct Agent {
     pub state_dir: PathBuf,
     /// Listen address of metrics and health.
     pub metrics: Option<Bind>,
+    /// Listen address of the node's health for load balancers, if the agent serves Services.
+    pub healthz: Option<SocketAddr>,
     pub log_to: LogTo,
     /// The least severe line of it.
     pub log_level: LogLevel,
@@ -344,6 +346,7 @@ impl Agent {
             policy_event_logs: false,
             state_dir: PathBuf::new(),
             metrics: None,
+            healthz: None,
             log_to: LogTo::Stderr,
             log_level: LogLevel::Error,
             service: (String::new(), String::new()),

@@ -9,6 +9,7 @@ mod credentials;
 mod event;
 mod flows;
 mod follow;
+mod health_checks;
 mod http;
 mod links;
 mod metrics;

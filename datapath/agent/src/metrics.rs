@@ -22,6 +22,7 @@ pub(crate) struct Metrics {
     failing: IntGauge,
     failing_endpoints: IntGauge,
     failing_services: IntGauge,
+    failing_health_ports: IntGauge,
     drifts: IntCounter,
     waiting: IntGauge,
     lag: IntGauge,
@@ -52,6 +53,7 @@ impl Metrics {
             failing: meter.gauge("ferrule_agent_failing_policies")?,
             failing_endpoints: meter.gauge("ferrule_agent_failing_pods")?,
             failing_services: meter.gauge("ferrule_agent_failing_services")?,
+            failing_health_ports: meter.gauge("ferrule_agent_failing_health_ports")?,
             drifts: meter.counter("ferrule_agent_drifts_total")?,
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
@@ -126,6 +128,11 @@ impl Metrics {
     /// Sets the memory of the backend's maps, in bytes.
     pub(crate) fn map_memory(&self, bytes: u64) {
         self.map_memory.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the number of ports at which health checks have no answer.
+    pub(crate) fn failing_health_ports(&self, count: usize) {
+        self.failing_health_ports.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn stream(&self, behind: bool) {

@@ -6,6 +6,7 @@ use crate::{
     event::{EVENTS, Event},
     flows::{self, FlowLog, Query},
     follow::{Follower, StreamState},
+    health_checks::{self, HealthServer, Hosts, ServiceHealth},
     http::{self, Pages, unready},
     links,
     metrics::Metrics,
@@ -87,7 +88,8 @@ pub async fn run(
     }
 
     let mut tasks = JoinSet::new();
-    let calls = Calls { todo, asked, listeners: flows.listeners() };
+    let (service_health, of_services) = watch::channel(ServiceHealth::default());
+    let calls = Calls { todo, asked, listeners: flows.listeners(), service_health, clock };
     let driving = tokio::spawn(drive(backend, calls, events.clone(), Arc::clone(&metrics)));
     let follower = Follower {
         ready: ready.clone(),
@@ -104,6 +106,15 @@ pub async fn run(
         let socket = agent.replicas.with_file_name(SERVICES_SOCKET);
         let (events, after) = (events.clone(), own_services::AFTER);
         tasks.spawn(OwnServices { socket, follows, events, after }.run());
+        let server = HealthServer {
+            health: of_services,
+            clock,
+            at: agent.healthz,
+            hosts: Hosts::ALL,
+            metrics: Arc::clone(&metrics),
+            pause: health_checks::PAUSE,
+        };
+        tasks.spawn(server.run());
     }
     let path = agent.replicas.clone();
     find(replicas, ReplicaFile { path, ready, events: events.clone() }, &mut tasks);
@@ -224,6 +235,8 @@ struct Calls {
     asked: mpsc::Receiver<Query>,
     /// The number of listeners for each allowed connection.
     listeners: watch::Receiver<usize>,
+    service_health: watch::Sender<ServiceHealth>,
+    clock: Clock,
 }
 
 /// Drives the backend: calls, and between them its events. The state in force stays when the agent exits.
@@ -233,7 +246,7 @@ async fn drive(
     events: mpsc::Sender<Event>,
     metrics: Arc<Metrics>,
 ) {
-    let Calls { mut todo, mut asked, mut listeners } = calls;
+    let Calls { mut todo, mut asked, mut listeners, service_health, clock } = calls;
     listeners.mark_changed();
     let mut listens = false;
     loop {
@@ -256,7 +269,14 @@ async fn drive(
             }
             work = todo.recv() => match work {
                 Some(Work::Apply(desired)) => {
+                    service_health.send_if_modified(|of| {
+                        of.proxy.begin(clock.now());
+                        of.proxy.is_leaving = desired.state.is_leaving;
+                        false
+                    });
                     let outcome = backend.apply(&desired).await;
+                    let checks = backend.health_checks();
+                    service_health.send_if_modified(|of| of.finish(checks, clock.now()));
                     let revision = desired.revision;
                     // Otherwise the snapshot would be copied for the next change.
                     drop(desired);
@@ -505,3 +525,101 @@ struct Drift {
 const QUERIES: usize = 8;
 /// The longest wait for the backend when the agent ends.
 const RETIRE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use async_trait::async_trait;
+    use control_wire::NodeSnapshot;
+    use datapath_backend::BackendError;
+    use datapath_node::{Applied, Observed, Trace};
+    use service_core::{HealthCheck, HealthChecks, HealthPort};
+    use service_objects::{Family, ObjectName};
+
+    /// A backend whose Services are in force from the second state on.
+    #[derive(Default)]
+    struct Balanced {
+        applied: u64,
+    }
+
+    fn checks() -> Arc<HealthChecks> {
+        let at = HealthPort { family: Family::V4, port: 31007 };
+        let check = HealthCheck { service: ObjectName::new("shop", "web"), endpoints: 1 };
+        Arc::new(HealthChecks { by_port: [(at, check)].into(), ..HealthChecks::default() })
+    }
+
+    #[async_trait]
+    impl Backend for Balanced {
+        fn name(&self) -> &'static str {
+            "balanced"
+        }
+
+        async fn observe(&mut self) -> Result<Observed, BackendError> {
+            Ok(Observed::default())
+        }
+
+        async fn apply(&mut self, desired: &Desired) -> Applied {
+            self.applied = desired.revision;
+            Applied::complete(desired)
+        }
+
+        async fn event(&mut self) -> BackendEvent {
+            std::future::pending().await
+        }
+
+        fn health_checks(&self) -> Option<Arc<HealthChecks>> {
+            (self.applied > 1).then(checks)
+        }
+
+        async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
+            Ok(())
+        }
+
+        async fn retire(&mut self, _: Retire) -> Result<(), BackendError> {
+            Ok(())
+        }
+    }
+
+    fn desired(revision: u64, is_leaving: bool) -> Desired {
+        let mut state = NodeSnapshot::default();
+        state.is_leaving = is_leaving;
+        Desired {
+            revision,
+            state: Arc::new(state),
+            node: Arc::default(),
+            endpoints: Arc::default(),
+            services: Arc::default(),
+            changed: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn load_balancers_read_the_health_of_the_services_in_force() {
+        let (work, todo) = mpsc::channel(2);
+        let (_queries, asked) = mpsc::channel(1);
+        let (_listening, listeners) = watch::channel(0);
+        let (service_health, health) = watch::channel(ServiceHealth::default());
+        let (events, mut inbox) = mpsc::channel(EVENTS);
+        let clock = Clock::start();
+        let calls = Calls { todo, asked, listeners, service_health, clock };
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let driving = tokio::spawn(drive(Balanced::default(), calls, events, metrics));
+        let mut is_healthy = async |revision, is_leaving| {
+            work.send(Work::Apply(desired(revision, is_leaving))).await.unwrap();
+            let event = inbox.recv().await.unwrap();
+            assert!(matches!(event, Event::Applied { .. }), "{event:?}");
+            let health = health.borrow();
+            assert_eq!(health.proxy.is_leaving, is_leaving);
+            health.proxy.is_healthy(clock.now())
+        };
+        assert!(!is_healthy(1, false).await);
+        assert!(health.borrow().checks.by_port.is_empty());
+        assert!(is_healthy(2, false).await);
+        assert!(is_healthy(3, true).await);
+        assert_eq!(health.borrow().checks, checks());
+        drop(work);
+        driving.await.unwrap();
+    }
+}

@@ -46,7 +46,7 @@ pub struct Node {
     pub meta: Meta,
     /// The addresses in `status.addresses`.
     pub addresses: Vec<IpAddr>,
-    /// The node is about to be deleted: its deletion has begun, or the cluster autoscaler has tainted it.
+    /// The node is about to be deleted: it has a time of deletion, or the cluster autoscaler has tainted it.
     pub is_leaving: bool,
 }
 

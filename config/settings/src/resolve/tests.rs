@@ -423,6 +423,17 @@ fn services_are_served_if_the_setting_names_a_component() {
 }
 
 #[test]
+fn the_nodes_health_is_served_at_the_port_of_kube_proxy_at_another_or_not_at_all() {
+    let at = |given: &[(&str, &str)]| resolve(given).0.agent.healthz.map(|at| at.to_string());
+    assert_eq!(at(&[]).as_deref(), Some("[::]:10256"));
+    let set = |text| at(&[("FERRULE_AGENT_HEALTHZ", text)]);
+    assert_eq!(set("127.0.0.1:10257").as_deref(), Some("127.0.0.1:10257"));
+    assert_eq!(set(""), None);
+    let refused = refusal(&[("FERRULE_AGENT_HEALTHZ", "unix:/run/healthz.sock")]).to_string();
+    assert!(refused.contains("FERRULE_AGENT_HEALTHZ"), "{refused}");
+}
+
+#[test]
 fn the_controllers_service_is_a_namespace_and_a_name() {
     let service = |text| resolve(&[("FERRULE_CONTROLLER_SERVICE", text)]).0.agent.service;
     assert_eq!(service("net/control"), ("net".to_owned(), "control".to_owned()));

@@ -1,7 +1,10 @@
 //! Policy on the node: who asks for it, and the agent that enforces it.
 
 use super::{Kind, OURS, Setting};
-use crate::{parse, values::PolicyBackend};
+use crate::{
+    parse,
+    values::{Bind, PolicyBackend},
+};
 use config_model::registry;
 
 /// In the order of the reference page.
@@ -58,6 +61,24 @@ pub(super) const SETTINGS: &[Setting] = &[
             let components = [("none", false), ("ebpf", true)];
             parse::choice(v, &components, "none or ebpf")
                 .map(|services| d.settings.agent.connections.services = services)
+        },
+        ..OURS
+    },
+    Setting {
+        name: "FERRULE_AGENT_HEALTHZ",
+        kind: Kind::Address,
+        default: registry::SERVICE_HEALTH_ADDRESS,
+        meaning: "The address and port of `/healthz` and `/livez` for load balancers, with \
+                  `FERRULE_SERVICES=ebpf`. The default is kube-proxy's address. If it is empty, they are not served.",
+        set: |d, v| {
+            d.settings.agent.healthz = match v {
+                "" => None,
+                _ => match parse::bind(v)? {
+                    Bind::Tcp(address) => Some(address),
+                    Bind::Unix(_) => return Err("an address with a port"),
+                },
+            };
+            Ok(())
         },
         ..OURS
     },
