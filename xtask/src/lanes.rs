@@ -172,6 +172,7 @@ const LANES: &[Lane] = &[
         tests: Tests::Of(&[
             "routing-netlink",
             "datapath-conntrack",
+            "datapath-sockets",
             "datapath-ebpf",
             "lab-fabric",
             "tests-netns",

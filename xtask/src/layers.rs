@@ -72,6 +72,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("routing-netfilter", Layer::Adapter),
     ("install-disk", Layer::Adapter),
     ("datapath-conntrack", Layer::Adapter),
+    ("datapath-sockets", Layer::Adapter),
     ("lab-fabric", Layer::Adapter),
     ("lab-kubernetes", Layer::Adapter),
     ("lab-programs", Layer::Adapter),
