@@ -7,6 +7,7 @@ use aya::{
     programs::{ProgramError, links::LinkError},
 };
 use datapath_abi::Full;
+use datapath_sockets::DiagError;
 use routing_netlink::SocketError;
 use std::path::PathBuf;
 
@@ -53,6 +54,8 @@ pub enum LoadError {
         "cannot read the cookie of the network namespace: {cause}; the node needs kernel 6.1 or later"
     )]
     Namespace { cause: nix::Error },
+    #[error(transparent)]
+    Sockets(#[from] DiagError),
     #[error("cannot list the TCX programs of {link}: {cause}; run as root")]
     Query { link: String, cause: ProgramError },
     #[error("cannot remove {}: {cause}; run as root", path.display())]

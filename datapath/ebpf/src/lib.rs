@@ -5,6 +5,7 @@
 
 mod backend;
 mod classes;
+mod closing;
 mod compare;
 mod error;
 mod events;

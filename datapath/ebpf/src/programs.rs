@@ -448,6 +448,11 @@ impl Programs {
         Ok(true)
     }
 
+    /// True if a Service led a socket of the node to a backend.
+    pub(crate) fn has_asked(&self, key: &service_abi::SocketKey) -> Result<bool, LoadError> {
+        self.services.has_asked(key)
+    }
+
     /// Compares the rows of Services after the first `from` ones with those in the maps, and the sum of all frontends.
     /// Returns the map of the first row that differs.
     pub(crate) fn compare_services(

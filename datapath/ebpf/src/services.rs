@@ -7,11 +7,12 @@ use crate::{
 };
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, MapData},
+    maps::{Array, HashMap, MapData, MapError},
 };
 use datapath_abi::address_key;
 use service_abi::{
-    BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, TableSize, TableSlot, Word, Write,
+    BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, TableSize, TableSlot, Word,
+    Write,
 };
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -30,6 +31,7 @@ pub(crate) struct ServiceMaps {
     large: Array<MapData, Large>,
     backends: Array<MapData, [u8; 24]>,
     wires: HashMap<MapData, u32, WireRow>,
+    asked: HashMap<MapData, [u8; 32], [u8; 32]>,
     limits: Limits,
 }
 
@@ -61,6 +63,7 @@ impl ServiceMaps {
             large: typed(ebpf, TableSize::Large.map())?,
             backends: typed(ebpf, "backends")?,
             wires: typed(ebpf, WIRES)?,
+            asked: typed(ebpf, ASKED)?,
             limits: Limits {
                 frontends: rows("frontends"),
                 words: rows("service_words"),
@@ -102,6 +105,15 @@ impl ServiceMaps {
             held.backends.insert(number, row);
         }
         Ok(held)
+    }
+
+    /// True if a Service led the socket to the backend.
+    pub(crate) fn has_asked(&self, key: &SocketKey) -> Result<bool, LoadError> {
+        match self.asked.get(&key.0, 0) {
+            Ok(_) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(cause) => Err(LoadError::Map { name: ASKED, cause }),
+        }
     }
 
     /// Adds the places of a table that a word uses, if another word does not use more of them.
@@ -226,3 +238,6 @@ impl ServiceMaps {
         written.map_err(|cause| LoadError::Map { name, cause })
     }
 }
+
+/// The addresses that sockets asked for, by socket and backend.
+const ASKED: &str = "socket_asked_addresses";

@@ -1,6 +1,6 @@
 //! Services in force: the frontends of the desired state, and the mirror of their maps.
 
-use crate::{LoadError, Programs, grace::GRACE};
+use crate::{LoadError, Programs, closing::Closing, grace::GRACE};
 use config_model::causes;
 use datapath_node::{Desired, NodeIdentity};
 use service_abi::{Mirror, Plan, Refused};
@@ -30,6 +30,8 @@ pub(crate) struct Serving {
     cgroup: Option<PathBuf>,
     /// The cause for which processes of the node are not served, which is logged once.
     sockets_fault: Option<String>,
+    /// Sockets of the node's processes whose backends were removed.
+    closing: Closing,
     /// The last write. Programs that started before it may read earlier rows.
     written: Instant,
     /// The next comparison, or the next attempt after a fault.
@@ -53,6 +55,7 @@ impl Serving {
             fault: None,
             cgroup,
             sockets_fault: None,
+            closing: Closing::default(),
             written: now,
             compare_at: now + EVERY,
             compared: 0,
@@ -98,10 +101,13 @@ impl Serving {
         self.revision?;
         let has_retired = self.mirror.as_ref().is_some_and(Mirror::has_retired);
         let quiet_at = self.written + GRACE;
-        Some(if has_retired { quiet_at } else { self.compare_at.max(quiet_at) })
+        // Without the mirror it is unknown which backends exist.
+        let close_at = self.mirror.as_ref().and_then(|_| self.closing.wake_at());
+        let wake_at = close_at.map_or(self.compare_at, |at| at.min(self.compare_at));
+        Some(if has_retired { quiet_at } else { wake_at.max(quiet_at) })
     }
 
-    /// Frees numbers, compares rows and repeats what has failed, as far as it is due. Returns true if other Services than
+    /// Frees numbers, compares rows, closes sockets and repeats what has failed, as far as it is due. Returns true if other Services than
     /// those of the last report are not in force.
     pub(crate) fn step(&mut self, programs: &mut Programs) -> bool {
         let now = Instant::now();
@@ -119,6 +125,12 @@ impl Serving {
             self.retry(programs);
             self.compare(programs);
             self.attach_sockets(programs);
+        }
+        // A repair may have written rows just now.
+        if let Some(mirror) = &self.mirror
+            && now >= self.written + GRACE
+        {
+            self.closing.step(now, programs, mirror);
         }
         self.failing() != self.reported
     }
@@ -177,6 +189,8 @@ impl Serving {
     fn restore(&mut self, programs: &mut Programs) {
         self.mirror = None;
         self.refused.clear();
+        // An earlier process may have removed backends and closed no sockets.
+        self.close_sockets();
         let written = programs.find_services().and_then(|held| {
             let mirror = self.mirror.insert(Mirror::of(held));
             let plan = mirror.replace(self.index.frontends());
@@ -187,13 +201,24 @@ impl Serving {
     }
 
     fn write(&mut self, programs: &mut Programs, plan: Plan) -> Result<(), LoadError> {
+        let removes_backends = plan.removes_backends();
         self.refused.extend(plan.refused);
         if plan.writes.is_empty() {
             return Ok(());
         }
         let written = programs.write_services(&plan.writes);
         self.written = Instant::now();
+        if removes_backends {
+            self.close_sockets();
+        }
         written
+    }
+
+    /// Starts to close the sockets of the node's processes whose backends were removed before now.
+    fn close_sockets(&mut self) {
+        if self.cgroup.is_some() {
+            self.closing.begin(Instant::now());
+        }
     }
 
     /// After a fault the rows in the maps are not those of the mirror.

@@ -9,6 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrontendKey(pub [u8; 24]);
 
+/// A key of the map `socket_asked_addresses`: a socket and the backend to which a Service led it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SocketKey(pub [u8; 32]);
+
 /// A row of the map `frontends`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrontendRow {
@@ -115,6 +119,18 @@ impl FrontendKey {
         };
         let is_place = protocol.is_some() || !address.is_unspecified();
         (is_place && Self::from(place) == *self).then_some(place)
+    }
+}
+
+impl SocketKey {
+    /// The key of a UDP socket. `cookie` is the kernel's number of the socket.
+    pub fn of_udp(cookie: u64, backend: SocketAddr) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&cookie.to_ne_bytes());
+        bytes[8..24].copy_from_slice(&address(backend.ip()));
+        bytes[24..26].copy_from_slice(&backend.port().to_ne_bytes());
+        bytes[26..28].copy_from_slice(&UDP.to_ne_bytes());
+        Self(bytes)
     }
 }
 

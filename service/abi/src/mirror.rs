@@ -65,6 +65,11 @@ impl Mirror {
         !(retired_pairs.is_empty() && retired_tables.is_empty() && retired_backends.is_empty())
     }
 
+    /// True if a table refers to the backend. Its connections can be of any protocol.
+    pub fn has_backend(&self, at: SocketAddr) -> bool {
+        self.numbers.contains_key(&at)
+    }
+
     /// Plans a change of some frontends; `None` removes one.
     pub fn change(&mut self, changes: &BTreeMap<Place, Option<Frontend>>) -> Plan {
         self.plan(changes.iter().map(|(place, frontend)| (*place, frontend.as_ref())))

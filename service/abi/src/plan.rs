@@ -24,6 +24,14 @@ pub struct Plan {
     pub refused: BTreeMap<Place, Refused>,
 }
 
+impl Plan {
+    /// True if backends are removed. Sockets may be connected to them.
+    pub fn removes_backends(&self) -> bool {
+        let is_removal = |write: &Write| matches!(write, Write::Backend(_, row) if !row.is_present);
+        self.writes.iter().any(is_removal)
+    }
+}
+
 /// The cause for which a frontend is not in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {

@@ -1,7 +1,7 @@
 //! Rows as bytes.
 
 use super::*;
-use crate::{BackendRow, FrontendKey, TableSize};
+use crate::{BackendRow, FrontendKey, SocketKey, TableSize};
 
 proptest! {
     /// A process that starts finds the state in the maps.
@@ -18,6 +18,9 @@ proptest! {
         }
         for row in held.backends.values() {
             prop_assert_eq!(BackendRow::from_bytes(&row.to_bytes()), *row);
+            let is_used = |of: &BackendRow| of.is_present && of.at == row.at;
+            let is_used = held.backends.values().any(is_used);
+            prop_assert_eq!(row.at.is_some_and(|at| node.mirror.has_backend(at)), is_used);
         }
     }
 
@@ -40,6 +43,28 @@ fn node_ports_of_both_families_have_keys_of_their_own() {
     let mut odd = of(Family::V4);
     odd.0[23] = 1;
     assert_eq!(odd.place(), None, "a byte that no release writes");
+}
+
+#[test]
+fn the_key_of_a_socket_has_the_layout_of_the_programs() {
+    let of = |address: [u8; 16]| {
+        let parts = [
+            &0x0102_0304_0506_0708_u64.to_ne_bytes()[..],
+            &address,
+            &53_u16.to_ne_bytes(),
+            &17_u16.to_ne_bytes(),
+            &[0; 4],
+        ];
+        parts.concat()
+    };
+    let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
+    let v6 = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+    for (backend, address) in
+        [("10.0.0.2:53", mapped), ("[::ffff:10.0.0.2]:53", mapped), ("[fd00::2]:53", v6)]
+    {
+        let backend = backend.parse().expect("an address of this test");
+        assert_eq!(SocketKey::of_udp(0x0102_0304_0506_0708, backend).0[..], of(address));
+    }
 }
 
 #[test]

@@ -45,6 +45,23 @@ fn a_backend_that_returns_has_another_life() {
 }
 
 #[test]
+fn a_plan_removes_backends_to_which_no_table_refers() {
+    let mut node = Node::new(LIMITS);
+    let both = Frontends::from([
+        (port(1), with(&[backend(1), backend(2)])),
+        (port(2), with(&[backend(2)])),
+    ]);
+    assert!(!node.reach(&both).removes_backends());
+    // The other frontend still has it.
+    let plan = node
+        .reach(&Frontends::from([(port(1), with(&[backend(1)])), (port(2), with(&[backend(2)]))]));
+    assert!(!plan.removes_backends() && node.mirror.has_backend(backend(2)));
+    let plan = node.reach(&one(&[backend(1)]));
+    assert!(plan.removes_backends() && !node.mirror.has_backend(backend(2)));
+    assert!(node.mirror.has_backend(backend(1)) && !node.mirror.has_backend(backend(3)));
+}
+
+#[test]
 fn a_retired_table_is_used_again_only_after_its_release() {
     let mut node = Node::new(Limits { small: 2, ..LIMITS });
     node.reach(&one(&[backend(1)]));
