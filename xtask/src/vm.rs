@@ -28,7 +28,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 15] = [
+const MODULES: [&str; 16] = [
     "8021q",
     "veth",
     "sch_ingress",
@@ -44,6 +44,7 @@ const MODULES: [&str; 15] = [
     "nft_masq",
     "nft_fib_inet",
     "sctp",
+    "udp_diag",
 ];
 /// Commands of the shell in the initial file system.
 const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];

@@ -5,7 +5,7 @@ use crate::{
     existing::desired,
     nat::listen,
     object,
-    service::{answered, at, connect_error},
+    service::{answer_datagrams, answered, at, connect_error},
     traffic::{SILENCE, answer, in_pod, ip, node, wire},
 };
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -27,7 +27,7 @@ use service_objects::{ObjectName, Protocol, Service, Slice};
 use std::{
     collections::BTreeMap,
     io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -37,6 +37,8 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The time of one look at the backend's events.
 const LOOK: Duration = Duration::from_millis(50);
+/// The folder with the cgroup trees.
+const CGROUP: &str = "/sys/fs/cgroup";
 
 fn vip(last: u8) -> IpAddr {
     IpAddr::from([172, 20, 0, last])
@@ -415,7 +417,7 @@ fn processes_of_the_node_are_served_again_after_their_programs_were_removed() {
     let test = "processes_of_the_node_are_served_again_after_their_programs_were_removed";
     let Some(object) = object(test) else { return };
     let bpffs = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new("/sys/fs/cgroup"));
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new(CGROUP));
     agent.apply();
     assert!(!reached(1));
     assert_eq!(agent.change(put(1, &[b(8080)])), BTreeMap::new());
@@ -431,7 +433,7 @@ fn processes_of_the_node_are_served_again_after_their_programs_were_removed() {
     let other = bpffs.path().join("other");
     let programs = Programs::load(&object, Some(&other), &connections()).unwrap();
     let backend = EbpfBackend::over(programs, &other, connections()).unwrap();
-    backend.with_sockets(Path::new("/sys/fs/cgroup")).unwrap();
+    backend.with_sockets(Path::new(CGROUP)).unwrap();
     assert_eq!(count(), 0);
     // The kernel detaches them after a grace period.
     let end = std::time::Instant::now() + PATIENCE;
@@ -445,7 +447,7 @@ fn processes_of_the_node_are_served_again_after_their_programs_were_removed() {
 fn the_network_namespace_of_the_node_is_repaired() {
     let Some(object) = object("the_network_namespace_of_the_node_is_repaired") else { return };
     let bpffs = tempfile::tempdir().unwrap();
-    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new("/sys/fs/cgroup"));
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new(CGROUP));
     agent.apply();
     agent.change(put(1, &[b(8080)]));
     let pin = MapData::from_pin(agent.pins.join("node_namespace")).unwrap();
@@ -550,4 +552,112 @@ fn without_cgroup_v2_pods_are_served_and_each_service_has_the_cause() {
     let cause = failing.get(&name(1)).map_or("", String::as_str);
     assert!(cause.contains("has no cgroup v2"), "{failing:?}");
     assert!(answered(at(vip(1), 80)) && !reached(1));
+}
+
+/// A Service for datagrams at an address, port 53, with these endpoints. Their port is 5353.
+fn put_datagrams(
+    number: u8,
+    endpoints: &[SocketAddr],
+) -> impl FnOnce(&mut Services, &mut ServiceChanges) {
+    let (ports, label) = ([53, 5353], format!("s{number}"));
+    let [port, of_endpoints] = ports.map(|port| json!([{"port": port, "protocol": "UDP"}]));
+    let service = json!({
+        "metadata": {"namespace": "x", "name": label},
+        "spec": {"clusterIPs": [vip(number).to_string()], "ports": port},
+    });
+    let addresses: Vec<_> =
+        endpoints.iter().map(|at| json!({"addresses": [at.ip().to_string()]})).collect();
+    let slice = json!({
+        "metadata": {
+            "namespace": "x", "name": format!("{label}-udp"),
+            "labels": {"kubernetes.io/service-name": label},
+        },
+        "addressType": "IPv4", "ports": of_endpoints, "endpoints": addresses,
+    });
+    let service = Arc::new(Service::read(&service).unwrap());
+    let slice = Arc::new(Slice::read(&slice).unwrap());
+    move |services, changes| {
+        changes.slices.insert(slice.name.clone());
+        services.slices.insert(slice.name.clone(), slice);
+        changes.services.insert(service.name.clone());
+        services.services.insert(service.name.clone(), service);
+    }
+}
+
+/// A UDP socket of the node with a peer.
+fn connected(from: &str, to: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(from).unwrap();
+    socket.set_read_timeout(Some(SILENCE)).unwrap();
+    socket.connect(to).unwrap();
+    socket
+}
+
+fn is_heard(socket: &UdpSocket) -> bool {
+    socket.send(&[7]).is_ok() && socket.recv(&mut [0; 64]).is_ok()
+}
+
+/// True if the kernel has closed all sockets.
+fn are_closed(sockets: &[UdpSocket]) -> bool {
+    sockets.iter().all(|socket| socket.peer_addr().is_err())
+}
+
+#[test]
+fn connected_sockets_of_removed_backends_are_closed() {
+    let Some(object) = object("connected_sockets_of_removed_backends_are_closed") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new(CGROUP));
+    agent.apply();
+    for pod in ["a", "b"] {
+        answer_datagrams(pod, 5353);
+    }
+    let [old, new] = [2, 1].map(|last| at([10, 0, 0, last], 5353));
+    assert_eq!(agent.change(put_datagrams(1, &[old])), BTreeMap::new());
+    let IpAddr::V4(address) = vip(1) else { panic!("it is an IPv4 address") };
+    let services = [at(vip(1), 53), at(address.to_ipv6_mapped(), 53)];
+    let sockets = [connected("0.0.0.0:0", services[0]), connected("[::]:0", services[1])];
+    // These have no removed backend: the pod itself is the peer, or the socket has no peer.
+    let direct = connected("0.0.0.0:0", old);
+    let without_peer = UdpSocket::bind("0.0.0.0:0").unwrap();
+    without_peer.set_read_timeout(Some(SILENCE)).unwrap();
+    let ask = || {
+        without_peer.send_to(&[7], services[0]).unwrap();
+        without_peer.recv_from(&mut [0; 64]).map(|(_, from)| from).map_err(|error| error.kind())
+    };
+    assert!(sockets.iter().chain([&direct]).all(is_heard));
+    assert_eq!(ask(), Ok(services[0]));
+    // A second backend changes nothing.
+    agent.change(put_datagrams(1, &[old, new]));
+    agent.change(put_datagrams(1, &[new]));
+    agent.until(|_| are_closed(&sockets));
+    for (socket, service) in sockets.iter().zip(services) {
+        let error = socket.recv(&mut [0; 64]).map_err(|error| error.kind());
+        assert_eq!(error, Err(ErrorKind::ConnectionAborted), "{service}");
+        // The process connects again, and gets a backend that exists.
+        socket.connect(service).unwrap();
+        assert!(is_heard(socket), "{service}");
+    }
+    assert_eq!(ask(), Ok(services[0]));
+    assert!(is_heard(&direct));
+    assert_eq!(direct.peer_addr().unwrap(), old);
+}
+
+#[test]
+fn the_next_process_closes_sockets_of_backends_that_were_removed_before() {
+    let test = "the_next_process_closes_sockets_of_backends_that_were_removed_before";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path()).with_sockets(Path::new(CGROUP));
+    agent.apply();
+    let [old, new] = [2, 1].map(|last| at([10, 0, 0, last], 5353));
+    agent.change(put_datagrams(1, &[old]));
+    agent.change(put_datagrams(2, &[new]));
+    let gone = [connected("0.0.0.0:0", at(vip(1), 53))];
+    let kept = connected("0.0.0.0:0", at(vip(2), 53));
+    // The process ends after the rows are written, and before it looks for sockets.
+    agent.change(put_datagrams(1, &[new]));
+    assert!(!are_closed(&gone));
+    let mut agent = agent.restart().with_sockets(Path::new(CGROUP));
+    assert_eq!(agent.apply(), BTreeMap::new());
+    agent.until(|_| are_closed(&gone));
+    assert_eq!(kept.peer_addr().unwrap(), at(vip(2), 53));
 }
