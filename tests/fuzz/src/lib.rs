@@ -23,7 +23,7 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "netconf", run: targets::netconf::run },
     Target { name: "environment", run: targets::environment::run },
     Target { name: "prev-result", run: targets::prev_result::run },
@@ -31,6 +31,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "netlink-reply", run: targets::netlink::reply },
     Target { name: "netlink-objects", run: targets::netlink::objects },
     Target { name: "conntrack-reply", run: targets::conntrack::reply },
+    Target { name: "socket-reply", run: targets::sockets::reply },
     Target { name: "dns-message", run: targets::dns::message },
     Target { name: "dns-frame", run: targets::dns::frame },
     Target { name: "iptables-save", run: targets::listings::iptables_save },

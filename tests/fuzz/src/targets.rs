@@ -10,6 +10,7 @@ pub mod netlink;
 pub mod policy;
 pub mod prev_result;
 pub mod settings;
+pub mod sockets;
 pub mod words;
 
 use crate::CANARY;
