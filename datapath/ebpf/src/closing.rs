@@ -86,10 +86,7 @@ impl Closing {
         }
         match (&fault, &self.fault) {
             (Some(why), last) if last.as_ref() != Some(why) => {
-                tracing::warn!(
-                    why,
-                    "UDP sockets of the node's processes keep removed backends until they connect again"
-                );
+                tracing::warn!(why, "cannot close UDP sockets whose backends were removed");
             }
             (Some(_) | None, _) => {}
         }

@@ -10,6 +10,7 @@
 //! - A socket that is connected or closed during a list may be in the result or not.
 //! - The kernel finds a socket by its addresses and ports, and compares the cookie then. Of two sockets with the same
 //!   addresses and ports it finds one only.
+//! - A socket that loses its peer after the list, and keeps its port, is closed too.
 //! - A closed socket stays open as a file, without a peer. A process that waits for it or receives gets ECONNABORTED once.
 //!   A call of send gets EDESTADDRREQ.
 //!
