@@ -15,6 +15,9 @@ const VLAN_TAG: &str = "vpcresources.k8s.aws/vlan-id";
 /// answer that confirms no branch, so that a wrong annotation costs few calls.
 const FIRST_INTERVAL: Span = Span::seconds(1);
 const LAST_INTERVAL: Span = Span::seconds(30);
+/// The pause between two writes of the order of annotations to the checkpoint. A tenant can edit an annotation in a
+/// loop, and a write waits for the disk.
+const WRITE_PAUSE: Span = Span::seconds(1);
 
 /// EC2's answers about the branch ENIs of this node's pods.
 #[derive(Debug, Default)]
@@ -30,6 +33,10 @@ pub(crate) struct BranchChecks {
     first: BTreeMap<EniId, (PodName, String)>,
     /// The ENIs of `first` from an earlier process, until this process has received the annotation.
     unseen: BTreeSet<EniId>,
+    /// The checkpoint may lack a change of `first`.
+    is_unwritten: bool,
+    /// The time of the last write of a change.
+    written: Option<Time>,
 }
 
 /// A change of the order of annotations.
@@ -61,12 +68,8 @@ impl BranchChecks {
         self.first = named;
     }
 
-    /// Notes a pod's annotation. The confirmation of a replaced or removed one ends. Returns the changes to persist.
-    pub(crate) fn annotated(
-        &mut self,
-        pod: &PodName,
-        annotated: Option<&(String, BranchEni)>,
-    ) -> Vec<OrderChange> {
+    /// Notes a pod's annotation. The confirmation of a replaced or removed one ends.
+    pub(crate) fn annotated(&mut self, pod: &PodName, annotated: Option<&(String, BranchEni)>) {
         if self.confirmed.get(pod) != annotated {
             self.confirmed.remove(pod);
         }
@@ -76,38 +79,62 @@ impl BranchChecks {
         let of_pod = self.first.iter().filter(|(_, (first, _))| first == pod);
         let ended = of_pod.filter(|(eni, (_, uid))| !is_same(eni, uid));
         let ended: Vec<EniId> = ended.map(|(eni, _)| eni.clone()).collect();
-        let mut changes = self.forget(ended);
-        let Some((uid, branch)) = annotated else { return changes };
+        self.forget(ended);
+        let Some((uid, branch)) = annotated else { return };
         match self.first.get(&branch.eni) {
             Some((first, _)) if first == pod => {
                 self.unseen.remove(&branch.eni);
             }
             Some(_) => {}
             None => {
-                let (eni, pod, uid) = (branch.eni.clone(), pod.clone(), uid.clone());
-                self.first.insert(eni.clone(), (pod.clone(), uid.clone()));
-                changes.push(OrderChange::First { eni, pod, uid });
+                self.first.insert(branch.eni.clone(), (pod.clone(), uid.clone()));
+                self.is_unwritten = true;
                 // EC2 is asked soon about a new ENI.
                 self.fruitless = 0;
             }
         }
-        changes
     }
 
     /// Ends the restored entries that the first complete list of pods does not confirm: their annotations are gone.
-    /// Returns the changes to persist.
-    pub(crate) fn listed(&mut self) -> Vec<OrderChange> {
+    pub(crate) fn listed(&mut self) {
         let unseen = std::mem::take(&mut self.unseen);
-        self.forget(unseen)
+        self.forget(unseen);
     }
 
-    fn forget(&mut self, enis: impl IntoIterator<Item = EniId>) -> Vec<OrderChange> {
-        let forget = |eni: EniId| {
+    fn forget(&mut self, enis: impl IntoIterator<Item = EniId>) {
+        for eni in enis {
             self.first.remove(&eni);
             self.unseen.remove(&eni);
-            OrderChange::Ended { eni }
-        };
-        enis.into_iter().map(forget).collect()
+            self.is_unwritten = true;
+        }
+    }
+
+    /// The time of the next write of the order. `None` if the checkpoint has the order.
+    pub(crate) fn next_write(&self) -> Option<Time> {
+        self.is_unwritten.then(|| self.written.map_or(Time(0), |at| at + WRITE_PAUSE))
+    }
+
+    /// Takes the changes from the order in the checkpoint. An order that has changed back needs none.
+    pub(crate) fn take_changes(
+        &mut self,
+        checkpoint: &BTreeMap<EniId, (PodName, String)>,
+        now: Time,
+    ) -> Vec<OrderChange> {
+        if !std::mem::take(&mut self.is_unwritten) {
+            return Vec::new();
+        }
+        let ended = checkpoint.keys().filter(|eni| !self.first.contains_key(*eni));
+        let ended = ended.map(|eni| OrderChange::Ended { eni: eni.clone() });
+        let first = self.first.iter().filter(|(eni, of)| checkpoint.get(*eni) != Some(*of));
+        let first = first.map(|(eni, (pod, uid))| {
+            let (eni, pod, uid) = (eni.clone(), pod.clone(), uid.clone());
+            OrderChange::First { eni, pod, uid }
+        });
+        let changes: Vec<OrderChange> = ended.chain(first).collect();
+        if !changes.is_empty() {
+            self.written = Some(now);
+        }
+        changes
     }
 
     /// Another pod whose annotation had the ENI first.
@@ -151,4 +178,75 @@ pub(crate) fn compare(
 fn differs(name: &str, expected: impl Display, shown: impl Display) -> Option<String> {
     let (expected, shown) = (expected.to_string(), shown.to_string());
     (expected != shown).then(|| format!("{name} {expected}, which is {shown:?} in EC2"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config_model::Mac;
+
+    fn pod(name: &str) -> PodName {
+        PodName { namespace: "default".to_owned(), name: name.to_owned() }
+    }
+
+    fn annotation(uid: &str, eni: &str) -> (String, BranchEni) {
+        let branch = BranchEni {
+            eni: eni.into(),
+            mac: Mac([6, 0, 0, 0, 0, 1]),
+            address: None,
+            address_v6: None,
+            vlan: 7,
+            subnet_cidr: None,
+            subnet_cidr_v6: None,
+        };
+        (uid.to_owned(), branch)
+    }
+
+    fn first(eni: &str, name: &str, uid: &str) -> OrderChange {
+        OrderChange::First { eni: eni.into(), pod: pod(name), uid: uid.to_owned() }
+    }
+
+    #[test]
+    fn the_changes_lead_from_the_checkpoint_to_the_order() {
+        let mut checks = BranchChecks::default();
+        let start = BTreeMap::from([
+            ("eni-a".into(), (pod("a"), "1".to_owned())),
+            ("eni-b".into(), (pod("b"), "2".to_owned())),
+            ("eni-c".into(), (pod("c"), "3".to_owned())),
+        ]);
+        checks.restore(start.clone());
+        assert_eq!(checks.next_write(), None);
+        // The same annotation, another ENI, another pod of the name, and a new pod.
+        checks.annotated(&pod("a"), Some(&annotation("1", "eni-a")));
+        assert_eq!(checks.next_write(), None);
+        checks.annotated(&pod("b"), Some(&annotation("2", "eni-x")));
+        checks.annotated(&pod("c"), Some(&annotation("4", "eni-c")));
+        checks.annotated(&pod("d"), Some(&annotation("5", "eni-b")));
+        let changes = checks.take_changes(&start, Time(0));
+        let wanted = [first("eni-b", "d", "5"), first("eni-c", "c", "4"), first("eni-x", "b", "2")];
+        assert_eq!(changes, wanted);
+        assert_eq!(checks.take_changes(&start, Time(0)), []);
+        checks.annotated(&pod("a"), None);
+        let changes = checks.take_changes(&start, Time(0));
+        assert!(changes.contains(&OrderChange::Ended { eni: "eni-a".into() }), "{changes:?}");
+    }
+
+    #[test]
+    fn a_first_change_is_due_at_once_and_further_ones_after_a_pause() {
+        let (mut checks, mut checkpoint) = (BranchChecks::default(), BTreeMap::new());
+        let now = Time(60_000);
+        checks.annotated(&pod("a"), Some(&annotation("1", "eni-a")));
+        assert!(checks.next_write() <= Some(now));
+        assert_eq!(checks.take_changes(&checkpoint, now), [first("eni-a", "a", "1")]);
+        checkpoint.insert("eni-a".into(), (pod("a"), "1".to_owned()));
+        assert_eq!(checks.next_write(), None);
+        for eni in ["eni-b", "eni-a"] {
+            checks.annotated(&pod("a"), Some(&annotation("1", eni)));
+            assert_eq!(checks.next_write(), Some(now + WRITE_PAUSE));
+        }
+        // The order has changed back, so nothing is written and the next change is due as before.
+        assert_eq!(checks.take_changes(&checkpoint, now + WRITE_PAUSE), []);
+        checks.annotated(&pod("a"), None);
+        assert_eq!(checks.next_write(), Some(now + WRITE_PAUSE));
+    }
 }

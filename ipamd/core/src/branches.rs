@@ -41,11 +41,27 @@ impl Core {
                 self.dismiss_with(waiter, refusal);
             } else if confirmed {
                 self.ctx.queue.remove(ticket);
+                // The order of annotations is as durable as the assignment.
+                self.write_order();
                 self.give(waiter, AssignedResource::Branch(branch.clone()), now);
             } else {
                 return;
             }
         }
+    }
+
+    /// Writes the order of annotations to the checkpoint if it has changed, with a pause between two writes.
+    pub(crate) fn write_due_order(&mut self) {
+        if let Some(at) = self.branches.next_write()
+            && self.ctx.reached(at)
+        {
+            self.write_order();
+        }
+    }
+
+    pub(crate) fn write_order(&mut self) {
+        let changes = self.branches.take_changes(&self.ctx.journal().named, self.ctx.now);
+        changes.into_iter().for_each(|change| self.ctx.persist(change.into()));
     }
 
     /// Asks EC2 for the trunk's branch ENIs while a request waits for the confirmation of one.

@@ -166,14 +166,12 @@ impl Core {
         self.ctx.cluster.record(fact);
         if let Some(pod) = branch_of {
             self.ctx.cluster.met(&pod);
-            let changes = self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
-            changes.into_iter().for_each(|change| self.ctx.persist(change.into()));
+            self.branches.annotated(&pod, self.ctx.cluster.branch(&pod));
             self.serve_branch(&pod, now);
         }
         if pods_came {
             // The annotations of a list come before its pods.
-            let changes = self.branches.listed();
-            changes.into_iter().for_each(|change| self.ctx.persist(change.into()));
+            self.branches.listed();
             self.meet_known_pods();
         }
     }

@@ -142,6 +142,7 @@ impl Core {
         self.free_ripe_addresses(now);
         self.node_cidrs.settle(&mut self.ctx);
         self.serve_waiting(now);
+        self.write_due_order();
         if !self.stopping {
             self.confirm_branches();
             if !self.ctx.config.imds_only && !self.ctx.schedule.ec2_seen() {

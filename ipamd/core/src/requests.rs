@@ -314,6 +314,7 @@ impl Core {
 
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
+        self.write_order();
         while let Some(waiter) = self.ctx.queue.pop() {
             self.refuse(waiter.ticket, stopping());
         }

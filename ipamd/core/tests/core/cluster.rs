@@ -348,6 +348,46 @@ fn an_annotation_that_went_while_the_daemon_was_down_no_longer_counts_as_the_fir
 }
 
 #[test]
+fn an_annotation_that_is_edited_in_a_loop_writes_the_checkpoint_once_a_second() {
+    let mut world = trunk_world(&[branch(7)]);
+    world.sync();
+    let before = world.file.len();
+    for edit in 0..1_000_u32 {
+        let eni = format!("eni-{}", edit % 2).as_str().into();
+        announce(&mut world, 1, Some(BranchEni { eni, ..branch(7) }));
+        world.pass(Span::millis(10));
+    }
+    // Another pod's first annotation is written in time too.
+    announce(&mut world, 2, Some(branch(7)));
+    world.pass(Span::seconds(1));
+    world.sync();
+    // Ten seconds, and two records for each write.
+    let records = world.file.len() - before;
+    assert!((2..=24).contains(&records), "{records} records");
+    world.restart();
+    world.pass(Span::seconds(60));
+    list(&mut world, [1, 2]);
+    let copy = reserve_branch(&mut world, 1);
+    assert!(refusal(&world, copy).message.contains("named before"));
+    let genuine = reserve_branch(&mut world, 2);
+    assert_eq!(world.answers[&genuine], Answer::ReservedBranch(branch(7)));
+}
+
+#[test]
+fn a_branch_is_given_after_the_order_of_annotations_is_written() {
+    let mut world = trunk_world(&[branch(7)]);
+    announce(&mut world, 1, Some(BranchEni { eni: "eni-other".into(), ..branch(8) }));
+    let genuine = world.reserve_from(2, Cards::First, true, WAIT);
+    announce(&mut world, 2, Some(branch(7)));
+    while !world.answers.contains_key(&genuine) {
+        world.pass(Span::millis(10));
+    }
+    let named =
+        |record: &Record| matches!(record, Record::BranchNamed { pod: of, .. } if *of == pod(2));
+    assert!(world.file.iter().any(named));
+}
+
+#[test]
 fn a_wrong_annotation_costs_few_calls() {
     let mut world = trunk_world(&[]);
     announce(&mut world, 1, Some(branch(7)));
