@@ -49,6 +49,8 @@ impl<E, D> Default for MessageCodec<E, D> {
 /// The fields of a part and of a bookmark in a reply.
 const PART: u32 = 2;
 const BOOKMARK: u32 = 3;
+/// The fields of `Hello` with packed numbers: kinds and features.
+const PACKED: [u32; 2] = [7, 8];
 /// Maximum number of elements of a request. A node with more objects could not follow.
 const ELEMENTS: usize = 100_000;
 /// Initial buffer of a stream, in bytes in each direction. Most messages are small, and a replica has thousands of
@@ -146,8 +148,8 @@ fn read<M: prost::Message + Default>(from: &mut DecodeBuf<'_>) -> Result<M, Stat
     M::decode(bytes).map_err(invalid)
 }
 
-/// Counts the fields of a message, and those of its first field if that is a message (`Hello` in a `FollowRequest`). An
-/// element of two bytes takes up to 64 in memory.
+/// Counts the fields of a message, and those of its first field if that is a message (`Hello` in a `FollowRequest`). Each
+/// number of a packed field of `Hello` counts too. An element of two bytes takes up to 64 in memory.
 fn elements(bytes: &[u8], depth: u32) -> Result<usize, DecodeError> {
     let mut count = 0;
     count_elements(bytes, depth, &mut count)?;
@@ -159,18 +161,25 @@ fn count_elements(mut bytes: &[u8], depth: u32, count: &mut usize) -> Result<(),
         let (field, wire) = decode_key(&mut bytes)?;
         *count += 1;
         if wire == WireType::LengthDelimited && field == 1 && depth > 0 {
-            let length = usize::try_from(decode_varint(&mut bytes)?).unwrap_or(usize::MAX);
-            // The decoder reports a length that is too large.
-            let inside = bytes.get(..length).unwrap_or_default();
             // A string is no message. The decoder of a damaged message allocates the elements before the damage, so they
             // count.
-            let _ = count_elements(inside, depth - 1, count);
-            bytes.advance(length.min(bytes.len()));
+            let _ = count_elements(content(&mut bytes)?, depth - 1, count);
+        } else if wire == WireType::LengthDelimited && PACKED.contains(&field) && depth == 0 {
+            // The last byte of a number has no continuation bit.
+            *count += content(&mut bytes)?.iter().filter(|byte| **byte < 0x80).count();
         } else {
             skip_field(wire, field, &mut bytes, DecodeContext::default())?;
         }
     }
     Ok(())
+}
+
+/// Takes the content of a field. It is empty if the length is too large, which the decoder reports.
+fn content<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
+    let length = usize::try_from(decode_varint(bytes)?).unwrap_or(usize::MAX);
+    let inside = bytes.get(..length).unwrap_or_default();
+    bytes.advance(length.min(bytes.len()));
+    Ok(inside)
 }
 
 impl<E, D> Codec for MessageCodec<E, D>
@@ -204,6 +213,7 @@ impl From<proto::follow_reply::Of> for Reply {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use control_wire::proto::{FollowRequest, Hello, follow_request::Of};
 
     #[test]
     fn the_elements_before_a_damaged_one_count() {
@@ -211,5 +221,23 @@ mod tests {
         let hello = [0x2a, 0, 0x2a, 0, 0x2a, 0, 0x2a];
         let request = [&[0x0a, 7][..], &hello].concat();
         assert_eq!(elements(&request, 1).unwrap(), 5);
+    }
+
+    fn request(kinds: usize, features: usize) -> Vec<u8> {
+        let hello =
+            Hello { kinds: vec![1; kinds], features: vec![300; features], ..Hello::default() };
+        FollowRequest { of: Some(Of::Hello(hello)) }.encode_to_vec()
+    }
+
+    #[test]
+    fn each_number_of_a_packed_field_counts() {
+        // The Hello itself, and one more element for each packed field.
+        assert_eq!(elements(&request(5, 0), 1).unwrap(), 7);
+        assert_eq!(elements(&request(0, 7), 1).unwrap(), 9);
+        let most = request(ELEMENTS / 2, ELEMENTS / 2);
+        assert!(elements(&most, 1).unwrap() > ELEMENTS);
+        // The end of the message is damaged, and the numbers before it are whole.
+        let damaged = [&[0x0a, 6][..], &[0x3a, 3, 1, 1, 1], &[0x3a]].concat();
+        assert_eq!(elements(&damaged, 1).unwrap(), 6);
     }
 }
