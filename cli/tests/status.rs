@@ -185,7 +185,8 @@ async fn probes_that_do_not_start_are_reported_and_their_namespace_is_deleted(
     let cases = std::fs::read_to_string(&junit).unwrap();
     assert!(cases.contains(&format!("<error message=\"{why}")), "{cases}");
     let output = ferrule("check", cluster.kubeconfig(), &["--junit", "/no/such/folder/junit.xml"]);
-    assert!(text(&output.stderr).contains("cannot create /no/such"), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot create /no/such") && said.contains("; name a file"), "{said}");
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     let all = namespaces.list(&kube::api::ListParams::default()).await.unwrap();
     let ours = |name: &str| name.starts_with("ferrule-check-");

@@ -41,17 +41,17 @@ type NodeResults = Result<Vec<(Column, Try, Outcome)>, String>;
 pub(super) async fn run(args: &CheckArgs) -> Result<u8> {
     let junit = args.junit.as_deref().map(Report::open).transpose()?;
     let tried = test(args).await;
-    if let Some(junit) = junit {
-        match &tried {
-            Ok(matrix) => junit.write(matrix)?,
-            Err(why) => junit.write_error(&format!("{why:#}"))?,
-        }
-    }
+    let written = junit.map(|junit| match &tried {
+        Ok(matrix) => junit.write(matrix),
+        Err(why) => junit.write_error(&format!("{why:#}")),
+    });
+    // A full disk does not hide the results of a long test, nor the reason why it could not run.
     let matrix = tried?;
     match args.output {
         Output::Text => output::write(&matrix.text(output::columns()))?,
         Output::Json | Output::Yaml => args.output.write(&json!(matrix))?,
     }
+    written.transpose()?;
     Ok(if matrix.is_good() { 0 } else { TROUBLE })
 }
 

@@ -1,7 +1,7 @@
 //! The results of `ferrule check` in the format of JUnit, which CI systems show.
 
 use crate::output::plain;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use quick_xml::{
     Writer,
     events::{BytesDecl, BytesText, Event},
@@ -23,7 +23,13 @@ pub(super) struct Report<'a> {
 impl<'a> Report<'a> {
     pub(super) fn open(path: &'a Path) -> Result<Self> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        Ok(Self { path, file: file.with_context(|| format!("cannot create {}", path.display()))? })
+        let file = file.map_err(|error| {
+            anyhow!(
+                "cannot create {}: {error}; name a file with --junit that you can write, in a folder that exists",
+                path.display()
+            )
+        });
+        Ok(Self { path, file: file? })
     }
 
     pub(super) fn write(self, matrix: &Matrix) -> Result<()> {
@@ -38,7 +44,12 @@ impl<'a> Report<'a> {
     fn replace(mut self, document: io::Result<Vec<u8>>) -> Result<()> {
         let document = document.context("cannot encode the results")?;
         let written = self.truncate().and_then(|()| self.file.write_all(&document));
-        written.with_context(|| format!("cannot write {}", self.path.display()))
+        written.map_err(|error| {
+            anyhow!(
+                "cannot write {}: {error}; name a file on another file system with --junit, or use -o json",
+                self.path.display()
+            )
+        })
     }
 
     /// Pipes and terminals have no length.
@@ -158,6 +169,20 @@ refused</error>
 </testsuite>
 "#;
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_an_error_with_the_next_step() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().join("missing/junit.xml"), folder.path().to_owned()] {
+            let error = Report::open(&path).err().unwrap().to_string();
+            assert!(error.starts_with(&format!("cannot create {}: ", path.display())), "{error}");
+            assert!(error.contains("; name a file with --junit"), "{error}");
+        }
+        let full = Report::open(Path::new("/dev/full")).unwrap();
+        let error = full.write_error("refused").unwrap_err().to_string();
+        assert!(error.starts_with("cannot write /dev/full: No space left"), "{error}");
+        assert!(error.contains("; name a file on another file system"), "{error}");
     }
 
     #[test]
