@@ -8,7 +8,7 @@ use crate::{
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
     probe::ProbeVerb,
-    target::{KubeTarget, object_name},
+    target::{KubeTarget, OwnNamespace, object_name},
 };
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use config_model::registry;
@@ -158,9 +158,8 @@ pub(crate) struct MigrateCluster {
     #[command(flatten)]
     pub(crate) target: KubeTarget,
     /// The namespace of Ferrule's own pods
-    #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system",
-        value_parser = object_name)]
-    pub(crate) ferrule_namespace: String,
+    #[command(flatten)]
+    pub(crate) own: OwnNamespace,
     /// Ferrule's DaemonSet
     #[arg(long, value_name = "NAME", default_value = "ferrule", value_parser = object_name)]
     pub(crate) daemonset: String,

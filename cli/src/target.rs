@@ -26,6 +26,15 @@ pub(crate) struct KubeTarget {
     uid: Option<String>,
 }
 
+/// The namespace of Ferrule's own pods.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OwnNamespace {
+    /// The namespace of Ferrule's own pods
+    #[arg(id = "ferrule_namespace", long = "ferrule-namespace", value_name = "NAME", env = "FERRULE_NAMESPACE",
+        default_value = "kube-system", value_parser = object_name)]
+    pub(crate) name: String,
+}
+
 impl KubeTarget {
     /// Returns true if the user named a cluster.
     pub(crate) fn is_named(&self) -> bool {

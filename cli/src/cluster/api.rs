@@ -44,7 +44,7 @@ impl Api {
             | KubeError::NotFound { .. }
             | KubeError::Failed { .. }) => error.into(),
         })?;
-        Ok(Self { cluster, namespace: target.ferrule_namespace.clone() })
+        Ok(Self { cluster, namespace: target.own.name.clone() })
     }
 
     /// The namespace of the kubeconfig's context.

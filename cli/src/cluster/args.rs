@@ -2,7 +2,7 @@
 
 use crate::{
     output::Output,
-    target::{KubeTarget, object_name},
+    target::{KubeTarget, OwnNamespace},
 };
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use config_model::registry;
@@ -15,9 +15,8 @@ pub(crate) struct Target {
     #[command(flatten)]
     pub(crate) cluster: KubeTarget,
     /// The namespace of Ferrule's own pods
-    #[arg(long, value_name = "NAME", env = "FERRULE_NAMESPACE", default_value = "kube-system",
-        value_parser = object_name)]
-    pub(crate) ferrule_namespace: String,
+    #[command(flatten)]
+    pub(crate) own: OwnNamespace,
     /// The daemons' introspection port on the loopback of their nodes
     #[arg(long, value_name = "PORT", default_value_t = registry::INTROSPECTION_PORT)]
     pub(crate) introspection_port: u16,

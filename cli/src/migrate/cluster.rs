@@ -26,10 +26,9 @@ pub(super) fn observe_named(args: &MigrateCluster) -> Observed<Cluster> {
 
 async fn read(args: &MigrateCluster) -> Observed<Cluster> {
     let client = args.target.connect().await.map_err(|error| unconnected(&error))?;
-    let MigrateCluster { ferrule_namespace, daemonset, .. } = args;
     Ok(Cluster {
         vpc_cni: daemon_set(&client, "kube-system", VPC_CNI, VPC_CNI).await?,
-        ferrule: daemon_set(&client, ferrule_namespace, daemonset, FERRULE).await?,
+        ferrule: daemon_set(&client, &args.own.name, &args.daemonset, FERRULE).await?,
     })
 }
 
