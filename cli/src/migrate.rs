@@ -22,6 +22,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use view_text::counted;
 
 /// The exit code if the plan has refusals.
 const REFUSED: u8 = 1;
@@ -86,6 +87,7 @@ fn check_text(check: &Check) -> String {
     let mut lines = findings(&check.facts, &check.refusals);
     lines.push(match check.refusals.len() {
         0 => "no refusals".to_owned(),
+        1 => "1 refusal; label no node before it is fixed".to_owned(),
         refusals => format!("{refusals} refusals; label no node before they are fixed"),
     });
     lines.join("\n") + "\n"
@@ -174,8 +176,10 @@ fn text(plan: &Plan) -> String {
     lines.extend((1..).zip(&plan.steps).map(|(number, step)| format!("{number:6}. {step}")));
     lines.push(match (plan.refusals.len(), plan.steps.len()) {
         (0, 0) => "no steps remain".to_owned(),
-        (0, steps) => format!("{steps} steps, no refusals"),
-        (refusals, _) => format!("{refusals} refusals; the node was not changed"),
+        (0, steps) => format!("{}, no refusals", counted(steps, "step", "steps")),
+        (refusals, _) => {
+            format!("{}; the node was not changed", counted(refusals, "refusal", "refusals"))
+        }
     });
     lines.join("\n") + "\n"
 }

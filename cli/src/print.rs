@@ -2,6 +2,7 @@
 
 use cli_doctor::{Report, Severity};
 use std::fmt::Write as _;
+use view_text::counted;
 
 /// Formats the report with good checks first, so that the faults are next to the prompt.
 pub(crate) fn text(report: &Report) -> String {
@@ -28,11 +29,11 @@ pub(crate) fn text(report: &Report) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "{} good, {} faults, {} warnings, {} notices, {} not checked",
+        "{} good, {}, {}, {}, {} not checked",
         report.good.len(),
-        count(Severity::Fault),
-        count(Severity::Warning),
-        count(Severity::Notice),
+        counted(count(Severity::Fault), "fault", "faults"),
+        counted(count(Severity::Warning), "warning", "warnings"),
+        counted(count(Severity::Notice), "notice", "notices"),
         report.unseen.len()
     );
     text

@@ -141,14 +141,17 @@ fn play(lab: &Lab, per_node: usize) -> Result<()> {
     let counters = lab.json(&["counters"])?;
     let dropped = counters["drops"]["no-public-address"]["packets"].as_u64();
     let dropped = dropped.context("drop counters")?;
-    ensure!(dropped == 0, "{dropped} packets left the VPC with a pod's own address");
+    ensure!(dropped == 0, "packets left the VPC with a pod's own address: {dropped}");
     say::good(&format!("a pod of each of {} ENIs gets through by SNAT", senders.len()));
 
     say::step("what the VPC counted");
     say::result(&lab.run(&["counters"])?);
     let counters = lab.json(&["counters"])?;
     let dropped = counters["drops"]["source-check"]["packets"].as_u64().context("drop counters")?;
-    ensure!(dropped == 0, "the source check dropped {dropped} packets: routing by ENI is wrong");
+    ensure!(
+        dropped == 0,
+        "the source check dropped packets, so routing by ENI is wrong: {dropped}"
+    );
     say::good("0 packets dropped by the source check");
     Ok(())
 }

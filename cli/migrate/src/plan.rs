@@ -248,20 +248,29 @@ impl fmt::Display for Step {
             ),
             Self::Detach { programs, enforced } => {
                 let links: BTreeSet<&str> = programs.iter().map(|it| it.link.as_str()).collect();
-                let (programs, links) = (programs.len(), links.len());
+                let programs = counted(programs.len(), "program", "programs");
+                let links = counted(links.len(), "host veth", "host veths");
                 let after = match enforced {
                     true => "Ferrule alone enforces the policies from here on",
                     false => "these pods have no policies of that agent from here on",
                 };
                 write!(
                     f,
-                    "detach {programs} programs of the policy agent from {links} host veths: {after}"
+                    "detach {programs} of the policy agent from {links}: {after}"
                 )
             }
             Self::Unpin { names } => {
-                write!(f, "remove {} pinned programs and maps of the policy agent", names.len())
+                let pins =
+                    counted(names.len(), "pinned program or map", "pinned programs and maps");
+                write!(f, "remove {pins} of the policy agent")
             }
             Self::DropFerruleCheckpoint => f.write_str("put ferrule-ipamd's checkpoint aside"),
         }
     }
+}
+
+/// Formats a number with its noun: `1 pod runs`, `2 pods run`.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    let noun = if count == 1 { one } else { many };
+    format!("{count} {noun}")
 }

@@ -20,6 +20,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use view_cluster::{OwnObjects, Pod, StatusReport, redact, redact_log, redact_text};
+use view_text::counted;
 
 /// Writes the archive and returns the exit code. After an interrupt the archive keeps the files that it has.
 pub(super) async fn run(args: &BundleArgs) -> Result<u8> {
@@ -107,7 +108,8 @@ async fn gather(api: &Api, args: &BundleArgs, archive: &mut Archive) -> Result<(
         if archive.is_full() {
             archive.miss(
                 "the rest",
-                format!("{} daemons do not fit into the size limit", count - index),
+                counted(count - index, "daemon does", "daemons do")
+                    + " not fit into the size limit",
             );
             break;
         }

@@ -15,7 +15,7 @@ use std::{
     net::IpAddr,
     time::{Duration, Instant},
 };
-use view_text::{Table, Text};
+use view_text::{Table, Text, counted};
 
 /// Prints flows, and with `--follow` until the agent ends.
 pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
@@ -24,8 +24,8 @@ pub(super) fn flows(args: &FlowsArgs) -> Result<u8> {
         let mut flows = agent.flows(args.allowed, args.follow, deadline()).await?;
         while let Some(flow) = flows.message().await.context("the agent ended the stream")? {
             if flow.lost > 0 {
-                let lost = flow.lost;
-                eprintln!("{lost} flows were lost: this command reads too slowly");
+                let lost = counted(flow.lost, "flow was", "flows were");
+                eprintln!("{lost} lost: this command reads too slowly");
             }
             let text = match args.output {
                 Output::Text => line(&flow),
@@ -67,8 +67,8 @@ pub(super) fn uses(args: &AgentArgs, output: Output) -> Result<u8> {
                 false => table.text(output::columns()),
             };
             if reply.left_out > 0 {
-                let more = format!("{} more rules were used less recently\n", reply.left_out);
-                text.push_plain(&more);
+                let more = counted(reply.left_out, "more rule was", "more rules were");
+                text.push_plain(&format!("{more} used less recently\n"));
             }
             output::write(&text)?;
         }

@@ -8,6 +8,7 @@ use policy_core::{
 use policy_objects::Pod;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, fmt};
+use view_text::counted;
 
 /// The verdict on a packet.
 pub(super) struct Answer<'a> {
@@ -234,8 +235,10 @@ pub(super) fn changes(changes: &Changes) -> String {
     }
     match changes.count() {
         0 => text.push_str("no change between pods that exist before and after\n"),
-        1 => text.push_str("1 pair of pods changes\n"),
-        count => text.push_str(&format!("{count} pairs of pods change\n")),
+        count => {
+            let pairs = counted(count, "pair of pods changes", "pairs of pods change");
+            text.push_str(&format!("{pairs}\n"));
+        }
     }
     text
 }
@@ -250,8 +253,7 @@ pub(super) fn findings(findings: &[Finding], objects: &Objects) -> String {
     }
     text.push_str(&match findings.len() {
         0 => "no findings\n".to_owned(),
-        1 => "1 finding\n".to_owned(),
-        count => format!("{count} findings\n"),
+        count => counted(count, "finding", "findings") + "\n",
     });
     text
 }

@@ -16,6 +16,7 @@ use std::{
     fmt,
 };
 use view_policy::{Agent, GROUP, VERSION};
+use view_text::counted;
 
 /// Up to this number of nodes there is one GET per node. Above it the list is read.
 const FEW: usize = 4;
@@ -242,7 +243,7 @@ impl fmt::Display for Realized {
         }
         match bad.len().saturating_sub(NAMED) {
             0 => Ok(()),
-            more => writeln!(f, "{more} more nodes: see -o json"),
+            more => writeln!(f, "{}: see -o json", counted(more, "more node", "more nodes")),
         }
     }
 }

@@ -6,6 +6,7 @@ mod steps;
 mod table;
 
 use serde::{Deserialize, Serialize};
+use view_text::counted;
 
 pub use matrix::{Chosen, Failure, Matrix, Row};
 pub use sample::{for_nodes, sample};
@@ -186,7 +187,8 @@ pub fn answered(
     let (requested, answered) = (wanted.len(), outcomes.len());
     if requested != answered {
         return Err(format!(
-            "the probe answered {answered} of {requested} tests; use an image of this tool's version"
+            "the probe answered {answered} of {}; use an image of this tool's version",
+            counted(requested, "test", "tests")
         ));
     }
     Ok(wanted.into_iter().zip(outcomes).map(|((column, what), it)| (column, what, it)).collect())

@@ -2,6 +2,7 @@
 
 use crate::objects::{ContainerStatus, Pod};
 use view_node::{Severity, Trouble};
+use view_text::counted;
 
 /// The setting that turns a daemon's introspection off.
 pub(crate) const INTROSPECTION_OFF: &str = "DISABLE_INTROSPECTION";
@@ -39,7 +40,8 @@ fn of_container(status: &ContainerStatus, pod: &Pod, shown: &str) -> Option<Trou
     let Some(waiting) = &status.state.waiting else {
         let restarts = status.restart_count;
         let again = restarts > 0 && !status.ready && status.state.terminated.is_none();
-        let cause = format!("it was restarted {restarts} times{}", ending(status));
+        let times = counted(restarts, "time", "times");
+        let cause = format!("it was restarted {times}{}", ending(status));
         let next = format!("kubectl logs {shown} -c {name} --previous");
         return again.then(|| trouble("restarts", &container(name), &cause, next));
     };

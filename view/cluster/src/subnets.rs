@@ -6,6 +6,7 @@ use crate::forecast::{Forecast, Silence, forecast};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use view_node::{Pool, PoolSettings, Sample, Severity, Subnet, Trouble};
+use view_text::counted;
 
 /// A subnet that pods use or may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -128,12 +129,13 @@ fn trouble(state: &SubnetState, seen: &Seen<'_>) -> Option<Trouble> {
     let remedy = remedy::cheapest(state, &forecast, seen);
     let soon = forecast.full_in_seconds < SOON && !remedy.grows_elsewhere;
     let cause = format!(
-        "{} of {} addresses are free in {}; full in {} at this rate ({} addresses per hour in the last {})",
+        "{} of {} addresses {} free in {}; full in {} at this rate ({} per hour in the last {})",
         state.available,
         state.total,
+        if state.available == 1 { "is" } else { "are" },
         state.zone,
         about(forecast.full_in_seconds),
-        forecast.per_hour,
+        counted(forecast.per_hour, "address", "addresses"),
         about(forecast.over_seconds),
     );
     Some(Trouble {

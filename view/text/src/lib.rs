@@ -6,4 +6,4 @@ mod table;
 mod text;
 
 pub use table::{Cell, Table};
-pub use text::{Text, Tone, escaped};
+pub use text::{Text, Tone, counted, escaped};

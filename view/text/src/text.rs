@@ -88,9 +88,25 @@ fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// Formats a number with its noun, and a verb if the caller adds one: `1 step`, `2 steps`.
+pub fn counted<N: Copy + fmt::Display + From<u8> + PartialEq>(
+    count: N,
+    one: &str,
+    many: &str,
+) -> String {
+    let noun = if count == N::from(1) { one } else { many };
+    format!("{count} {noun}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_noun_of_a_number_has_its_form() {
+        let steps = [0, 1, 2].map(|count: u64| counted(count, "step", "steps"));
+        assert_eq!(steps, ["0 steps", "1 step", "2 steps"]);
+    }
 
     #[test]
     fn a_hostile_piece_of_text_cannot_control_the_terminal() {

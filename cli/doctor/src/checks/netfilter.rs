@@ -47,7 +47,10 @@ pub(super) fn mixed(seen: &Observation) -> Observed<Vec<Finding>> {
     let finding = Check::IptablesMixed.found(
         Severity::Warning,
         "iptables",
-        format!("legacy iptables has {old} rules, and iptables over nft has {new}"),
+        format!(
+            "legacy iptables has {old} rule{}, and iptables over nft has {new}",
+            if old == 1 { "" } else { "s" }
+        ),
         "a packet passes both, and the listing of one does not show the drops and translations \
          of the other",
         "find who uses which (iptables-legacy-save, iptables-nft-save), let all use the same \

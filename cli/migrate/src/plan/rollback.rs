@@ -4,7 +4,7 @@
 //! all of them exist. Ferrule's nftables tables are deleted last, because it translates addresses until the agent
 //! has its own rules.
 
-use super::{Draft, PolicyChoice, Step, Wait, takeover::aside};
+use super::{Draft, PolicyChoice, Step, Wait, counted, takeover::aside};
 use crate::{
     Assignment, Kernel, Observation, RuleView,
     conflist::{self, OURS},
@@ -68,7 +68,7 @@ pub(super) fn draft(seen: &Observation, policy: PolicyChoice, draft: &mut Draft)
         };
         let running: Vec<Assignment> = held.iter().filter(alive).cloned().collect();
         if handed {
-            draft.facts.push(format!("{} pods run", running.len()));
+            draft.facts.push(counted(running.len(), "pod runs", "pods run"));
         }
         refuse_other_layouts(held, &running, kernel, draft);
 
@@ -115,8 +115,12 @@ fn retire(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
     match &seen.ferrule.attachments {
         Ok(0) => {}
         Ok(count) if !is_requested => draft.facts.push(format!(
-            "{count} filters, TCX links and folders of pins of Ferrule stay and enforce its last policies; \
-             --policy drop removes them"
+            "{}; --policy drop removes them",
+            counted(
+                *count,
+                "filter, TCX link or folder of pins of Ferrule stays and enforces its last policies",
+                "filters, TCX links and folders of pins of Ferrule stay and enforce its last policies"
+            )
         )),
         Ok(_) => {
             draft.step_if(seen.ferrule.agent_runs, Step::Await(Wait::FerruleAgentStopped));

@@ -4,7 +4,7 @@
 //! owners. Until the configuration is switched, the runtime calls aws-cni, whose ADD fails without its agent and is
 //! repeated.
 
-use super::{Draft, PolicyChoice, Step, Wait, policy as agent, preconditions};
+use super::{Draft, PolicyChoice, Step, Wait, counted, policy as agent, preconditions};
 use crate::{
     Observation,
     conflist::{self, ASIDE, OURS},
@@ -116,24 +116,36 @@ fn fit_policy(seen: &Observation, policy: PolicyChoice, draft: &mut Draft) {
 
 fn describe(fit: &Fit, draft: &mut Draft) {
     let addresses: usize = fit.running.values().map(Vec::len).sum();
-    draft.facts.push(format!("{} pods run, with {addresses} addresses", fit.running.len()));
-    let some = |what: &str, count: usize, first: &str| format!("{count} {what}, such as {first}");
+    draft.facts.push(format!(
+        "{}, with {}",
+        counted(fit.running.len(), "pod runs", "pods run"),
+        counted(addresses, "address", "addresses")
+    ));
     let first_gone = fit.gone.first().map(ToString::to_string).unwrap_or_default();
     let counts = [
-        ("entries belong to deleted pods", fit.gone.len(), first_gone.as_str()),
         (
-            "rules are duplicates and will be deleted",
+            ("entry belongs to a deleted pod", "entries belong to deleted pods"),
+            fit.gone.len(),
+            first_gone.as_str(),
+        ),
+        (
+            ("rule is a duplicate and will be deleted", "rules are duplicates and will be deleted"),
             fit.twins.len(),
             fit.twins.first().map_or("", String::as_str),
         ),
         (
-            "rules are missing and will be added",
+            ("rule is missing and will be added", "rules are missing and will be added"),
             fit.missing.len(),
             fit.missing.first().map_or("", String::as_str),
         ),
     ];
-    let counts = counts.iter().filter(|(_, count, _)| *count > 0);
-    draft.facts.extend(counts.map(|(what, count, first)| some(what, *count, first)));
+    for ((one, many), count, first) in counts {
+        match count {
+            0 => {}
+            1 => draft.facts.push(format!("1 {one}: {first}")),
+            _ => draft.facts.push(format!("{count} {many}, such as {first}")),
+        }
+    }
 }
 
 /// Refuses pods that do not match, unless ferrule-ipamd has them: then they have Ferrule's layout.

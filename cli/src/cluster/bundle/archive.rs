@@ -11,6 +11,7 @@ use std::{
 };
 use tar::{Builder, Header};
 use view_cluster::{Bounds, Index};
+use view_text::counted;
 
 pub(super) struct Archive {
     tar: Builder<GzEncoder<File>>,
@@ -72,8 +73,8 @@ impl Archive {
             .with_context(|| format!("name it {}", self.file.display()))?;
         let (files, missing) = (self.index.files.len(), self.index.missing.len());
         let word = if interrupted { "interrupted; " } else { "" };
-        let said =
-            format!("{word}{files} files, {missing} could not be collected (see index.json)");
+        let of_files = counted(files, "file", "files");
+        let said = format!("{word}{of_files}, {missing} could not be collected (see index.json)");
         Ok((files, said))
     }
 }

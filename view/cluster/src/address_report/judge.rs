@@ -12,6 +12,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 use view_node::{Addresses, Eni, Trouble, UsedAddress};
+use view_text::counted;
 
 type Answered<'a> = BTreeMap<&'a str, &'a Addresses>;
 
@@ -104,7 +105,8 @@ fn blocks_twice(answered: &Answered<'_>) -> Vec<Trouble> {
 fn lost(node: &str, eni: &Eni) -> Vec<Trouble> {
     let next = "delete the pods that use it, and find the caller in CloudTrail";
     let missing = eni.missing.then(|| {
-        let cause = format!("{node} lost it, and {} addresses of it are in use", eni.assigned);
+        let used = counted(eni.assigned, "address of it is", "addresses of it are");
+        let cause = format!("{node} lost it, and {used} in use");
         trouble("eni_missing", &eni.id, &cause, next)
     });
     let blocks = eni.lost.iter().map(|block| {

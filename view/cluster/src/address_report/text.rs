@@ -6,7 +6,7 @@ use crate::{
     subnets::about,
 };
 use view_node::{Severity, UsedAddress};
-use view_text::{Cell, Table, Text, Tone};
+use view_text::{Cell, Table, Text, Tone, counted};
 
 impl AddressReport {
     /// Formats a table of the subnets, and with [`Width::Wide`] a tree down to the pods.
@@ -33,8 +33,8 @@ impl AddressReport {
         let assigned: u64 = self.subnets.iter().map(|it| it.assigned).sum();
         let what = [
             counted(assigned, "address in use", "addresses in use"),
-            counted(self.subnets.len() as u64, "subnet", "subnets"),
-            counted(self.nodes as u64, "node", "nodes"),
+            counted(self.subnets.len(), "subnet", "subnets"),
+            counted(self.nodes, "node", "nodes"),
         ];
         text.push_plain(&format!("{}: ", what.join(", ")));
         match problems {
@@ -42,8 +42,7 @@ impl AddressReport {
                 text.push(Tone::Notice, "incomplete, no problem in the data that was read");
             }
             0 => text.push(Tone::Good, "no problem"),
-            1 => text.push(Tone::Bad, "1 problem"),
-            _ => text.push(Tone::Bad, &format!("{problems} problems")),
+            _ => text.push(Tone::Bad, &counted(problems, "problem", "problems")),
         }
         text.push_plain("\n");
         text
@@ -57,10 +56,6 @@ impl AddressReport {
         }
         text
     }
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 const HEADS: [&str; 12] = [

@@ -4,6 +4,7 @@ use super::{Cluster, problem::trouble};
 use crate::objects::Pod;
 use serde::Serialize;
 use view_node::{Severity, Trouble};
+use view_text::counted;
 
 /// The controller's data about a node's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -84,10 +85,8 @@ pub(super) fn troubles(line: &AgentLine) -> Vec<Trouble> {
             found.push(trouble("agent_silent", OBJECT, &cause, SILENT));
         }
         AgentState::Failing => {
-            let cause = match known.map_or(0, |it| it.failing) {
-                1 => "1 policy is not in force".to_owned(),
-                count => format!("{count} policies are not in force"),
-            };
+            let count = known.map_or(0, |it| it.failing);
+            let cause = format!("{} not in force", counted(count, "policy is", "policies are"));
             found.push(trouble("policies_failing", OBJECT, &cause, FAILING));
         }
         AgentState::Good | AgentState::Behind | AgentState::New | AgentState::Unknown => {}

@@ -3,7 +3,7 @@
 use super::{NodeLine, StatusReport};
 use serde::Serialize;
 use view_node::Severity;
-use view_text::{Text, Tone};
+use view_text::{Text, Tone, counted};
 
 /// The counts of all nodes of the query, also of those that a filter hides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -67,8 +67,8 @@ impl Summary {
         }
         if self.cluster_troubles > 0 {
             text.push_plain("; ");
-            let problems = if self.cluster_troubles == 1 { "problem" } else { "problems" };
-            text.push(Tone::Bad, &format!("{} {problems} of the cluster", self.cluster_troubles));
+            let problems = counted(self.cluster_troubles, "problem", "problems");
+            text.push(Tone::Bad, &format!("{problems} of the cluster"));
         }
         text.push_plain(&self.addresses());
         text.push_plain("\n");
@@ -80,7 +80,8 @@ impl Summary {
             0 => String::new(),
             // The exact count of a /80 prefix helps no reader.
             total if total > super::text::COUNTED => {
-                format!("; {} addresses in use", with_commas(self.assigned))
+                let noun = if self.assigned == 1 { "address" } else { "addresses" };
+                format!("; {} {noun} in use", with_commas(self.assigned))
             }
             total => {
                 format!(

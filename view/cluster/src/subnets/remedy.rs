@@ -3,6 +3,7 @@
 use super::{Seen, SubnetState, about};
 use crate::forecast::Forecast;
 use view_node::PoolSettings;
+use view_text::counted;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Remedy {
@@ -31,8 +32,9 @@ fn elsewhere(state: &SubnetState, forecast: &Forecast, seen: &Seen<'_>) -> Optio
         .filter(|it| it.for_pods && u64::from(it.available) >= enough && may_grow(&it.id))
         .max_by_key(|it| it.available)?;
     Some(format!(
-        "none, as long as nodes can have more ENIs: new ENIs are created in {}, which has {} free addresses",
-        other.id, other.available
+        "none, as long as nodes can have more ENIs: new ENIs are created in {}, which has {}",
+        other.id,
+        counted(other.available, "free address", "free addresses")
     ))
 }
 
@@ -45,9 +47,10 @@ fn fewer_warm(state: &SubnetState, forecast: &Forecast, seen: &Seen<'_>) -> Opti
     }
     let gained = surplus.saturating_mul(3600) / forecast.per_hour.max(1);
     Some(format!(
-        "set WARM_IP_TARGET={WARM}, and MINIMUM_IP_TARGET to the usual number of pods per node: nodes have {} free \
-         addresses there, of which about {surplus} return to the subnet ({} more at this rate)",
-        state.free_on_nodes,
+        "set WARM_IP_TARGET={WARM}, and MINIMUM_IP_TARGET to the usual number of pods per node: nodes have {} \
+         there, of which about {} to the subnet ({} more at this rate)",
+        counted(state.free_on_nodes, "free address", "free addresses"),
+        counted(surplus, "returns", "return"),
         about(gained)
     ))
 }
@@ -71,8 +74,9 @@ fn tag(state: &SubnetState, seen: &Seen<'_>) -> Option<String> {
         .filter(|it| !it.for_pods && !it.excluded && it.available > state.available)
         .max_by_key(|it| it.available)?;
     Some(format!(
-        "tag {} kubernetes.io/role/cni=1 if pods may use it: it is in the same zone and has {} free addresses",
-        other.id, other.available
+        "tag {} kubernetes.io/role/cni=1 if pods may use it: it is in the same zone and has {}",
+        other.id,
+        counted(other.available, "free address", "free addresses")
     ))
 }
 
