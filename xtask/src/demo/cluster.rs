@@ -28,6 +28,17 @@ pub(super) struct Args {
     /// Leave the cluster running and print commands to explore it
     #[arg(long)]
     keep: bool,
+    /// The component that serves Services
+    #[arg(long, value_enum, default_value_t = Server::KubeProxy)]
+    services: Server,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum Server {
+    /// kube-proxy on each node
+    KubeProxy,
+    /// The agents' eBPF programs, on a cluster without kube-proxy
+    Ebpf,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
@@ -50,10 +61,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 
     say::step(&format!("a VPC, a control plane and {NODES} nodes with kubelet and containerd"));
     let nodes = NODES.to_string();
-    let up = ["--nodes", &nodes, "--cni", "none"];
+    let mut up = vec!["--nodes", &nodes, "--cni", "none"];
+    if args.services == Server::Ebpf {
+        up.extend(["--proxy", "none"]);
+    }
     let mut lab = Lab::cluster(&programs.dir, &name, &up)?;
     let kubeconfig = lab.run(&["cluster", "kubeconfig"])?.trim().into();
-    let scene = Scene { lab: &lab, helm, kubectl, kubeconfig };
+    let scene = Scene { lab: &lab, helm, kubectl, kubeconfig, services: args.services };
     let outcome = scene.play(&programs, &archive);
     if outcome.is_err() {
         scene.print_state();
@@ -84,6 +98,7 @@ struct Scene<'a> {
     helm: PathBuf,
     kubectl: PathBuf,
     kubeconfig: PathBuf,
+    services: Server,
 }
 
 /// The traces of running pods on a node.
@@ -118,6 +133,9 @@ impl Scene<'_> {
         self.spread(&nodes)?;
         say::good(&format!("{PODS} pods run, in {}", say::took(began)));
         self.service_answers()?;
+        if self.services == Server::Ebpf {
+            self.no_proxy_serves(&nodes)?;
+        }
 
         let began = Instant::now();
         say::step("scaling to 0: no lease, rule or veth is to be left");
@@ -140,7 +158,58 @@ impl Scene<'_> {
         helm.args(["--namespace", "kube-system", "--kubeconfig"]).arg(&self.kubeconfig);
         helm.args(["--set", "env.CLUSTER_NAME=lab", "--set-json", &format!("extraEnv={extra}")]);
         helm.args(["--set", &format!("image.override={}", image::NAME)]);
+        if self.services == Server::Ebpf {
+            let endpoint = format!("env.CLUSTER_ENDPOINT={}", self.api_server()?);
+            let values = ["enableNetworkPolicy=true", "policy.backend=ebpf", SERVES, &endpoint];
+            values.into_iter().for_each(|value| drop(helm.args(["--set", value])));
+        }
         output_of(&mut helm).map(drop)
+    }
+
+    /// The URL of the API server as the kubelets have it.
+    fn api_server(&self) -> Result<String> {
+        let config = self.lab.on_node("node1", &["cat", "/var/lib/kubelet/kubeconfig"])?;
+        let config: Value = serde_json::from_str(&config).context("the kubelet's kubeconfig")?;
+        let server = config["clusters"][0]["cluster"]["server"].as_str();
+        server.map(str::to_owned).context("no server in the kubelet's kubeconfig")
+    }
+
+    /// Checks that Services work without any rule of kube-proxy: the API server's for pods, and the demo's for processes of
+    /// the nodes and for clients on other nodes.
+    fn no_proxy_serves(&self, nodes: &[String]) -> Result<()> {
+        say::step("no kube-proxy: rules, the API server's Service, cluster IPs and node ports");
+        for node in nodes {
+            let rules = self.lab.on_node(node, &["nft", "list", "ruleset"])?;
+            ensure!(
+                !rules.contains("KUBE-S") && !rules.contains("kube-proxy"),
+                "{node} has rules of kube-proxy: {rules}"
+            );
+        }
+        let pod = self.kubectl(&["-n", SPACE, "get", "pods", "-o", "name"])?;
+        let pod = pod.lines().next().context("no pod runs")?;
+        let version =
+            self.kubectl(&["-n", SPACE, "exec", pod, "--", "/probe", "api", "/version"])?;
+        ensure!(version.contains("gitVersion"), "the API server has answered {version}");
+        let column = "jsonpath={.spec.clusterIP}";
+        let address = self.kubectl(&["-n", SPACE, "get", "service", "hello", "-o", column])?;
+        let column = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
+        let mut places = vec![format!("{address}/80")];
+        for node in nodes {
+            let address = self.kubectl(&["get", "node", node, "-o", column])?;
+            places.push(format!("{address}/{NODE_PORT}"));
+        }
+        for node in nodes {
+            for place in &places {
+                let read = format!(
+                    r#"exec 3<>/dev/tcp/{place} && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3"#
+                );
+                let page = self.lab.on_node(node, &["timeout", "10", "bash", "-c", &read]);
+                let page = page.with_context(|| format!("{node} asks {place}"))?;
+                ensure!(page.contains("hello-"), "{place} has answered {node}: {page}");
+            }
+        }
+        say::good("no node has a rule of kube-proxy, and every Service answers");
+        Ok(())
     }
 
     /// Runs `ferrule check` as a user would.
@@ -325,7 +394,10 @@ fn pods() -> Value {
         {
             "apiVersion": "v1", "kind": "Service",
             "metadata": { "name": "hello", "namespace": SPACE },
-            "spec": { "selector": labels, "ports": [{ "port": 80, "targetPort": 8080 }] },
+            "spec": {
+                "type": "NodePort", "selector": labels,
+                "ports": [{ "port": 80, "targetPort": 8080, "nodePort": NODE_PORT }],
+            },
         },
     ] })
 }
@@ -356,6 +428,8 @@ fn patiently(look: impl Fn() -> Result<()>) -> Result<()> {
 
 const RULE_OF_AN_ENI: &str = "32765:";
 const SPACE: &str = "demo";
+const NODE_PORT: u16 = 30_080;
+const SERVES: &str = "env.FERRULE_SERVICES=ebpf";
 /// The one host of the lab's internet, which is an echo server.
 const INTERNET: &str = "192.0.2.1:7";
 /// The image that every node of the lab's clusters contains.
