@@ -95,6 +95,13 @@ static inline_always int is_over(const struct outside_flow *flow, __u32 protocol
 	return is_expired(&of, protocol, now);
 }
 
+/* True for the row of this packet's connection. */
+static inline_always int is_of(const struct outside_flow *flow, const struct packet *packet)
+{
+	return flow->client_port == packet->source_port && flow->asked_port == packet->destination_port &&
+	       is_equal(&flow->client, &packet->source) && is_equal(&flow->asked, &packet->destination);
+}
+
 /* Notes a packet of a connection. Processors share the row, so it is written only if it changes. */
 static inline_always void note_outside(struct outside_flow *flow, const struct packet *packet, int is_answer, __u64 now)
 {
@@ -228,8 +235,7 @@ static inline_always __u16 take_port(const struct packet *packet, struct outside
 		if (!map_update(&outside_flows, &work->service.client, &work->flow, BPF_NOEXIST))
 			return port;
 		other = map_lookup(&outside_flows, &work->service.client);
-		if (other && (is_over(other, packet->protocol, now) ||
-			      (other->client_port == packet->source_port && is_equal(&other->client, &packet->source))) &&
+		if (other && (is_of(other, packet) || is_over(other, packet->protocol, now)) &&
 		    !map_update(&outside_flows, &work->service.client, &work->flow, BPF_ANY))
 			return port;
 	}
@@ -339,8 +345,7 @@ static inline_always int continue_outside(struct __sk_buff *skb, const struct pa
 		key_of_port(packet, work, choice->source_port);
 	}
 	flow = map_lookup(&outside_flows, &work->service.client);
-	if (flow && flow->client_port == packet->source_port && is_equal(&flow->client, &packet->source) &&
-	    flow->asked_port == packet->destination_port && is_equal(&flow->asked, &packet->destination)) {
+	if (flow && is_of(flow, packet)) {
 		note_outside(flow, packet, 0, now);
 		return 0;
 	}

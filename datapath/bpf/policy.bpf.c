@@ -1656,6 +1656,8 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		case UNTRANSLATED:
 			return drop(skb, &work->judged, NO_BACKEND);
 		default:
+			/* Packets of these ends have had no Service so far. */
+			work->from_wire.tick = 0;
 			fault = begin_outside(skb, packet, outside, now);
 		}
 	}
