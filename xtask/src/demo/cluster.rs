@@ -161,7 +161,9 @@ impl Scene<'_> {
         if self.services == Server::Ebpf {
             let endpoint = format!("env.CLUSTER_ENDPOINT={}", self.api_server()?);
             let values = ["enableNetworkPolicy=true", "policy.backend=ebpf", SERVES, &endpoint];
-            values.into_iter().for_each(|value| drop(helm.args(["--set", value])));
+            for value in values {
+                helm.args(["--set", value]);
+            }
         }
         output_of(&mut helm).map(drop)
     }
@@ -174,8 +176,8 @@ impl Scene<'_> {
         server.map(str::to_owned).context("no server in the kubelet's kubeconfig")
     }
 
-    /// Checks that Services work without any rule of kube-proxy: the API server's for pods, and the demo's for processes of
-    /// the nodes and for clients on other nodes.
+    /// Checks that Services work without any rule of kube-proxy. A pod asks the API server. Processes of the nodes ask the
+    /// demo's Service, also at the node ports of other nodes.
     fn no_proxy_serves(&self, nodes: &[String]) -> Result<()> {
         say::step("no kube-proxy: rules, the API server's Service, cluster IPs and node ports");
         for node in nodes {

@@ -592,7 +592,7 @@ fn connected(from: &str, to: SocketAddr) -> UdpSocket {
     socket
 }
 
-fn is_heard(socket: &UdpSocket) -> bool {
+fn is_answered(socket: &UdpSocket) -> bool {
     socket.send(&[7]).is_ok() && socket.recv(&mut [0; 64]).is_ok()
 }
 
@@ -623,7 +623,7 @@ fn connected_sockets_of_removed_backends_are_closed() {
         without_peer.send_to(&[7], services[0]).unwrap();
         without_peer.recv_from(&mut [0; 64]).map(|(_, from)| from).map_err(|error| error.kind())
     };
-    assert!(sockets.iter().chain([&direct]).all(is_heard));
+    assert!(sockets.iter().chain([&direct]).all(is_answered));
     assert_eq!(ask(), Ok(services[0]));
     // A second backend changes nothing.
     agent.change(put_datagrams(1, &[old, new]));
@@ -634,10 +634,10 @@ fn connected_sockets_of_removed_backends_are_closed() {
         assert_eq!(error, Err(ErrorKind::ConnectionAborted), "{service}");
         // The process connects again, and gets a backend that exists.
         socket.connect(service).unwrap();
-        assert!(is_heard(socket), "{service}");
+        assert!(is_answered(socket), "{service}");
     }
     assert_eq!(ask(), Ok(services[0]));
-    assert!(is_heard(&direct));
+    assert!(is_answered(&direct));
     assert_eq!(direct.peer_addr().unwrap(), old);
 }
 
