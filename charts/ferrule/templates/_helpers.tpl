@@ -70,6 +70,16 @@ app.kubernetes.io/part-of: ferrule
 {{- include "ferrule.moreLabels" . -}}
 {{- end -}}
 
+{{/* Annotations of the DaemonSet's pods. EKS's webhook gives the role of the account to each container,
+except the named ones. Only the daemon calls AWS. */}}
+{{- define "ferrule.podAnnotations" -}}
+{{- $annotations := deepCopy (default dict .Values.podAnnotations) -}}
+{{- $key := "eks.amazonaws.com/skip-containers" -}}
+{{- $given := splitList "," (default "" (get $annotations $key) | nospace) | compact -}}
+{{- $_ := set $annotations $key (concat (list "agent" "install" "network" "uninstall") $given | uniq | join ",") -}}
+{{ toYaml $annotations }}
+{{- end -}}
+
 {{- define "ferrule.selector" -}}
 app.kubernetes.io/name: {{ include "ferrule.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

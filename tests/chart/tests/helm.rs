@@ -536,6 +536,34 @@ fn an_agent_has_neither_the_daemons_socket_nor_its_token() {
     assert_eq!(folder("FERRULE_CONTROLLER_REPLICAS"), Path::new("/run/ferrule/controller"));
 }
 
+/// EKS's webhook gives the role of the account to each container that the annotation does not name. The webhook does not
+/// remove spaces.
+#[test]
+fn the_daemon_alone_has_the_role_of_the_account() {
+    let key = "eks.amazonaws.com/skip-containers";
+    let mut removal = enforced();
+    removal["removal"] = json!(true);
+    let mut more = enforced();
+    more["podAnnotations"] = json!({ "a": "b", key: "sidecar, agent" });
+    for (values, expected) in [
+        (json!({}), "agent,install,network,uninstall"),
+        (enforced(), "agent,install,network,uninstall"),
+        (removal, "agent,install,network,uninstall"),
+        (more, "agent,install,network,uninstall,sidecar"),
+    ] {
+        let rendered = chart().render(&values).unwrap();
+        let template = &rendered.of_kind("DaemonSet").next().unwrap()["spec"]["template"];
+        let annotations = &template["metadata"]["annotations"];
+        assert_eq!(annotations[key], expected, "{values}");
+        assert_eq!(annotations["a"], values["podAnnotations"]["a"], "{values}");
+        let lists = ["initContainers", "containers"].map(|list| &template["spec"][list]);
+        let all = lists.into_iter().flat_map(|list| list.as_array().unwrap());
+        let with_role = all.map(|one| one["name"].as_str().unwrap());
+        let with_role = with_role.filter(|name| !expected.split(',').any(|other| other == *name));
+        assert_eq!(with_role.collect::<Vec<_>>(), ["ipamd"], "{values}");
+    }
+}
+
 #[test]
 fn the_connections_of_the_agent_are_those_of_the_values() {
     let of = |values: &Value| {

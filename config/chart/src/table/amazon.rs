@@ -149,7 +149,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "podAnnotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Annotations of the DaemonSet's pods.",
+        meaning: "Annotations of the DaemonSet's pods. The chart adds its containers without AWS access to \
+                  `eks.amazonaws.com/skip-containers`.",
         ..AMAZON
     },
     Value {
@@ -182,7 +183,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "serviceAccount.annotations",
         shape: Shape::Texts,
         default: "{}",
-        meaning: "Annotations of that account, for example `eks.amazonaws.com/role-arn`.",
+        meaning: "Annotations of that account, for example `eks.amazonaws.com/role-arn`. EKS gives the role to the \
+                  container `ipamd` only.",
         ..AMAZON
     },
     Value {
