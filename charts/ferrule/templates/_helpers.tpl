@@ -253,8 +253,40 @@ Dict: root, path (the value's name), variable, default. */}}
 - { name: cni-conf, mountPath: /host{{ include "ferrule.confFolder" . }} }
 {{- end -}}
 
-{{/* The environment of all containers of a node: `init.env`, overridden by `env`. */}}
+{{/* The environment of all containers of a node. */}}
 {{- define "ferrule.env" -}}
+{{- $own := include "ferrule.ownEnv" . -}}
+{{- include "ferrule.checkExtraEnv" (dict "root" . "own" ($own | fromYamlArray)) -}}
+{{ $own }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Refuses names of `extraEnv` that templates read or that are set twice. Kubernetes uses the last entry of a name, and some
+clients refuse a second one. Dict: root, own (the other variables). */}}
+{{- define "ferrule.checkExtraEnv" -}}
+{{- $values := .root.Values -}}
+{{- $refused := include "ferrule.refusedInExtraEnv" . | fromJson -}}
+{{- $names := list -}}
+{{- range .own }}{{ $names = append $names .name }}{{ end -}}
+{{- range $values.extraEnv -}}
+{{- $name := .name -}}
+{{- if hasKey $refused $name -}}
+{{- fail (printf "cannot set %s in extraEnv: %s" $name (get $refused $name)) -}}
+{{- else if has $name $names -}}
+{{- $by := "the chart or another entry of extraEnv" -}}
+{{- range $path, $map := dict "env" $values.env "init.env" $values.init.env -}}
+{{- if hasKey (default dict $map) $name }}{{ $by = printf "%s.%s" $path $name }}{{ end -}}
+{{- end -}}
+{{- fail (printf "cannot set %s in extraEnv: %s sets it too; remove one of them" $name $by) -}}
+{{- end -}}
+{{- $names = append $names $name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The environment without `extraEnv`: `init.env`, overridden by `env`, and the variables of the chart. */}}
+{{- define "ferrule.ownEnv" -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $mode := include "ferrule.policyMode" . -}}
 {{- $idle := list "HOST_CNI_BIN_PATH" "HOST_CNI_CONFDIR_PATH" "NETWORK_POLICY_ENFORCING_MODE" "AWS_EC2_ENDPOINT" "AWS_VPC_K8S_CNI_CONFIGURE_RPFILTER" "ENABLE_NFTABLES" "VPC_CNI_VERSION" "DISABLE_POD_V6" "AWS_VPC_K8S_EGRESS_V4_PLUGIN_LOG_FILE" "AWS_VPC_K8S_EGRESS_V6_PLUGIN_LOG_FILE" -}}
@@ -319,9 +351,6 @@ Dict: root, path (the value's name), variable, default. */}}
   value: {{ .Values.nodeAgent.enablePolicyEventLogs | quote }}
 - name: FERRULE_CONTROLLER_SERVICE
   value: {{ printf "%s/%s" .Release.Namespace (include "ferrule.controllerName" .) | quote }}
-{{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

@@ -24,6 +24,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("charts/ferrule/values.schema.json", schema::text()),
         ("charts/addon/configuration-schema.json", addon::text()),
         ("charts/ferrule/templates/_without_effect.tpl", notes::text()),
+        ("charts/ferrule/templates/_extra_env.tpl", env::template()),
         ("docs/guide/values.md", page::text()),
     ]
 }

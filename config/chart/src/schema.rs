@@ -87,7 +87,7 @@ fn of_shape(shape: Shape) -> Json {
         Shape::MoreEnv => json!({ "type": "array", "items": {
             "type": "object",
             "required": ["name"],
-            "properties": { "name": { "type": "string", "not": { "enum": env::of_the_chart() } } },
+            "properties": { "name": { "type": "string", "minLength": 1 } },
         }}),
         Shape::Object("ResourceRequirements") => resources(),
         Shape::Object(_) => json!({ "type": "object" }),

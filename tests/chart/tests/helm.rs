@@ -48,10 +48,6 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "env": { "ENABLE_IPv6": "yes" } }), &["/env/ENABLE_IPv6"]),
         (json!({ "env": { "FERRULE_RULES": "compcat" } }), &["/env/FERRULE_RULES", "compact"]),
         (json!({ "env": { "FERRULE_SOCKET": "/tmp/s" } }), &["/env", "FERRULE_SOCKET"]),
-        (
-            json!({ "extraEnv": [{ "name": "HOST_CNI_BIN_PATH", "value": "/host/b" }] }),
-            &["/extraEnv/0"],
-        ),
         (json!({ "cni": { "binDir": "/b" } }), &["/cni", "binDir"]),
         (json!({ "cni": { "binPath": 1 } }), &["/cni/binPath"]),
         (json!({ "init": { "env": { "ENABLE_IPV6": "true" } } }), &["/init/env", "ENABLE_IPV6"]),
@@ -70,7 +66,6 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "policy": { "backend": "magic" } }), &["/policy/backend", "ebpf"]),
         (json!({ "policy": { "backend": "" } }), &["/policy/backend", "none"]),
         (json!({ "nodeAgent": { "metricsBindAddr": "/a.sock" } }), &["/nodeAgent/metricsBindAddr"]),
-        (json!({ "extraEnv": [{ "name": "ENABLE_POD_ENI", "value": "true" }] }), &["/extraEnv/0"]),
         (
             json!({ "eniConfig": { "create": true, "subnets": { "a": "subnet-1" } } }),
             &["/eniConfig/subnets/a"],
@@ -374,6 +369,46 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         let printed = format!("{:#}", chart.render(&values).err().unwrap());
         assert!(printed.contains(word), "{values}: {printed}");
     }
+}
+
+/// Templates read `env` only, and a second entry of a name would replace the first one silently.
+#[test]
+fn a_name_of_extra_env_that_has_another_place_is_refused_with_that_place() {
+    let chart = chart();
+    let with = |name: &str, mut values: Value| {
+        values["extraEnv"] = json!([{ "name": "A", "value": "1" }, { "name": name, "value": "2" }]);
+        values
+    };
+    let refusal = |name: &str, values: Value| {
+        format!("{:#}", chart.render(&with(name, values)).err().unwrap())
+    };
+    for name in [
+        "CLUSTER_ENDPOINT",
+        "CLUSTER_NAME",
+        "ENABLE_POD_ENI",
+        "FERRULE_AGENT_MAP_MEMORY",
+        "FERRULE_SERVICES",
+        "HOST_CNI_BIN_PATH",
+    ] {
+        let printed = refusal(name, json!({}));
+        let sentence = format!("cannot set {name} in extraEnv: templates of the chart read it;");
+        assert!(printed.contains(&format!("{sentence} set env.{name}")), "{printed}");
+    }
+    let printed = refusal("FERRULE_POLICY", json!({}));
+    assert!(printed.contains("enableNetworkPolicy sets it; remove it from extraEnv"), "{printed}");
+    let ec2 = json!({ "env": { "AWS_EC2_ENDPOINT": "https://ec2.example" } });
+    for (name, values, place) in [
+        ("WARM_IP_TARGET", json!({ "env": { "WARM_IP_TARGET": 1 } }), "env.WARM_IP_TARGET"),
+        ("MAX_ENI", json!({ "init": { "env": { "MAX_ENI": 1 } } }), "init.env.MAX_ENI"),
+        ("AWS_ENDPOINT_URL_EC2", ec2, "the chart or another entry of extraEnv"),
+        ("A", json!({}), "the chart or another entry of extraEnv"),
+    ] {
+        let printed = refusal(name, values);
+        let words = format!("cannot set {name} in extraEnv: {place} sets it too");
+        assert!(printed.contains(&words), "{printed}");
+    }
+    let rendered = chart.render(&with("AWS_PROFILE", json!({}))).unwrap();
+    assert_eq!(variable(&rendered, "AWS_PROFILE").as_deref(), Some("2"));
 }
 
 /// Values of amazon-vpc-cni's own values file that the chart uses.

@@ -87,8 +87,9 @@ pub(super) const VALUES: &[Value] = &[
         path: "extraEnv",
         shape: Shape::MoreEnv,
         default: "[]",
-        meaning: "More environment variables, for example from a ConfigMap or a Secret. Settings that change the \
-                  chart's objects are refused here; set them in `env`.",
+        meaning: "More environment variables, for example from a ConfigMap or a Secret. Settings that \
+                  templates of the chart read are refused here; set them in `env`. A name that is set elsewhere is \
+                  refused too.",
         ..AMAZON
     },
     Value {
