@@ -90,6 +90,7 @@ fn of_shape(shape: Shape) -> Json {
             "properties": { "name": { "type": "string", "minLength": 1 } },
         }}),
         Shape::Object("ResourceRequirements") => resources(),
+        Shape::Object("PodSecurityContext") => json!({ "type": "object", "properties": user() }),
         Shape::Object(_) => json!({ "type": "object" }),
         Shape::List(_) => json!({ "type": "array", "items": { "type": "object" } }),
         Shape::Objects => objects(),
@@ -159,13 +160,21 @@ fn objects() -> Json {
 }
 
 fn rights(privileged: &Json) -> Json {
+    let mut properties = user();
+    properties["privileged"] = privileged.clone();
+    properties["allowPrivilegeEscalation"] = json!({ "const": false });
+    properties["readOnlyRootFilesystem"] = json!({ "const": true });
+    json!({ "type": "object", "properties": properties })
+}
+
+/// Returns the schemas of a security context's fields about the user. The kubelet refuses a container with
+/// `runAsNonRoot` and uid 0.
+fn user() -> Json {
+    // Helm prints the enum if another value is set. The reason is one of its texts and no valid value.
+    let why = "because every container of the DaemonSet runs as uid 0; remove the field";
     json!({
-        "type": "object",
-        "properties": {
-            "privileged": privileged,
-            "allowPrivilegeEscalation": { "const": false },
-            "readOnlyRootFilesystem": { "const": true },
-        },
+        "runAsNonRoot": { "type": ["boolean", "null"], "enum": [false, null, why] },
+        "runAsUser": { "type": ["integer", "null"], "enum": [0, null, why] },
     })
 }
 

@@ -56,6 +56,26 @@ fn an_unknown_or_invalid_value_is_refused_by_its_name() {
         (json!({ "resources": { "limit": {} } }), &["/resources", "limit"]),
         (json!({ "securityContext": { "privileged": true } }), &["/securityContext", "privileged"]),
         (json!({ "securityContext": { "allowPrivilegeEscalation": true } }), &["allowPrivilege"]),
+        (
+            json!({ "podSecurityContext": { "runAsNonRoot": true } }),
+            &["/podSecurityContext/runAsNonRoot", "runs as uid 0; remove"],
+        ),
+        (
+            json!({ "podSecurityContext": { "runAsUser": 1000 } }),
+            &["/podSecurityContext/runAsUser", "runs as uid 0; remove"],
+        ),
+        (
+            json!({ "securityContext": { "runAsNonRoot": true } }),
+            &["/securityContext/runAsNonRoot"],
+        ),
+        (
+            json!({ "init": { "securityContext": { "runAsUser": 1000 } } }),
+            &["/init/securityContext/runAsUser", "runs as uid 0"],
+        ),
+        (
+            json!({ "nodeAgent": { "securityContext": { "runAsNonRoot": true } } }),
+            &["/nodeAgent/securityContext/runAsNonRoot", "runs as uid 0"],
+        ),
         (json!({ "cniConfig": { "enabled": true } }), &["/cniConfig/enabled", "CHAINED_PLUGINS"]),
         (json!({ "originalMatchLabels": true }), &["/originalMatchLabels", "ferrule migrate"]),
         (
@@ -119,6 +139,7 @@ fn an_empty_value_is_a_value_without_entries() {
         json!({ "nodeAgent": { "resources": null, "securityContext": null } }),
         json!({ "resources": null, "securityContext": null, "podSecurityContext": null }),
         json!({ "livenessProbe": null, "readinessProbe": null }),
+        json!({ "podSecurityContext": { "runAsNonRoot": false, "runAsUser": 0 } }),
     ];
     for mut values in rows {
         for policy in [false, true] {

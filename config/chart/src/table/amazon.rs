@@ -143,7 +143,9 @@ pub(super) const VALUES: &[Value] = &[
         path: "podSecurityContext",
         shape: Shape::Object("PodSecurityContext"),
         default: "{}",
-        meaning: "Additional fields of the DaemonSet's pod security context. Its seccomp profile is RuntimeDefault.",
+        meaning: "Additional fields of the DaemonSet's pod security context. Its seccomp profile is RuntimeDefault. All \
+                  containers run as uid 0. In this context and those of the containers, `runAsNonRoot` and another \
+                  `runAsUser` are refused.",
         ..AMAZON
     },
     Value {
