@@ -60,10 +60,18 @@ impl Chart {
     /// # Errors
     /// If Helm refuses the values, with its output.
     pub fn render(&self, values: &Value) -> Result<Rendered> {
+        self.render_in(NAMESPACE, values)
+    }
+
+    /// Renders the chart with these values for a release in this namespace.
+    ///
+    /// # Errors
+    /// As [`Chart::render`].
+    pub fn render_in(&self, namespace: &str, values: &Value) -> Result<Rendered> {
         let file = self.file(values)?;
         let path = Self::path();
         let words =
-            ["template", RELEASE, "--include-crds", "--namespace", NAMESPACE].map(OsStr::new);
+            ["template", RELEASE, "--include-crds", "--namespace", namespace].map(OsStr::new);
         let version = ["--kube-version", KUBERNETES].map(OsStr::new);
         let more = [OsStr::new("--values"), file.as_os_str(), path.as_os_str()];
         let text = self.run(words.iter().chain(&version).chain(&more).copied())?;

@@ -803,6 +803,21 @@ fn the_control_plane_configmap_is_rendered_on_request() {
     }
 }
 
+/// The EKS control plane does not read a ConfigMap of another namespace.
+#[test]
+fn the_control_plane_configmap_is_refused_outside_kube_system() {
+    let chart = chart();
+    let values = json!({ "controlPlaneConfig": { "create": true } });
+    let printed = format!("{:#}", chart.render_in("network", &values).err().unwrap());
+    for words in [
+        "cannot use controlPlaneConfig.create=true in namespace network:",
+        "install the release in kube-system",
+    ] {
+        assert!(printed.contains(words), "{printed}");
+    }
+    assert!(chart.render_in("network", &json!({})).is_ok());
+}
+
 #[test]
 fn runbooks_are_links_if_the_url_of_the_pages_is_set() {
     let chart = chart();

@@ -27,7 +27,8 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::Bool,
         default: "false",
         meaning: "Creates the ConfigMap `amazon-vpc-cni`, which the EKS control plane reads. The chart and the \
-                  add-on of amazon-vpc-cni create the same object.",
+                  add-on of amazon-vpc-cni create the same object. The release must be in `kube-system`, because \
+                  the control plane reads this namespace only.",
         ..OURS
     },
     Value {
