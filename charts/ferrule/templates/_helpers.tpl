@@ -149,13 +149,16 @@ values file needs no note. */}}
 {{- if and (include "ferrule.policy" .) (eq .Values.policy.backend "ebpf") -}}true{{- end -}}
 {{- end -}}
 
-{{/* The agent's resources. The kernel counts eBPF maps as memory of the container: the default request of 32Mi
-is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
+{{/* The agent's resources. The kernel counts eBPF maps as memory of the container, so the default request depends on the
+backend. With a smaller limit of maps it is that limit, because a memory limit of the container can be smaller too. An
+operator's own request or limit stays. */}}
 {{- define "ferrule.agentResources" -}}
 {{- $resources := deepCopy (default dict .Values.nodeAgent.resources) -}}
+{{- $request := 32 -}}
 {{- if include "ferrule.ebpf" . -}}
 {{- $given := include "ferrule.given" . | fromJson -}}
 {{- $maps := int (default "128" (toString (default "" $given.FERRULE_AGENT_MAP_MEMORY))) -}}
+{{- $request = min $maps 128 -}}
 {{- $needed := add $maps 48 -}}
 {{- $limit := toString (dig "limits" "memory" "" $resources) -}}
 {{- $unit := regexFind "[A-Za-z]*$" $limit -}}
@@ -167,8 +170,8 @@ is 128Mi with the backend `ebpf`. An operator's own request or limit stays. */}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and (include "ferrule.ebpf" .) (eq (toString (dig "requests" "memory" "" $resources)) "32Mi") -}}
-{{- $_ := set $resources.requests "memory" "128Mi" -}}
+{{- if and $resources.requests (not (get $resources.requests "memory")) -}}
+{{- $_ := set $resources.requests "memory" (printf "%dMi" $request) -}}
 {{- end -}}
 {{- if $resources }}{{ toYaml $resources }}{{ end -}}
 {{- end -}}

@@ -284,6 +284,25 @@ fn a_memory_limit_has_room_for_maps() {
     assert!(chart.render(&without_maps).is_ok());
 }
 
+#[test]
+fn a_memory_request_of_the_agent_stays_as_given() {
+    let requests = |values: &Value| {
+        let (_, agent) = agent(&chart().render(values).unwrap());
+        agent["resources"]["requests"].clone()
+    };
+    for memory in ["32Mi", "64Mi", "1Gi"] {
+        for mut values in [whole(), enforced()] {
+            values["nodeAgent"] = json!({ "resources": { "requests": { "memory": memory } } });
+            assert_eq!(requests(&values), json!({ "cpu": "25m", "memory": memory }), "{values}");
+        }
+    }
+    let below_the_limit = requests(&limited("100Mi", Some("52")));
+    assert_eq!(below_the_limit, json!({ "cpu": "25m", "memory": "52Mi" }));
+    let mut none = enforced();
+    none["nodeAgent"] = json!({ "resources": null });
+    assert_eq!(requests(&none), Value::Null, "an empty value has no entries");
+}
+
 /// Returns values with which the agents serve Services.
 fn served(endpoint: Option<&str>) -> Value {
     let mut values = enforced();

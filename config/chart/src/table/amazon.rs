@@ -300,10 +300,11 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "nodeAgent.resources",
         shape: Shape::Object("ResourceRequirements"),
-        default: r#"{"requests":{"cpu":"25m","memory":"32Mi"}}"#,
+        default: r#"{"requests":{"cpu":"25m"}}"#,
         meaning: "Resources of the container `agent`. The kernel counts eBPF maps as memory of that container, up \
-                  to `env.FERRULE_AGENT_MAP_MEMORY`. With `policy.backend=ebpf` the default request is therefore \
-                  128Mi. A memory limit needs this value and 48Mi.",
+                  to `env.FERRULE_AGENT_MAP_MEMORY`. Without `requests.memory` the request is 32Mi. With \
+                  `policy.backend=ebpf` it is 128Mi, or the memory of maps if that is less. A memory limit needs the \
+                  memory of maps and 48Mi.",
         ..AMAZON
     },
     Value {
