@@ -393,6 +393,7 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
         (json!({ "env": { "FERRULE_SERVICES": "ebpf" } }), "set enableNetworkPolicy=true"),
         (served(None), "env.CLUSTER_ENDPOINT is not set"),
+        (json!({ "prometheusRule": { "create": true } }), "set podMonitor.create=true"),
         (limited("175Mi", None), "set 176Mi at least"),
         (limited("0.1Gi", None), "nodeAgent.resources.limits.memory=0.1Gi"),
         (limited("256M", Some("200")), "set 248Mi at least"),
@@ -845,7 +846,8 @@ fn runbooks_are_links_if_the_url_of_the_pages_is_set() {
         let rule = rendered.of_kind("PrometheusRule").next().unwrap();
         rule["spec"]["groups"][0]["rules"][0]["annotations"].clone()
     };
-    let mut values = json!({ "prometheusRule": { "create": true } });
+    let mut values =
+        json!({ "podMonitor": { "create": true }, "prometheusRule": { "create": true } });
     let plain = annotations(values.clone());
     let text = plain["runbook"].as_str().unwrap();
     assert!(text.starts_with("The daemon does not run"), "the section of the page: {text}");

@@ -240,7 +240,8 @@ pub(super) const VALUES: &[Value] = &[
         path: "prometheusRule.create",
         shape: Shape::Bool,
         default: "false",
-        meaning: "Creates a PrometheusRule with alerts.",
+        meaning: "Creates a PrometheusRule with alerts. It needs `podMonitor.create`: some alerts select series by a label \
+                  that the PodMonitors add.",
         ..OURS
     },
     Value {
