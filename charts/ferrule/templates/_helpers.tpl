@@ -388,6 +388,13 @@ ebpf
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if the URL of the API server in the environment has a name instead of an address, else empty. */}}
+{{- define "ferrule.endpointHasName" -}}
+{{- $given := include "ferrule.given" . | fromJson -}}
+{{- $host := regexReplaceAll "^[A-Za-z]+://" (toString (default "" $given.CLUSTER_ENDPOINT)) "" -}}
+{{- if and $host (not (regexMatch `^(\[|[0-9.]+(:|/|$))` $host)) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The token for the API server, only for containers that use it. */}}
 {{- define "ferrule.tokenMount" -}}
 - name: token

@@ -333,6 +333,35 @@ fn with_services_the_controller_has_the_api_servers_own_url() {
     assert!(names.iter().all(|name| !without.contains_key(*name)), "{without:?}");
 }
 
+/// A replica with an address of its own cannot connect to a name that it cannot resolve.
+#[test]
+fn the_policy_of_the_controller_allows_dns_if_the_api_server_has_a_name() {
+    let chart = chart();
+    let dns = [json!({ "port": 53, "protocol": "UDP" }), json!({ "port": 53, "protocol": "TCP" })];
+    for (endpoint, has_name) in [
+        (None, false),
+        (Some("https://10.0.0.1"), false),
+        (Some("https://10.0.0.1:443/"), false),
+        (Some("https://[2001:db8::1]:443"), false),
+        (Some("https://0123.gr7.eu-west-1.eks.amazonaws.com"), true),
+        (Some("https://api.example:6443"), true),
+    ] {
+        let mut values = whole();
+        values["controller"] = json!({ "hostNetwork": false });
+        if let Some(endpoint) = endpoint {
+            values["env"]["CLUSTER_ENDPOINT"] = json!(endpoint);
+        }
+        let rendered = chart.render(&values).unwrap();
+        let egress = &rendered.of_kind("NetworkPolicy").next().unwrap()["spec"]["egress"];
+        let ports = egress.as_array().unwrap().iter().map(|rule| rule["ports"].as_array().unwrap());
+        let ports: Vec<&Value> = ports.flatten().collect();
+        assert!(ports.contains(&&json!({ "port": 443, "protocol": "TCP" })), "{endpoint:?}");
+        for port in &dns {
+            assert_eq!(ports.contains(&port), has_name, "{endpoint:?}: {ports:?}");
+        }
+    }
+}
+
 /// The programs that serve processes of the node are attached at the node's cgroups.
 #[test]
 fn an_agent_that_serves_services_sees_the_cgroups_of_the_node() {

@@ -110,7 +110,7 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::Bool,
         default: "true",
         meaning: "Creates a NetworkPolicy for the replicas. It has an effect only if `controller.hostNetwork` is \
-                  false.",
+                  false. It allows DNS if `env.CLUSTER_ENDPOINT` has a name instead of an address.",
         ..OURS
     },
     Value {
