@@ -109,6 +109,9 @@ default: nodes would wait for an image that no registry has. */}}
 {{- end -}}
 {{- end -}}
 {{- if $image.override -}}
+{{- if not (regexMatch "[:@][^/]+$" $image.override) -}}
+{{- fail (printf "cannot use image.override=%s: it has no tag and no digest, so each node would run the image that is :latest when it pulls; append a tag or a digest, for example %s:%s" $image.override $image.override .Chart.AppVersion) -}}
+{{- end -}}
 {{- $image.override -}}
 {{- else if $image.overrideRepository -}}
 {{- if and $ofAmazon (regexMatch "^v[0-9]+[.]" (toString $tag)) -}}

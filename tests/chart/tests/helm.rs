@@ -403,6 +403,8 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         (json!({ "image": { "pullPolicy": "Always" } }), "set image.override to your image"),
         (json!({ "image": { "override": "r.example/amazon-k8s-cni:v1.23.1" } }), "image.override"),
         (json!({ "image": { "account": 602_401_143_452_u64, "region": "r" } }), "image.account"),
+        (json!({ "image": { "override": "r.example/ferrule" } }), "has no tag and no digest"),
+        (json!({ "image": { "override": "r.example:5000/f" } }), "example r.example:5000/f:0"),
         (
             json!({ "serviceAccount": { "create": false, "name": "aws-node" } }),
             "serviceAccount.name=aws-node",
@@ -726,6 +728,19 @@ fn the_form_for_addons_has_neither_hooks_nor_lookups() {
         {
             assert!(!text.contains(word), "{word} in {}", path.display());
         }
+    }
+}
+
+#[test]
+fn the_notes_name_the_image_in_use() {
+    let digest = format!("r.example:5000/f@sha256:{}", "0".repeat(64));
+    for (image, name) in [
+        (json!({ "override": "r.example/f:1" }), "r.example/f:1"),
+        (json!({ "override": digest }), digest.as_str()),
+        (json!({ "overrideRepository": "r.example/f", "tag": "2" }), "r.example/f:2"),
+    ] {
+        let notes = chart().notes(&json!({ "image": image })).unwrap();
+        assert!(notes.contains(&format!("from {name}.")), "{notes}");
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) const VALUES: &[Value] = &[
     Value {
         path: "image.override",
         shape: Shape::MaybeText,
-        meaning: "The whole image reference. It replaces all other parts of the name. This value, \
+        meaning: "The whole image reference, with a tag or a digest. It replaces all other parts of the name. This value, \
                   `image.overrideRepository` or `image.account` is required: the chart has no default image.",
         ..AMAZON
     },
