@@ -144,7 +144,13 @@ values file needs no note. */}}
 
 {{/* "true" if nodes receive network policy, else empty. */}}
 {{- define "ferrule.policy" -}}
-{{- if and (eq (toString .Values.enableNetworkPolicy) "true") .Values.nodeAgent.enabled -}}true{{- end -}}
+{{- if eq (toString .Values.enableNetworkPolicy) "true" -}}
+{{- if .Values.nodeAgent.enabled -}}
+true
+{{- else if not (include "ferrule.isOn" (dict "root" . "name" "FERRULE_POLICY_AGENT")) -}}
+{{- fail "cannot use enableNetworkPolicy=true with nodeAgent.enabled=false: no agent would enforce network policies; set nodeAgent.enabled=true, or enableNetworkPolicy=false, or env.FERRULE_POLICY_AGENT=true if aws-network-policy-agent runs" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* "true" if agents enforce policy by eBPF programs, else empty. */}}

@@ -424,6 +424,10 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         (json!({ "env": { "NETWORK_POLICY_ENFORCING_MODE": "strict" } }), "enableNetworkPolicy"),
         (json!({ "env": { "FERRULE_SERVICES": "ebpf" } }), "set enableNetworkPolicy=true"),
         (served(None), "env.CLUSTER_ENDPOINT is not set"),
+        (
+            json!({ "enableNetworkPolicy": true, "nodeAgent": { "enabled": false } }),
+            "enableNetworkPolicy=true with nodeAgent.enabled=false: no agent would enforce",
+        ),
         (json!({ "prometheusRule": { "create": true } }), "set podMonitor.create=true"),
         (limited("175Mi", None), "set 176Mi at least"),
         (limited("0.1Gi", None), "nodeAgent.resources.limits.memory=0.1Gi"),
@@ -803,7 +807,10 @@ fn policy_accepts_text_booleans_and_the_mode_of_amazon_vpc_cni() {
     assert_eq!(mode(without), (None, None), "no agent");
     let mut other = json!({ "env": strict });
     other["env"]["FERRULE_POLICY_AGENT"] = json!("true");
-    assert_eq!(mode(other), (None, some("strict")), "the mode of aws-network-policy-agent");
+    assert_eq!(mode(other.clone()), (None, some("strict")), "of aws-network-policy-agent");
+    other["enableNetworkPolicy"] = json!("true");
+    other["nodeAgent"] = json!({ "enabled": false });
+    assert_eq!(mode(other), (None, some("strict")), "as in values of amazon-vpc-cni");
 }
 
 #[test]

@@ -279,7 +279,8 @@ pub(super) const VALUES: &[Value] = &[
         shape: Shape::Bool,
         default: "true",
         meaning: "Runs the container `agent` if `enableNetworkPolicy` is on. The container runs `ferrule-agent` of \
-                  the same image and is not privileged.",
+                  the same image and is not privileged. `false` with `enableNetworkPolicy` is refused, except with \
+                  `env.FERRULE_POLICY_AGENT`: then aws-network-policy-agent enforces the policies.",
         ..AMAZON
     },
     Value {

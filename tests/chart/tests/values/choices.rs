@@ -106,8 +106,9 @@ fn addresses() -> Vec<(&'static str, Value)> {
 
 fn policy() -> Vec<(&'static str, Value)> {
     let on = json!({ "enableNetworkPolicy": true, "policy": { "backend": "none" } });
-    let mut without_agent = on.clone();
-    without_agent["nodeAgent"] = json!({ "enabled": false });
+    let mut other_agent = on.clone();
+    other_agent["nodeAgent"] = json!({ "enabled": false });
+    other_agent["env"] = json!({ "FERRULE_POLICY_AGENT": "true" });
     let mut set = on.clone();
     set["nodeAgent"] = json!({
         "metricsBindAddr": "127.0.0.1:9090", "logLevel": "debug",
@@ -133,7 +134,7 @@ fn policy() -> Vec<(&'static str, Value)> {
         ("on", on),
         ("on, ebpf", ebpf),
         ("on, ebpf, Services", served),
-        ("without agent", without_agent),
+        ("on, the agent of amazon-vpc-cni", other_agent),
         ("on, set", set),
         ("on, strict", strict),
         ("strict, without agent", strict_without_agent),
