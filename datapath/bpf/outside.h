@@ -279,7 +279,11 @@ static inline_always enum translated choose_outside(struct __sk_buff *skb, const
 	/* The kernel drops it: no packet from outside has an address of the node. */
 	if (is_own_address(&packet->source))
 		return NO_SERVICE;
-	if (frontend->affinity)
+	if (!is_served(frontend, &packet->source)) {
+		service->action = SERVICE_SOURCE_RANGE;
+		return REFUSED;
+	}
+	if (AFFINITY_SECONDS(frontend))
 		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
 		       &service->client);
 	result = choose_backend(frontend, service, WORD_OUTSIDE, now);

@@ -1483,6 +1483,8 @@ static inline_always __u32 refusal(__u32 action)
 		return NO_LOCAL_ENDPOINTS;
 	case SERVICE_NO_SUCH_PORT:
 		return NO_SUCH_PORT;
+	case SERVICE_SOURCE_RANGE:
+		return SOURCE_RANGE;
 	default:
 		return NO_ENDPOINTS;
 	}
@@ -1523,7 +1525,7 @@ static inline_always int translate(struct __sk_buff *skb, struct work *work, str
 	switch (to_backend(skb, packet, service, time_of(work))) {
 	case REFUSED:
 		report(skb, &work->judged, refusal(service->action));
-		if (service->action == SERVICE_NO_LOCAL_ENDPOINTS)
+		if (is_silent(service->action))
 			return TC_ACT_SHOT;
 		flow_of(packet, &work->key);
 		return refuse(skb, packet, &work->key, REJECT_PORT, 0);
@@ -1644,7 +1646,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 			return TC_ACT_UNSPEC;
 		case REFUSED:
 			report(skb, &work->judged, refusal(service->action));
-			if (service->action == SERVICE_NO_LOCAL_ENDPOINTS)
+			if (is_silent(service->action))
 				return TC_ACT_SHOT;
 			if (!make_answer(skb, packet, 1)) {
 				count(NOT_ANSWERED);

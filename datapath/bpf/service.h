@@ -20,9 +20,25 @@ struct frontend_key {
 struct frontend {
 	/* The index of its words in `service_words`. */
 	__u32 word;
-	/* Seconds for which a client keeps its backend; 0 without affinity. */
+	/* HAS_SOURCES, and the seconds for which a client keeps its backend; 0 without affinity. */
 	__u32 affinity;
 };
+
+/* Of `affinity`: only the clients in `source_ranges` are served. */
+#define HAS_SOURCES 0x80000000u
+#define AFFINITY_SECONDS(frontend) ((frontend)->affinity & ~HAS_SOURCES)
+
+/* A range of clients that a frontend serves. */
+struct source_range {
+	/* 32 bits of the word, and those of the address. */
+	__u32 length;
+	/* The first word of the frontend. Other ranges have another word. */
+	__u32 word;
+	struct address address;
+};
+
+/* The length of one client. */
+#define SOURCE_BITS 160
 
 /* The words of a frontend: for clients on the node, and for clients from outside. */
 #define WORD_INSIDE 0
@@ -39,6 +55,8 @@ enum service_action {
 	SERVICE_NO_ENDPOINTS,
 	SERVICE_NO_LOCAL_ENDPOINTS,
 	SERVICE_NO_SUCH_PORT,
+	/* Not in a word: the client is outside the source ranges. */
+	SERVICE_SOURCE_RANGE,
 };
 
 #define BACKENDS_SMALL 16
@@ -101,6 +119,14 @@ struct {
 	MAP_NUMBER(max_entries, 1);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } frontends SEC(".maps");
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LPM_TRIE);
+	MAP_TYPE(key, struct source_range);
+	MAP_TYPE(value, __u32);
+	MAP_NUMBER(max_entries, 1);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} source_ranges SEC(".maps");
 
 /* One store changes all of a frontend's choices. */
 struct {
@@ -399,10 +425,10 @@ static inline_always struct affinity *affinity_of(const struct frontend *fronten
 	struct backend *backend;
 	__u32 number;
 
-	if (!frontend->affinity)
+	if (!AFFINITY_SECONDS(frontend))
 		return 0;
 	affinity = map_lookup(&affinities, &work->client);
-	if (!affinity || (__s64)(now - affinity->seen) > (__s64)frontend->affinity * 1000000000ll)
+	if (!affinity || (__s64)(now - affinity->seen) > (__s64)AFFINITY_SECONDS(frontend) * 1000000000ll)
 		return 0;
 	number = affinity->backend;
 	backend = map_lookup(&backends, &number);
@@ -453,7 +479,7 @@ static inline_always enum translated choose_backend(const struct frontend *front
 	};
 	if (affinity && number == kept) {
 		affinity->seen = now;
-	} else if (frontend->affinity) {
+	} else if (AFFINITY_SECONDS(frontend)) {
 		work->affinity = (struct affinity){ .backend = number, .life = work->choice.life, .seen = now };
 		/* Without room the client's next connection gets another backend. */
 		map_update(&affinities, &work->client, &work->affinity, BPF_ANY);
@@ -501,6 +527,20 @@ static inline_always struct frontend *frontend_of(struct frontend_key *place, in
 	return map_lookup(&frontends, place);
 }
 
+/* True if a frontend serves the client. */
+static inline_always int is_served(const struct frontend *frontend, const struct address *client)
+{
+	struct source_range range = { .length = SOURCE_BITS, .word = frontend->word, .address = *client };
+
+	return !(frontend->affinity & HAS_SOURCES) || map_lookup(&source_ranges, &range);
+}
+
+/* True if a client that is refused gets no answer. */
+static inline_always int is_silent(__u32 action)
+{
+	return action == SERVICE_NO_LOCAL_ENDPOINTS || action == SERVICE_SOURCE_RANGE;
+}
+
 /* Chooses a backend for a packet of a pod. */
 static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
 {
@@ -512,7 +552,11 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 
 	if (!frontend)
 		return work->action == SERVICE_CHOOSE ? NO_SERVICE : REFUSED;
-	if (frontend->affinity)
+	if (!is_served(frontend, &packet->source)) {
+		work->action = SERVICE_SOURCE_RANGE;
+		return REFUSED;
+	}
+	if (AFFINITY_SECONDS(frontend))
 		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
 		       &work->client);
 	result = choose_backend(frontend, work, WORD_INSIDE, now);

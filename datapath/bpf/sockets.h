@@ -126,8 +126,17 @@ static inline_always int has_choice(const struct socket_key *asked, struct servi
 static inline_always int refuse_call(__u32 action)
 {
 	count(refusal(action));
-	set_result(action == SERVICE_NO_LOCAL_ENDPOINTS ? -ERROR_NO_ROUTE : -ERROR_REFUSED);
+	set_result(is_silent(action) ? -ERROR_NO_ROUTE : -ERROR_REFUSED);
 	return CALL_FAILS;
+}
+
+/* True if a frontend serves processes of the node: the node's address of the family is the client. */
+static inline_always int serves_node(const struct frontend *frontend, const struct address *to)
+{
+	__u32 family = !is_v4(to);
+	struct address *of = map_lookup(&node_address, &family);
+
+	return of && is_served(frontend, of);
 }
 
 /* Gives a call the address of a backend. */
@@ -159,6 +168,8 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 		return CALL_CONTINUES;
 	}
 	if (is_connected || !has_choice(&key, &work, now)) {
+		if (!serves_node(frontend, &key.address))
+			return refuse_call(SERVICE_SOURCE_RANGE);
 		/* All sockets of the node are one client. */
 		work.client.high = key.address;
 		work.client.ports = (__u32)key.port << 16 | (__u64)key.protocol << 32;

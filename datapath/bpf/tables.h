@@ -280,6 +280,8 @@ enum reason {
 	NO_ENDPOINTS,
 	NO_LOCAL_ENDPOINTS,
 	NO_SUCH_PORT,
+	/* The client is outside the source ranges of a load balancer's address. */
+	SOURCE_RANGE,
 	/* A backend or a program of Services is missing, or the packet cannot be changed. */
 	NO_BACKEND,
 	NO_STAGE,

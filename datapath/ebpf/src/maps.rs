@@ -70,7 +70,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 53] = [
+const LAYOUTS: [Layout; 54] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -107,6 +107,7 @@ const LAYOUTS: [Layout; 53] = [
     Layout::new("names_used", 16, 8, 16_384),
     Layout::new("names_counters", 4, 8, 6),
     Layout::new("frontends", 24, 8, 1),
+    Layout::new(SOURCE_RANGES, 24, 4, 1),
     Layout::new("service_words", 4, 8, 2),
     Layout::new("backends_small", 4, 64, 1),
     Layout::new("backends_medium", 4, 2048, 1),
@@ -132,9 +133,13 @@ pub(crate) const STAGES: &str = "stages";
 /// The addresses of links to other nodes.
 pub(crate) const WIRES: &str = "wires";
 
+/// The clients that load balancer addresses serve.
+pub(crate) const SOURCE_RANGES: &str = "source_ranges";
+
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 13] = [
+const WITH_SERVICES: [(&str, u32); 14] = [
     ("frontends", 65_536),
+    (SOURCE_RANGES, 8192),
     ("service_words", 131_072),
     ("backends_small", 32_768),
     ("backends_medium", 1024),
@@ -253,6 +258,7 @@ impl Layout {
             "rules" | "set_rows" | "services" | "own_addresses" => hash(used(self.name), value),
             // A row can need an inner node.
             "prefixes" => used(self.name) * 2 * (HASH_ROW + key + value),
+            SOURCE_RANGES => rows * 2 * (HASH_ROW + key + value),
             "uses" => hash(used("rules"), value * *PROCESSORS),
             "flows"
             | "half_open"

@@ -3,7 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    maps::{Layout, Maps, STAGES, layouts, layouts_in, typed},
+    maps::{Layout, Maps, SOURCE_RANGES, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
     reasons::REASONS,
@@ -453,7 +453,8 @@ impl Programs {
         self.services.has_asked(key)
     }
 
-    /// Compares the rows of Services after the first `from` ones with those in the maps, and the sum of all frontends.
+    /// Compares the rows of Services after the first `from` ones with those in the maps, the sum of all frontends and all
+    /// source ranges.
     /// Returns the map of the first row that differs.
     pub(crate) fn compare_services(
         &mut self,
@@ -463,6 +464,9 @@ impl Programs {
     ) -> Result<Option<&'static str>, LoadError> {
         if self.run_sum(FRONTENDS_NUMBER)? != sum_of_frontends(held) {
             return Ok(Some("frontends"));
+        }
+        if !self.services.has_sources(held)? {
+            return Ok(Some(SOURCE_RANGES));
         }
         for row in held.rows().skip(from).take(rows) {
             if let Some(map) = self.services.differs(row)? {

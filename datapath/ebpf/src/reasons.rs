@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 49;
+pub(crate) const COUNT: u32 = 50;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -42,6 +42,7 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "no_endpoints",
     "no_local_endpoints",
     "no_such_port",
+    "source_range",
     "no_backend",
     "no_stage",
     "no_source_port",

@@ -2,20 +2,20 @@
 
 use crate::{
     LoadError,
-    maps::{Layout, WIRES, gone, typed},
+    maps::{Layout, SOURCE_RANGES, WIRES, gone, typed},
     wires::Wires,
 };
 use aya::{
     Ebpf,
-    maps::{Array, HashMap, MapData, MapError},
+    maps::{Array, HashMap, LpmTrie, MapData, MapError, lpm_trie::Key},
 };
 use datapath_abi::address_key;
 use service_abi::{
-    BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, TableSize, TableSlot, Word,
-    Write,
+    BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, SourceKey, TableSize,
+    TableSlot, Word, Write,
 };
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     net::IpAddr,
 };
 
@@ -25,6 +25,7 @@ type Large = [u32; 8192];
 
 pub(crate) struct ServiceMaps {
     frontends: HashMap<MapData, [u8; 24], [u8; 8]>,
+    sources: LpmTrie<MapData, [u8; 20], u32>,
     words: Array<MapData, u64>,
     small: Array<MapData, Small>,
     medium: Array<MapData, Medium>,
@@ -57,6 +58,7 @@ impl ServiceMaps {
         let rows = |name| layouts.iter().find(|of| of.name == name).map_or(0, |of| of.rows);
         Ok(Self {
             frontends: typed(ebpf, "frontends")?,
+            sources: typed(ebpf, SOURCE_RANGES)?,
             words: typed(ebpf, "service_words")?,
             small: typed(ebpf, TableSize::Small.map())?,
             medium: typed(ebpf, TableSize::Medium.map())?,
@@ -66,6 +68,7 @@ impl ServiceMaps {
             asked: typed(ebpf, ASKED)?,
             limits: Limits {
                 frontends: rows("frontends"),
+                sources: rows(SOURCE_RANGES),
                 words: rows("service_words"),
                 small: rows(TableSize::Small.map()),
                 medium: rows(TableSize::Medium.map()),
@@ -75,7 +78,8 @@ impl ServiceMaps {
         })
     }
 
-    /// Reads the rows that packets can reach, and those of backends. Words that no release writes are left out.
+    /// Reads the rows that packets can reach, and those of source ranges and backends. Rows that no release writes are left
+    /// out.
     pub(crate) fn read(&self) -> Result<Held, LoadError> {
         let at = |name| move |cause| LoadError::Map { name, cause };
         let mut held = Held { limits: self.limits, ..Held::default() };
@@ -83,6 +87,9 @@ impl ServiceMaps {
             let (key, value) = row.map_err(at("frontends"))?;
             let Some(place) = FrontendKey(key).place() else { continue };
             held.frontends.insert(place, FrontendRow::from_bytes(&value));
+        }
+        for (word, range) in self.source_keys()?.iter().filter_map(SourceKey::range) {
+            held.sources.entry(word).or_default().insert(range);
         }
         let words = held.frontends.values().flat_map(|row| [row.word, row.word.saturating_add(1)]);
         let words: Vec<u32> = words.filter(|number| *number < self.limits.words).collect();
@@ -142,20 +149,40 @@ impl ServiceMaps {
         }
     }
 
-    /// Removes the rows of `frontends` whose keys no release writes.
+    fn source_keys(&self) -> Result<BTreeSet<SourceKey>, LoadError> {
+        let key = |key: Key<[u8; 20]>| SourceKey { length: key.prefix_len(), bytes: key.data() };
+        let keys = self.sources.keys().map(|found| found.map(key)).collect::<Result<_, _>>();
+        keys.map_err(|cause| LoadError::Map { name: SOURCE_RANGES, cause })
+    }
+
+    /// True if the map of source ranges has these rows.
+    pub(crate) fn has_sources(&self, held: &Held) -> Result<bool, LoadError> {
+        let wanted = held
+            .sources
+            .iter()
+            .flat_map(|(word, ranges)| ranges.iter().map(|range| SourceKey::new(*word, *range)));
+        Ok(self.source_keys()? == wanted.collect())
+    }
+
+    /// Removes the rows of `frontends` and `source_ranges` whose keys no release writes.
     pub(crate) fn remove_foreign(&mut self) -> Result<(), LoadError> {
         let fault = |cause| LoadError::Map { name: "frontends", cause };
         let keys: Vec<[u8; 24]> = self.frontends.keys().collect::<Result<_, _>>().map_err(fault)?;
         for key in keys.iter().filter(|key| FrontendKey(**key).place().is_none()) {
             gone(self.frontends.remove(key)).map_err(fault)?;
         }
+        let fault = |cause| LoadError::Map { name: SOURCE_RANGES, cause };
+        for key in self.source_keys()?.iter().filter(|key| key.range().is_none()) {
+            gone(self.sources.remove(&trie_key(key))).map_err(fault)?;
+        }
         Ok(())
     }
 
-    /// The name of the map if its row is another one than this. Rows of `frontends` are not compared: they have a sum.
+    /// The name of the map if its row is another one than this. Rows of `frontends` and `source_ranges` are not compared one
+    /// by one.
     pub(crate) fn differs(&self, row: Row<'_>) -> Result<Option<&'static str>, LoadError> {
         let (name, is_same) = match row {
-            Row::Frontend(..) => return Ok(None),
+            Row::Frontend(..) | Row::Source(..) => return Ok(None),
             Row::Word(number, word) => {
                 let found = self.words.get(&number, 0);
                 ("service_words", found.map(|found| found == word.to_number()))
@@ -234,10 +261,24 @@ impl ServiceMaps {
             Write::RemoveFrontend(place) => {
                 ("frontends", gone(self.frontends.remove(&FrontendKey::from(*place).0)))
             }
+            Write::Source(word, range) => {
+                let key = trie_key(&SourceKey::new(*word, *range));
+                (SOURCE_RANGES, self.sources.insert(&key, SERVED, 0))
+            }
+            Write::RemoveSource(word, range) => {
+                let key = trie_key(&SourceKey::new(*word, *range));
+                (SOURCE_RANGES, gone(self.sources.remove(&key)))
+            }
         };
         written.map_err(|cause| LoadError::Map { name, cause })
     }
 }
 
+fn trie_key(key: &SourceKey) -> Key<[u8; 20]> {
+    Key::new(key.length, key.bytes)
+}
+
+/// The value of each row of `source_ranges`. Programs do not read it.
+const SERVED: u32 = 1;
 /// The addresses that sockets asked for, by socket and backend.
 const ASKED: &str = "socket_asked_addresses";

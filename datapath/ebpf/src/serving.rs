@@ -117,7 +117,9 @@ impl Serving {
         if let Some(mirror) = &mut self.mirror
             && mirror.has_retired()
         {
-            mirror.release();
+            let removals = mirror.release();
+            let removed = programs.write_services(&removals);
+            self.settle(removed);
             self.retry(programs);
         }
         if now >= self.compare_at {
@@ -176,10 +178,9 @@ impl Serving {
 
     /// Plans the frontends again that had no room.
     fn retry(&mut self, programs: &mut Programs) {
-        let is_full = |(_, cause): &(&Place, &Refused)| matches!(cause, Refused::Full { .. });
-        let places = self.refused.iter().filter(is_full).map(|(place, _)| *place);
+        let places = self.refused.keys();
         let changes: BTreeMap<Place, Option<Frontend>> =
-            places.map(|place| (place, self.index.frontends().get(&place).cloned())).collect();
+            places.map(|place| (*place, self.index.frontends().get(place).cloned())).collect();
         if !changes.is_empty() {
             self.change(programs, &changes);
         }
@@ -317,5 +318,5 @@ impl Serving {
 const EVERY: Duration = Duration::from_secs(1);
 /// The number of Services that one state logs.
 const LOGGED: usize = 16;
-/// The rows of a comparison. The rows of `frontends` are added up besides.
+/// The rows of a comparison. The rows of `frontends` are added up besides, and all keys of `source_ranges` are compared.
 const STEP: usize = 16_384;

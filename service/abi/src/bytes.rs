@@ -1,6 +1,7 @@
 //! Rows as bytes.
 
 use crate::{TableSize, TableSlot};
+use ipnet::{IpNet, Ipv6Net};
 use service_core::Place;
 use service_objects::{Family, Protocol};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,8 +19,23 @@ pub struct SocketKey(pub [u8; 32]);
 pub struct FrontendRow {
     /// The first of two words: for clients on the node, and from outside.
     pub word: u32,
-    /// Seconds.
+    /// Seconds, below 2³¹.
     pub affinity: u32,
+    /// True if only clients in the ranges of `word` are served. Without a range no client is.
+    pub has_sources: bool,
+}
+
+/// A range of clients. IPv4 addresses are mapped to `::ffff:0:0/96`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceRange(Ipv6Net);
+
+/// A key of the map `source_ranges`: a range of the frontend with this word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceKey {
+    /// The length of the prefix in bits: 32 of the word, and those of the range.
+    pub length: u32,
+    /// The word, then the address.
+    pub bytes: [u8; 20],
 }
 
 /// A row of the map `service_words`: the answer to first packets.
@@ -134,16 +150,58 @@ impl SocketKey {
     }
 }
 
+/// `HAS_SOURCES` in `datapath/bpf/service.h`.
+const HAS_SOURCES: u32 = 1 << 31;
+
 impl FrontendRow {
     pub fn to_bytes(self) -> [u8; 8] {
+        let flag = if self.has_sources { HAS_SOURCES } else { 0 };
+        let affinity = self.affinity & !HAS_SOURCES | flag;
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.word.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.affinity.to_ne_bytes());
+        bytes[4..].copy_from_slice(&affinity.to_ne_bytes());
         bytes
     }
 
     pub fn from_bytes(bytes: &[u8; 8]) -> Self {
-        Self { word: word_at(bytes, 0), affinity: word_at(bytes, 4) }
+        let affinity = word_at(bytes, 4);
+        Self {
+            word: word_at(bytes, 0),
+            affinity: affinity & !HAS_SOURCES,
+            has_sources: affinity & HAS_SOURCES != 0,
+        }
+    }
+}
+
+/// The length of a word in the prefix of a key.
+const WORD_BITS: u32 = u32::BITS;
+/// The length of the prefix of all mapped IPv4 addresses.
+const MAPPED_BITS: u8 = 96;
+
+impl From<IpNet> for SourceRange {
+    fn from(range: IpNet) -> Self {
+        let (first, length) = match range.trunc() {
+            IpNet::V4(v4) => (v4.addr().to_ipv6_mapped(), MAPPED_BITS + v4.prefix_len()),
+            IpNet::V6(v6) => (v6.addr(), v6.prefix_len()),
+        };
+        Self(Ipv6Net::new_assert(first, length))
+    }
+}
+
+impl SourceKey {
+    pub fn new(word: u32, range: SourceRange) -> Self {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(&word.to_ne_bytes());
+        bytes[4..].copy_from_slice(&range.0.addr().octets());
+        Self { length: WORD_BITS + u32::from(range.0.prefix_len()), bytes }
+    }
+
+    /// The word and the range. `None` for a key that no release writes.
+    pub fn range(&self) -> Option<(u32, SourceRange)> {
+        let length = u8::try_from(self.length.checked_sub(WORD_BITS)?).ok()?;
+        let octets: [u8; 16] = self.bytes[4..].try_into().ok()?;
+        let range = Ipv6Net::new(Ipv6Addr::from(octets), length).ok()?;
+        (range.trunc() == range).then_some((word_at(&self.bytes, 0), SourceRange(range)))
     }
 }
 

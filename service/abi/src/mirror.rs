@@ -4,9 +4,11 @@ mod found;
 mod room;
 
 use crate::{
-    BackendRow, FrontendRow, Held, Plan, Refused, TableSize, TableSlot, Word, Write, free::Free,
+    BackendRow, FrontendRow, Held, Plan, Refused, SourceRange, TableSize, TableSlot, Word, Write,
+    free::Free,
 };
 use service_core::{Choice, Frontend, Place};
+use service_objects::Family;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
@@ -23,6 +25,10 @@ pub struct Mirror {
     /// Frontends whose words another process has changed, or has given to another frontend. Their next plan gives them
     /// new words.
     broken: BTreeSet<Place>,
+    /// Words with source ranges that belong to no frontend. The next plan removes them first.
+    stale: BTreeSet<u32>,
+    /// The number of all rows of source ranges.
+    source_rows: usize,
     /// The numbers of present backends.
     numbers: BTreeMap<SocketAddr, u32>,
     slots: BTreeMap<Arc<[u32]>, TableSlot>,
@@ -46,6 +52,8 @@ pub struct Mirror {
 /// The writes of a plan, by their place in its order.
 #[derive(Default)]
 struct Steps {
+    stale: Vec<Write>,
+    sources: Vec<Write>,
     backends: Vec<Write>,
     tables: Vec<Write>,
     words: Vec<Write>,
@@ -84,69 +92,81 @@ impl Mirror {
     }
 
     /// Frees the numbers to which nothing refers. All planned writes are done, and no program that started before them
-    /// runs any longer.
-    pub fn release(&mut self) {
-        self.retired_pairs.drain(..).for_each(|pair| self.free_pairs.put(pair));
+    /// runs any longer. Returns the removals of their source ranges, which come before the writes of the next plan.
+    #[must_use]
+    pub fn release(&mut self) -> Vec<Write> {
+        let mut removals = Vec::new();
+        for pair in std::mem::take(&mut self.retired_pairs) {
+            self.remove_sources(pair * 2, &mut removals);
+            self.free_pairs.put(pair);
+        }
         for slot in self.retired_tables.drain(..) {
             self.free_tables[slot.size as usize].put(slot.number);
         }
         self.retired_backends.drain(..).for_each(|number| self.free_backends.put(number));
+        removals
     }
 
     fn plan<'f>(&mut self, changes: impl Iterator<Item = (Place, Option<&'f Frontend>)>) -> Plan {
         let mut steps = Steps::default();
         let mut refused = BTreeMap::new();
         let mut gone = Vec::new();
+        for word in std::mem::take(&mut self.stale) {
+            self.remove_sources(word, &mut steps.stale);
+        }
         for (place, frontend) in changes {
-            let set = match frontend {
-                Some(frontend) if frontend.sources.is_none() => {
-                    self.set(place, frontend, &mut steps)
-                }
-                // Its earlier row would serve the clients that it excludes now.
-                Some(_) => {
-                    gone.push(place);
-                    Err(Refused::SourceRanges)
-                }
-                None => {
-                    gone.push(place);
-                    Ok(())
-                }
+            let Some(frontend) = frontend else {
+                gone.push(place);
+                continue;
             };
-            if let Err(cause) = set {
+            let sources = sources_of(place, frontend);
+            if let Err(cause) = self.set(place, frontend, sources.as_ref(), &mut steps) {
                 refused.insert(place, cause);
+                // Its earlier row would serve the clients that it excludes now.
+                if sources.is_some() && self.needs_pair(place, sources.as_ref()) {
+                    gone.push(place);
+                }
             }
         }
         // After all additions, so their rows count as used until then.
         gone.into_iter().for_each(|place| self.remove(place, &mut steps));
         self.retire(&mut steps);
-        let Steps { backends, tables, words, frontends, removals } = steps;
-        let writes = [backends, tables, words, frontends, removals];
+        let Steps { stale, sources, backends, tables, words, frontends, removals } = steps;
+        let writes = [stale, sources, backends, tables, words, frontends, removals];
         Plan { writes: writes.into_iter().flatten().collect(), refused }
     }
 
-    fn set(&mut self, place: Place, frontend: &Frontend, steps: &mut Steps) -> Result<(), Refused> {
-        self.check_room(place, frontend)?;
+    fn set(
+        &mut self,
+        place: Place,
+        frontend: &Frontend,
+        sources: Option<&BTreeSet<SourceRange>>,
+        steps: &mut Steps,
+    ) -> Result<(), Refused> {
+        self.check_room(place, frontend, sources)?;
         let words = [&frontend.inside, &frontend.outside].map(|choice| self.word(choice, steps));
         words.iter().for_each(|word| self.use_table(word));
         let affinity = frontend.affinity;
-        let known = self.held.frontends.get(&place).copied();
-        let Some(row) = known.filter(|_| !self.broken.contains(&place)) else {
+        let new_row =
+            |pair| FrontendRow { word: pair * 2, affinity, has_sources: sources.is_some() };
+        let Some(row) = self.row(place) else {
             if let Some(pair) = self.free_pairs.take() {
                 self.broken.remove(&place);
-                self.set_row(place, pair, affinity, words, steps);
+                self.set_sources(pair * 2, sources, steps);
+                self.set_row(place, new_row(pair), words, steps);
             }
             return Ok(());
         };
         let earlier = [row.word, row.word + 1].map(|number| self.held.words.get(&number).copied());
         earlier.iter().flatten().for_each(|word| self.leave_table(word));
         let is_same = earlier == words.map(Some);
-        if !is_same
-            && affinity != row.affinity
+        if ((!is_same && affinity != row.affinity) || self.needs_pair(place, sources))
             && let Some(pair) = self.free_pairs.take()
         {
-            // One write changes the backends and the affinity.
+            // One write changes the backends, the affinity and the source ranges.
             self.leave_pair(row);
-            self.set_row(place, pair, affinity, words, steps);
+            self.set_sources(pair * 2, sources, steps);
+            self.set_row(place, new_row(pair), words, steps);
             return Ok(());
         }
         for ((number, word), earlier) in (row.word..).zip(words).zip(earlier) {
@@ -163,16 +183,40 @@ impl Mirror {
         Ok(())
     }
 
-    /// Gives a frontend a new pair of words.
-    fn set_row(
+    /// The row of a frontend, unless another process has broken it.
+    fn row(&self, place: Place) -> Option<FrontendRow> {
+        self.held.frontends.get(&place).copied().filter(|_| !self.broken.contains(&place))
+    }
+
+    /// True if a frontend has no words, or other source ranges: these change only with the words.
+    fn needs_pair(&self, place: Place, sources: Option<&BTreeSet<SourceRange>>) -> bool {
+        self.row(place).is_none_or(|row| {
+            let ranges = sources.filter(|ranges| !ranges.is_empty());
+            row.has_sources != sources.is_some() || self.held.sources.get(&row.word) != ranges
+        })
+    }
+
+    /// Adds the source ranges of a new word.
+    fn set_sources(
         &mut self,
-        place: Place,
-        pair: u32,
-        affinity: u32,
-        words: [Word; 2],
+        word: u32,
+        sources: Option<&BTreeSet<SourceRange>>,
         steps: &mut Steps,
     ) {
-        let row = FrontendRow { word: pair * 2, affinity };
+        let Some(ranges) = sources.filter(|ranges| !ranges.is_empty()) else { return };
+        self.source_rows += ranges.len();
+        self.held.sources.insert(word, ranges.clone());
+        steps.sources.extend(ranges.iter().map(|range| Write::Source(word, *range)));
+    }
+
+    fn remove_sources(&mut self, word: u32, removals: &mut Vec<Write>) {
+        let ranges = self.held.sources.remove(&word).unwrap_or_default();
+        self.source_rows -= ranges.len();
+        removals.extend(ranges.into_iter().map(|range| Write::RemoveSource(word, range)));
+    }
+
+    /// Gives a frontend a new pair of words.
+    fn set_row(&mut self, place: Place, row: FrontendRow, words: [Word; 2], steps: &mut Steps) {
         for (number, word) in (row.word..).zip(words) {
             self.held.words.insert(number, word);
             steps.words.push(Write::Word(number, word));
@@ -292,4 +336,14 @@ impl Mirror {
             }
         }
     }
+}
+
+/// The source ranges of the frontend's family. `None` serves every client.
+fn sources_of(place: Place, frontend: &Frontend) -> Option<BTreeSet<SourceRange>> {
+    let family = match place {
+        Place::Port(address, ..) | Place::OtherPorts(address) => Family::of(address),
+        Place::NodePort(family, ..) => family,
+    };
+    let ranges = frontend.sources.as_ref()?.iter();
+    Some(ranges.filter(|of| Family::of(of.addr()) == family).map(|of| (*of).into()).collect())
 }

@@ -1,6 +1,6 @@
 //! Writes to the maps.
 
-use crate::{BackendRow, FrontendRow, TableSlot, Word};
+use crate::{BackendRow, FrontendRow, SourceRange, TableSlot, Word};
 use service_core::Place;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,14 +13,18 @@ pub enum Write {
     Word(u32, Word),
     Frontend(Place, FrontendRow),
     RemoveFrontend(Place),
+    /// A range of the frontend with this word.
+    Source(u32, SourceRange),
+    RemoveSource(u32, SourceRange),
 }
 
-/// The writes in their order: the rows to which a word refers are in place before the word, and a frontend's words before
-/// the frontend. A backend is removed after the words that refer to it have changed.
+/// The writes in their order: the rows to which a word refers are in place before the word, and a frontend's words and source
+/// ranges before the frontend. A backend is removed after the words that refer to it have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub writes: Vec<Write>,
-    /// The frontends that are not in force as they should be. Those without room have their earlier choices, or none.
+    /// The frontends that are not in force as they should be. They have their earlier choices, or none. A frontend never
+    /// keeps an earlier row that could serve clients outside its source ranges.
     pub refused: BTreeMap<Place, Refused>,
 }
 
@@ -36,8 +40,8 @@ impl Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The next [`Mirror::release`](crate::Mirror::release) can make room.
-    #[error("the map {map} is full: it has {limit} rows; remove Services or endpoints")]
+    #[error(
+        "the map {map} is full: it has {limit} rows; remove Services, endpoints or source ranges"
+    )]
     Full { map: &'static str, limit: u32 },
-    #[error("the programs do not know source ranges; remove spec.loadBalancerSourceRanges")]
-    SourceRanges,
 }

@@ -26,8 +26,9 @@ impl Mirror {
             Word::NoEndpoints | Word::NoLocalEndpoints | Word::NoSuchPort => true,
         };
         let mut broken = BTreeSet::new();
+        let mut stale: BTreeSet<u32> = held.sources.keys().copied().collect();
         let mut words: BTreeMap<u32, Word> = BTreeMap::new();
-        for (place, FrontendRow { word, .. }) in &held.frontends {
+        for (place, FrontendRow { word, has_sources, .. }) in &held.frontends {
             let pair = [*word, word.saturating_add(1)].map(|number| held.words.get(&number));
             match pair {
                 [Some(inside), Some(outside)]
@@ -38,6 +39,9 @@ impl Mirror {
                         && is_word(outside) =>
                 {
                     words.extend([(*word, *inside), (word + 1, *outside)]);
+                    if *has_sources {
+                        stale.remove(word);
+                    }
                 }
                 _ => {
                     broken.insert(*place);
@@ -46,6 +50,8 @@ impl Mirror {
         }
         let mut mirror = Self {
             broken,
+            stale,
+            source_rows: held.sources.values().map(BTreeSet::len).sum(),
             numbers,
             slots: BTreeMap::new(),
             table_uses: BTreeMap::new(),

@@ -1,22 +1,32 @@
 //! The room that a frontend needs, before any of it is taken.
 
 use super::Mirror;
-use crate::{Refused, TableSize};
+use crate::{Refused, SourceRange, TableSize};
 use service_core::{Choice, Frontend, MOST_BACKENDS, Place};
 use std::{collections::BTreeSet, net::SocketAddr};
 
 impl Mirror {
     /// # Errors
     /// A map has no room for the frontend.
-    pub(super) fn check_room(&self, place: Place, frontend: &Frontend) -> Result<(), Refused> {
+    pub(super) fn check_room(
+        &self,
+        place: Place,
+        frontend: &Frontend,
+        sources: Option<&BTreeSet<SourceRange>>,
+    ) -> Result<(), Refused> {
         let limits = &self.held.limits;
         let is_known = self.held.frontends.contains_key(&place);
-        let has_words = is_known && !self.broken.contains(&place);
         if !is_known && self.held.frontends.len() >= limits.frontends as usize {
             return Err(Refused::Full { map: "frontends", limit: limits.frontends });
         }
-        if !has_words && self.free_pairs.len() == 0 {
-            return Err(Refused::Full { map: "service_words", limit: limits.words });
+        if self.needs_pair(place, sources) {
+            if self.free_pairs.len() == 0 {
+                return Err(Refused::Full { map: "service_words", limit: limits.words });
+            }
+            let rows = self.source_rows + sources.map_or(0, BTreeSet::len);
+            if sources.is_some_and(|ranges| !ranges.is_empty()) && rows > limits.sources as usize {
+                return Err(Refused::Full { map: "source_ranges", limit: limits.sources });
+            }
         }
         let mut missing: BTreeSet<SocketAddr> = BTreeSet::new();
         let mut new_tables = [0; 3];

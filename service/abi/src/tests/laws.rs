@@ -1,7 +1,7 @@
 //! Laws of all plans.
 
 use super::*;
-use crate::{BackendRow, FrontendRow, Refused, TableSize};
+use crate::{BackendRow, FrontendRow, Refused, TableSize, Write};
 use proptest::test_runner::TestCaseError;
 use std::collections::BTreeSet;
 
@@ -25,16 +25,25 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The words that programs may have read since the last release, with their choices at that time.
-type Seen = BTreeMap<u64, (Word, Choice)>;
+/// The words that programs may have read since the last release, with their choices at that time, and the words of rows
+/// with source ranges, with these.
+#[derive(Default)]
+struct Seen {
+    choices: BTreeMap<u64, (Word, Choice)>,
+    sources: BTreeMap<u32, BTreeSet<SourceRange>>,
+}
 
 fn see(kernel: &Held, seen: &mut Seen) {
     for row in kernel.frontends.values() {
+        if row.has_sources {
+            let ranges = kernel.sources.get(&row.word).cloned().unwrap_or_default();
+            seen.sources.entry(row.word).or_insert(ranges);
+        }
         for number in [row.word, row.word + 1] {
             if let Some(word) = kernel.words.get(&number)
                 && let Some(choice) = resolve(kernel, word)
             {
-                seen.entry(word.to_number()).or_insert((*word, choice));
+                seen.choices.entry(word.to_number()).or_insert((*word, choice));
             }
         }
     }
@@ -42,7 +51,10 @@ fn see(kernel: &Held, seen: &mut Seen) {
 
 /// A program that has read a word before finds the choice of that time, or knows that a backend was removed.
 fn check_seen(kernel: &Held, seen: &Seen) -> Result<(), TestCaseError> {
-    for (word, choice) in seen.values() {
+    for (word, ranges) in &seen.sources {
+        prop_assert_eq!(&kernel.sources.get(word).cloned().unwrap_or_default(), ranges);
+    }
+    for (word, choice) in seen.choices.values() {
         let Word::Table { slot, count } = word else { continue };
         let table = kernel.tables.get(slot).expect("a table of a word");
         let at = |number: &u32| kernel.backends.get(number).and_then(|row| row.at);
@@ -60,6 +72,7 @@ fn carry_out(
     seen: &mut Seen,
 ) -> Result<(), TestCaseError> {
     let before = read(&node.kernel).expect("each frontend can be read");
+    let wanted = &all_in_family(wanted);
     let is_full = node.kernel.limits == FEW;
     for write in &plan.writes {
         node.kernel.apply(write);
@@ -69,21 +82,26 @@ fn carry_out(
             let mut states = states.into_iter().flatten();
             // Without free words a change of backends and affinity takes two writes.
             let is_state = states.any(|of| {
-                let (is, of) = ((&frontend.inside, frontend.affinity), (&of.inside, of.affinity));
-                is == of || (is_full && is.0 == of.0)
+                let inside = |of: &Frontend| (of.inside.clone(), of.sources.clone());
+                inside(frontend) == inside(of) && (is_full || frontend.affinity == of.affinity)
             });
             prop_assert!(is_state, "{place:?} is neither the earlier nor the later one");
             let states = [&before, wanted].map(|of| of.get(place));
             let mut states = states.into_iter().flatten();
-            prop_assert!(states.any(|of| of.outside == frontend.outside), "{place:?}");
+            let outside = |of: &Frontend| (of.outside.clone(), of.sources.clone());
+            prop_assert!(states.any(|of| outside(of) == outside(frontend)), "{place:?}");
         }
         check_seen(&node.kernel, seen)?;
         see(&node.kernel, seen);
     }
-    // A frontend that is refused keeps its earlier rows.
+    // A frontend that is refused keeps its earlier rows, unless its source ranges are new.
     let mut reached = wanted.clone();
     for place in plan.refused.keys() {
-        match before.get(place) {
+        let excludes = |earlier: &&Frontend| {
+            let sources = &wanted[place].sources;
+            sources.is_some() && *sources != earlier.sources
+        };
+        match before.get(place).filter(|earlier| !excludes(earlier)) {
             Some(earlier) => reached.insert(*place, earlier.clone()),
             None => reached.remove(place),
         };
@@ -111,6 +129,9 @@ fn check_free(node: &Node, limits: Limits) -> Result<(), TestCaseError> {
     prop_assert!(!mirror.has_retired());
     let used = mirror.held().frontends.len();
     prop_assert_eq!(mirror.free_pairs.len() + used, limits.words as usize / 2);
+    let ranged = mirror.held().frontends.values().filter(|row| row.has_sources);
+    let ranged: BTreeSet<u32> = ranged.map(|row| row.word).collect();
+    prop_assert!(mirror.held().sources.keys().all(|word| ranged.contains(word)));
     for size in TableSize::ALL {
         let used = mirror.held().tables.keys().filter(|slot| slot.size == size).count();
         let free = mirror.free_tables[size as usize].len();
@@ -123,7 +144,7 @@ fn check_free(node: &Node, limits: Limits) -> Result<(), TestCaseError> {
 
 fn live(steps: Vec<Step>, limits: Limits) -> Result<(), TestCaseError> {
     let mut node = Node::new(limits);
-    let mut seen = Seen::new();
+    let mut seen = Seen::default();
     for step in steps {
         let state = read(&node.kernel).expect("each frontend can be read");
         match step {
@@ -136,13 +157,15 @@ fn live(steps: Vec<Step>, limits: Limits) -> Result<(), TestCaseError> {
                     };
                 }
                 let plan = node.mirror.change(&changes);
-                let is_own = |write: &crate::Write| match write {
-                    crate::Write::Frontend(place, _) | crate::Write::RemoveFrontend(place) => {
+                let is_own = |write: &Write| match write {
+                    Write::Frontend(place, _) | Write::RemoveFrontend(place) => {
                         changes.contains_key(place)
                     }
-                    crate::Write::Backend(..)
-                    | crate::Write::Table(..)
-                    | crate::Write::Word(..) => true,
+                    Write::Backend(..)
+                    | Write::Table(..)
+                    | Write::Word(..)
+                    | Write::Source(..)
+                    | Write::RemoveSource(..) => true,
                 };
                 prop_assert!(plan.writes.iter().all(is_own));
                 carry_out(&mut node, &plan, &wanted, &mut seen)?;
@@ -157,17 +180,20 @@ fn live(steps: Vec<Step>, limits: Limits) -> Result<(), TestCaseError> {
                 carry_out(&mut node, &plan, &wanted, &mut seen)?;
             }
             Step::Release => {
-                node.mirror.release();
-                seen.clear();
+                node.release();
+                seen = Seen::default();
                 see(&node.kernel, &mut seen);
                 check_free(&node, limits)?;
             }
             Step::Restart => {
                 node.mirror = Mirror::of(found(&node.kernel));
                 let plan = node.mirror.replace(&state);
-                prop_assert_eq!(plan, Plan::default(), "it finds the state in the maps");
+                let is_rest = |write: &Write| matches!(write, Write::RemoveSource(..));
+                prop_assert!(plan.writes.iter().all(is_rest), "it finds the state in the maps");
+                prop_assert_eq!(&plan.refused, &BTreeMap::new());
+                node.write(&plan);
                 // No program of the earlier process's time runs any longer.
-                seen.clear();
+                seen = Seen::default();
                 see(&node.kernel, &mut seen);
                 check_free(&node, limits)?;
             }
@@ -200,7 +226,7 @@ proptest! {
         for state in states {
             node.reach(&state);
             prop_assert_eq!(node.mirror.replace(&state), Plan::default());
-            node.mirror.release();
+            node.release();
         }
     }
 }
@@ -215,10 +241,15 @@ enum Foreign {
     Table(usize, Vec<u32>),
     Backend(usize, BackendRow),
     NoBackend(usize),
+    Source(u32, SourceRange),
+    /// The position among the words with ranges.
+    NoSource(usize),
 }
 
 fn foreign() -> impl Strategy<Value = Foreign> {
-    let row = (0_u32..300, 0_u32..3).prop_map(|(word, affinity)| FrontendRow { word, affinity });
+    let row = (0_u32..300, 0_u32..3, any::<bool>())
+        .prop_map(|(word, affinity, has_sources)| FrontendRow { word, affinity, has_sources });
+    let source = proptest::sample::select(&RANGES[..]).prop_map(|text| range(text).into());
     let size = prop_oneof![Just(TableSize::Small), Just(TableSize::Medium), Just(TableSize::Large)];
     let slot = (size, 0_u32..300).prop_map(|(size, number)| TableSlot { size, number });
     let word = (slot, 1_u16..20).prop_map(|(slot, count)| Word::Table { slot, count });
@@ -234,6 +265,8 @@ fn foreign() -> impl Strategy<Value = Foreign> {
             .prop_map(|(at, of)| Foreign::Table(at, of)),
         (0_usize..30, of).prop_map(|(at, of)| Foreign::Backend(at, of)),
         (0_usize..30).prop_map(Foreign::NoBackend),
+        (0_u32..300, source).prop_map(|(word, range)| Foreign::Source(word, range)),
+        (0_usize..10).prop_map(Foreign::NoSource),
     ]
 }
 
@@ -266,6 +299,10 @@ impl Foreign {
             Self::NoBackend(at) => {
                 key(&held.backends, at).map(|number| held.backends.remove(&number));
             }
+            Self::Source(word, range) => held.apply(&Write::Source(word, range)),
+            Self::NoSource(at) => {
+                key(&held.sources, at).map(|word| held.sources.remove(&word));
+            }
         }
     }
 }
@@ -286,9 +323,9 @@ proptest! {
         let plan = node.mirror.replace(&state);
         prop_assert_eq!(&plan.refused, &BTreeMap::<Place, Refused>::new());
         node.write(&plan);
-        prop_assert_eq!(read(&node.kernel), Some(state.clone()));
+        prop_assert_eq!(read(&node.kernel), Some(all_in_family(&state)));
         prop_assert_eq!(node.mirror.replace(&state), Plan::default());
-        node.mirror.release();
+        node.release();
         check_numbers(&node)?;
         check_free(&node, LIMITS)?;
     }

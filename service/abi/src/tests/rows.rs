@@ -1,7 +1,7 @@
 //! Rows as bytes.
 
 use super::*;
-use crate::{BackendRow, FrontendKey, SocketKey, TableSize};
+use crate::{BackendRow, FrontendKey, FrontendRow, SocketKey, TableSize};
 
 proptest! {
     /// A process that starts finds the state in the maps.
@@ -12,6 +12,12 @@ proptest! {
         let held = node.mirror.held();
         for place in held.frontends.keys() {
             prop_assert_eq!(FrontendKey::from(*place).place(), Some(*place));
+        }
+        for row in held.frontends.values() {
+            prop_assert_eq!(FrontendRow::from_bytes(&row.to_bytes()), *row);
+        }
+        for (word, range) in held.sources.iter().flat_map(|(word, of)| of.iter().map(move |of| (*word, *of))) {
+            prop_assert_eq!(SourceKey::new(word, range).range(), Some((word, range)));
         }
         for word in held.words.values() {
             prop_assert_eq!(Word::from_number(word.to_number()), Some(*word));
@@ -26,12 +32,16 @@ proptest! {
 
     /// No other key or word is taken for one that a release writes.
     #[test]
-    fn each_row_has_one_form(key: [u8; 24], number: u64) {
+    fn each_row_has_one_form(key: [u8; 24], number: u64, length in 0_u32..170, bytes: [u8; 20]) {
         if let Some(place) = FrontendKey(key).place() {
             prop_assert_eq!(FrontendKey::from(place).0, key);
         }
         if let Some(word) = Word::from_number(number) {
             prop_assert_eq!(word.to_number(), number);
+        }
+        let source = SourceKey { length, bytes };
+        if let Some((word, range)) = source.range() {
+            prop_assert_eq!(SourceKey::new(word, range), source);
         }
     }
 }
@@ -64,6 +74,19 @@ fn the_key_of_a_socket_has_the_layout_of_the_programs() {
     {
         let backend = backend.parse().expect("an address of this test");
         assert_eq!(SocketKey::of_udp(0x0102_0304_0506_0708, backend).0[..], of(address));
+fn a_source_range_has_the_bits_of_a_mapped_address() {
+    let key = |text| SourceKey::new(0, range(text).into());
+    let (v4, mapped) = (key("10.1.2.3/8"), key("::ffff:10.0.0.0/104"));
+    assert_eq!((v4, v4.length), (mapped, 32 + 96 + 8));
+    assert_eq!(v4.bytes[14..], [0xff, 0xff, 10, 0, 0, 0]);
+    assert_eq!(key("::/0").length, 32);
+    assert_eq!(key("fd00::1/128").length, 160);
+    for odd in [
+        SourceKey { length: 31, ..v4 },
+        SourceKey { length: 161, ..v4 },
+        SourceKey { length: 33, ..v4 },
+    ] {
+        assert_eq!(odd.range(), None, "{odd:?}");
     }
 }
 

@@ -38,7 +38,7 @@ fn a_backend_that_returns_has_another_life() {
     let before = node.kernel.backends[&0];
     node.reach(&one(&[backend(2)]));
     assert!(!node.kernel.backends[&0].is_present && node.kernel.backends[&1].is_present);
-    node.mirror.release();
+    node.release();
     node.reach(&one(&[backend(1)]));
     let after = node.kernel.backends[&0];
     assert!(after.is_present && after.life != before.life, "{before:?} {after:?}");
@@ -70,10 +70,12 @@ fn a_retired_table_is_used_again_only_after_its_release() {
     let refused = plan.refused.get(&port(1)).map(ToString::to_string);
     assert_eq!(
         refused.as_deref(),
-        Some("the map backends_small is full: it has 2 rows; remove Services or endpoints")
+        Some(
+            "the map backends_small is full: it has 2 rows; remove Services, endpoints or source ranges"
+        )
     );
     assert_eq!(plan.writes, Vec::new(), "the earlier backends stay");
-    node.mirror.release();
+    node.release();
     node.reach(&one(&[backend(3)]));
     assert_eq!(slots(&node.mirror).len(), 1);
 }
@@ -96,14 +98,83 @@ fn a_frontend_without_room_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_frontend_with_source_ranges_serves_no_client() {
+fn source_ranges_change_by_one_write_and_are_removed_after_a_release() {
     let mut node = Node::new(LIMITS);
+    let state = |ranges: &[&str]| {
+        let ranges: Vec<IpNet> = ranges.iter().map(|text| range(text)).collect();
+        BTreeMap::from([(port(1), restricted(&ranges))])
+    };
+    node.reach(&state(&["10.0.0.0/8", "10.1.0.0/16"]));
+    let before = node.kernel.frontends[&port(1)];
+    let writes = node.reach(&state(&["10.1.0.0/16", "192.0.2.0/24"])).writes;
+    let after = node.kernel.frontends[&port(1)];
+    assert!(before.has_sources && after.has_sources && before.word != after.word);
+    let of = |range: &str| SourceRange::from(self::range(range));
+    let expected = [
+        Write::Source(after.word, of("10.1.0.0/16")),
+        Write::Source(after.word, of("192.0.2.0/24")),
+    ];
+    assert_eq!(writes[..2], expected);
+    assert_eq!(writes.last(), Some(&Write::Frontend(port(1), after)));
+    assert_eq!(node.kernel.sources[&before.word].len(), 2, "programs may still read them");
+    node.release();
+    assert_eq!(node.kernel.sources.keys().copied().collect::<Vec<_>>(), [after.word]);
     node.reach(&one(&[backend(1)]));
-    let frontend = Frontend { sources: Some(Arc::from([])), ..with(&[backend(1)]) };
-    let plan = node.mirror.change(&BTreeMap::from([(port(1), Some(frontend))]));
-    assert_eq!(plan.refused, BTreeMap::from([(port(1), Refused::SourceRanges)]));
+    node.release();
+    assert_eq!(node.kernel.sources, BTreeMap::new());
+}
+
+#[test]
+fn a_list_without_a_range_of_the_family_serves_no_client() {
+    let mut node = Node::new(LIMITS);
+    for ranges in [Vec::new(), vec![range("::/0")]] {
+        node.reach(&one(&[backend(1)]));
+        let plan = node.mirror.replace(&BTreeMap::from([(port(1), restricted(&ranges))]));
+        node.write(&plan);
+        assert!(node.kernel.frontends[&port(1)].has_sources, "{ranges:?}");
+        assert_eq!(node.kernel.sources, BTreeMap::new(), "{ranges:?}");
+    }
+}
+
+#[test]
+fn a_frontend_without_room_for_its_ranges_does_not_serve_the_clients_that_they_exclude() {
+    let mut node = Node::new(Limits { sources: 1, ..LIMITS });
+    node.reach(&one(&[backend(1)]));
+    let ranges = ["10.0.0.0/8", "192.0.2.0/24"].map(range);
+    let plan = node.mirror.replace(&BTreeMap::from([(port(1), restricted(&ranges))]));
+    let full = Refused::Full { map: "source_ranges", limit: 1 };
+    assert_eq!(plan.refused, BTreeMap::from([(port(1), full)]));
     node.write(&plan);
     assert_eq!(read(&node.kernel), Some(BTreeMap::new()), "the earlier row is removed");
+    node.release();
+    node.reach(&BTreeMap::from([(port(1), restricted(&ranges[..1]))]));
+    // More backends than there is room for: the same clients keep the earlier ones.
+    let many: Vec<SocketAddr> = (0..=LIMITS.backends)
+        .map(|port| (IpAddr::from([10, 0, 0, 9]), u16::try_from(port).expect("a port")).into())
+        .collect();
+    let frontend = Frontend { sources: Some(ranges[..1].into()), ..with(&many) };
+    let plan = node.mirror.replace(&BTreeMap::from([(port(1), frontend)]));
+    assert_eq!((plan.refused.len(), plan.writes.len()), (1, 0));
+}
+
+#[test]
+fn ranges_that_no_frontend_has_are_removed_first() {
+    let mut node = Node::new(LIMITS);
+    node.reach(&BTreeMap::from([(port(1), restricted(&[range("10.0.0.0/8")]))]));
+    let word = node.kernel.frontends[&port(1)].word;
+    let foreign = SourceRange::from(range("0.0.0.0/0"));
+    for of in [7, word + 2] {
+        node.kernel.apply(&Write::Source(of, foreign));
+    }
+    let state = BTreeMap::from([
+        (port(1), restricted(&[range("10.0.0.0/8")])),
+        (port(2), restricted(&[range("0.0.0.0/0")])),
+    ]);
+    node.mirror = Mirror::of(found(&node.kernel));
+    let plan = node.reach(&state);
+    assert!(plan.writes[..2].iter().all(|write| matches!(write, Write::RemoveSource(..))));
+    assert_eq!(node.kernel.sources[&(word + 2)], BTreeSet::from([foreign]), "a word of a frontend");
+    assert_eq!(node.kernel.sources.len(), 2);
 }
 
 #[test]
