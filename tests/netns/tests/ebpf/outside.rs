@@ -4,12 +4,12 @@ use crate::{
     Kernel,
     nat::{listen, only_a},
     object,
-    service::{answer_datagrams, at, serve, serve_with, start, to, vip_v6},
+    service::{answer_datagrams, at, for_sources, serve, serve_all, serve_with, start, to, vip_v6},
     traffic::{SILENCE, answer, answers, in_pod, ip, v6_of, write},
 };
 use datapath_ebpf::{Hook, Wires};
 use nix::net::if_::if_nametoindex;
-use service_core::{Choice, Place};
+use service_core::{Choice, Frontend, Place};
 use service_objects::{Family, Protocol};
 use std::{
     io::ErrorKind,
@@ -201,6 +201,61 @@ fn a_client_outside_is_refused_or_dropped_by_the_kind_of_its_service() {
     let counters = kernel.programs.counters().unwrap();
     assert!(counters["no_endpoints"] >= 4 && counters["rejected"] >= 4, "{counters:?}");
     assert!(counters["no_local_endpoints"] >= 4, "{counters:?}");
+}
+
+#[test]
+fn a_service_drops_clients_outside_its_source_ranges() {
+    let Some(object) = object("a_service_drops_clients_outside_its_source_ranges") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    ip("-n out addr add 10.9.0.3/24 dev eth0");
+    ip(&format!("-n out addr add {}/64 dev eth0 nodad", v6(9, 3)));
+    let clients = [[CLIENT.into(), v6(9, 2)], [IpAddr::from([10, 9, 0, 3]), v6(9, 3)]];
+    let external = [EXTERNAL, vip_v6()];
+    let mut with = |backends: [IpAddr; 2], ranges: &[&str]| {
+        let mut frontends = Vec::new();
+        for (external, backend) in external.into_iter().zip(backends) {
+            for (protocol, port) in [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)] {
+                let choice = to(&[at(backend, port)]);
+                let place = Place::Port(external, 80, protocol);
+                frontends.push(for_sources(place, &choice, ranges));
+            }
+        }
+        // A node port of the same Service serves every client.
+        let node_port = node_port(Family::V4, Protocol::Tcp);
+        let (_, open) = for_sources(node_port, &to(&[at([10, 0, 0, 2], 8080)]), &[]);
+        frontends.push((node_port, Frontend { sources: None, ..open }));
+        serve_all(&mut kernel, &frontends.into_iter().collect());
+    };
+    let connect = |client: IpAddr, to: IpAddr| {
+        let answer = ask(at(client, 0), at(to, 80));
+        answer.map(drop)
+    };
+    let (here, there) = ([[10, 0, 0, 2].into(), v6_of("b").into()], [FAR.into(), v6(8, 2)]);
+    for backends in [here, there] {
+        with(backends, &["10.9.0.3/32", "fd00:9::2/128", "fd00:9::3/128"]);
+        assert_eq!(connected(at(EXTERNAL, 80)), Err(ErrorKind::TimedOut));
+        assert_eq!(connected(at(vip_v6(), 80)), Ok(()));
+        assert_eq!(connected(at(NODE, 30_080)), Ok(()));
+        with(backends, &["10.9.0.2/32", "fd00:9::3/128"]);
+        assert_eq!(connected(at(EXTERNAL, 80)), Ok(()));
+        let expected = [[Ok(()), Err(ErrorKind::WouldBlock)], [Err(ErrorKind::WouldBlock), Ok(())]];
+        for (of_client, expected) in clients.into_iter().zip(expected) {
+            for ((client, external), expected) in of_client.into_iter().zip(external).zip(expected)
+            {
+                assert_eq!(connect(client, external), expected, "{client} {backends:?}");
+            }
+        }
+        let to = at(EXTERNAL, 80);
+        let earlier = in_pod("out", move || TcpStream::connect_timeout(&to, SILENCE)).unwrap();
+        earlier.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(answers(&earlier));
+        with(backends, &[]);
+        assert!(answers(&earlier), "an open connection stays");
+        assert_eq!(connected(at(vip_v6(), 80)), Err(ErrorKind::TimedOut));
+    }
+    let counters = kernel.programs.counters().unwrap();
+    assert!(counters["source_range"] >= 8 && counters["no_backend"] == 0, "{counters:?}");
 }
 
 #[test]

@@ -75,12 +75,24 @@ pub(crate) fn serve_with(kernel: &mut Kernel, frontends: &[(Place, Choice)], aff
         let (inside, outside) = (choice.clone(), choice.clone());
         (*place, Frontend { inside, outside, affinity, sources: None })
     });
-    let frontends = frontends.collect();
-    let plan = Mirror::of(kernel.programs.read_services().unwrap()).replace(&frontends);
+    serve_all(kernel, &frontends.collect());
+}
+
+/// A place whose Service has one choice for the clients in these ranges.
+pub(crate) fn for_sources(place: Place, choice: &Choice, ranges: &[&str]) -> (Place, Frontend) {
+    let (inside, outside) = (choice.clone(), choice.clone());
+    let sources = Some(ranges.iter().map(|range| range.parse().unwrap()).collect());
+    (place, Frontend { inside, outside, affinity: 0, sources })
+}
+
+pub(crate) fn serve_all(kernel: &mut Kernel, frontends: &BTreeMap<Place, Frontend>) {
+    let mut mirror = Mirror::of(kernel.programs.read_services().unwrap());
+    let plan = mirror.replace(frontends);
     assert_eq!(plan.refused, BTreeMap::new());
     kernel.programs.write_services(&plan.writes).unwrap();
+    kernel.programs.write_services(&mirror.release()).unwrap();
     let mut found = Mirror::of(kernel.programs.read_services().unwrap());
-    assert_eq!(found.replace(&frontends), Plan::default(), "the maps have the frontends");
+    assert_eq!(found.replace(frontends), Plan::default(), "the maps have the frontends");
 }
 
 pub(crate) fn to(backends: &[SocketAddr]) -> Choice {
@@ -188,6 +200,68 @@ fn a_service_without_endpoints_rejects_and_a_local_one_drops() {
     let counters = kernel.programs.counters().unwrap();
     assert!(counters["no_endpoints"] >= 4 && counters["no_such_port"] >= 4, "{counters:?}");
     assert!(counters["no_local_endpoints"] >= 4, "{counters:?}");
+}
+
+/// True if a client in a pod is answered.
+fn reaches(pod: &str, to: SocketAddr) -> bool {
+    let stream = in_pod(pod, move || TcpStream::connect_timeout(&to, SILENCE));
+    stream.is_ok_and(|stream| {
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        answers(&stream)
+    })
+}
+
+#[test]
+fn a_service_drops_pods_outside_its_source_ranges() {
+    let Some(object) = object("a_service_drops_pods_outside_its_source_ranges") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let other = IpAddr::from([172, 20, 0, 2]);
+    let backends = to(&[at([10, 9, 0, 2], 8080), at([10, 9, 0, 2], 8080)]);
+    let v6 = to(&[at(v6_of("b"), 8080)]);
+    let datagrams = to(&[at([10, 0, 0, 2], 5353)]);
+    let udp = Place::Port(VIP, 53, Protocol::Udp);
+    let mut with = |ranges: &[&str]| {
+        let open = Frontend { sources: None, ..for_sources(tcp(other), &backends, &[]).1 };
+        let frontends = [
+            for_sources(tcp(VIP), &backends, ranges),
+            for_sources(tcp(vip_v6()), &v6, ranges),
+            for_sources(udp, &datagrams, ranges),
+            (tcp(other), open),
+        ];
+        serve_all(&mut kernel, &frontends.into());
+    };
+    let of = |pod: &str| {
+        [
+            if pod == "a" { "10.0.0.1/32" } else { "10.0.0.2/32" }.to_owned(),
+            format!("{}/128", v6_of(pod)),
+        ]
+    };
+    let [v4_a, v6_a] = &of("a");
+    let [v4_b, v6_b] = &of("b");
+    with(&[v4_b, "203.0.113.0/24", v6_b]);
+    for to in [at(VIP, 80), at(vip_v6(), 80)] {
+        assert_eq!(connect_error(to), Some(ErrorKind::TimedOut), "{to}");
+    }
+    assert_eq!(ask(0, at(VIP, 53)), Err(ErrorKind::WouldBlock));
+    assert!(reaches("b", at(VIP, 80)));
+    assert!(reaches("b", at(vip_v6(), 80)), "a pod reaches itself");
+    assert!(reaches("a", at(other, 80)), "another Service has no ranges");
+    with(&["10.0.0.0/31", v4_a, v6_a]);
+    let open = [at(VIP, 80), at(vip_v6(), 80)].map(|to| connect_to(to).unwrap());
+    assert!(open.iter().all(answers));
+    assert_eq!(ask(4000, at(VIP, 53)), Ok("10.0.0.1".to_owned()));
+    assert!(!reaches("b", at(VIP, 80)) && !reaches("b", at(vip_v6(), 80)));
+    // The ranges of one family admit no client of the other one, and an empty list admits no client.
+    for (ranges, is_v4_served) in [(&["0.0.0.0/0"][..], true), (&["::/0"], false), (&[], false)] {
+        with(ranges);
+        assert_eq!(reaches("a", at(VIP, 80)), is_v4_served, "{ranges:?}");
+        assert_eq!(reaches("a", at(vip_v6(), 80)), ranges == ["::/0"], "{ranges:?}");
+        assert!(open.iter().all(answers), "an open connection stays");
+        assert_eq!(ask(4000, at(VIP, 53)), Ok("10.0.0.1".to_owned()), "so does a UDP connection");
+    }
+    let counters = kernel.programs.counters().unwrap();
+    assert!(counters["source_range"] >= 8 && counters["no_backend"] == 0, "{counters:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
     service::{answer_datagrams, answered, at, connect_error},
     traffic::{SILENCE, answer, in_pod, ip, node, wire},
 };
-use aya::maps::{Array, HashMap, Map, MapData};
+use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, lpm_trie::Key};
 use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
@@ -20,7 +20,8 @@ use nix::net::if_::if_nametoindex;
 use routing_netlink::{Side, Socket};
 use serde_json::json;
 use service_abi::{
-    BackendRow, FrontendKey, FrontendRow, Held, Mirror, Plan, TableSize, Word, Write,
+    BackendRow, FrontendKey, FrontendRow, Held, Mirror, Plan, SourceKey, SourceRange, TableSize,
+    Word, Write,
 };
 use service_core::{Index, NodeView, Place, World};
 use service_objects::{ObjectName, Protocol, Service, Slice};
@@ -370,6 +371,130 @@ fn rows_of_services_that_another_process_changes_are_repaired() {
     assert!(answered(at(vip(1), 80)));
 }
 
+/// A Service with a load balancer's address for clients in these ranges.
+fn put_balancer(
+    number: u8,
+    ranges: &[&str],
+) -> impl FnOnce(&mut Services, &mut ServiceChanges) + use<> {
+    let service = json!({
+        "metadata": {"namespace": "x", "name": format!("s{number}")},
+        "spec": {
+            "type": "LoadBalancer", "clusterIPs": [vip(number).to_string()],
+            "ports": [{"port": 80}], "loadBalancerSourceRanges": ranges,
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": external(number).to_string()}]}},
+    });
+    let service = Arc::new(Service::read(&service).unwrap());
+    move |services, changes| {
+        put(number, &[b(8080)])(services, changes);
+        services.services.insert(service.name.clone(), service);
+    }
+}
+
+/// The address of a load balancer.
+fn external(number: u8) -> IpAddr {
+    IpAddr::from([203, 0, 113, number])
+}
+
+#[test]
+fn source_ranges_are_in_force_and_rows_that_another_process_changes_are_repaired() {
+    let test = "source_ranges_are_in_force_and_rows_that_another_process_changes_are_repaired";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    // A range that cannot be read does not count.
+    assert_eq!(agent.change(put_balancer(1, &["10.0.0.2/32", "10.0.0.1/33"])), BTreeMap::new());
+    assert_eq!(connect_error(at(external(1), 80)), Some(ErrorKind::TimedOut));
+    assert!(answered(at(vip(1), 80)), "the cluster IP has no ranges");
+    agent.change(put_balancer(2, &["0.0.0.0/0"]));
+    agent.change(put_balancer(1, &["10.0.0.0/24", "192.0.2.0/24"]));
+    assert!(answered(at(external(1), 80)) && answered(at(external(2), 80)));
+    let is_in_force = |agent: &Agent| {
+        let services = Arc::clone(&agent.desired.services);
+        move |programs: &Programs| is_in_force(&services, programs)
+    };
+    // The rows of earlier ranges are removed.
+    agent.until(is_in_force(&agent));
+    let agent_row = |agent: &Agent| {
+        let held = agent.other().read_services().unwrap();
+        held.frontends[&Place::Port(external(1), 80, Protocol::Tcp)]
+    };
+    let of = |range: &str| SourceRange::from(range.parse::<ipnet::IpNet>().unwrap());
+    type Change = fn(FrontendRow, SourceRange) -> Vec<Write>;
+    let changes: [(&str, &str, Change); 4] = [
+        ("a removed range", "10.0.0.0/24", |row, range| vec![Write::RemoveSource(row.word, range)]),
+        ("an added range", "0.0.0.0/0", |row, range| vec![Write::Source(row.word, range)]),
+        ("a range of no frontend", "0.0.0.0/0", |_, range| vec![Write::Source(40, range)]),
+        ("a row without ranges", "::/0", |row, _| {
+            let place = Place::Port(external(1), 80, Protocol::Tcp);
+            vec![Write::Frontend(place, FrontendRow { has_sources: false, ..row })]
+        }),
+    ];
+    for (what, range, change) in changes {
+        let writes = change(agent_row(&agent), of(range));
+        agent.other().write_services(&writes).unwrap();
+        assert!(!agent.is_in_force(), "{what}");
+        assert_eq!(agent.until(is_in_force(&agent)), BTreeMap::new(), "{what}");
+        assert!(answered(at(external(1), 80)), "{what}");
+    }
+    // A key that no release writes: all clients of all frontends.
+    let pin = MapData::from_pin(agent.pins.join("source_ranges")).unwrap();
+    let mut sources = LpmTrie::<_, [u8; 20], u32>::try_from(Map::LpmTrie(pin)).unwrap();
+    let key = Key::new(0, [0; 20]);
+    sources.insert(&key, 1, 0).unwrap();
+    agent.until(|_| sources.get(&key, 0).is_err());
+    agent.until(is_in_force(&agent));
+    // The next process finds the ranges.
+    let rows = agent.other().read_services().unwrap();
+    let mut agent = agent.restart();
+    assert_eq!(agent.apply(), BTreeMap::new());
+    assert_eq!(agent.other().read_services().unwrap(), rows);
+    assert_eq!(rows.sources.values().map(|of| of.len()).sum::<usize>(), 3, "{rows:?}");
+    agent.change(put_balancer(1, &["192.0.2.0/24"]));
+    assert_eq!(connect_error(at(external(1), 80)), Some(ErrorKind::TimedOut));
+    agent.until(is_in_force(&agent));
+    let row = agent_row(&agent);
+    let held = agent.other().read_services().unwrap();
+    assert_eq!(
+        held.sources[&row.word]
+            .iter()
+            .map(|of| SourceKey::new(row.word, *of).length)
+            .collect::<Vec<_>>(),
+        [32 + 96 + 24]
+    );
+}
+
+#[test]
+fn a_service_without_room_for_its_source_ranges_serves_no_client_there() {
+    let test = "a_service_without_room_for_its_source_ranges_serves_no_client_there";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    let many = |count: u16| -> Vec<String> {
+        let range = |number: u16| {
+            let [high, low] = number.to_be_bytes();
+            format!("10.7.{high}.{low}/32")
+        };
+        (0..count).map(range).chain(["10.0.0.0/24".to_owned()]).collect()
+    };
+    let of =
+        |ranges: &[String]| put_balancer(1, &ranges.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(agent.change(of(&many(8191))), BTreeMap::new());
+    assert!(answered(at(external(1), 80)));
+    let failing = agent.change(put_balancer(2, &["10.0.0.0/24"]));
+    let why = "the map source_ranges is full: it has 8192 rows; remove Services, endpoints or source ranges";
+    assert_eq!(failing, BTreeMap::from([(name(2), why.to_owned())]));
+    // Nothing serves it: the node has no kube-proxy.
+    assert!(connect_error(at(external(2), 80)).is_some());
+    assert!(answered(at(vip(2), 80)));
+    agent.change(of(&many(10)));
+    agent.until(|_| (1..=2).all(|number| connect_error(at(external(number), 80)).is_none()));
+    assert_eq!(agent.change(|_, _| {}), BTreeMap::new(), "it is no longer reported");
+    assert!(answered(at(external(1), 80)));
+}
+
 #[test]
 fn a_service_without_room_is_reported_and_follows_when_there_is_some() {
     let test = "a_service_without_room_is_reported_and_follows_when_there_is_some";
@@ -391,7 +516,7 @@ fn a_service_without_room_is_reported_and_follows_when_there_is_some() {
     }
     let failing = agent.change(put(33, &of(33)));
     let why = format!(
-        "the map {} is full: it has 32 rows; remove Services or endpoints",
+        "the map {} is full: it has 32 rows; remove Services, endpoints or source ranges",
         TableSize::Large.map()
     );
     assert_eq!(failing, BTreeMap::from([(name(33), why)]));

@@ -2,7 +2,7 @@
 
 use crate::{
     Kernel, connections, object,
-    service::{VIP, at, serve, start, to, vip_v6},
+    service::{VIP, at, for_sources, serve, serve_all, start, to, vip_v6},
     traffic::{NODE, SILENCE, answers, in_pod, ip, v6_of, write},
 };
 use config_settings::Connections;
@@ -175,6 +175,52 @@ fn processes_of_the_node_are_refused_without_endpoints() {
     let counters = kernel.programs.counters().unwrap();
     assert_eq!((counters["no_endpoints"], counters["no_such_port"]), (2, 4), "{counters:?}");
     assert_eq!(counters["no_local_endpoints"], 1, "{counters:?}");
+}
+
+#[test]
+fn a_service_refuses_processes_if_its_source_ranges_exclude_the_node() {
+    let name = "a_service_refuses_processes_if_its_source_ranges_exclude_the_node";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start_sockets(&object, bpffs.path());
+    kernel.own.node = [NODE.parse::<IpAddr>().unwrap(), NODE_V6.into()].map(Into::into);
+    write(&mut kernel, &[]);
+    let mut with = |ranges: &[&str]| {
+        let frontends = [
+            for_sources(tcp(VIP), &to(&[b(8080)]), ranges),
+            for_sources(tcp(vip_v6()), &to(&[at(v6_of("b"), 8080)]), ranges),
+            for_sources(udp(VIP), &to(&[b(5353)]), ranges),
+            for_sources(udp(vip_v6()), &to(&[at(v6_of("b"), 5353)]), ranges),
+        ];
+        serve_all(&mut kernel, &frontends.into());
+    };
+    let node_v4 = format!("{NODE}/32");
+    let node_v6 = format!("{NODE_V6}/128");
+    with(&[&node_v4, &node_v6]);
+    let open = [at(VIP, 80), at(vip_v6(), 80)].map(|to| connected(to).unwrap());
+    assert!(open.iter().all(answers));
+    let sockets = [at(VIP, 53), at(vip_v6(), 53)].map(|to| (datagrams(to), to));
+    for (socket, to) in &sockets {
+        assert_eq!(ask(socket, *to), Ok(*to));
+    }
+    // Each family by itself, and the addresses of pods.
+    for (ranges, is_served) in [
+        (vec![node_v4.as_str(), "::/1"], [true, false]),
+        (vec!["192.168.0.0/32", &node_v6], [false, true]),
+        (vec!["10.0.0.0/8", "fd00:1::/32"], [false, false]),
+        (vec![], [false, false]),
+    ] {
+        with(&ranges);
+        for (vip, is_served) in [VIP, vip_v6()].into_iter().zip(is_served) {
+            let expected = (!is_served).then_some(ErrorKind::HostUnreachable);
+            assert_eq!(connected(at(vip, 80)).err(), expected, "{vip} {ranges:?}");
+            let to = at(vip, 53);
+            assert_eq!(ask(&datagrams(to), to).err(), expected, "{to} {ranges:?}");
+        }
+        assert!(open.iter().all(answers), "an open connection stays");
+    }
+    let counters = kernel.programs.counters().unwrap();
+    assert_eq!((counters["source_range"], counters["no_backend"]), (12, 0), "{counters:?}");
 }
 
 #[test]
