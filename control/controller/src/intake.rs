@@ -19,7 +19,7 @@ use policy_objects::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use service_objects::{ObjectName, Service, Slice};
+use service_objects::{ObjectName, Problem, Service, Slice};
 use std::{sync::Arc, time::Instant};
 
 /// Maximum number of objects that are applied under one lock.
@@ -213,6 +213,7 @@ impl Intake {
         let Resource::Policy(policy) = kind else {
             let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
             let slice = self.used(kind, Slice::read(object));
+            slice.iter().for_each(|slice| log_problems(kind, &slice.name, &slice.problems));
             let item = |slice| Item::Slice { uid: uid.to_owned(), slice: Box::new(slice) };
             return slice.map(item).into_iter().collect();
         };
@@ -221,6 +222,7 @@ impl Intake {
             parsed.map(|parsed| self.item(policy, parsed)).into_iter().collect();
         if self.serves && policy == Kind::Service {
             let service = self.used(kind, Service::read(object));
+            service.iter().for_each(|of| log_problems(kind, &of.name, &of.problems));
             items.extend(service.map(|service| Item::Service(Box::new(service))));
         }
         items
@@ -273,6 +275,21 @@ impl Intake {
             tracing::warn!(kind, namespace, name, field = note.field, "{}", note.text);
         }
         Item::of(object)
+    }
+}
+
+/// Logs the parts of an object of Services that cannot be read. The rest of the object is served.
+fn log_problems(kind: Resource, of: &ObjectName, problems: &[Problem]) {
+    let kind = kind.text();
+    for Problem { field, cause } in problems.iter().take(NOTES) {
+        tracing::warn!(
+            kind,
+            namespace = of.namespace,
+            name = of.name,
+            field,
+            cause,
+            "field ignored"
+        );
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "none",
         meaning: "The component that serves the cluster IPs and external addresses of Services to \
                   pods and processes of this node, besides kube-proxy. `ebpf` needs the backend `ebpf`, \
-                  `CLUSTER_ENDPOINT` with the API server's own URL, and 59 MiB of \
+                  `CLUSTER_ENDPOINT` with the API server's own URL, and 61 MiB of \
                   `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
         set: |d, v| {
             let components = [("none", false), ("ebpf", true)];
