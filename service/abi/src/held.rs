@@ -34,7 +34,7 @@ impl Limits {
 pub struct Held {
     pub limits: Limits,
     pub frontends: BTreeMap<Place, FrontendRow>,
-    /// By the first word of the frontend; no entry is empty.
+    /// By the number of the frontend's first word. No entry is empty.
     pub sources: BTreeMap<u32, BTreeSet<SourceRange>>,
     /// By number; those of `frontends` only.
     pub words: BTreeMap<u32, Word>,

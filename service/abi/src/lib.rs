@@ -13,9 +13,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::{
-    BackendRow, FrontendKey, FrontendRow, SocketKey, SourceKey, SourceRange, Word,
-};
+pub use bytes::{BackendRow, FrontendKey, FrontendRow, SocketKey, SourceKey, SourceRange, Word};
 pub use held::{Held, Limits, Row};
 pub use mirror::Mirror;
 pub use plan::{Plan, Refused, Write};

@@ -18,8 +18,8 @@ pub enum Write {
     RemoveSource(u32, SourceRange),
 }
 
-/// The writes in their order: the rows to which a word refers are in place before the word, and a frontend's words and source
-/// ranges before the frontend. A backend is removed after the words that refer to it have changed.
+/// The writes in their order: the rows to which a word refers are in place before the word. A frontend's words and source
+/// ranges are in place before the frontend. A backend is removed after the words that refer to it have changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub writes: Vec<Write>,

@@ -1,7 +1,8 @@
 //! The naive evaluator: decides one packet by a scan of all objects.
 //!
 //! It keeps no state and no index, and shares the objects and the model with `service-core`, but no rule. The rules are
-//! those of kube-proxy 1.36.3. Start at [`route`].
+//! those of kube-proxy 1.36.3, except that source ranges without a valid one of a family admit no client of it. Start at
+//! [`route`].
 
 use service_core::{Backend, Client, DropReason, Packet, RejectReason, Route, World};
 use service_objects::{

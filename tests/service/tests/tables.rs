@@ -101,7 +101,7 @@ impl Tables<'_> {
         }
         let number = row.word + u32::from(client == Client::Outside);
         let word = Word::from_number(self.maps.words[&number].to_number());
-        match word.expect("a word of this release") {
+        match word.expect("a known word") {
             Word::NoEndpoints => Route::Reject(RejectReason::NoEndpoints),
             Word::NoSuchPort => Route::Reject(RejectReason::NoSuchPort),
             Word::NoLocalEndpoints => Route::Drop(DropReason::NoLocalEndpoints),

@@ -25,8 +25,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The words that programs may have read since the last release, with their choices at that time, and the words of rows
-/// with source ranges, with these.
+/// The words that programs may have read since the last release, with their choices at that time. Source ranges are kept
+/// in the same way.
 #[derive(Default)]
 struct Seen {
     choices: BTreeMap<u64, (Word, Choice)>,

@@ -74,6 +74,10 @@ fn the_key_of_a_socket_has_the_layout_of_the_programs() {
     {
         let backend = backend.parse().expect("an address of this test");
         assert_eq!(SocketKey::of_udp(0x0102_0304_0506_0708, backend).0[..], of(address));
+    }
+}
+
+#[test]
 fn a_source_range_has_the_bits_of_a_mapped_address() {
     let key = |text| SourceKey::new(0, range(text).into());
     let (v4, mapped) = (key("10.1.2.3/8"), key("::ffff:10.0.0.0/104"));

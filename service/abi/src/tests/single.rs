@@ -173,7 +173,7 @@ fn ranges_that_no_frontend_has_are_removed_first() {
     node.mirror = Mirror::of(found(&node.kernel));
     let plan = node.reach(&state);
     assert!(plan.writes[..2].iter().all(|write| matches!(write, Write::RemoveSource(..))));
-    assert_eq!(node.kernel.sources[&(word + 2)], BTreeSet::from([foreign]), "a word of a frontend");
+    assert_eq!(node.kernel.sources[&(word + 2)], BTreeSet::from([foreign]), "it has a frontend");
     assert_eq!(node.kernel.sources.len(), 2);
 }
 

@@ -486,7 +486,7 @@ fn a_service_without_room_for_its_source_ranges_serves_no_client_there() {
     let failing = agent.change(put_balancer(2, &["10.0.0.0/24"]));
     let why = "the map source_ranges is full: it has 8192 rows; remove Services, endpoints or source ranges";
     assert_eq!(failing, BTreeMap::from([(name(2), why.to_owned())]));
-    // Nothing serves it: the node has no kube-proxy.
+    // The node has no kube-proxy, which would serve it.
     assert!(connect_error(at(external(2), 80)).is_some());
     assert!(answered(at(vip(2), 80)));
     agent.change(of(&many(10)));
