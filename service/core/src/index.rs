@@ -4,6 +4,7 @@
 //! places, a change of a slice those of its Service. [`Index::take_changes`] compiles the marked places.
 
 mod choices;
+mod explain;
 mod health;
 
 use crate::{

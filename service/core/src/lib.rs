@@ -1,14 +1,17 @@
 //! Services and EndpointSlices of a cluster, seen from one node.
 //!
 //! [`Index`] receives objects and returns [`Frontend`]s: the answer to a client's first packet, by destination. [`Route`]
-//! is the answer to one [`Packet`]. The rules are those of kube-proxy. `tests/service` compares the index with a naive
-//! evaluator that was written apart. [`HealthChecks`] and [`ProxyHealth`] are the answers to load balancers.
+//! is the answer to one [`Packet`], and [`Explanation`] has the reasons of a frontend's answer. The rules are those of
+//! kube-proxy. `tests/service` compares the index with a naive evaluator that was written apart. [`HealthChecks`] and
+//! [`ProxyHealth`] are the answers to load balancers.
 
+mod explanation;
 mod frontend;
 mod health;
 mod index;
 mod model;
 
+pub use explanation::{EndpointUse, Explanation, OutReason, Use};
 pub use frontend::{Choice, Frontend, MOST_BACKENDS, Place};
 pub use health::{HealthAnswer, HealthCheck, HealthChecks, HealthPort, ProxyHealth};
 pub use index::Index;

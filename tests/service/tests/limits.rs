@@ -1,6 +1,7 @@
 //! A Service with more backends than a table has places for.
 
-use service_core::{Backend, Index, Route, World};
+use service_core::{Backend, Index, OutReason, Place, Route, Use, World};
+use service_objects::{Family, Protocol};
 use std::{collections::BTreeSet, net::Ipv4Addr};
 use tests_service::{naive, text::read};
 
@@ -53,5 +54,10 @@ fn a_table_has_the_first_backends_and_each_table_has_its_own() {
         let all = usize::try_from(slices).unwrap_or(usize::MAX) * 100;
         let others: Vec<usize> = (all > MOST).then(|| all - MOST).into_iter().collect();
         assert_eq!(left_out, others, "the others are reported");
+        let place = Place::NodePort(Family::V4, 30_080, Protocol::Tcp);
+        let explanation = index.explain(&place).expect("the node port is served");
+        let uses = explanation.endpoints.iter().map(|of| of.outside);
+        let beyond = uses.filter(|of| *of == Use::Out(OutReason::BeyondLimit)).count();
+        assert_eq!(beyond, all.saturating_sub(MOST), "{slices} slices");
     }
 }

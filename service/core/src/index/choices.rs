@@ -1,7 +1,7 @@
 //! The choices of a Service's port in one family: for the policies Cluster and Local.
 
-use crate::{Choice, MOST_BACKENDS, NodeView};
-use service_objects::{Endpoint, Family, ServicePort, Slice, TrafficPolicy};
+use crate::{Choice, MOST_BACKENDS, NodeView, OutReason};
+use service_objects::{Endpoint, Family, ServicePort, Slice, SlicePort, TrafficPolicy};
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 #[derive(Clone, Debug)]
@@ -23,18 +23,38 @@ impl Choices {
 
 /// An endpoint without a use is no candidate. The later state is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum State {
+pub(super) enum State {
     /// Serving while it terminates.
     Draining,
     Ready,
 }
 
 /// The entries of slices for one backend.
-struct Candidate<'a> {
-    state: State,
-    is_local: bool,
+pub(super) struct Candidate<'a> {
+    pub(super) state: State,
+    pub(super) is_local: bool,
     /// The entries in the best state, whose hints count.
     entries: Vec<&'a Endpoint>,
+}
+
+/// The rule by which backends are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Each ready backend has hints for nodes.
+    NodeHints,
+    /// Each ready backend has hints for zones.
+    ZoneHints,
+    /// The state alone.
+    BestState,
+    /// The policy Local.
+    OnNode,
+}
+
+/// The backends for a policy.
+pub(super) struct Selection {
+    pub(super) rule: Rule,
+    /// Sorted, and without a limit.
+    pub(super) backends: Vec<SocketAddr>,
 }
 
 /// Computes the choices. With `only_port` backends at other ports do not count.
@@ -45,18 +65,30 @@ pub(super) fn choices<'a>(
     family: Family,
     only_port: Option<u16>,
 ) -> Choices {
+    let candidates = candidates(node, slices, port, family, only_port);
+    if candidates.is_empty() {
+        return Choices { cluster: Choice::NoEndpoints, local: Choice::NoEndpoints, left_out: 0 };
+    }
+    let cluster = select(node, &candidates, TrafficPolicy::Cluster).backends;
+    let local = select(node, &candidates, TrafficPolicy::Local).backends;
+    let left_out = cluster.len().max(local.len()).saturating_sub(MOST_BACKENDS);
+    Choices { cluster: choice(cluster), local: choice(local), left_out }
+}
+
+/// The usable backends of a Service's port.
+pub(super) fn candidates<'a>(
+    node: &NodeView,
+    slices: impl Iterator<Item = &'a Arc<Slice>>,
+    port: &ServicePort,
+    family: Family,
+    only_port: Option<u16>,
+) -> BTreeMap<SocketAddr, Candidate<'a>> {
     let mut candidates: BTreeMap<SocketAddr, Candidate<'a>> = BTreeMap::new();
     // A backend can be the node's by an entry that is not usable.
     let mut local: Vec<SocketAddr> = Vec::new();
-    let slices = slices
-        .filter(|slice| slice.family == family && !slice.headless && slice.other_proxy.is_none());
-    for slice in slices {
-        let is_port = |of: &&service_objects::SlicePort| {
-            of.name == port.name
-                && of.protocol == port.protocol
-                && only_port.is_none_or(|only| only == of.port)
-        };
-        for of in slice.ports.iter().filter(is_port) {
+    for slice in slices.filter(|slice| unused(slice, family).is_none()) {
+        let ports = slice.ports.iter().filter(|of| is_named(of, port));
+        for of in ports.filter(|of| only_port.is_none_or(|only| only == of.port)) {
             for endpoint in &slice.endpoints {
                 let at = SocketAddr::new(endpoint.address, of.port);
                 if endpoint.node.as_ref() == Some(&node.name) {
@@ -74,13 +106,37 @@ pub(super) fn choices<'a>(
             candidate.is_local = true;
         }
     }
-    if candidates.is_empty() {
-        return Choices { cluster: Choice::NoEndpoints, local: Choice::NoEndpoints, left_out: 0 };
+    candidates
+}
+
+/// The reason for which no frontend of a family uses a slice.
+pub(super) fn unused(slice: &Slice, family: Family) -> Option<OutReason> {
+    if slice.other_proxy.is_some() {
+        Some(OutReason::OtherProxy)
+    } else if slice.headless {
+        Some(OutReason::Headless)
+    } else {
+        (slice.family != family).then_some(OutReason::OtherFamily)
     }
-    let cluster = cluster_wide(node, &candidates);
-    let local = best(candidates.iter().filter(|(_, candidate)| candidate.is_local));
-    let left_out = cluster.len().max(local.len()).saturating_sub(MOST_BACKENDS);
-    Choices { cluster: choice(cluster), local: choice(local), left_out }
+}
+
+pub(super) fn is_named(of: &SlicePort, port: &ServicePort) -> bool {
+    of.name == port.name && of.protocol == port.protocol
+}
+
+/// Selects the backends for a policy.
+pub(super) fn select(
+    node: &NodeView,
+    candidates: &BTreeMap<SocketAddr, Candidate<'_>>,
+    policy: TrafficPolicy,
+) -> Selection {
+    match policy {
+        TrafficPolicy::Cluster => cluster_wide(node, candidates),
+        TrafficPolicy::Local => Selection {
+            rule: Rule::OnNode,
+            backends: best(candidates.iter().filter(|(_, candidate)| candidate.is_local)),
+        },
+    }
 }
 
 fn state_of(endpoint: &Endpoint) -> Option<State> {
@@ -117,15 +173,16 @@ impl<'a> Candidate<'a> {
 }
 
 /// Ready backends by the hints of topology, or those that serve while they terminate.
-fn cluster_wide(
-    node: &NodeView,
-    candidates: &BTreeMap<SocketAddr, Candidate<'_>>,
-) -> Vec<SocketAddr> {
+fn cluster_wide(node: &NodeView, candidates: &BTreeMap<SocketAddr, Candidate<'_>>) -> Selection {
     let is_ready = |(_, candidate): &(&SocketAddr, &Candidate<'_>)| candidate.state == State::Ready;
     let ready = || candidates.iter().filter(is_ready);
-    let by_node = hinted(ready().map(|(at, candidate)| (*at, candidate.is_for_node(node))));
-    let by_zone = || hinted(ready().map(|(at, candidate)| (*at, candidate.is_for_zone(node))));
-    by_node.or_else(by_zone).unwrap_or_else(|| best(candidates.iter()))
+    if let Some(backends) = hinted(ready().map(|(at, of)| (*at, of.is_for_node(node)))) {
+        return Selection { rule: Rule::NodeHints, backends };
+    }
+    if let Some(backends) = hinted(ready().map(|(at, of)| (*at, of.is_for_zone(node)))) {
+        return Selection { rule: Rule::ZoneHints, backends };
+    }
+    Selection { rule: Rule::BestState, backends: best(candidates.iter()) }
 }
 
 /// The backends that hints select. `None` if a backend has no hint, or if hints select no backend.
