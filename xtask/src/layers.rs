@@ -136,6 +136,7 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("control-hub", "policy-core"),
     ("control-hub", "control-wire"),
     ("view-cluster", "view-text"),
+    ("view-cluster", "service-core"),
     ("view-policy", "policy-core"),
     ("view-policy", "control-hub"),
     ("view-policy", "control-wire"),

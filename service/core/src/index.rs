@@ -234,8 +234,7 @@ impl Index {
         let only_port = (of_port.protocol == Protocol::Sctp).then_some(port);
         let key = (claim.service.clone(), claim.position, family, only_port);
         let found = shared.entry(key).or_insert_with(|| {
-            let slices = self.slices.get(&claim.service).into_iter().flatten();
-            let slices = slices.filter_map(|name| self.world.slices.get(name));
+            let slices = self.slices(&claim.service);
             choices(&self.world.node, slices, of_port, family, only_port)
         });
         let [inside, outside] = policies(service, claim.kind);

@@ -1,7 +1,7 @@
 //! The views of `ferrule` on a cluster: API objects and daemon documents in, tables, problems and next steps out.
 //!
 //! Pure: the caller reads the API server and each node's daemon and passes the answers or the errors. Start with
-//! [`StatusReport`] for the nodes, [`AddressReport`] for addresses, [`PodReport`] for one pod, [`Matrix`] for the connectivity test, and [`explain`] for
+//! [`StatusReport`] for the nodes, [`AddressReport`] for addresses, [`PodReport`] for one pod, [`ServiceReport`] for one Service, [`Matrix`] for the connectivity test, and [`explain`] for
 //! the kubelet's messages.
 
 mod address_report;
@@ -15,6 +15,8 @@ mod pod_list;
 mod pod_report;
 mod pod_state;
 mod redact;
+mod service_list;
+mod service_report;
 mod status_report;
 mod subnets;
 mod versions;
@@ -38,6 +40,11 @@ pub use pod_list::PodList;
 pub use pod_report::{Finding, Interface, PodData, PodReport};
 pub use pod_state::of_pod;
 pub use redact::{REDACTED, redact, redact_log, redact_text};
+pub use service_list::ServiceList;
+pub use service_report::{
+    AgentServices, Answer, ClientView, EndpointCount, EndpointView, FrontendView, InForce,
+    ServiceData, ServiceReport, Serving,
+};
 pub use status_report::{
     Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Summary,
     Width,

@@ -6,8 +6,11 @@ use super::{
     policies,
 };
 use crate::{EndpointUse, Explanation, MOST_BACKENDS, OutReason, Place, Use};
-use service_objects::{Endpoint, Family, ObjectName, Protocol};
-use std::net::{IpAddr, SocketAddr};
+use service_objects::{Endpoint, Family, ObjectName, Protocol, Slice};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 impl Index {
     /// The places that a Service claims, and the other ports of its cluster IPs. Another Service may have such a place:
@@ -20,6 +23,12 @@ impl Index {
             self.cluster_ips.get(at).is_some_and(|services| services.contains(service))
         };
         claimed.chain(addresses.filter(is_own).map(Place::OtherPorts)).collect()
+    }
+
+    /// The slices of a Service.
+    pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<Slice>> {
+        let names = self.slices.get(service).into_iter().flatten();
+        names.filter_map(|name| self.world.slices.get(name))
     }
 
     /// Explains the choices of a place, as of the present objects. `None` for a place without a Service, and for the other
@@ -35,10 +44,7 @@ impl Index {
         let port = service.ports.get(claim.position)?;
         let only_port = (port.protocol == Protocol::Sctp).then_some(number);
         let node = &self.world.node;
-        let slices = || {
-            let names = self.slices.get(&claim.service).into_iter().flatten();
-            names.filter_map(|name| self.world.slices.get(name))
-        };
+        let slices = || self.slices(&claim.service);
         let candidates = candidates(node, slices(), port, family, only_port);
         let policies = policies(service, claim.kind);
         let selections = policies.map(|policy| select(node, &candidates, policy));
