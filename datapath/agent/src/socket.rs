@@ -7,13 +7,10 @@ use crate::{
     metrics::Metrics,
 };
 use datapath_node::{Answer, LocalPod, Overview, PodId};
-use datapath_rpc::{Admission, Admitted, Agent, AgentPod, Flows, wire};
+use datapath_rpc::{Admission, Admitted, Agent, AgentPod, Flows, LISTED, wire};
 use std::{sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
-
-/// The longest lists in a status reply, so that the message stays within its limit.
-const LISTED: usize = 100;
 
 /// Answers on the socket.
 pub(crate) struct Socket {

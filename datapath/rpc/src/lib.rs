@@ -38,6 +38,9 @@ pub use services::{ServicesSource, ServicesStream, serve_services};
 /// The versions of the protocol that this build speaks: its own and the one before.
 pub const SPOKEN: Versions = Versions { oldest: 1, newest: 1 };
 
+/// The largest number of entries in each list of a [`wire::StatusReply`], so that the message stays within its limit.
+pub const LISTED: usize = 100;
+
 /// The agent of this node: its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAt {
