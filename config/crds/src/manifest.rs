@@ -288,7 +288,7 @@ fn list(head: &mut String, all: impl Iterator<Item = &'static Right>) {
 
 fn viewer_rights() -> String {
     let mut head = String::from(
-        "Rights for users of `ferrule status`, `ferrule ip`, `ferrule pod`, `ferrule bundle` and `ferrule policy`:\n",
+        "Rights for users of `ferrule status`, `ferrule ip`, `ferrule pod`, `ferrule service`, `ferrule bundle` and `ferrule policy`:\n",
     );
     list(&mut head, VIEWER_CLUSTER_RIGHTS.iter().chain(VIEWER_RIGHTS_IN_NAMESPACE));
     head.push_str(

@@ -222,13 +222,14 @@ const LOOK: &[&str] = &["get", "list"];
 /// `get` is the verb for WebSocket clients of older API servers; newer ones check `create` as well.
 const FORWARD: &[&str] = &["get", "create"];
 
-/// Rights in all namespaces for `ferrule status`, `ferrule pod` and `ferrule policy`.
+/// Rights in all namespaces for `ferrule status`, `ferrule pod`, `ferrule service` and `ferrule policy`.
 pub const VIEWER_CLUSTER_RIGHTS: &[Right] = &[
     right("", "nodes", LOOK, "reads readiness and conditions of nodes"),
     right("", "pods", LOOK, "reads node, addresses and state of pods; reads subjects of policies"),
     right("", "events", LOOK, "reads the reason why a pod waits"),
     right("", "namespaces", LOOK, "reads labels for selectors"),
-    right("", "services", LOOK, "reads Services that rules refer to"),
+    right("", "services", LOOK, "reads Services that rules refer to; reads frontends of Services"),
+    right("discovery.k8s.io", "endpointslices", LOOK, "reads endpoints of Services"),
     right("networking.k8s.io", "networkpolicies", LOOK, "reads policies"),
     right(UPSTREAM, "clusternetworkpolicies", LOOK, "reads policies"),
     right(AWS, "clusternetworkpolicies", LOOK, "reads policies"),
