@@ -2,8 +2,8 @@
 
 use crate::{
     cluster::{
-        BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, IP, IpArgs, POD_CODES, PodArgs, STATUS_CODES,
-        StatusArgs, VERSION_CODES, VersionArgs,
+        BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, IP, IpArgs, POD_CODES, PodArgs, SERVICE,
+        STATUS_CODES, ServiceArgs, StatusArgs, VERSION_CODES, VersionArgs,
     },
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
@@ -34,6 +34,9 @@ pub(crate) enum Verb {
     /// Show a pod's network (address, ENI, table, rules, veth, policies) and why the pod waits, or list pods
     #[command(after_help = POD_CODES)]
     Pod(PodArgs),
+    /// Show a Service's frontends, their backends and why each endpoint is in or out, or list Services
+    #[command(after_help = SERVICE)]
+    Service(ServiceArgs),
     /// Show the use of addresses: subnet, ENI, prefix, pod
     #[command(after_help = IP)]
     Ip(IpArgs),

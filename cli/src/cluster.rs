@@ -12,12 +12,13 @@ mod interrupts;
 mod ip;
 mod parallel;
 mod pod;
+mod service;
 mod status;
 mod version;
 
 pub(crate) use args::{
-    BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, STATUS_CODES, StatusArgs,
-    VERSION_CODES, VersionArgs,
+    BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, POD_CODES, PodArgs, SERVICE, STATUS_CODES,
+    ServiceArgs, StatusArgs, VERSION_CODES, VersionArgs,
 };
 pub(crate) use ip::{IP, IpArgs};
 
@@ -50,6 +51,14 @@ pub(crate) fn status(args: &StatusArgs) -> Result<u8> {
 /// The API server cannot be reached, or the pod does not exist.
 pub(crate) fn pod(args: &PodArgs) -> Result<u8> {
     run(pod::run(args))
+}
+
+/// Prints a Service with the reasons for its backends, or a list of Services. Returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached, or the Service or the node does not exist.
+pub(crate) fn service(args: &ServiceArgs) -> Result<u8> {
+    run(service::run(args))
 }
 
 /// Prints the use of addresses, or the faults in it, and returns the exit code.

@@ -44,6 +44,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &cli.verb {
         Verb::Status(args) => cluster::status(args),
         Verb::Pod(args) => cluster::pod(args),
+        Verb::Service(args) => cluster::service(args),
         Verb::Ip(args) => cluster::ip(args),
         Verb::Bundle(args) => cluster::bundle(args),
         Verb::Check(args) => cluster::check(args),

@@ -62,7 +62,16 @@ impl KubeTarget {
 /// # Errors
 /// The name is not a pod's name, it has no namespace, or it has another namespace than the given one.
 pub(crate) fn pod_name(word: &str, namespace: Option<&str>) -> Result<Named> {
-    let read = || format!("cannot read the pod name {word:?}");
+    named("pod", word, namespace)
+}
+
+/// Returns an object of a kind as the user named it, with or without its namespace.
+///
+/// # Errors
+/// The same as those of [`pod_name`].
+pub(crate) fn named(kind: &str, word: &str, namespace: Option<&str>) -> Result<Named> {
+    let read = || format!("cannot read the {kind} name {word:?}");
+    let place = kind.to_ascii_uppercase();
     let (of_word, name) = match word.split_once('/') {
         Some((of_word, name)) => (Some(of_word), name),
         None => (None, word),
@@ -71,10 +80,13 @@ pub(crate) fn pod_name(word: &str, namespace: Option<&str>) -> Result<Named> {
         bail!("{}: it is in namespace {one}, and -n names {other}; use one of them", read());
     }
     let Some(namespace) = of_word.or(namespace) else {
-        bail!("{}: it has no namespace; use NAMESPACE/POD or -n NAMESPACE", read());
+        bail!("{}: it has no namespace; use NAMESPACE/{place} or -n NAMESPACE", read());
     };
     if !is_name(namespace) || !is_name(name) {
-        bail!("{}: it is not a name of Kubernetes; use NAMESPACE/POD, or POD with -n", read());
+        bail!(
+            "{}: it is not a name of Kubernetes; use NAMESPACE/{place}, or {place} with -n",
+            read()
+        );
     }
     Ok(Named { namespace: namespace.to_owned(), name: name.to_owned() })
 }
@@ -125,6 +137,10 @@ mod tests {
         assert!(error.contains("in namespace shop, and -n names pay"), "{error}");
         let error = named("web-0", None).unwrap_err().to_string();
         assert!(error.contains("-n NAMESPACE"), "{error}");
+        let error = super::named("service", "web", None).unwrap_err().to_string();
+        let expected = "cannot read the service name \"web\": it has no namespace; \
+                        use NAMESPACE/SERVICE or -n NAMESPACE";
+        assert_eq!(error, expected);
     }
 
     #[test]

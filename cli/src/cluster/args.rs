@@ -95,6 +95,28 @@ pub(crate) struct PodArgs {
     pub(crate) target: Target,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ServiceArgs {
+    /// The Service, with or without its namespace; without it all Services are listed
+    #[arg(value_name = "[NAMESPACE/]SERVICE")]
+    pub(crate) service: Option<String>,
+    /// The Service's namespace, if not that of the kubeconfig's context; in a list only this namespace
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// The node whose clients are meant; on a node with ferrule-agent this node
+    #[arg(long, value_name = "NAME", env = "MY_NODE_NAME", value_parser = object_name)]
+    pub(crate) node: Option<String>,
+    /// The socket of ferrule-agent, which is called if the node is this one
+    #[arg(long, value_name = "SOCKET", env = "FERRULE_AGENT_SOCKET", default_value = registry::AGENT_SOCKET)]
+    pub(crate) agent: PathBuf,
+    /// The output format
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    /// The cluster, Ferrule's namespace and the timeout
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
 /// The number of nodes of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sample {
@@ -201,6 +223,15 @@ Exit code: 0 all targets are reachable; 1 some are not, and the next step is pri
 pub(crate) const POD_CODES: &str = "\
 Exit code: 0 no pod waits; 1 a pod waits or has a problem; 2 the cluster could not be read. For a list, 2 also means
 that no pod waits, but a node's daemon could not be read.";
+
+/// The help text after `ferrule service`.
+pub(crate) const SERVICE: &str = "\
+Frontends, backends and reasons are computed from the cluster's Services and EndpointSlices, by the rules of a
+node. With a node, the output also has the state of the Service in its agent: from the agent's socket on the node
+itself, elsewhere from the agent's metrics. Without a node, hints are not applied.
+
+Exit code: 0 no problems; 1 a Service has a problem, printed with the next step; 2 the cluster could not be read,
+or there are no problems but something could not be read.";
 
 /// The help text after `ferrule status`.
 pub(crate) const STATUS_CODES: &str = "\

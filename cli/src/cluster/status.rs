@@ -25,7 +25,7 @@ pub(super) fn is_daemon(pod: &Pod) -> bool {
     has(pod, DAEMON)
 }
 
-fn has(pod: &Pod, container: &str) -> bool {
+pub(super) fn has(pod: &Pod, container: &str) -> bool {
     pod.spec.containers.iter().any(|it| it.name == container)
 }
 

@@ -96,7 +96,8 @@ async fn ask(
     version.ok_or_else(|| "its metrics lack ferrule_build_info".to_owned())
 }
 
-fn metrics_port(container: &Container) -> Option<u16> {
+/// The port of a container's metrics; `None` if they are off.
+pub(super) fn metrics_port(container: &Container) -> Option<u16> {
     let port = container.ports.iter().find(|port| port.name.ends_with("metrics"))?;
     Some(port.container_port)
 }
