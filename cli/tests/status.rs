@@ -7,6 +7,8 @@
 mod chosen;
 #[path = "status/manners.rs"]
 mod manners;
+#[path = "status/services.rs"]
+mod services;
 #[path = "status/terminal.rs"]
 mod terminal;
 
@@ -89,6 +91,7 @@ async fn a_viewer_gets_a_row_for_each_node_without_daemons() {
     chosen::all(&client, cluster.kubeconfig()).await;
     manners::all(cluster.kubeconfig());
     a_pod_on_a_node_without_a_daemon_is_not_read(&client, cluster.kubeconfig()).await;
+    services::all(&client, &viewer).await;
     terminal::all(&client, &viewer).await;
 }
 

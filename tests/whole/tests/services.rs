@@ -63,6 +63,10 @@ fn pods_reach_services_without_kube_proxy() {
     })
     .unwrap();
     reach_from_nodes();
+    println!("the report about the Service on each node");
+    for node in NODES {
+        is_in_force(&cluster, &pods, node);
+    }
     println!("without agents, and after their start");
     cluster.kubectl(&["-n", "kube-system", "delete", "pod", "-l", NODE_PODS]).unwrap();
     each_answers(&cluster, &pods, &pods, &url);
@@ -84,6 +88,27 @@ fn pods_reach_services_without_kube_proxy() {
         .unwrap();
     cluster.kubectl(&["-n", "default", "patch", "service", "web", "-p", &patch]).unwrap();
     each_answers(&cluster, &pods, &pods[1..2], &url);
+}
+
+/// Waits until `ferrule service` shows that the Service is in force on a node, with all pods as backends.
+fn is_in_force(cluster: &Installed, pods: &[Pod], node: &str) {
+    let words = ["service", "default/web", "--node", node, "-o", "json"];
+    let mut last = Value::Null;
+    wait_for("the Service in force", PATIENCE, || {
+        let output = cluster.ferrule_as(cluster.cluster().kubeconfig(), &words).output()?;
+        last = serde_json::from_slice(&output.stdout)?;
+        Ok(last["inForce"]["state"] == "yes")
+    })
+    .unwrap_or_else(|error| panic!("{node}: {error:#}; {last}"));
+    let expected: BTreeSet<String> =
+        pods.iter().map(|pod| format!("{}:8080", pod.address)).collect();
+    let node_port = format!("node port {NODE_PORT}/TCP (IPv4)");
+    let frontends = last["frontends"].as_array().unwrap();
+    let frontend = frontends.iter().find(|of| of["at"] == node_port.as_str()).unwrap();
+    let backends = frontend["inside"]["backends"].as_array().unwrap();
+    let backends: BTreeSet<String> =
+        backends.iter().map(|at| at.as_str().unwrap().to_owned()).collect();
+    assert_eq!(backends, expected, "{node}: {last}");
 }
 
 /// The label of the only endpoint.
