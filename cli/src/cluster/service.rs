@@ -1,7 +1,7 @@
 //! `ferrule service`: a Service's frontends and the reason for which each endpoint is in or out; without a name a list.
 //!
-//! [`service_core`] computes the frontends from the objects of the API server, as on a node. [`agent`] reads whether they
-//! are in force there.
+//! [`service_core`] computes the frontends from the objects of the API server, as on a node. [`agent`] reads whether
+//! they are in force there.
 
 mod agent;
 mod objects;

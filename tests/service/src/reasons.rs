@@ -187,7 +187,8 @@ fn of_entries(world: &World, service: &ObjectName, all: &Explanation) -> Result<
     (entries == explained).then_some(()).ok_or_else(|| "an entry has no use".to_owned())
 }
 
-/// A packet to a place that its source ranges admit. `None` for a node port at no address, and if ranges admit no client.
+/// A packet to a place that its source ranges admit. `None` for a node port without an address, and if the ranges admit
+/// no client.
 fn packet(world: &World, index: &Index, place: &Place, client: Client) -> Option<Packet> {
     let (destination, port, protocol) = match place {
         Place::Port(address, port, protocol) => (*address, *port, *protocol),

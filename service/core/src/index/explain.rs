@@ -31,8 +31,8 @@ impl Index {
         names.filter_map(|name| self.world.slices.get(name))
     }
 
-    /// Explains the choices of a place, as of the present objects. `None` for a place without a Service, and for the other
-    /// ports of a cluster IP.
+    /// Explains the choices of a place, as of the present objects. `None` for a place without a Service, and for the
+    /// other ports of a cluster IP.
     pub fn explain(&self, place: &Place) -> Option<Explanation> {
         let (family, number) = match place {
             Place::Port(address, number, _) => (Family::of(*address), *number),
