@@ -103,7 +103,7 @@ async fn read_one(api: &Api, name: &ObjectName, objects: &mut Objects) -> Result
     Ok(())
 }
 
-/// Reads the Services of a namespace or of all. Those of other namespaces may have addresses of the listed ones.
+/// Reads the Services of a namespace or of all. Services of other namespaces may have addresses of the listed ones.
 async fn read_all(api: &Api, namespace: Option<&str>, objects: &mut Objects) -> Result<()> {
     let services = api.list(ALL_SERVICES, Selector::All, "services").await;
     let services = match (services, namespace) {

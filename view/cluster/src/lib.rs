@@ -1,8 +1,8 @@
 //! The views of `ferrule` on a cluster: API objects and daemon documents in, tables, problems and next steps out.
 //!
 //! Pure: the caller reads the API server and each node's daemon and passes the answers or the errors. Start with
-//! [`StatusReport`] for the nodes, [`AddressReport`] for addresses, [`PodReport`] for one pod, [`ServiceReport`] for one
-//! Service, [`Matrix`] for the connectivity test, and [`explain`] for the kubelet's messages.
+//! [`StatusReport`] for the nodes, [`AddressReport`] for addresses, [`PodReport`] for one pod and [`ServiceReport`] for one
+//! Service. [`Matrix`] is for the connectivity test, and [`explain`] for the kubelet's messages.
 
 mod address_report;
 mod affinity;

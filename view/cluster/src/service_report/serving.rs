@@ -31,7 +31,7 @@ pub struct AgentServices {
     pub services: u64,
     /// Services that are not in force as they should be, each with the cause.
     pub failing: BTreeMap<ObjectName, String>,
-    /// True if the agent lists no more of them.
+    /// True if the list is cut at the agent's limit.
     pub is_cut: bool,
     /// The reason for which the backend puts no state into force.
     pub fault: Option<String>,
