@@ -43,7 +43,7 @@ pub use redact::{REDACTED, redact, redact_log, redact_text};
 pub use service_list::ServiceList;
 pub use service_report::{
     AgentServices, Answer, ClientView, EndpointCount, EndpointView, FrontendView, InForce,
-    ServiceData, ServiceReport, Serving,
+    PortView, ServiceData, ServiceReport, Serving,
 };
 pub use status_report::{
     Agent, AgentLine, AgentState, Cluster, DaemonAnswer, Lease, NodeLine, StatusReport, Summary,

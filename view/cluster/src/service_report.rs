@@ -11,7 +11,8 @@ pub use serving::{AgentServices, InForce, Serving};
 use serde::Serialize;
 use service_core::{Choice, EndpointUse, Explanation, Index, OutReason, Place, Use, World};
 use service_objects::{
-    Family, Ingress, ObjectName, Problem, Service, ServiceKind, ServicePort, TrafficPolicy,
+    Family, Ingress, ObjectName, Problem, Protocol, Service, ServiceKind, ServicePort,
+    TrafficPolicy,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +65,7 @@ pub struct ServiceReport {
     pub external_ips: Vec<IpAddr>,
     /// The addresses of the load balancer.
     pub ingress: Vec<Ingress>,
-    pub ports: Vec<ServicePort>,
+    pub ports: Vec<PortView>,
     pub internal_policy: TrafficPolicy,
     pub external_policy: TrafficPolicy,
     pub health_check_node_port: Option<u16>,
@@ -87,6 +88,16 @@ pub struct ServiceReport {
     /// Objects and states that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
+}
+
+/// A port of the Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PortView {
+    pub name: String,
+    pub port: u16,
+    pub protocol: Protocol,
+    pub node_port: Option<u16>,
 }
 
 /// The numbers of addresses in the slices of the first family of the Service.
@@ -177,7 +188,7 @@ impl ServiceReport {
             cluster_ips: service.cluster_ips.clone(),
             external_ips: service.external_ips.clone(),
             ingress: service.ingress.clone(),
-            ports: service.ports.clone(),
+            ports: service.ports.iter().map(port).collect(),
             internal_policy: service.internal_policy,
             external_policy: service.external_policy,
             health_check_node_port: service.health_check_node_port,
@@ -287,6 +298,11 @@ fn frontend(data: &ServiceData, name: &ObjectName, place: &Place) -> FrontendVie
         view.endpoints = endpoints.into_iter().map(endpoint).collect();
     }
     view
+}
+
+fn port(of: &ServicePort) -> PortView {
+    let ServicePort { name, protocol, port, node_port } = of;
+    PortView { name: name.clone(), port: *port, protocol: *protocol, node_port: *node_port }
 }
 
 fn at(place: &Place) -> String {

@@ -144,6 +144,7 @@ fn frontends_with_equal_answers_are_one_group() {
 fn a_document_has_a_word_for_each_use() {
     let document = json!(report("n2", &[web()], &slices()));
     assert_eq!(document["type"], "NodePort");
+    assert_eq!(document["ports"][0]["nodePort"], 30080);
     assert_eq!(document["endpoints"], json!({ "ready": 2, "total": 4 }));
     let frontends = document["frontends"].as_array().unwrap();
     let at = "node port 30080/TCP (IPv4)";
@@ -161,7 +162,14 @@ fn without_a_node_an_endpoint_of_policy_local_is_in_on_its_node() {
     let report = report("", &[web()], &slices());
     let text = report.text(None).to_string();
     assert!(text.contains("outside: policy Local: the endpoints of the node"), "{text}");
-    assert!(text.contains("in for its own node only"), "{text}");
+    let outside = |address: &str| {
+        let of_local = text.split("outside: policy Local").nth(1).unwrap();
+        let line = of_local.lines().find(|line| line.starts_with(address)).unwrap();
+        line.split("   ").last().unwrap().trim().to_owned()
+    };
+    assert_eq!(outside("10.0.1.7:"), "in for its own node only");
+    // Another endpoint of its node is ready.
+    assert_eq!(outside("10.0.2.9:"), "out: terminating, and others are ready");
     assert!(text.contains("seen from  no node: hints are not applied"), "{text}");
     assert!(kinds(&report).iter().all(|(_, kind)| *kind != "no_local_endpoints"));
     assert_eq!(report.in_force, None);

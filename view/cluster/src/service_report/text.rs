@@ -1,10 +1,11 @@
 //! The report about one Service as text.
 
 use super::{
-    Answer, ClientView, EndpointView, FrontendView, InForce, ServiceReport, family_name, texts,
+    Answer, ClientView, EndpointView, FrontendView, InForce, PortView, ServiceReport, family_name,
+    texts,
 };
 use service_core::{MOST_BACKENDS, OutReason, Use};
-use service_objects::{Family, Ingress, IngressMode, ServicePort};
+use service_objects::{Family, Ingress, IngressMode};
 use view_node::{Severity, Trouble};
 use view_text::{Cell, Table, Text, Tone};
 
@@ -176,7 +177,7 @@ impl ServiceReport {
             let mut cells =
                 vec![Cell::from(at), or_none(&of.node), or_none(&of.zone), Cell::from(state(of))];
             let uses = if is_one { &of.uses[..1] } else { &of.uses[..] };
-            cells.extend(uses.iter().map(|it| self.cell(of, *it)));
+            cells.extend(uses.iter().map(|it| self.cell(all, of, *it)));
             table.row(cells);
         }
         if !listed.is_empty() {
@@ -196,12 +197,13 @@ impl ServiceReport {
         }
     }
 
-    fn cell(&self, of: &EndpointView, it: Use) -> Cell {
+    fn cell(&self, all: &[EndpointView], of: &EndpointView, it: Use) -> Cell {
         let Use::Out(reason) = it else { return Cell::new(Tone::Good, "in") };
         let why = match reason {
-            OutReason::OtherNode if self.node.is_none() => {
-                return Cell::from("in for its own node only");
-            }
+            OutReason::OtherNode if self.node.is_none() => match out_on_own_node(all, of) {
+                Some(why) => why.to_owned(),
+                None => return Cell::from("in for its own node only"),
+            },
             OutReason::OtherProxy => "the slice is for another proxy".to_owned(),
             OutReason::Headless => "the slice is of a headless Service".to_owned(),
             OutReason::OtherFamily => "other family".to_owned(),
@@ -209,7 +211,7 @@ impl ServiceReport {
             OutReason::OtherPort => "SCTP ports are not translated".to_owned(),
             OutReason::NotReady => "not ready".to_owned(),
             OutReason::Terminating => "terminating".to_owned(),
-            OutReason::Draining => "terminating, and others are ready".to_owned(),
+            OutReason::Draining => DRAINING.to_owned(),
             OutReason::OtherNode => "other node, policy Local".to_owned(),
             OutReason::NodeHint => format!("hint for {}", of.node_hints.join(", ")),
             OutReason::ZoneHint => format!("hint for zone {}", of.zone_hints.join(", ")),
@@ -245,7 +247,7 @@ fn ingress(of: &Ingress) -> String {
     }
 }
 
-fn port(of: &ServicePort) -> String {
+fn port(of: &PortView) -> String {
     let name = if of.name.is_empty() { String::new() } else { format!("{} ", of.name) };
     let node_port = of.node_port.map(|port| format!(" (node port {port})")).unwrap_or_default();
     format!("{name}{}/{}{node_port}", of.port, of.protocol)
@@ -257,6 +259,22 @@ fn sources(ranges: &[String]) -> String {
         ranges => ranges.join(", "),
     }
 }
+
+/// The reason for which the policy Local excludes an endpoint on its own node too.
+fn out_on_own_node(all: &[EndpointView], of: &EndpointView) -> Option<&'static str> {
+    let is_ready = |other: &EndpointView| {
+        other.node == of.node
+            && other.ready
+            && other.port.is_some()
+            && !other.uses.contains(&Use::Out(OutReason::OtherPort))
+    };
+    match of.node {
+        None => Some("its slice names no node, policy Local"),
+        Some(_) => (!of.ready && all.iter().any(is_ready)).then_some(DRAINING),
+    }
+}
+
+const DRAINING: &str = "terminating, and others are ready";
 
 fn state(of: &EndpointView) -> &'static str {
     match (of.ready, of.serving, of.terminating) {
