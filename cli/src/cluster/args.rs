@@ -2,7 +2,7 @@
 
 use crate::{
     output::Output,
-    target::{KubeTarget, OwnNamespace},
+    target::{KubeTarget, OwnNamespace, object_name},
 };
 use clap::{Args, ValueEnum, builder::RangedU64ValueParser};
 use config_model::registry;

@@ -205,15 +205,42 @@ const CONFORMANCE: Which<'_> = Which {
     least: 47,
 };
 
-/// Tests of Services that agents pass without kube-proxy: their clients are pods.
-const SERVICES: [&str; 6] = [
-    "should serve a basic endpoint from pods",
-    "should serve multiport endpoints from pods",
-    "should serve endpoints on same port and different protocols",
-    "should have session affinity work for service with type clusterIP",
-    "should be able to switch session affinity for service with type clusterIP",
-    "should have session affinity timeout work for service with type clusterIP",
+/// Tests that agents pass without kube-proxy, by their group. The later ones have clients on nodes and outside.
+const SERVICES: [[&str; 2]; 28] = [
+    [OF_SERVICES, "should serve a basic endpoint from pods"],
+    [OF_SERVICES, "should serve multiport endpoints from pods"],
+    [OF_SERVICES, "should serve endpoints on same port and different protocols"],
+    [OF_SERVICES, "should have session affinity work for service with type clusterIP"],
+    [OF_SERVICES, "should be able to switch session affinity for service with type clusterIP"],
+    [OF_SERVICES, "should have session affinity timeout work for service with type clusterIP"],
+    [OF_SERVICES, "should be able to create a functioning NodePort service"],
+    [OF_SERVICES, "should be possible to connect to a service via ExternalIP"],
+    [OF_SERVICES, "should be able to update service type to NodePort listening on same port"],
+    [OF_SERVICES, "should be able to change the type from ExternalName to NodePort"],
+    [OF_SERVICES, "should have session affinity work for NodePort service"],
+    [OF_SERVICES, "should be able to switch session affinity for NodePort service"],
+    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod to Pod"],
+    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod"],
+    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod and Node, to Pod"],
+    [OF_SERVICES, "should support externalTrafficPolicy=Local for type=NodePort"],
+    [OF_SERVICES, "should implement NodePort and HealthCheckNodePort correctly"],
+    [OF_SERVICES, "should fail health check node port if there are only terminating endpoints"],
+    [OF_SERVICES, "no ready endpoints with internalTrafficPolicy=Cluster"],
+    [OF_SERVICES, "no ready endpoints with externallTrafficPolicy=Cluster"],
+    [OF_SERVICES, "no ready endpoints with externalTrafficPolicy=Local"],
+    [OF_SERVICES, "should be rejected when no endpoints exist"],
+    [OF_SERVICES, "should allow pods to hairpin back to themselves through services"],
+    [OF_SERVICES, "should preserve source pod IP for traffic thru service cluster IP"],
+    [OF_SERVICES, "should support named targetPorts that resolve to different ports"],
+    [OF_CONNTRACK, "server pod cycles for a NodePort service"],
+    [OF_CONNTRACK, "for a ClusterIP service and client is hostNetwork"],
+    [
+        OF_CONNTRACK,
+        "should be able to preserve UDP traffic when initial unready endpoints get ready",
+    ],
 ];
+const OF_SERVICES: &str = "[sig-network] Services";
+const OF_CONNTRACK: &str = "[sig-network] Conntrack";
 
 #[test]
 fn network_policies_of_kubernetes() -> Result<()> {
@@ -247,11 +274,15 @@ fn services_of_kubernetes_without_kube_proxy() -> Result<()> {
     load_agnhost(installed.lab(), &programs)?;
     installed.install_with_services()?;
     println!("the cluster conf-services is ready");
-    for test in SERVICES {
-        let texts = &["[sig-network] Services", test];
+    let mut failed = Vec::new();
+    for texts in &SERVICES {
         let which = Which { suite: Suite::KubernetesServices, texts, least: 1 };
-        run_kubernetes(installed.cluster(), &programs, which)?;
+        if let Err(error) = run_kubernetes(installed.cluster(), &programs, which) {
+            println!("failed: {texts:?}: {error:#}");
+            failed.push(texts[1]);
+        }
     }
+    ensure!(failed.is_empty(), "{} of {} tests failed: {failed:#?}", failed.len(), SERVICES.len());
     Ok(())
 }
 
