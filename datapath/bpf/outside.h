@@ -13,6 +13,8 @@
 #define SOURCE_PORTS 4536
 /* The ports that are tried for a new connection. */
 #define SOURCE_PORT_TRIES 16
+/* In nanoseconds. */
+#define CLOSING_TIME 5000000000ull
 
 /* The addresses of a link, from which packets are masqueraded; 0 without an address of the family. */
 struct wire {
@@ -38,7 +40,9 @@ struct outside_flow {
 	/* TCP flags that were seen. */
 	__u8 tcp_flags;
 	__u8 is_answered;
-	__u16 unused;
+	/* The client has sent a packet after the answer. Until then the row is that of a start, whoever answers. */
+	__u8 is_open;
+	__u8 unused;
 };
 
 struct {
@@ -90,7 +94,7 @@ static long (*redirect_to)(__u32 link, struct bpf_redir_neigh *to, int size, __u
 /* True if another connection may have the port of this one. */
 static inline_always int is_over(const struct outside_flow *flow, __u32 protocol, __u64 now)
 {
-	struct flow of = { .tcp_flags = flow->tcp_flags, .answered = flow->is_answered, .seen = flow->seen };
+	struct flow of = { .tcp_flags = flow->tcp_flags, .answered = flow->is_open, .seen = flow->seen };
 
 	return is_expired(&of, protocol, now);
 }
@@ -113,9 +117,13 @@ static inline_always void note_outside(struct outside_flow *flow, const struct p
 	if (packet->protocol == TCP && !is_answer && is_start(packet)) {
 		flow->tcp_flags = TCP_SYN;
 		flow->is_answered = 0;
-	} else if (packet->tcp_flags & ~flow->tcp_flags) {
-		flow->tcp_flags |= packet->tcp_flags;
+		flow->is_open = 0;
+		return;
 	}
+	if (!is_answer && flow->is_answered && !flow->is_open && !(packet->tcp_flags & (TCP_SYN | TCP_RST)))
+		flow->is_open = 1;
+	if (packet->tcp_flags & ~flow->tcp_flags)
+		flow->tcp_flags |= packet->tcp_flags;
 }
 
 /* True if the frame starts with an Ethernet header. */
@@ -220,6 +228,12 @@ static inline_always void key_of_port(const struct packet *packet, struct outsid
 	key_of(source_of(work), port, &choice->address, choice->port, packet->protocol, &work->service.client);
 }
 
+/* True if the last half of the tries may take the port: one end has closed the connection, and no packet follows. */
+static inline_always int is_closing(const struct outside_flow *flow, __u64 now)
+{
+	return (flow->tcp_flags & (TCP_FIN | TCP_RST)) && (__s64)(now - flow->seen) > (__s64)CLOSING_TIME;
+}
+
 /* Adds the row of a masqueraded connection, and returns its port; 0 if no port is free. */
 static inline_always __u16 take_port(const struct packet *packet, struct outside_work *work, __u64 now)
 {
@@ -235,7 +249,9 @@ static inline_always __u16 take_port(const struct packet *packet, struct outside
 		if (!map_update(&outside_flows, &work->service.client, &work->flow, BPF_NOEXIST))
 			return port;
 		other = map_lookup(&outside_flows, &work->service.client);
-		if (other && (is_of(other, packet) || is_over(other, packet->protocol, now)) &&
+		if (other &&
+		    (is_of(other, packet) || is_over(other, packet->protocol, now) ||
+		     (i >= SOURCE_PORT_TRIES / 2 && is_closing(other, now))) &&
 		    !map_update(&outside_flows, &work->service.client, &work->flow, BPF_ANY))
 			return port;
 	}
@@ -264,15 +280,13 @@ static inline_always int describe(struct __sk_buff *skb, const struct packet *pa
 }
 
 /* Chooses the backend of a new connection. The key of its choice is in `service.key`. */
-static inline_always enum translated choose_outside(struct __sk_buff *skb, const struct packet *packet,
-						    struct outside_work *work, __u64 now)
+static inline_always enum translated choose_outside(const struct packet *packet, struct outside_work *work, __u64 now)
 {
 	struct service_work *service = &work->service;
 	struct frontend_key place = { .address = packet->destination,
 				      .port = packet->destination_port,
 				      .protocol = packet->protocol };
 	struct frontend *frontend = frontend_of(&place, 0, &service->action);
-	enum translated result;
 
 	if (!frontend)
 		return service->action == SERVICE_CHOOSE ? NO_SERVICE : REFUSED;
@@ -286,10 +300,24 @@ static inline_always enum translated choose_outside(struct __sk_buff *skb, const
 	if (AFFINITY_SECONDS(frontend))
 		key_of(&packet->source, 0, &packet->destination, packet->destination_port, packet->protocol,
 		       &service->client);
-	result = choose_backend(frontend, service, WORD_OUTSIDE, now);
-	if (result != TRANSLATED)
-		return result;
-	return describe(skb, packet, &work->flow, now) ? UNTRANSLATED : TRANSLATED;
+	return choose_backend(frontend, service, WORD_OUTSIDE, now);
+}
+
+/* True if a new TCP connection of the same ends may have the backend of the last one. */
+static inline_always int is_served_again(const struct packet *packet, const struct choice *choice)
+{
+	struct frontend_key place = { .address = packet->destination,
+				      .port = packet->destination_port,
+				      .protocol = packet->protocol };
+	__u32 action, number, backend = choice->backend;
+	struct frontend *frontend = frontend_of(&place, 0, &action);
+	__u64 *word;
+
+	if (!frontend || !is_served(frontend, &packet->source))
+		return 0;
+	number = frontend->word + WORD_OUTSIDE;
+	word = map_lookup(&service_words, &number);
+	return word && has_backend(*(volatile __u64 *)word, backend);
 }
 
 /* Sends a packet to a backend on another node. */
@@ -349,12 +377,12 @@ static inline_always int continue_outside(struct __sk_buff *skb, const struct pa
 		key_of_port(packet, work, choice->source_port);
 	}
 	flow = map_lookup(&outside_flows, &work->service.client);
-	if (flow && is_of(flow, packet)) {
+	if (flow && is_of(flow, packet) && flow->link == skb->ifindex) {
 		note_outside(flow, packet, 0, now);
 		return 0;
 	}
 	/* Another connection has the port. */
-	if (flow && choice->source_port && !is_over(flow, packet->protocol, now))
+	if (flow && choice->source_port && !is_of(flow, packet) && !is_over(flow, packet->protocol, now))
 		return NO_SOURCE_PORT;
 	if (describe(skb, packet, &work->flow, now) ||
 	    map_update(&outside_flows, &work->service.client, &work->flow, BPF_ANY))
@@ -369,8 +397,9 @@ static inline_always int begin_outside(struct __sk_buff *skb, const struct packe
 	struct choice *choice = &work->service.choice;
 	enum way way = way_to(skb, packet, work);
 
-	if (way == WAY_NONE)
+	if (way == WAY_NONE || describe(skb, packet, &work->flow, now))
 		return NO_BACKEND;
+	choice->source_port = 0;
 	if (way == WAY_OUT) {
 		const struct address *source = source_of(work);
 

@@ -1600,7 +1600,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	struct service_work *service = &outside->service;
 	struct outside_flow *flow;
 	struct choice *choice;
-	int from_low = 0, fault, is_plain = parse_plain(skb, packet, 1);
+	int from_low = 0, fault = 0, begins = 0, is_plain = parse_plain(skb, packet, 1);
 	__u64 now;
 
 	if (!is_plain) {
@@ -1615,7 +1615,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port,
 		       packet->protocol, &service->key);
 		flow = map_lookup(&outside_flows, &service->key);
-		if (flow) {
+		if (flow && !is_over(flow, packet->protocol, now)) {
 			note_outside(flow, packet, 1, now);
 			outside->flow = *flow;
 			return return_to_client(skb, packet);
@@ -1630,19 +1630,25 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
 	       &service->key);
 	choice = map_lookup(&outside_choices, &service->key);
-	if (choice && is_chosen(choice, packet, now)) {
-		if (choice->seen != now)
-			choice->seen = now;
+	if (choice && is_chosen(choice, packet, now) &&
+	    !(packet->protocol == TCP && is_start(packet) && !is_served_again(packet, choice))) {
 		service->choice = *choice;
 		fault = continue_outside(skb, packet, outside, now);
+		/* Another connection has taken the port meanwhile. */
+		begins = fault == NO_SOURCE_PORT && is_start(packet);
+		if (!fault && choice->seen != now)
+			choice->seen = now;
 	} else if (packet->protocol == TCP && !is_start(packet)) {
 		/* Of a connection of the host's stack. */
 		if (is_plain)
 			keep_last(skb, &work->from_wire, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	} else {
-		switch (choose_outside(skb, packet, outside, now)) {
+		switch (choose_outside(packet, outside, now)) {
 		case NO_SERVICE:
+			/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
+			if (map_lookup(&outside_flows, &service->key))
+				map_delete(&outside_flows, &service->key);
 			return TC_ACT_UNSPEC;
 		case REFUSED:
 			report(skb, &work->judged, refusal(service->action));
@@ -1660,9 +1666,11 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		default:
 			/* Packets of these ends have had no Service so far. */
 			work->from_wire.tick = 0;
-			fault = begin_outside(skb, packet, outside, now);
+			begins = 1;
 		}
 	}
+	if (begins)
+		fault = begin_outside(skb, packet, outside, now);
 	if (fault)
 		return drop(skb, &work->judged, fault);
 	if (service->choice.source_port)
@@ -1671,6 +1679,9 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		return drop(skb, &work->judged, NO_BACKEND);
 	return TC_ACT_UNSPEC;
 }
+
+/* Of `pkt_type`, in linux/if_packet.h. */
+#define THIS_HOST 0
 
 /* Ingress of a link to other nodes, with Services. */
 SEC("classifier")
@@ -1683,7 +1694,8 @@ int from_wire(struct __sk_buff *skb)
 	if (!work || !outside)
 		return TC_ACT_SHOT;
 	skb->tc_index = 0;
-	if (skb->vlan_present || is_like(skb, &work->from_wire))
+	/* Frames for another host are not of this node, and those of a VLAN are of another link. */
+	if (skb->pkt_type != THIS_HOST || skb->vlan_present || is_like(skb, &work->from_wire))
 		return TC_ACT_UNSPEC;
 	return from_outside(skb, work, outside);
 }
@@ -1714,7 +1726,7 @@ int to_wire_service(struct __sk_buff *skb)
 	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
 	       &outside->service.key);
 	flow = map_lookup(&outside_flows, &outside->service.key);
-	if (!flow || !has_ethernet(skb))
+	if (!flow || !has_ethernet(skb) || is_over(flow, packet->protocol, time_of(work)))
 		return TC_ACT_UNSPEC;
 	note_outside(flow, packet, 1, time_of(work));
 	outside->flow = *flow;

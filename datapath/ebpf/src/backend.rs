@@ -1202,6 +1202,7 @@ impl EbpfBackend {
     fn attach_all(&mut self) -> Result<BTreeMap<u32, String>, LoadError> {
         let node = self.goal.as_ref().map(|goal| goal.node.clone()).unwrap_or_default();
         let mut links = Links::observe(&node, self.method, self.connections.services)?;
+        self.set_wires(links.wires.clone())?;
         let pods: BTreeSet<u32> = self.held.endpoints.keys().copied().collect();
         let hooks = links.hooks(|link| pods.contains(&link));
         let hooks: Vec<_> = hooks.map(|(link, hooks)| (link.clone(), hooks)).collect();

@@ -212,11 +212,11 @@ impl ServiceMaps {
     pub(crate) fn set_wires(&mut self, wires: &Wires) -> Result<(), LoadError> {
         let fault = |cause| LoadError::Map { name: WIRES, cause };
         let (found, wanted) = (self.read_wires()?, wire_rows(wires));
-        for (link, row) in wanted.iter().filter(|(link, row)| found.get(link) != Some(row)) {
-            self.wires.insert(link, row, 0).map_err(fault)?;
-        }
         for link in found.keys().filter(|link| !wanted.contains_key(link)) {
             gone(self.wires.remove(link)).map_err(fault)?;
+        }
+        for (link, row) in wanted.iter().filter(|(link, row)| found.get(link) != Some(row)) {
+            self.wires.insert(link, row, 0).map_err(fault)?;
         }
         Ok(())
     }

@@ -8,12 +8,23 @@ use crate::{
     traffic::{SILENCE, answer, answers, in_pod, ip, v6_of, write},
 };
 use datapath_ebpf::{Hook, Wires};
-use nix::net::if_::if_nametoindex;
+use nix::{
+    errno::Errno,
+    net::if_::if_nametoindex,
+    sys::{
+        socket::{
+            AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket,
+            sockopt,
+        },
+        time::{TimeVal, TimeValLike as _},
+    },
+};
 use service_core::{Choice, Frontend, Place};
 use service_objects::{Family, Protocol};
 use std::{
     io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    os::fd::AsRawFd as _,
     path::Path,
 };
 
@@ -297,6 +308,58 @@ fn connections_of_the_host_stay_with_the_host() {
     assert!(answers(&own));
     serve(&mut kernel, &[]);
     assert!(answers(&earlier) && answers(&own));
+}
+
+#[test]
+fn a_client_that_asks_for_the_backend_itself_has_answers_of_the_backend() {
+    let name = "a_client_that_asks_for_the_backend_itself_has_answers_of_the_backend";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    let udp = node_port(Family::V4, Protocol::Udp);
+    let backend = at([10, 0, 0, 2], 5353);
+    serve(&mut kernel, &[(udp, to(&[backend]))]);
+    // The same port of the client asks for the Service, the backend and the Service.
+    for to in [at(NODE, 30_080), backend, at(NODE, 30_080)] {
+        assert_eq!(ask(at([0; 4], 4000), to), Ok(CLIENT.to_string()), "{to}");
+    }
+}
+
+/// The error of a TCP connection of the client from this port, which is reset at its end. `None` if it is established.
+fn connect_from(port: u16, to: Ipv4Addr, to_port: u16) -> Option<Errno> {
+    in_pod("out", move || {
+        let none = SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Inet, SockType::Stream, none, None).unwrap();
+        setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
+        let patience = TimeVal::milliseconds(SILENCE.as_millis().try_into().unwrap());
+        setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();
+        // No end is left in a state in which it waits.
+        let reset = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&socket, sockopt::Linger, &reset).unwrap();
+        bind(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(CLIENT, port))).unwrap();
+        connect(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(to, to_port))).err()
+    })
+}
+
+#[test]
+fn a_new_connection_of_the_same_ends_needs_the_service() {
+    let Some(object) = object("a_new_connection_of_the_same_ends_needs_the_service") else {
+        return;
+    };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    let node = Ipv4Addr::new(10, 9, 0, 1);
+    let tcp = node_port(Family::V4, Protocol::Tcp);
+    for backend in [at([10, 0, 0, 2], 8080), at(FAR, 8080)] {
+        // Another frontend keeps the backend.
+        let other = Place::Port(EXTERNAL, 80, Protocol::Tcp);
+        serve(&mut kernel, &[(tcp, to(&[backend])), (other, to(&[backend]))]);
+        for _ in 0..2 {
+            assert_eq!(connect_from(4001, node, 30_080), None, "{backend}");
+        }
+        serve(&mut kernel, &[(tcp, Choice::NoEndpoints), (other, to(&[backend]))]);
+        assert_eq!(connect_from(4001, node, 30_080), Some(Errno::ECONNREFUSED), "{backend}");
+    }
 }
 
 #[test]
