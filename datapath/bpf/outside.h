@@ -8,7 +8,7 @@
 
 #include "service.h"
 
-/* The source ports of packets to other nodes. Sockets have others, because userspace reserves these. */
+/* The source ports of packets to other nodes. The kernel's default range of local ports ends before them. */
 #define FIRST_SOURCE_PORT 61000
 #define SOURCE_PORTS 4536
 /* The ports that are tried for a new connection. */
@@ -181,7 +181,7 @@ static inline_always __u32 link_to(struct __sk_buff *skb, const struct packet *p
 		__builtin_memcpy(route->ipv6_dst, to, sizeof(*to));
 	}
 	result = fib_lookup(skb, route, sizeof(*route), 0);
-	/* The next hop is resolved later, and a large packet is segmented there. */
+	/* The next hop is resolved later. Packets of GSO are segmented there, and other large ones are dropped. */
 	return result == BPF_FIB_LKUP_RET_SUCCESS || result == BPF_FIB_LKUP_RET_NO_NEIGH ||
 			       result == BPF_FIB_LKUP_RET_FRAG_NEEDED
 		       ? route->ifindex

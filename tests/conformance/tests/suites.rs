@@ -205,7 +205,7 @@ const CONFORMANCE: Which<'_> = Which {
     least: 47,
 };
 
-/// Tests that agents pass without kube-proxy, by their group. The later ones have clients on nodes and outside.
+/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside.
 const SERVICES: [[&str; 2]; 28] = [
     [OF_SERVICES, "should serve a basic endpoint from pods"],
     [OF_SERVICES, "should serve multiport endpoints from pods"],

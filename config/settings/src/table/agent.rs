@@ -53,10 +53,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_SERVICES",
         kind: Kind::Choice("none or ebpf"),
         default: "none",
-        meaning: "The component that serves the cluster IPs and external addresses of Services to \
-                  pods and processes of this node, besides kube-proxy. `ebpf` needs the backend `ebpf`, \
+        meaning: "The component that serves Services to pods and processes of this node, and to \
+                  clients outside. `ebpf` needs the backend `ebpf`, \
                   `CLUSTER_ENDPOINT` with the API server's own URL, and 61 MiB of \
-                  `FERRULE_AGENT_MAP_MEMORY`. kube-proxy serves the other Services and clients.",
+                  `FERRULE_AGENT_MAP_MEMORY`. A kube-proxy on the node serves the rest.",
         set: |d, v| {
             let components = [("none", false), ("ebpf", true)];
             parse::choice(v, &components, "none or ebpf")
