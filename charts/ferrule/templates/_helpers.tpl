@@ -114,6 +114,9 @@ default: nodes would wait for an image that no registry has. */}}
 {{- end -}}
 {{- $image.override -}}
 {{- else if $image.overrideRepository -}}
+{{- if regexMatch "[:@][^/]+$" $image.overrideRepository -}}
+{{- fail (printf "cannot use image.overrideRepository=%s: it ends with a tag or a digest, and the chart appends image.tag; set image.override to the whole name instead" $image.overrideRepository) -}}
+{{- end -}}
 {{- if and $ofAmazon (regexMatch "^v[0-9]+[.]" (toString $tag)) -}}
 {{- fail (printf "cannot use image.tag=%s: it is a release of amazon-vpc-cni, as image.account=%s shows; set image.tag to the tag of your image of Ferrule" $tag $account) -}}
 {{- end -}}
@@ -146,6 +149,9 @@ values file needs no note. */}}
 {{- define "ferrule.policy" -}}
 {{- if eq (toString .Values.enableNetworkPolicy) "true" -}}
 {{- if .Values.nodeAgent.enabled -}}
+{{- if include "ferrule.isOn" (dict "root" . "name" "FERRULE_POLICY_AGENT") -}}
+{{- fail "cannot use env.FERRULE_POLICY_AGENT=true with enableNetworkPolicy=true and nodeAgent.enabled=true: two agents would enforce network policies on each pod; remove env.FERRULE_POLICY_AGENT, or set nodeAgent.enabled=false if aws-network-policy-agent runs" -}}
+{{- end -}}
 true
 {{- else if not (include "ferrule.isOn" (dict "root" . "name" "FERRULE_POLICY_AGENT")) -}}
 {{- fail "cannot use enableNetworkPolicy=true with nodeAgent.enabled=false: no agent would enforce network policies; set nodeAgent.enabled=true, or enableNetworkPolicy=false, or env.FERRULE_POLICY_AGENT=true if aws-network-policy-agent runs" -}}
@@ -395,6 +401,56 @@ true
 {{- end -}}
 ebpf
 {{- end -}}
+{{- end -}}
+
+{{/* The port of the API server's URL in the environment, or empty. */}}
+{{- define "ferrule.endpointPort" -}}
+{{- $given := include "ferrule.given" . | fromJson -}}
+{{- regexFind ":[0-9]+/?$" (toString (default "" $given.CLUSTER_ENDPOINT)) | trimPrefix ":" | trimSuffix "/" -}}
+{{- end -}}
+
+{{/* The environment of a controller without `controller.extraEnv`. */}}
+{{- define "ferrule.controllerEnv" -}}
+{{- $controller := .Values.controller -}}
+- name: POD_NAMESPACE
+  valueFrom: { fieldRef: { fieldPath: metadata.namespace } }
+- name: POD_NAME
+  valueFrom: { fieldRef: { fieldPath: metadata.name } }
+- name: POD_IP
+  valueFrom: { fieldRef: { fieldPath: status.podIP } }
+- name: FERRULE_CONTROLLER_AGENTS
+  value: {{ printf "%s/%s" .Release.Namespace (include "ferrule.serviceAccount" .) | quote }}
+{{- if $controller.view }}
+- name: FERRULE_CONTROLLER_VIEW
+  value: "[::]:61692"
+{{- end }}
+{{- with (include "ferrule.given" . | fromJson).CLUSTER_ENDPOINT }}
+- name: FERRULE_CONTROLLER_API_SERVER
+  value: {{ . | quote }}
+{{- end }}
+{{- with include "ferrule.services" . }}
+- name: FERRULE_CONTROLLER_SERVICES
+  value: {{ . | quote }}
+{{- end }}
+- name: FERRULE_CONTROLLER_LOG_LEVEL
+  value: {{ $controller.logLevel | quote }}
+{{- end -}}
+
+{{/* The whole environment of a controller. A second entry of a name would replace the first one. */}}
+{{- define "ferrule.wholeControllerEnv" -}}
+{{- $own := include "ferrule.controllerEnv" . -}}
+{{- $names := list -}}
+{{- range $own | fromYamlArray }}{{ $names = append $names .name }}{{ end -}}
+{{- range .Values.controller.extraEnv -}}
+{{- if has .name $names -}}
+{{- fail (printf "cannot set %s in controller.extraEnv: the chart or another entry of controller.extraEnv sets it too; remove one of them" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{ $own }}
+{{- with .Values.controller.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* "true" if the URL of the API server in the environment has a name instead of an address, else empty. */}}

@@ -406,6 +406,21 @@ fn a_contradiction_of_two_values_is_refused_by_name() {
         (json!({ "image": { "override": "r.example/ferrule" } }), "has no tag and no digest"),
         (json!({ "image": { "override": "r.example:5000/f" } }), "example r.example:5000/f:0"),
         (
+            json!({ "image": { "overrideRepository": "r.example/f:1" } }),
+            "image.overrideRepository=r.example/f:1: it ends with a tag",
+        ),
+        (
+            json!({ "enableNetworkPolicy": true, "env": { "FERRULE_POLICY_AGENT": "true" } }),
+            "two agents would enforce network policies on each pod",
+        ),
+        (
+            json!({
+                "enableNetworkPolicy": true,
+                "controller": { "extraEnv": [{ "name": "POD_IP", "value": "10.0.0.1" }] },
+            }),
+            "cannot set POD_IP in controller.extraEnv",
+        ),
+        (
             json!({ "serviceAccount": { "create": false, "name": "aws-node" } }),
             "serviceAccount.name=aws-node",
         ),

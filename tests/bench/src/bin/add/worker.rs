@@ -164,13 +164,14 @@ impl Worker {
     /// before each ADD.
     fn wait_free(&self, wanted: usize) -> Result<()> {
         let free = || match self.cni {
-            Cni::Ferrule => gauge("ferrule_pool_free_addresses").unwrap_or(0.0),
+            Cni::Ferrule => gauge("ferrule_pool_free_addresses"),
             Cni::AmazonVpcCni => {
-                let total = gauge("awscni_total_ip_addresses").unwrap_or(0.0);
-                total - gauge("awscni_assigned_ip_addresses").unwrap_or(0.0)
+                Ok(gauge("awscni_total_ip_addresses")? - gauge("awscni_assigned_ip_addresses")?)
             }
         };
-        wait_until(|| free() >= wanted as f64, "free addresses")
+        let is_enough = || free().is_ok_and(|free| free >= wanted as f64);
+        let waited = wait_until(is_enough, "free addresses");
+        waited.with_context(|| format!("{wanted} addresses are wanted; free now: {:?}", free()))
     }
 }
 
