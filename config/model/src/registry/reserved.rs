@@ -1,4 +1,4 @@
-//! Numbers that are reserved for datapaths (eBPF, OVS, Egress, overlay). Only [`BPF_MAPS`] is in use.
+//! Numbers that are reserved for datapaths (eBPF, OVS, Egress, overlay). Only [`BPF_MAPS`] and [`BPF_LINKS`] are in use.
 //!
 //! A reservation is a bit, a number or a path that no other feature may take. The test of this module compares all of
 //! them with each other, with the numbers in use, and with those of other software.
@@ -38,7 +38,7 @@ pub const TRACE_DSCP_NUMBER: u8 = 0b11_1100;
 pub const BPF_DIR: &str = "/sys/fs/bpf/ferrule";
 /// The folder of the pinned maps.
 pub const BPF_MAPS: &str = "/sys/fs/bpf/ferrule/maps";
-/// The folder of the pinned links of programs, one for each hook of a pod.
+/// The folder of the pinned TCX links, one for each hook of a link whose queue excludes `clsact`.
 pub const BPF_LINKS: &str = "/sys/fs/bpf/ferrule/links";
 
 /// The OVS bridge that host ends are ports of.
