@@ -4,7 +4,7 @@
 //! becomes the program.
 
 use crate::{
-    FabricError,
+    FabricError, cgroup,
     namespace::{NamespaceSet, bind, do_mount, forget_namespaces, make_private},
 };
 use caps::{CapSet, Capability, CapsHashSet};
@@ -45,6 +45,9 @@ pub fn dispatch() -> Option<ExitCode> {
     Some(ExitCode::from(failure.exit_code()))
 }
 
+/// The running program, even if a newer build has replaced its file.
+pub(crate) const OWN_BINARY: &str = "/proc/self/exe";
+
 /// Namespaces to enter and the program to run there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EnterSpec {
@@ -52,6 +55,8 @@ pub(crate) struct EnterSpec {
     pub(crate) place: NamespaceSet,
     /// True for the confinement of the daemon's container.
     pub(crate) contained: bool,
+    /// The node's cgroup, as the caller sees it. `None` without cgroup v2, and for a program outside of nodes.
+    pub(crate) cgroup: Option<PathBuf>,
 }
 
 /// The command that enters and becomes `program`; arguments added to it are the program's.
@@ -107,6 +112,8 @@ fn become_program(mut args: impl Iterator<Item = OsString>) -> Result<Never, Fai
         .and_then(|spec| serde_json::from_str(&spec).ok())
         .ok_or_else(|| Failure::new("the first argument does not say what to enter"))?;
     let program = args.next().ok_or_else(|| Failure::new("no program is named"))?;
+    // Before the node's mounts hide the path.
+    spec.cgroup.as_deref().map_or(Ok(()), cgroup::join)?;
     spec.place.enter()?;
     if spec.contained {
         contain_mounts()?;

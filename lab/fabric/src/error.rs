@@ -33,6 +33,14 @@ pub enum FabricError {
         #[source]
         cause: io::Error,
     },
+    /// A cgroup with processes that the lab does not end.
+    #[error(
+        "cannot remove cgroup {path}: processes {pids:?} are in it; end them and repeat the command"
+    )]
+    CgroupInUse {
+        path: PathBuf,
+        pids: Vec<i32>,
+    },
     /// Creating, pinning or entering a namespace.
     #[error("{action} the namespace {name}")]
     Namespace {

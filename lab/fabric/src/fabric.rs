@@ -1,9 +1,10 @@
 //! One lab's network, and the loop that makes it what is wanted.
 
 use crate::{
-    Counters, DesiredFabric, EniSpec, FabricError, InternetHost, NicProfile, Node, NodeSpec, Power,
-    Removed, Vpc,
+    Counters, DesiredFabric, EniSpec, FabricError, Forwarding, INTERNET_HOST, INTERNET_HOST_V6,
+    InternetHost, NicProfile, Node, NodeSpec, Power, Removed, Vpc, balancer,
     counters::{Ruleset, RulesetV6},
+    enter::{EnterSpec, OWN_BINARY, enter_command},
     internet,
     namespace::{self, Kind, NamespaceSet},
     router, rules,
@@ -13,8 +14,10 @@ use crate::{
 use config_model::EniId;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{SocketAddr, TcpListener},
+    ffi::OsStr,
+    net::{IpAddr, SocketAddr, TcpListener},
     path::Path,
+    process::Command,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -180,6 +183,27 @@ impl Fabric {
     /// When the ports are taken.
     pub fn serve_internet(&self) -> Result<InternetHost, FabricError> {
         InternetHost::start(&self.internet(), &self.vpc)
+    }
+
+    /// A command that runs on the internet's host, outside the VPC. It has the machine's files.
+    pub fn client_command(&self, program: impl AsRef<OsStr>) -> Command {
+        let spec = EnterSpec { place: self.internet(), contained: false, cgroup: None };
+        enter_command(Path::new(OWN_BINARY), &spec, program.as_ref())
+    }
+
+    /// The addresses that a command of [`Fabric::client_command`] has without a choice of its own, one a family.
+    pub fn client_addresses(&self) -> Vec<IpAddr> {
+        let v6 = (!self.vpc.cidrs_v6.is_empty()).then_some(IpAddr::V6(INTERNET_HOST_V6));
+        [IpAddr::V4(INTERNET_HOST)].into_iter().chain(v6).collect()
+    }
+
+    /// Makes the router forward new connections for load balancers exactly so. Open connections keep their targets.
+    ///
+    /// # Errors
+    /// If the kernel refuses the rules; the earlier ones then stay.
+    pub fn balance(&self, forwardings: &[Forwarding]) -> Result<(), FabricError> {
+        let script = balancer::transaction(forwardings);
+        self.router().try_run(|| tool::nft(&script, "forward connections for load balancers"))
     }
 
     /// Adds further blocks and subnets to the VPC.

@@ -7,6 +7,7 @@ use crate::{
     sysctl::write_sysctl,
     tool,
 };
+use ipnet::Ipv4Net;
 use std::{
     io::{self, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -22,6 +23,12 @@ use std::{
 /// The internet's one host; answers ICMP echo, and echoes on TCP and UDP port 7 while an
 /// [`InternetHost`] lives.
 pub const INTERNET_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// The host's addresses: programs on it can bind each one of them. No block of a VPC may overlap them.
+pub const INTERNET_ADDRESSES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 0), 24);
+
+/// Addresses of [`INTERNET_HOST`] besides its own, for programs that act as several clients.
+const FURTHER_CLIENTS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 64), 26);
 
 /// The same host's IPv6 address, where the VPC has IPv6.
 pub const INTERNET_HOST_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);
@@ -65,6 +72,7 @@ pub(crate) fn set_up_host(vpc: &Vpc) -> Result<(), FabricError> {
          address add {INTERNET_HOST}/24 dev {HOST_PORT}\n\
          link set dev {HOST_PORT} up\n\
          route add default via {GATEWAY} dev {HOST_PORT}\n\
+         route add local {FURTHER_CLIENTS} dev lo\n\
          route add blackhole {IMDS}/32\n"
     );
     if has_v6(vpc) {

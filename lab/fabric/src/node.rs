@@ -1,8 +1,8 @@
 //! A node: network, mount and UTS namespaces without a process of their own.
 
 use crate::{
-    FabricError, NodeSpec, Power,
-    enter::{EnterSpec, enter_command},
+    FabricError, NodeSpec, Power, cgroup,
+    enter::{EnterSpec, OWN_BINARY, enter_command},
     namespace::{self, Kind, NamespaceSet},
     process,
     state::{State, delete_folder, make_folder, write_file},
@@ -94,7 +94,7 @@ impl Node {
     ///
     /// Like `Command::new`: arguments, environment and streams are the caller's to set.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        self.enter(EnterSpec { place: self.place(), contained: false }, program.as_ref())
+        self.enter(self.place(), false, program.as_ref())
     }
 
     /// A command that runs with the limits of the daemon's container.
@@ -110,25 +110,25 @@ impl Node {
         K: AsRef<OsStr>,
         V: AsRef<OsStr>,
     {
-        let spec = EnterSpec { place: self.place(), contained: true };
-        let mut command = self.enter(spec, program.as_ref());
+        let mut command = self.enter(self.place(), true, program.as_ref());
         command.env_clear().env("PATH", tool::search_path()).envs(env);
         command
     }
 
     /// A command that runs in the network namespace `/run/netns/<pod>` of the node.
     pub fn pod_command(&self, pod: &str, program: impl AsRef<OsStr>) -> Command {
-        self.enter(EnterSpec { place: self.pod_place(pod), contained: false }, program.as_ref())
+        self.enter(self.pod_place(pod), false, program.as_ref())
     }
 
-    fn enter(&self, spec: EnterSpec, program: &OsStr) -> Command {
+    fn enter(&self, place: NamespaceSet, contained: bool, program: &OsStr) -> Command {
+        let spec = EnterSpec { place, contained, cgroup: self.cgroup().filter(|of| of.is_dir()) };
         enter_command(Path::new(OWN_BINARY), &spec, program)
     }
 
     /// Runs `task` on a thread that is inside the node's namespaces and returns what it returned.
     ///
     /// Files and sockets it opens are the node's and may be handed out; children it starts are in
-    /// the node.
+    /// the node. The thread stays in the cgroup of its process, so programs at the node's cgroup do not act for it.
     ///
     /// # Errors
     /// When the node is off.
@@ -164,6 +164,16 @@ impl Node {
         self.state.pins().join(format!("node-{}.{}", self.name, kind.file()))
     }
 
+    /// The name of its cgroup, which is also that of the cgroup above its pods in the trees of version 1.
+    pub fn cgroup_name(&self) -> String {
+        format!("{}{}", cgroup::cgroup_prefix(self.state.root()), self.name)
+    }
+
+    /// Its cgroup in the tree of cgroup v2; `None` if the machine has no such tree. It exists while the node is up.
+    pub fn cgroup(&self) -> Option<PathBuf> {
+        Some(cgroup::root()?.join(self.cgroup_name()))
+    }
+
     fn folder(&self) -> PathBuf {
         self.state.node(&self.name)
     }
@@ -191,6 +201,7 @@ impl Node {
             make_folder(&self.own_folder("/run").join(folder))?;
         }
         write_file(&self.boot_id_file(), &new_boot_id()?)?;
+        self.cgroup().as_deref().map_or(Ok(()), cgroup::create)?;
         let root = self.folder().join("root");
         make_folder(&root)?;
         namespace::create(&format!("node {}", self.name), &self.pins(), || {
@@ -216,6 +227,7 @@ impl Node {
         for (_, pin) in self.pins() {
             namespace::unpin(&pin)?;
         }
+        self.cgroup().as_deref().map_or(Ok(()), cgroup::remove)?;
         delete_folder(&self.own_folder("/run"))
     }
 
@@ -245,6 +257,3 @@ fn new_boot_id() -> Result<String, FabricError> {
     let path = PathBuf::from("/proc/sys/kernel/random/uuid");
     fs::read_to_string(&path).map_err(|cause| FabricError::File { action: "read", path, cause })
 }
-
-/// The running program, even if a newer build has replaced its file.
-const OWN_BINARY: &str = "/proc/self/exe";

@@ -2,6 +2,7 @@
 
 use crate::{
     FabricError, Node,
+    cgroup::{self, cgroup_prefix},
     namespace::{self, mounts},
     process,
     state::{State, delete_folder, folder_names},
@@ -43,6 +44,8 @@ pub(crate) fn remove(state_dir: &Path) -> Result<Removed, FabricError> {
     // A courtesy: what cannot be done here happens when the namespace ends.
     let _ = detach_links(&state);
     removed.mounts = unmount_below(state_dir)?;
+    // The state names every node that has one, but a killed lab can have lost the record of its last node.
+    cgroup::remove_all(&cgroup_prefix(state_dir))?;
     delete_folder(state_dir)?;
     Ok(removed)
 }

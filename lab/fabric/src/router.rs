@@ -2,7 +2,7 @@
 //!
 //! Observe, plan, apply: [`plan`] is a pure function of the desired state and the output of `ip`.
 
-use crate::{DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, sysctl::write_sysctl, tool};
+use crate::{BALANCER_ADDRESSES, DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, sysctl::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
 use serde::Deserialize;
 use std::{
@@ -43,6 +43,8 @@ pub(crate) fn set_up(vpc: &Vpc) -> Result<(), FabricError> {
         // Without it, the route to the internet and proxy ARP would answer for unused addresses.
         let _ = writeln!(script, "route add blackhole {cidr}");
     }
+    // A packet that no load balancer forwards.
+    let _ = writeln!(script, "route add blackhole {BALANCER_ADDRESSES}");
     tool::ip_batch(&script, "set up the VPC's router")
 }
 

@@ -142,7 +142,8 @@ impl<'a> Machine<'a> {
         let name = self.node.name();
         let init =
             self.init().with_context(|| format!("{name} is no running node of a cluster"))?;
-        let mut command = Command::new("nsenter");
+        // By way of the node, for its cgroup. The kernel's numbers of processes are the machine's there.
+        let mut command = self.node.command("nsenter");
         command
             .args(["--target", &init.to_string(), "--mount", "--net", "--uts", "--pid", "--"])
             .arg(program)

@@ -8,7 +8,7 @@
 
 use super::{Node, OWN_FOLDERS};
 use crate::{
-    FabricError,
+    FabricError, cgroup,
     enter::HOST_PROC_SYS_NET,
     namespace::{bind, bind_file, do_mount, forget_namespaces, make_private},
     state::make_folder,
@@ -61,9 +61,31 @@ impl Node {
         match entry.to_str() {
             Some("/run") => Ok(()),
             Some("/etc" | "/opt" | "/var") => overlay(entry, &target, root),
-            Some("/sys") => sysfs(&target),
+            Some("/sys") => self.sysfs(&target),
             _ => bind(entry, &target, true),
         }
+    }
+
+    /// A sysfs shows the links of the network namespace that mounted it.
+    fn sysfs(&self, target: &Path) -> Result<(), FabricError> {
+        let source = Some(Path::new("sysfs"));
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        do_mount(source, target, Some("sysfs"), flags, None, "mount a sysfs on")?;
+        let (from, to) = (Path::new(cgroup::TOP), target.join("fs/cgroup"));
+        if from.is_dir() && to.is_dir() {
+            bind(from, &to, true)?;
+            self.show_own_cgroup(&to)?;
+        }
+        bpffs(&target.join("fs/bpf"))
+    }
+
+    /// Mounts the node's cgroup as the root of version 2. Without trees of version 1 the machine's root stays: kubelets
+    /// and runtimes look there for the cgroups that the kernel names.
+    fn show_own_cgroup(&self, trees: &Path) -> Result<(), FabricError> {
+        let own = cgroup::root().filter(|root| cgroup::is_beside_version_1(root));
+        own.map_or(Ok(()), |root| {
+            bind(&root.join(self.cgroup_name()), &trees.join(cgroup::UNIFIED), false)
+        })
     }
 }
 
@@ -102,18 +124,6 @@ fn overlay(lower: &Path, target: &Path, root: &Path) -> Result<(), FabricError> 
         Some(&options),
         "mount an overlay on",
     )
-}
-
-/// A sysfs shows the links of the network namespace that mounted it.
-fn sysfs(target: &Path) -> Result<(), FabricError> {
-    let source = Some(Path::new("sysfs"));
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    do_mount(source, target, Some("sysfs"), flags, None, "mount a sysfs on")?;
-    let (from, to) = (Path::new("/sys/fs/cgroup"), target.join("fs/cgroup"));
-    if from.is_dir() && to.is_dir() {
-        bind(from, &to, true)?;
-    }
-    bpffs(&target.join("fs/bpf"))
 }
 
 /// Each mount is a file system of its own. Its pins end with the node's mount namespace, as those of a host end with a

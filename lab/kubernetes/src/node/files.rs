@@ -20,7 +20,7 @@ pub struct NodeConfig {
     /// URL of the API server, as the node reaches it.
     pub server: String,
     pub proxy: ProxyMode,
-    /// The cgroup below which its pods are, without a slash.
+    /// The cgroup below which its pods are, without a slash: [`lab_fabric::Node::cgroup_name`].
     pub cgroup: String,
     /// The folder of the CNI project's plugins, which nodes' images bring.
     pub plugins: PathBuf,

@@ -216,7 +216,7 @@ impl Tool {
                 Proxy::None => ProxyMode::None,
             },
             server: format!("https://{advertised}:{API_SERVER_PORT}"),
-            cgroups: format!("ferrule-lab.{name}.{whose:08x}."),
+            cgroups: lab_fabric::cgroup_prefix(&self.layout.fabric()),
         };
         self.control_plane(&folder, loopback(whose), advertised, &kept).await?;
         self.check(&up)?;
@@ -281,8 +281,8 @@ impl Tool {
         let mut tasks = tokio::task::JoinSet::new();
         let names: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
         for view in views {
-            let config = config(&view, &kept, plugins.path())?;
             let node = Fabric::open(&self.layout.fabric())?.node(&view.name)?;
+            let config = config(&view, &kept, node.cgroup_name(), plugins.path())?;
             let folder = folder.to_owned();
             tasks.spawn_blocking(move || {
                 let access = Access::open(&folder.join("access"))?;
@@ -337,7 +337,12 @@ fn up_args(name: &str, words: &[OsString]) -> Result<UpArgs> {
     Ok(args)
 }
 
-fn config(view: &NodeView, kept: &ClusterRecord, plugins: &Path) -> Result<NodeConfig> {
+fn config(
+    view: &NodeView,
+    kept: &ClusterRecord,
+    cgroup: String,
+    plugins: &Path,
+) -> Result<NodeConfig> {
     let kind = InstanceType::require(&view.instance_type)?;
     let enis = u32::from(kind.interfaces_of_card(0).unwrap_or(1));
     Ok(NodeConfig {
@@ -350,7 +355,7 @@ fn config(view: &NodeView, kept: &ClusterRecord, plugins: &Path) -> Result<NodeC
         max_pods: enis * (u32::from(kind.ipv4_per_interface) - 1) + 2,
         server: kept.server.clone(),
         proxy: kept.proxy,
-        cgroup: format!("{}{}", kept.cgroups, view.name),
+        cgroup,
         plugins: plugins.to_owned(),
     })
 }
