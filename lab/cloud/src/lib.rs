@@ -8,6 +8,7 @@
 //!   gives the element names that EC2's XML uses.
 //! - [`Cloud::imds`] is the metadata service of one instance.
 //! - [`Cloud::truth`] is the state that a fabric must build: the current place of each attached ENI.
+//! - [`Balancer`] is a separate state machine: the targets of a network load balancer.
 //! - [`ResourceController`] is a separate state machine: trunks and branches for security groups of pods.
 //! - [`Cloud::launch`] and the similar methods are the operator's actions; a [`Fault`] is an injected failure.
 //!
@@ -18,6 +19,7 @@ mod action;
 mod address;
 mod advance;
 mod attachment;
+mod balancer;
 mod census;
 mod clock;
 mod cloud;
@@ -53,6 +55,7 @@ mod truth;
 mod types;
 
 pub use action::Action;
+pub use balancer::{Balancer, HealthCheck, HealthProbe, TargetState};
 pub use cloud::{Caller, Cloud, Iam};
 pub use controller::{
     ClusterSnapshot, ClusterWrite, ControllerEvent, ObservedNode, ObservedPod, PodEni,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt::Write as _, net::Ipv4Addr};
 
 /// The addresses of all load balancers of a lab. No block of a VPC may overlap them.
-pub const BALANCER_ADDRESSES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(203, 0, 113, 0), 24);
+pub const BALANCER_ADDRESSES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
 
 /// One port of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ mod tests {
 
     fn web(targets: &[[u8; 4]]) -> Forwarding {
         Forwarding {
-            address: Ipv4Addr::new(203, 0, 113, 1),
+            address: Ipv4Addr::new(198, 51, 100, 1),
             transport: Transport::Tcp,
             port: 80,
             target_port: 30_080,
@@ -90,7 +90,7 @@ mod tests {
     fn each_connection_gets_one_of_the_targets_by_its_ends() {
         let script = transaction(&[web(&[[10, 0, 1, 10], [10, 0, 2, 10]])]);
         let rule = script.lines().last().unwrap_or_default();
-        let expected = "add rule ip balancers forward ip daddr 203.0.113.1 tcp dport 80 dnat to jhash \
+        let expected = "add rule ip balancers forward ip daddr 198.51.100.1 tcp dport 80 dnat to jhash \
                         ip saddr . tcp sport . ip daddr . tcp dport mod 2 seed 0x46455252 \
                         map { 0 : 10.0.1.10, 1 : 10.0.2.10 } : 30080";
         assert_eq!(rule, expected);

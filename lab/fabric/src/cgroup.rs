@@ -25,11 +25,10 @@ pub fn cgroup_prefix(state_dir: &Path) -> String {
     let label: String =
         folder.to_string_lossy().chars().map(|c| if is_plain(c) { c } else { '-' }).collect();
     // FNV-1a.
-    let number = state_dir
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    let number =
+        state_dir.as_os_str().as_bytes().iter().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+        });
     format!("ferrule-lab.{label}.{number:08x}.")
 }
 

@@ -37,10 +37,7 @@ pub enum FabricError {
     #[error(
         "cannot remove cgroup {path}: processes {pids:?} are in it; end them and repeat the command"
     )]
-    CgroupInUse {
-        path: PathBuf,
-        pids: Vec<i32>,
-    },
+    CgroupInUse { path: PathBuf, pids: Vec<i32> },
     /// Creating, pinning or entering a namespace.
     #[error("{action} the namespace {name}")]
     Namespace {

@@ -27,8 +27,8 @@ pub const INTERNET_HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// The host's addresses: programs on it can bind each one of them. No block of a VPC may overlap them.
 pub const INTERNET_ADDRESSES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 0), 24);
 
-/// Addresses of [`INTERNET_HOST`] besides its own, for programs that act as several clients.
-const FURTHER_CLIENTS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 64), 26);
+/// Addresses of the internet's host besides [`INTERNET_HOST`], for programs that act as several clients.
+pub const FURTHER_CLIENTS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 0, 2, 64), 26);
 
 /// The same host's IPv6 address, where the VPC has IPv6.
 pub const INTERNET_HOST_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, 1);

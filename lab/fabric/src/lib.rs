@@ -49,7 +49,9 @@ pub use desired::{
 };
 pub use error::FabricError;
 pub use fabric::{Applied, Fabric};
-pub use internet::{INTERNET_ADDRESSES, INTERNET_HOST, INTERNET_HOST_V6, InternetHost};
+pub use internet::{
+    FURTHER_CLIENTS, INTERNET_ADDRESSES, INTERNET_HOST, INTERNET_HOST_V6, InternetHost,
+};
 pub use node::{Node, OWN_FOLDERS};
 pub use remove::Removed;
 pub use tool::tools_are_there;

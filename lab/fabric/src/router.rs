@@ -2,7 +2,10 @@
 //!
 //! Observe, plan, apply: [`plan`] is a pure function of the desired state and the output of `ip`.
 
-use crate::{BALANCER_ADDRESSES, DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, sysctl::write_sysctl, tool};
+use crate::{
+    BALANCER_ADDRESSES, DesiredFabric, EniSpec, FabricError, NicProfile, Vpc, sysctl::write_sysctl,
+    tool,
+};
 use config_model::{EniId, Mac, registry};
 use serde::Deserialize;
 use std::{

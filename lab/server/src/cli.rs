@@ -12,8 +12,11 @@ mod fault_args;
 mod key_value;
 mod lifecycle;
 mod logs;
+mod nlb;
+mod nlb_args;
 mod show;
 mod show_cloud;
+mod show_nlb;
 mod table;
 
 pub use args::Cli;
@@ -106,6 +109,8 @@ impl Tool {
             Verb::Group(verb) => self.group(verb).await,
             Verb::Iam(verb) => self.iam(verb).await,
             Verb::Branch(verb) => self.branch(verb).await,
+            Verb::Nlb(verb) => self.nlb(verb).await,
+            Verb::Client(verb) => self.outside(name, verb).await,
             Verb::Exec { pod, command } => {
                 let pod: PodView = self.client.get(&pod_path(&pod)?).await?;
                 enter::pod(&self.layout, &pod, &command)

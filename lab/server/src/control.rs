@@ -1,8 +1,12 @@
 //! Messages between the lab's server and its command line: JSON over a unix socket.
 
+mod balancer;
 mod client;
 mod cloud;
 
+pub use balancer::{
+    BalancerOrder, BalancerSpec, BalancerView, ClientView, Listener, PublicNode, TargetView,
+};
 pub use client::{Client, ClientError};
 pub use cloud::{
     BranchSpec, BranchView, EniOrder, EniSpec, GroupSpec, GroupView, IamView, InterfaceView,
@@ -205,6 +209,12 @@ pub struct NodeView {
     pub zone: String,
     /// Its primary address.
     pub address: Option<Ipv4Addr>,
+    /// The address at which clients outside the VPC reach its primary address.
+    #[serde(default)]
+    pub public_address: Option<Ipv4Addr>,
+    /// Its cgroup in the machine's tree of cgroup v2; none on a machine without it.
+    #[serde(default)]
+    pub cgroup: Option<std::path::PathBuf>,
     /// Its ENIs, in the order of their device numbers.
     pub enis: Vec<EniView>,
     pub daemon: DaemonView,

@@ -1,5 +1,6 @@
 //! A lab: the model of the cloud, the network that follows it, and the nodes and pods in it.
 
+mod balancers;
 mod branches;
 mod cache;
 mod call;
@@ -19,6 +20,7 @@ mod supervisor;
 mod view;
 mod vpc_cni;
 
+pub(crate) use balancers::balance;
 pub(crate) use branches::{control, control_in};
 pub use cluster::Cluster;
 pub(crate) use cluster::{API_SERVER_PORT, ClusterAccess};
@@ -28,6 +30,7 @@ pub(crate) use follow::follow;
 pub(crate) use provision::{DAEMON_LOG, PLUGIN_LOG};
 
 use crate::live::LiveCloud;
+use balancers::Balancers;
 use branches::Branches;
 use lab_fabric::Fabric;
 use nodes::NodeEntry;
@@ -52,6 +55,7 @@ pub(crate) struct Lab {
     nodes: Mutex<BTreeMap<String, Arc<NodeEntry>>>,
     pods: Pods,
     branches: Branches,
+    balancers: Balancers,
     /// The version of the truth that the fabric has been made to follow.
     followed: watch::Sender<Option<u64>>,
 }
@@ -75,6 +79,7 @@ impl Lab {
             nodes: Mutex::default(),
             pods: Pods::default(),
             branches: Branches::default(),
+            balancers: Balancers::default(),
             followed: watch::Sender::new(None),
         }
     }

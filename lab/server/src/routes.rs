@@ -2,9 +2,10 @@
 
 use crate::{
     control::{
-        BranchSpec, BranchView, CheckSpec, CheckView, CountersView, DaemonOrder, EniOrder, EniSpec,
-        FaultSpec, FaultView, GroupSpec, GroupView, IamView, InterfaceView, NodeSpec, NodeView,
-        PodSpec, PodView, Refusal, StatusView, SubnetOrder, SubnetSpec, SubnetView,
+        BalancerOrder, BalancerSpec, BalancerView, BranchSpec, BranchView, CheckSpec, CheckView,
+        CountersView, DaemonOrder, EniOrder, EniSpec, FaultSpec, FaultView, GroupSpec, GroupView,
+        IamView, InterfaceView, NodeSpec, NodeView, PodSpec, PodView, Refusal, StatusView,
+        SubnetOrder, SubnetSpec, SubnetView,
     },
     lab::{Lab, LabError},
 };
@@ -42,6 +43,8 @@ pub(crate) fn router(lab: Arc<Lab>) -> Router {
         .route("/iam", get(iam).post(set_iam))
         .route("/branches", get(branches).post(add_branch))
         .route("/branches/{namespace}/{name}", delete(remove_branch))
+        .route("/balancers", get(balancers).post(add_balancer))
+        .route("/balancers/{name}", post(order_balancer).delete(remove_balancer))
         .route("/check", post(check))
         .route("/counters", get(counters))
         .with_state(lab)
@@ -204,6 +207,26 @@ async fn remove_branch(
     Path((namespace, name)): Path<(String, String)>,
 ) -> Answer<()> {
     lab.remove_branch(&PodName { namespace, name }).map(Json)
+}
+
+async fn balancers(State(lab): Shared) -> Json<Vec<BalancerView>> {
+    Json(lab.balancer_views())
+}
+
+async fn add_balancer(State(lab): Shared, Json(spec): Json<BalancerSpec>) -> Answer<BalancerView> {
+    lab.add_balancer(spec).map(Json)
+}
+
+async fn order_balancer(
+    State(lab): Shared,
+    Path(name): Path<String>,
+    Json(order): Json<BalancerOrder>,
+) -> Answer<BalancerView> {
+    lab.order_balancer(&name, order).map(Json)
+}
+
+async fn remove_balancer(State(lab): Shared, Path(name): Path<String>) -> Answer<()> {
+    lab.remove_balancer(&name).map(Json)
 }
 
 async fn check(State(lab): Shared, Json(spec): Json<CheckSpec>) -> Answer<CheckView> {

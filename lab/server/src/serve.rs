@@ -3,8 +3,8 @@
 use crate::{
     api_proxy, ec2, forward, http, imds,
     lab::{
-        API_SERVER_PORT, Cluster, Lab, LabError, control as control_branches, control_in, follow,
-        vpc,
+        API_SERVER_PORT, Cluster, Lab, LabError, balance, control as control_branches, control_in,
+        follow, vpc,
     },
     live::LiveCloud,
     routes,
@@ -121,6 +121,7 @@ async fn run(
     let mut tasks = JoinSet::new();
     tasks.spawn(follow(Arc::clone(&lab), fabric));
     tasks.spawn(control_branches(Arc::clone(&lab)));
+    tasks.spawn(balance(Arc::clone(&lab)));
     let endpoint = ec2::Endpoint::new(cloud.clone());
     tasks.spawn(async move {
         http::serve(started.ec2, endpoint).await;

@@ -6,6 +6,7 @@ use super::cloud_args::{
 use super::duration::duration;
 use super::fault_args::FaultVerb;
 use super::key_value::key_value;
+use super::nlb_args::{ClientVerb, NlbVerb};
 use crate::control::{Cni, NodeSpec, Profile};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::Ipv4Net;
@@ -71,6 +72,12 @@ pub enum Verb {
     /// Branch ENIs for pods with security groups of their own.
     #[command(subcommand)]
     Branch(BranchVerb),
+    /// Network load balancers that keep the addresses of clients.
+    #[command(subcommand)]
+    Nlb(NlbVerb),
+    /// A client outside the VPC.
+    #[command(subcommand)]
+    Client(ClientVerb),
     /// Run a command in a pod's network namespace.
     Exec {
         /// The pod: `name` or `namespace/name`.

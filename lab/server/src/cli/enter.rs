@@ -1,4 +1,4 @@
-//! `exec`: this process becomes the command, in the namespaces of a node or a pod.
+//! `exec`: this process becomes the command, in the namespaces of a node, a pod, or the client outside the VPC.
 
 use crate::{control::PodView, serve::Layout};
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,12 @@ pub(super) fn node(layout: &Layout, node: &str, command: &[String]) -> Result<Ex
     }
     let (program, args) = command.split_first().context("no command was given")?;
     become_it(node.command(program), args)
+}
+
+/// Outside the VPC.
+pub(super) fn client(layout: &Layout, command: &[String]) -> Result<ExitCode> {
+    let (program, args) = command.split_first().context("no command was given")?;
+    become_it(open(layout)?.client_command(program), args)
 }
 
 pub(super) fn pod(layout: &Layout, pod: &PodView, command: &[String]) -> Result<ExitCode> {

@@ -9,7 +9,7 @@ use crate::{
 use anyhow::{Context as _, Result, bail};
 use config_model::Span;
 use lab_cloud::{Cloud, CloudSpec, InstanceType, SubnetSpec};
-use lab_fabric::{Fabric, INTERNET_HOST, process};
+use lab_fabric::{BALANCER_ADDRESSES, Fabric, INTERNET_ADDRESSES, process};
 use std::{
     ffi::OsString,
     fs, io,
@@ -258,8 +258,12 @@ fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
     if vpc.contains(&spec.public_pool) || spec.public_pool.contains(&vpc) {
         bail!("VPC {vpc} overlaps {}, the lab's public addresses", spec.public_pool);
     }
-    if vpc.contains(&INTERNET_HOST) {
-        bail!("VPC {vpc} contains {INTERNET_HOST}, the lab's host in the internet");
+    for (block, owner) in
+        [(INTERNET_ADDRESSES, "host in the internet"), (BALANCER_ADDRESSES, "load balancers")]
+    {
+        if vpc.contains(&block) || block.contains(&vpc) {
+            bail!("VPC {vpc} overlaps {block}, the addresses of the lab's {owner}");
+        }
     }
     InstanceType::require(&args.node.instance_type)?;
     Cloud::new(spec, 0)?;

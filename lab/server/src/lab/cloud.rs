@@ -12,7 +12,7 @@ use lab_cloud::{
     CreateTags, DeleteTags, Iam, NetworkInterface, Request, Response, Rule, SecurityGroupSpec, Tag,
     TagSpecification, TagToDelete,
 };
-use lab_fabric::INTERNET_HOST;
+use lab_fabric::{BALANCER_ADDRESSES, INTERNET_ADDRESSES};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Lab {
@@ -51,7 +51,8 @@ impl Lab {
     /// Adds a subnet, and a block of the VPC for it if no block contains it.
     pub(crate) async fn add_subnet(&self, spec: SubnetSpec) -> Result<SubnetView, LabError> {
         let SubnetSpec { cidr, zone, tags } = spec;
-        if cidr.contains(&INTERNET_HOST) {
+        let overlaps = |block: Ipv4Net| cidr.contains(&block) || block.contains(&cidr);
+        if overlaps(INTERNET_ADDRESSES) || overlaps(BALANCER_ADDRESSES) {
             return Err(LabError::BlockOfTheInternet { cidr });
         }
         let blocks = self.cloud.truth().vpc_cidrs;

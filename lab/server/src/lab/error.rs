@@ -27,6 +27,22 @@ pub(crate) enum LabError {
     NoLetterLeft,
     #[error("there is no security group {0}; see: ferrule-lab group list")]
     NoGroup(String),
+    #[error("there is no load balancer {0}; see: ferrule-lab nlb list")]
+    NoBalancer(String),
+    #[error("there is a load balancer {0} already")]
+    BalancerExists(String),
+    #[error("cannot make load balancer {name}: {why}")]
+    BadBalancer { name: String, why: String },
+    #[error(
+        "cannot make a load balancer: all 254 addresses are in use; remove one: ferrule-lab nlb \
+         remove NAME"
+    )]
+    NoBalancerAddress,
+    #[error(
+        "cannot deregister node {node}: it is no target of load balancer {balancer}, or it is \
+         draining; see: ferrule-lab nlb list"
+    )]
+    NoTarget { balancer: String, node: String },
     #[error("there is no pod {0}")]
     NoPod(String),
     #[error("there is a pod {0} already")]

@@ -4,7 +4,10 @@ use super::{ClusterAccess, Lab, LabError, nodes::NodeEntry, pods::PodEntry};
 use crate::control::{CountersView, EniView, NodeView, PodView, StatusView};
 use ipnet::IpNet;
 use lab_cloud::{InstanceState, Truth, TruthEni, TruthInstance};
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
 
 impl Lab {
     pub(crate) fn status(&self) -> StatusView {
@@ -28,7 +31,11 @@ impl Lab {
         let nodes = self.nodes();
         let views = nodes.iter().map(|(name, entry)| {
             let instance = truth.instances.iter().find(|i| i.id == entry.instance);
-            node_view(name, entry, instance, &truth, pods.get(name).copied().unwrap_or(0))
+            let mut view = node_view(name, entry, instance, &truth);
+            view.pods = pods.get(name).copied().unwrap_or(0);
+            // No record of the node: it has not booted yet.
+            view.cgroup = self.fabric.node(name).ok().and_then(|node| node.cgroup());
+            view
         });
         views.collect()
     }
@@ -81,7 +88,6 @@ fn node_view(
     entry: &NodeEntry,
     instance: Option<&TruthInstance>,
     truth: &Truth,
-    pods: usize,
 ) -> NodeView {
     let enis = instance.map_or(&[][..], |instance| &instance.enis);
     let subnet = enis.first().map(|eni| &eni.subnet_id);
@@ -93,10 +99,17 @@ fn node_view(
         state: instance.map_or(InstanceState::Terminated, |i| i.state).as_str().to_owned(),
         zone: zone.map_or_else(String::new, |subnet| subnet.availability_zone.clone()),
         address: enis.first().map(|eni| eni.primary),
+        public_address: enis.first().map(public_address),
+        cgroup: None,
         enis: enis.iter().map(eni_view).collect(),
         daemon: entry.supervisor.view(),
-        pods,
+        pods: 0,
     }
+}
+
+/// As the fabric's internet gateway has it.
+fn public_address(eni: &TruthEni) -> Ipv4Addr {
+    eni.public_ip.unwrap_or_else(|| lab_fabric::public_address_of(eni.primary))
 }
 
 fn eni_view(eni: &TruthEni) -> EniView {
