@@ -185,6 +185,17 @@ impl Fabric {
         InternetHost::start(&self.internet(), &self.vpc)
     }
 
+    /// As [`Fabric::inside_vpc`], on the internet's host: the sockets it opens are those of a client outside the VPC.
+    ///
+    /// # Errors
+    /// When the host is gone.
+    pub fn inside_internet<T: Send>(
+        &self,
+        task: impl FnOnce() -> T + Send,
+    ) -> Result<T, FabricError> {
+        self.internet().run(task)
+    }
+
     /// A command that runs on the internet's host, outside the VPC. It has the machine's files.
     pub fn client_command(&self, program: impl AsRef<OsStr>) -> Command {
         let spec = EnterSpec { place: self.internet(), contained: false, cgroup: None };

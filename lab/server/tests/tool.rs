@@ -5,8 +5,18 @@
 
 use serde_json::Value;
 use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::Write as _,
+    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 use tests_eventually::{PATIENCE, eventually};
 
@@ -228,6 +238,9 @@ fn without_a_lab_every_verb_names_the_command_that_creates_one() {
         "check",
         "counters",
         "fault list",
+        "nlb list",
+        "client show",
+        "client exec -- true",
     ] {
         let said = refused(&lab, 1, &verb.split(' ').collect::<Vec<_>>());
         assert!(said.contains("make it: ferrule-lab --name none up"), "{verb}: {said}");
@@ -238,6 +251,7 @@ fn without_a_lab_every_verb_names_the_command_that_creates_one() {
         ("--vpc 10.0.0.0/8", "VPC 10.0.0.0/8 is not a /16 to /28 network"),
         ("--vpc 10.0.0.5/16", "VPC 10.0.0.5/16 has bits behind its prefix"),
         ("--vpc 192.0.0.0/16", "192.0.2.1"),
+        ("--vpc 198.51.0.0/16", "the addresses of the lab's load balancers"),
         ("--subnet 10.0.0.0/20", "2 to 26 subnets"),
         ("--subnet 10.0.0.0/20 --subnet 10.0.8.0/21", "10.0.8.0/21 overlaps another subnet"),
         ("--subnet 10.0.0.0/29 --subnet 10.0.1.0/24", "10.0.0.0/29 is not a /16 to /28"),
@@ -283,6 +297,11 @@ fn an_error_about_a_wrong_name_lists_the_right_ones() {
         ("logs nope", "cannot find node nope"),
         ("fault set throttle --action Nope", "there is no action Nope; there are: Assign"),
         ("fault clear lag", "no fault lag is set"),
+        ("nlb remove nope", "there is no load balancer nope"),
+        ("nlb register nope node1", "there is no load balancer nope"),
+        ("nlb add web --listener 80:30080 --target nope", "there is no node nope"),
+        ("nlb add web --listener 80:30080 --interval 1ms", "an interval from 100ms"),
+        ("nlb add web --listener 80:1 --listener 80:2", "two listeners have one port"),
     ] {
         let said = refused(&lab, 1, &args.split(' ').collect::<Vec<_>>());
         assert_eq!(said.matches(why).count(), 1, "{args}: {said}");
@@ -453,4 +472,103 @@ fn the_operator_changes_subnets_enis_groups_permissions_and_branches() {
                169.254.169.254/latest/api/token); curl -s -H \"X-aws-ec2-metadata-token: $TOKEN\" \
                169.254.169.254/latest/meta-data/instance-type";
     assert_eq!(lab.on_node("gpu", ask), "z9.mystery");
+}
+
+/// A server at a port of a node, which answers each connection with the node and the address of the client.
+struct Server {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    fn start(lab: &Lab, node: &'static str, port: u16) -> Self {
+        let pin = lab.base.path().join(lab.name).join(format!("fabric/ns/node-{node}.net"));
+        let stop = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let namespace = File::open(pin).unwrap();
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            while !is_stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    // A health check does not read.
+                    Ok((mut stream, from)) => drop(writeln!(stream, "{node} {}", from.ip())),
+                    Err(_) => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || ended.is_some_and(|ended| ended.is_ok()));
+    }
+}
+
+/// The states of a load balancer's targets, by node.
+fn states(lab: &Lab) -> Vec<String> {
+    let all = lab.json(&["nlb", "list"]);
+    let targets = all[0]["targets"].as_array().unwrap().iter();
+    targets
+        .map(|target| format!("{} {}", target["node"], target["state"]).replace('"', ""))
+        .collect()
+}
+
+/// The answers to so many clients outside the VPC.
+fn answers(lab: &Lab, to: &str, count: usize) -> BTreeSet<String> {
+    let ask = format!("for i in $(seq {count}); do timeout 5 head -1 </dev/tcp/{to}; done");
+    let printed = lab.run(&["client", "exec", "--", "bash", "-c", &ask]);
+    printed.lines().map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn a_load_balancer_sends_clients_to_the_healthy_nodes() {
+    let Some(lab) = Lab::up("nlb", &["--no-daemon"]) else { return };
+    lab.run(&["group", "add", "outside"]);
+    for node in lab.json(&["node", "list"]).as_array().unwrap() {
+        lab.run(&["eni", "groups", node["enis"][0]["id"].as_str().unwrap(), "default", "outside"]);
+    }
+    let add = ["nlb", "add", "web", "--listener", "80:30080", "--interval", "100ms"];
+    let address = lab.json(&add)["address"].as_str().unwrap().to_owned();
+    let said = refused(&lab, 1, &add);
+    assert!(said.contains("there is a load balancer web already"), "{said}");
+    let to = format!("{address}/80");
+    let becomes = |expected: &[&str]| {
+        eventually("the states of the targets", PATIENCE, || states(&lab) == expected);
+    };
+    becomes(&["node1 unhealthy", "node2 unhealthy"]);
+    let servers = [Server::start(&lab, "node1", 30_080), Server::start(&lab, "node2", 30_080)];
+    becomes(&["node1 healthy", "node2 healthy"]);
+    let both = BTreeSet::from(["node1 192.0.2.1", "node2 192.0.2.1"].map(str::to_owned));
+    eventually("answers of both nodes", PATIENCE, || answers(&lab, &to, 32) == both);
+
+    // The public address of a node leads to its node port.
+    let outside = lab.json(&["client", "show"]);
+    assert_eq!(outside["addresses"][0], "192.0.2.1");
+    let public = outside["nodes"][1]["address"].as_str().unwrap();
+    let second = BTreeSet::from(["node2 192.0.2.1".to_owned()]);
+    assert_eq!(answers(&lab, &format!("{public}/30080"), 1), second);
+
+    // A deregistered node gets no new connections. It is listed until the delay is over.
+    lab.run(&["nlb", "deregister", "web", "node1"]);
+    eventually("answers of the other node", PATIENCE, || answers(&lab, &to, 16) == second);
+    assert_eq!(states(&lab), ["node1 draining", "node2 healthy"]);
+    let said = refused(&lab, 1, &["nlb", "deregister", "web", "node1"]);
+    assert!(said.contains("it is draining"), "{said}");
+    lab.run(&["nlb", "register", "web", "node1"]);
+    becomes(&["node1 healthy", "node2 healthy"]);
+    // An unhealthy node neither.
+    let [first_server, second_server] = servers;
+    drop(first_server);
+    becomes(&["node1 unhealthy", "node2 healthy"]);
+    assert_eq!(answers(&lab, &to, 16), second);
+    drop(second_server);
+    becomes(&["node1 unhealthy", "node2 unhealthy"]);
+    lab.run(&["nlb", "remove", "web"]);
+    assert_eq!(lab.json(&["nlb", "list"]), serde_json::json!([]));
 }

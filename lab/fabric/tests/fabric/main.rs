@@ -9,6 +9,8 @@ use std::{
     process::ExitCode,
 };
 
+mod balancer;
+mod cgroups;
 mod contained;
 mod groups;
 mod internet;
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         routing::TESTS,
         groups::TESTS,
         internet::TESTS,
+        balancer::TESTS,
+        cgroups::TESTS,
         ipv6::TESTS,
         nodes::TESTS,
         contained::TESTS,

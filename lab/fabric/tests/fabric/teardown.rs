@@ -102,7 +102,10 @@ fn a_killed_lab_is_cleaned() {
     child.wait().unwrap();
     let alive = |pid: &i32| Recorded::of(*pid, "").is_some_and(|process| process.is_alive());
     assert!(pids.iter().all(alive), "what it started outlives it");
+    let cgroup = Fabric::open(&dir).unwrap().node("a").unwrap().cgroup();
+    assert!(cgroup.iter().all(|cgroup| cgroup.is_dir()));
     let removed = Fabric::remove(&dir).unwrap();
+    assert!(!cgroup.iter().any(|cgroup| cgroup.exists()));
     assert_eq!(removed.processes, 3);
     assert!(!pids.iter().any(alive) && !dir.exists());
     assert_eq!(Fabric::remove(&dir).unwrap(), lab_fabric::Removed::default());

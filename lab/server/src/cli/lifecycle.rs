@@ -8,8 +8,9 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use config_model::Span;
+use ipnet::Ipv4Net;
 use lab_cloud::{Cloud, CloudSpec, InstanceType, SubnetSpec};
-use lab_fabric::{BALANCER_ADDRESSES, Fabric, INTERNET_ADDRESSES, process};
+use lab_fabric::{BALANCER_ADDRESSES, Fabric, INTERNET_ADDRESSES, INTERNET_HOST, process};
 use std::{
     ffi::OsString,
     fs, io,
@@ -258,12 +259,14 @@ fn check(spec: CloudSpec, args: &UpArgs) -> Result<()> {
     if vpc.contains(&spec.public_pool) || spec.public_pool.contains(&vpc) {
         bail!("VPC {vpc} overlaps {}, the lab's public addresses", spec.public_pool);
     }
-    for (block, owner) in
-        [(INTERNET_ADDRESSES, "host in the internet"), (BALANCER_ADDRESSES, "load balancers")]
-    {
-        if vpc.contains(&block) || block.contains(&vpc) {
-            bail!("VPC {vpc} overlaps {block}, the addresses of the lab's {owner}");
-        }
+    let overlaps = |block: Ipv4Net| vpc.contains(&block) || block.contains(&vpc);
+    if overlaps(INTERNET_ADDRESSES) {
+        bail!(
+            "VPC {vpc} overlaps {INTERNET_ADDRESSES}, with the lab's host in the internet, {INTERNET_HOST}"
+        );
+    }
+    if overlaps(BALANCER_ADDRESSES) {
+        bail!("VPC {vpc} overlaps {BALANCER_ADDRESSES}, the addresses of the lab's load balancers");
     }
     InstanceType::require(&args.node.instance_type)?;
     Cloud::new(spec, 0)?;

@@ -5,27 +5,29 @@ use super::{
     nlb_args::{ClientVerb, NlbVerb},
     not_up, segment, show_nlb,
 };
-use crate::control::{BalancerView, ClientView, NodeView, PublicNode};
+use crate::control::{BalancerOrder, BalancerView, ClientView, NodeView, PublicNode};
 use anyhow::Result;
 use lab_fabric::Fabric;
 use std::process::ExitCode;
 
 impl Tool {
     pub(super) async fn nlb(&self, verb: NlbVerb) -> Result<ExitCode> {
-        let view: BalancerView = match &verb {
+        let view: BalancerView = match verb {
             NlbVerb::List => {
                 let all: Vec<BalancerView> = self.client.get("/balancers").await?;
                 return self.print(&all, |all| show_nlb::balancers(all));
             }
             NlbVerb::Remove { nlb } => {
-                let () = self.client.delete(&path(nlb)).await?;
+                let () = self.client.delete(&path(&nlb)).await?;
                 let removed = serde_json::json!({ "removed": nlb });
                 return self.print(&removed, |_| format!("{nlb} is gone"));
             }
             NlbVerb::Add(args) => self.client.post("/balancers", &args.spec()).await?,
-            NlbVerb::Register { nlb, .. } | NlbVerb::Deregister { nlb, .. } => {
-                let order = verb.order().map(|(_, order)| order);
-                self.client.post(&path(nlb), &order).await?
+            NlbVerb::Register { nlb, nodes } => {
+                self.client.post(&path(&nlb), &BalancerOrder::Register { nodes }).await?
+            }
+            NlbVerb::Deregister { nlb, nodes } => {
+                self.client.post(&path(&nlb), &BalancerOrder::Deregister { nodes }).await?
             }
         };
         self.print(&view, |view| show_nlb::balancers(std::slice::from_ref(view)))

@@ -1,7 +1,7 @@
 //! Arguments of the verbs for load balancers and for the client outside the VPC.
 
 use super::duration::{duration, millis};
-use crate::control::{BalancerOrder, BalancerSpec, Listener};
+use crate::control::{BalancerSpec, Listener};
 use clap::{Args, Subcommand};
 use config_model::Span;
 use lab_cloud::{HealthCheck, HealthProbe};
@@ -89,21 +89,6 @@ impl NlbArgs {
             },
             deregistration_delay: Span(millis(self.deregistration_delay)),
             targets: self.targets.clone(),
-        }
-    }
-}
-
-impl NlbVerb {
-    /// The load balancer and the order, if this verb is one for its targets.
-    pub(super) fn order(&self) -> Option<(&str, BalancerOrder)> {
-        match self {
-            Self::Add(_) | Self::List | Self::Remove { .. } => None,
-            Self::Register { nlb, nodes } => {
-                Some((nlb, BalancerOrder::Register { nodes: nodes.clone() }))
-            }
-            Self::Deregister { nlb, nodes } => {
-                Some((nlb, BalancerOrder::Deregister { nodes: nodes.clone() }))
-            }
         }
     }
 }
