@@ -1,0 +1,189 @@
+//! Clients outside the VPC on a cluster without kube-proxy: node ports, and a load balancer that keeps their addresses.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test panics and prints its progress"
+)]
+
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, time::Duration};
+use tests_lab::wait_for;
+use tests_whole::{Installed, LaneInputs, Pod};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const NODES: [&str; 2] = ["node1", "node2"];
+/// The lab's client.
+const CLIENT: &str = "192.0.2.1";
+const CLUSTER_PORT: u16 = 30_080;
+const LOCAL_PORT: u16 = 30_081;
+const HEALTH_PORT: u16 = 32_081;
+
+#[test]
+fn clients_outside_reach_services_without_kube_proxy() {
+    let Some(inputs) = LaneInputs::or_skip("clients_outside_reach_services_without_kube_proxy")
+    else {
+        return;
+    };
+    let cluster = Installed::without_proxy(inputs, "outside", 2).unwrap();
+    cluster.install_with_services().unwrap();
+    let pods = cluster.probes("web").unwrap();
+    assert_eq!(pods.iter().map(|pod| pod.node.as_str()).collect::<Vec<_>>(), NODES);
+    cluster.cluster().apply(&services()).unwrap();
+    open_to_clients(&cluster);
+
+    println!("node ports of each node");
+    for node in NODES {
+        let public = cluster.lab().node(node).unwrap()["public_address"].clone();
+        let public = public.as_str().unwrap().to_owned();
+        answers_become(&cluster, &format!("{public}/{CLUSTER_PORT}"), &names(&pods));
+        let own = pods.iter().find(|pod| pod.node == node).unwrap();
+        let to = format!("{public}/{LOCAL_PORT}");
+        answers_become(&cluster, &to, &BTreeSet::from([own.name.clone()]));
+        has_own_address(&cluster, &to);
+    }
+
+    println!("the load balancer, with both policies");
+    let wide = balancer(&cluster, "wide", CLUSTER_PORT, "tcp");
+    answers_become(&cluster, &wide, &names(&pods));
+    let health = format!("http:{HEALTH_PORT}/healthz");
+    let local = balancer(&cluster, "local", LOCAL_PORT, &health);
+    targets_become(&cluster, "local", ["healthy", "healthy"]);
+    answers_become(&cluster, &local, &names(&pods));
+    has_own_address(&cluster, &local);
+
+    println!("a node that the load balancer deregisters");
+    cluster.lab().run(&["nlb", "deregister", "local", "node1"]).unwrap();
+    targets_become(&cluster, "local", ["draining", "healthy"]);
+    answers_become(&cluster, &local, &BTreeSet::from([pods[1].name.clone()]));
+    cluster.lab().run(&["nlb", "register", "local", "node1"]).unwrap();
+    targets_become(&cluster, "local", ["healthy", "healthy"]);
+
+    println!("a node without endpoints");
+    let patch = json!({ "spec": { "template": { "spec": {
+        "nodeSelector": { "kubernetes.io/hostname": "node2" },
+    } } } });
+    let patch = patch.to_string();
+    cluster.kubectl(&["-n", "default", "patch", "daemonset", "web", "-p", &patch]).unwrap();
+    targets_become(&cluster, "local", ["unhealthy", "healthy"]);
+    cluster.kubectl(&["-n", "default", "rollout", "status", "daemonset/web"]).unwrap();
+    let left = cluster.pods("default", "app=web").unwrap();
+    let on_second = names(&left.into_iter().filter(|pod| pod.node == "node2").collect::<Vec<_>>());
+    answers_become(&cluster, &local, &on_second);
+    has_own_address(&cluster, &local);
+
+    programs_of_a_node_act_for_its_processes_only(&cluster, &on_second);
+}
+
+/// One Service of the pods `web` for each external policy.
+fn services() -> [Value; 2] {
+    let service = |name: &str, node_port: u16, spec: Value| {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "type": "LoadBalancer", "selector": { "app": "web" },
+                "ports": [{ "port": 80, "targetPort": 8080, "nodePort": node_port }],
+            },
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            service["spec"][key] = value.clone();
+        }
+        service
+    };
+    let of_local = json!({ "externalTrafficPolicy": "Local", "healthCheckNodePort": HEALTH_PORT });
+    [service("wide", CLUSTER_PORT, json!({})), service("local", LOCAL_PORT, of_local)]
+}
+
+/// Lets clients outside reach the nodes. The default group allows traffic between nodes only.
+fn open_to_clients(cluster: &Installed) {
+    let lab = cluster.lab();
+    lab.run(&["group", "add", "outside"]).unwrap();
+    for node in NODES {
+        let primary = lab.enis(node).unwrap()[0]["id"].as_str().unwrap().to_owned();
+        lab.run(&["eni", "groups", &primary, "default", "outside"]).unwrap();
+    }
+}
+
+/// Creates a load balancer for a node port of both nodes. Returns its place in the form of bash.
+fn balancer(cluster: &Installed, name: &str, node_port: u16, check: &str) -> String {
+    let listener = format!("80:{node_port}");
+    let add = ["nlb", "add", name, "--listener", &listener, "--check", check];
+    let view = cluster.lab().json(&[&add[..], &["--interval", "500ms"]].concat()).unwrap();
+    format!("{}/80", view["address"].as_str().unwrap())
+}
+
+fn targets_become(cluster: &Installed, name: &str, states: [&str; 2]) {
+    let mut last = Value::Null;
+    wait_for("the states of the targets", PATIENCE, || {
+        let all = cluster.lab().json(&["nlb", "list"])?;
+        let found = all.as_array().into_iter().flatten().find(|view| view["name"] == name);
+        last = found.cloned().unwrap_or_default();
+        Ok((0..2).all(|n| last["targets"][n]["state"] == states[n]))
+    })
+    .unwrap_or_else(|error| panic!("{error:#}: {last}"));
+}
+
+/// The answer of a pod to a client outside; null without one.
+fn ask(cluster: &Installed, to: &str) -> Value {
+    let read = http(to);
+    let command = ["client", "exec", "--", "timeout", "10", "bash", "-c", &read];
+    let printed = cluster.lab().run(&command).unwrap_or_default();
+    let body = printed.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    serde_json::from_str(body).unwrap_or_default()
+}
+
+/// A request by bash alone.
+fn http(to: &str) -> String {
+    format!(r#"exec 3<>/dev/tcp/{to} && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3"#)
+}
+
+/// Waits until 24 clients in a row have had answers of exactly these pods.
+fn answers_become(cluster: &Installed, to: &str, expected: &BTreeSet<String>) {
+    let mut last = BTreeSet::new();
+    wait_for("answers of these pods", PATIENCE, || {
+        let answers = (0..24).map(|_| ask(cluster, to)["host"].as_str().map(str::to_owned));
+        last = answers.map(Option::unwrap_or_default).collect();
+        Ok(last == *expected)
+    })
+    .unwrap_or_else(|error| panic!("{to}: {error:#}: {last:?}, not {expected:?}"));
+}
+
+/// The pod that answers has the client's own address.
+fn has_own_address(cluster: &Installed, to: &str) {
+    for _ in 0..8 {
+        let answer = ask(cluster, to);
+        let caller = answer["caller"].as_str().unwrap_or_default();
+        assert!(caller.starts_with(&format!("{CLIENT}:")), "{to}: {answer}");
+    }
+}
+
+fn names(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().map(|pod| pod.name.clone()).collect()
+}
+
+/// A process of another node in a node's network namespace is not in the cgroup with the node's programs.
+fn programs_of_a_node_act_for_its_processes_only(cluster: &Installed, pods: &BTreeSet<String>) {
+    println!("processes of another node");
+    let lab = cluster.lab();
+    let cgroup = lab.node("node1").unwrap()["cgroup"].as_str().unwrap_or_default().to_owned();
+    if !cgroup.starts_with("/sys/fs/cgroup/unified/") {
+        println!("SKIP programs_of_a_node_act_for_its_processes_only: cgroup v1 is not beside v2");
+        return;
+    }
+    let status = lab.json(&["cluster", "status"]).unwrap();
+    let programs = status["programs"].as_array().unwrap();
+    let kubelet = programs.iter().find(|of| of["name"] == "kubelet" && of["node"] == "node1");
+    let namespace = format!("--net=/proc/{}/ns/net", kubelet.unwrap()["pid"]);
+    let service = cluster.cluster().json(&["-n", "default", "get", "service", "wide"]).unwrap();
+    let read = http(&format!("{}/80", service["spec"]["clusterIP"].as_str().unwrap()));
+    let answer = |node: &str| {
+        let command = ["timeout", "10", "nsenter", &namespace, "bash", "-c", &read];
+        lab.on_node(node, &command).unwrap_or_default()
+    };
+    let is_answered = |answer: &str| pods.iter().any(|pod| answer.contains(pod));
+    let own = answer("node1");
+    assert!(is_answered(&own), "{own}");
+    let other = answer("node2");
+    assert!(!is_answered(&other), "{other}");
+}
