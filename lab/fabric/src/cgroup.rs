@@ -37,8 +37,8 @@ pub(crate) fn root() -> Option<PathBuf> {
     root_below(Path::new(TOP))
 }
 
-/// True if version 1 has trees beside that of version 2. The root is then a folder of its own, which nothing but
-/// programs for version 2 looks at.
+/// True if version 1 has trees beside that of version 2. Runtimes then use this root for the membership of processes
+/// only, and controllers are in the trees of version 1.
 pub(crate) fn is_beside_version_1(root: &Path) -> bool {
     root != Path::new(TOP)
 }

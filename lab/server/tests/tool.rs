@@ -562,7 +562,7 @@ fn a_load_balancer_sends_clients_to_the_healthy_nodes() {
     assert!(said.contains("it is draining"), "{said}");
     lab.run(&["nlb", "register", "web", "node1"]);
     becomes(&["node1 healthy", "node2 healthy"]);
-    // An unhealthy node neither.
+    // An unhealthy node gets no new connections either.
     let [first_server, second_server] = servers;
     drop(first_server);
     becomes(&["node1 unhealthy", "node2 healthy"]);

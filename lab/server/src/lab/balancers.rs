@@ -278,7 +278,7 @@ fn status(head: &str) -> Option<u16> {
     line.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()
 }
 
-/// Refuses a load balancer that no kernel or clock can have.
+/// Checks the ports, the path and the times of a load balancer.
 fn check(spec: &BalancerSpec) -> Result<(), LabError> {
     let refuse =
         |why: &str| Err(LabError::BadBalancer { name: spec.name.clone(), why: why.to_owned() });

@@ -31,10 +31,10 @@ pub(crate) enum LabError {
     NoBalancer(String),
     #[error("there is a load balancer {0} already")]
     BalancerExists(String),
-    #[error("cannot make load balancer {name}: {why}")]
+    #[error("cannot create load balancer {name}: {why}")]
     BadBalancer { name: String, why: String },
     #[error(
-        "cannot make a load balancer: all 254 addresses are in use; remove one: ferrule-lab nlb \
+        "cannot create a load balancer: all 254 addresses are in use; remove one: ferrule-lab nlb \
          remove NAME"
     )]
     NoBalancerAddress,
