@@ -1,6 +1,6 @@
 //! A network load balancer: its targets, their health, and the targets of new connections.
 //!
-//! It works as Elastic Load Balancing does for targets of type `instance`. The owner runs the health checks that are due
+//! The model works as Elastic Load Balancing does for targets of type `instance`. The owner runs the health checks that are due
 //! and passes the results. Targets are named by their nodes.
 
 use config_model::{Span, Time};

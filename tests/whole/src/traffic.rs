@@ -1,5 +1,5 @@
-//! Connections between pods, from processes of this machine in the pods' network namespaces. They do not need the API
-//! server or a kubelet, so both may stop.
+//! Connections between pods and of clients outside the VPC, from processes of this machine in their network namespaces.
+//! They do not need the API server or a kubelet, so both may stop.
 
 #![expect(clippy::print_stdout, reason = "the counts of connections are printed")]
 
@@ -23,11 +23,12 @@ use std::{
     time::Duration,
 };
 use tests_eventually::{PATIENCE, within};
+use tests_lab::Lab;
 
-/// Long-lived connections from one pod to another. A drop closes them.
+/// Long-lived connections from one client to one address. A drop closes them.
 pub struct LongConnections {
-    from: Pod,
-    to: Pod,
+    /// The ends, for messages.
+    path: String,
     holder: Option<Child>,
 }
 
@@ -48,13 +49,26 @@ impl LongConnections {
     /// # Errors
     /// If a program is missing, or the pod's namespace is not found.
     pub fn between(from: &Pod, to: &Pod, connections: u32) -> Result<Self> {
-        let address = format!("{}:8081", to.address);
-        let holder = inside(from)?
-            .args(["hold", &address, &connections.to_string(), "100ms"])
+        let path = format!("connections from {} to {}", from.name, to.name);
+        Self::open(inside(from)?, path, &format!("{}:8081", to.address), connections)
+    }
+
+    /// As [`LongConnections::between`], from the client outside the VPC to an address and a port.
+    ///
+    /// # Errors
+    /// If a program is missing.
+    pub fn outside(lab: &Lab, to: &str, connections: u32) -> Result<Self> {
+        let path = format!("connections from outside to {to}");
+        Self::open(outside(lab)?, path, to, connections)
+    }
+
+    fn open(mut probe: Command, path: String, to: &str, connections: u32) -> Result<Self> {
+        let holder = probe
+            .args(["hold", to, &connections.to_string(), "100ms"])
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot open connections from {}", from.name))?;
-        Ok(Self { from: from.clone(), to: to.clone(), holder: Some(holder) })
+            .with_context(|| format!("cannot open {path}"))?;
+        Ok(Self { path, holder: Some(holder) })
     }
 
     /// Closes all connections and returns their counts.
@@ -62,7 +76,7 @@ impl LongConnections {
     /// # Errors
     /// If the process with the connections has exited, or prints no counts.
     pub fn end(mut self) -> Result<Counts> {
-        let path = || format!("connections from {} to {}", self.from.name, self.to.name);
+        let path = || self.path.clone();
         let mut holder = self.holder.take().context("the connections are closed already")?;
         let has_ended = holder.try_wait().with_context(path)?;
         ensure!(has_ended.is_none(), "the process of {} has exited: {has_ended:?}", path());
@@ -100,16 +114,46 @@ pub struct ShortConnections {
 impl ShortConnections {
     /// Starts the stream. Each connection sends a line and reads the answer.
     pub fn between(from: &Pod, to: &Pod) -> Self {
+        let from = from.clone();
+        Self::start(format!("{}:8081", to.address), move || inside(&from))
+    }
+
+    /// As [`ShortConnections::between`], from the client outside the VPC to an address and a port.
+    ///
+    /// # Errors
+    /// If a program is missing.
+    pub fn outside(lab: &Lab, to: &str) -> Result<Self> {
+        let probe = outside(lab)?;
+        let program = probe.get_program().to_owned();
+        let args: Vec<_> = probe.get_args().map(ToOwned::to_owned).collect();
+        Ok(Self::start(to.to_owned(), move || {
+            let mut probe = Command::new(&program);
+            probe.args(&args).stdin(Stdio::null()).stderr(Stdio::piped());
+            Ok(probe)
+        }))
+    }
+
+    /// Waits until the stream has this number of answers.
+    ///
+    /// # Errors
+    /// After a timeout.
+    pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
+        within(&format!("{wanted} answered connections"), PATIENCE, || {
+            let answered = self.answered.load(Ordering::Relaxed);
+            if answered >= wanted { Ok(()) } else { Err(format!("{answered} are answered")) }
+        })?;
+        Ok(())
+    }
+
+    fn start(address: String, probe: impl Fn() -> Result<Command> + Send + 'static) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicU64::new(0));
-        let count = answered.clone();
-        let (over, from, address) = (is_over.clone(), from.clone(), format!("{}:8081", to.address));
+        let (over, count) = (is_over.clone(), answered.clone());
         let opener = std::thread::spawn(move || {
             let mut failed = Vec::new();
             while !over.load(Ordering::Relaxed) {
-                let output = inside(&from)?.args(["tcp", &address]).output();
-                let output =
-                    output.with_context(|| format!("cannot connect from {}", from.name))?;
+                let output = probe()?.args(["tcp", &address]).output();
+                let output = output.with_context(|| format!("cannot connect to {address}"))?;
                 if output.status.success() {
                     count.fetch_add(1, Ordering::Relaxed);
                 } else {
@@ -165,13 +209,7 @@ impl Flows {
     /// # Errors
     /// After a timeout.
     pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
-        for short in &self.short {
-            within(&format!("{wanted} answered connections"), PATIENCE, || {
-                let answered = short.answered.load(Ordering::Relaxed);
-                if answered >= wanted { Ok(()) } else { Err(format!("{answered} are answered")) }
-            })?;
-        }
-        Ok(())
+        self.short.iter().try_for_each(|short| short.wait_for_answers(wanted))
     }
 
     /// Closes all connections and prints their counts.
@@ -198,6 +236,15 @@ impl Flows {
         }
         Ok(())
     }
+}
+
+/// Returns a command that runs the probe outside the VPC. It becomes the probe, so a signal reaches the probe.
+fn outside(lab: &Lab) -> Result<Command> {
+    let probe = Program::probe()?;
+    let probe = probe.path().to_str().context("the path of the probe is not UTF-8")?;
+    let mut command = lab.command(&["client", "exec", "--", probe]);
+    command.stderr(Stdio::piped());
+    Ok(command)
 }
 
 /// Returns a command that runs the probe in a pod's network namespace.

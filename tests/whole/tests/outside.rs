@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tests_lab::wait_for;
-use tests_whole::{Installed, LaneInputs, Pod};
+use tests_whole::{Installed, LaneInputs, LongConnections, Pod, ShortConnections};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const NODES: [&str; 2] = ["node1", "node2"];
@@ -17,7 +17,11 @@ const NODES: [&str; 2] = ["node1", "node2"];
 const CLIENT: &str = "192.0.2.1";
 const CLUSTER_PORT: u16 = 30_080;
 const LOCAL_PORT: u16 = 30_081;
+/// Of lines that the pods echo.
+const ECHO_PORT: u16 = 30_082;
 const HEALTH_PORT: u16 = 32_081;
+/// The label of the only endpoint.
+const ONE: &str = "example.com/one";
 
 #[test]
 fn clients_outside_reach_services_without_kube_proxy() {
@@ -44,55 +48,79 @@ fn clients_outside_reach_services_without_kube_proxy() {
     }
 
     println!("the load balancer, with both policies");
-    let wide = balancer(&cluster, "wide", CLUSTER_PORT, "tcp");
-    answers_become(&cluster, &wide, &names(&pods));
-    let health = format!("http:{HEALTH_PORT}/healthz");
-    let local = balancer(&cluster, "local", LOCAL_PORT, &health);
+    let wide = balancer(&cluster, &["wide", "--listener", &format!("80:{CLUSTER_PORT}")]);
+    answers_become(&cluster, &format!("{wide}/80"), &names(&pods));
+    let address = balancer(
+        &cluster,
+        &[
+            "local",
+            "--listener",
+            &format!("80:{LOCAL_PORT}"),
+            "--listener",
+            &format!("7:{ECHO_PORT}"),
+            "--check",
+            &format!("http:{HEALTH_PORT}/healthz"),
+        ],
+    );
+    let (local, echo) = (format!("{address}/80"), format!("{address}:7"));
     targets_become(&cluster, "local", ["healthy", "healthy"]);
     answers_become(&cluster, &local, &names(&pods));
     has_own_address(&cluster, &local);
 
-    println!("a node that the load balancer deregisters");
+    println!("a drained node: no connection fails, and open ones continue");
+    let long = LongConnections::outside(cluster.lab(), &echo, 20).unwrap();
+    let short = ShortConnections::outside(cluster.lab(), &echo).unwrap();
+    short.wait_for_answers(10).unwrap();
     cluster.lab().run(&["nlb", "deregister", "local", "node1"]).unwrap();
     targets_become(&cluster, "local", ["draining", "healthy"]);
-    answers_become(&cluster, &local, &BTreeSet::from([pods[1].name.clone()]));
+    let second = BTreeSet::from([pods[1].name.clone()]);
+    answers_become(&cluster, &local, &second);
+    let counts = long.end().unwrap();
+    assert_eq!((counts.connections, counts.broken), (20, 0), "{counts:?}");
+    assert!(counts.answered > counts.connections, "{counts:?}");
+    // The only endpoint is on node2.
+    let label = format!("{ONE}=true");
+    cluster.kubectl(&["-n", "default", "label", "pod", &pods[1].name, &label]).unwrap();
+    select(&cluster, json!({ "app": null, ONE: "true" }));
     cluster.lab().run(&["nlb", "register", "local", "node1"]).unwrap();
-    targets_become(&cluster, "local", ["healthy", "healthy"]);
-
-    println!("a node without endpoints");
-    let patch = json!({ "spec": { "template": { "spec": {
-        "nodeSelector": { "kubernetes.io/hostname": "node2" },
-    } } } });
-    let patch = patch.to_string();
-    cluster.kubectl(&["-n", "default", "patch", "daemonset", "web", "-p", &patch]).unwrap();
     targets_become(&cluster, "local", ["unhealthy", "healthy"]);
-    cluster.kubectl(&["-n", "default", "rollout", "status", "daemonset/web"]).unwrap();
-    let left = cluster.pods("default", "app=web").unwrap();
-    let on_second = names(&left.into_iter().filter(|pod| pod.node == "node2").collect::<Vec<_>>());
-    answers_become(&cluster, &local, &on_second);
+    answers_become(&cluster, &local, &second);
     has_own_address(&cluster, &local);
+    let (answered, failed) = short.end().unwrap();
+    assert!(answered > 10 && failed.is_empty(), "{answered} answered; {failed:?}");
+    select(&cluster, json!({ "app": "web", ONE: null }));
+    targets_become(&cluster, "local", ["healthy", "healthy"]);
+    answers_become(&cluster, &local, &names(&pods));
 
-    programs_of_a_node_act_for_its_processes_only(&cluster, &on_second);
+    programs_of_a_node_act_for_its_processes_only(&cluster, &names(&pods));
 }
 
 /// One Service of the pods `web` for each external policy.
 fn services() -> [Value; 2] {
-    let service = |name: &str, node_port: u16, spec: Value| {
+    let service = |name: &str, ports: Value, more: Value| {
         let mut service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": { "name": name, "namespace": "default" },
-            "spec": {
-                "type": "LoadBalancer", "selector": { "app": "web" },
-                "ports": [{ "port": 80, "targetPort": 8080, "nodePort": node_port }],
-            },
+            "spec": { "type": "LoadBalancer", "selector": { "app": "web" }, "ports": ports },
         });
-        for (key, value) in spec.as_object().unwrap() {
+        for (key, value) in more.as_object().unwrap() {
             service["spec"][key] = value.clone();
         }
         service
     };
+    let http = |node_port: u16| json!({ "name": "http", "port": 80, "targetPort": 8080, "nodePort": node_port });
+    let echo = json!({ "name": "echo", "port": 7, "targetPort": 8081, "nodePort": ECHO_PORT });
     let of_local = json!({ "externalTrafficPolicy": "Local", "healthCheckNodePort": HEALTH_PORT });
-    [service("wide", CLUSTER_PORT, json!({})), service("local", LOCAL_PORT, of_local)]
+    [
+        service("wide", json!([http(CLUSTER_PORT)]), json!({})),
+        service("local", json!([http(LOCAL_PORT), echo]), of_local),
+    ]
+}
+
+/// Changes the selector of the Service with local endpoints.
+fn select(cluster: &Installed, selector: Value) {
+    let patch = json!({ "spec": { "selector": selector } }).to_string();
+    cluster.kubectl(&["-n", "default", "patch", "service", "local", "-p", &patch]).unwrap();
 }
 
 /// Lets clients outside reach the nodes. The default group allows traffic between nodes only.
@@ -105,12 +133,11 @@ fn open_to_clients(cluster: &Installed) {
     }
 }
 
-/// Creates a load balancer for a node port of both nodes. Returns its place in the form of bash.
-fn balancer(cluster: &Installed, name: &str, node_port: u16, check: &str) -> String {
-    let listener = format!("80:{node_port}");
-    let add = ["nlb", "add", name, "--listener", &listener, "--check", check];
-    let view = cluster.lab().json(&[&add[..], &["--interval", "500ms"]].concat()).unwrap();
-    format!("{}/80", view["address"].as_str().unwrap())
+/// Creates a load balancer of both nodes. Returns its address.
+fn balancer(cluster: &Installed, args: &[&str]) -> String {
+    let add = [&["nlb", "add"], args, &["--interval", "500ms"]].concat();
+    let view = cluster.lab().json(&add).unwrap();
+    view["address"].as_str().unwrap().to_owned()
 }
 
 fn targets_become(cluster: &Installed, name: &str, states: [&str; 2]) {
