@@ -135,7 +135,7 @@ impl Lab {
         found.ok_or_else(|| LabError::NoBalancer(name.to_owned()))
     }
 
-    /// The nodes of these names, each once.
+    /// These names, if each one is a node's.
     fn known(&self, nodes: &[String]) -> Result<Vec<String>, LabError> {
         let all = self.nodes();
         match nodes.iter().find(|node| !all.contains_key(*node)) {
@@ -181,12 +181,12 @@ impl Lab {
         (due, forwardings)
     }
 
-    /// The time until a check is due or a target's delay is over.
+    /// The time until a check is due or a target's delay is over, if no verb changes a load balancer before.
     fn balance_pause(&self) -> Duration {
         let now = self.cloud.now();
         let all = self.balancers.all();
         let next = all.values().filter_map(|entry| entry.balancer.wake_at()).min();
-        next.map_or(LONGEST_PAUSE, |next| to_duration(next.since(now)).min(LONGEST_PAUSE))
+        next.map_or(IDLE, |next| to_duration(next.since(now)).min(LONGEST_PAUSE))
     }
 
     /// Runs one check and records its result.
@@ -317,6 +317,8 @@ fn to_duration(span: Span) -> Duration {
 
 /// The addresses of nodes are read again after this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Without targets.
+const IDLE: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_millis(500);
 const LONGEST_STATUS_LINE: usize = 1024;
 const SHORTEST_INTERVAL: Span = Span::millis(100);
