@@ -82,6 +82,11 @@ fn clients_outside_reach_services_without_kube_proxy() {
     let label = format!("{ONE}=true");
     cluster.kubectl(&["-n", "default", "label", "pod", &pods[1].name, &label]).unwrap();
     select(&cluster, json!({ "app": null, ONE: "true" }));
+    // Otherwise the node is healthy until the change is in force, and gets connections.
+    wait_for("no ready endpoint on node1", PATIENCE, || {
+        Ok(health(&cluster, "node1").contains(" 503 "))
+    })
+    .unwrap();
     cluster.lab().run(&["nlb", "register", "local", "node1"]).unwrap();
     targets_become(&cluster, "local", ["unhealthy", "healthy"]);
     answers_become(&cluster, &local, &second);
@@ -151,9 +156,18 @@ fn targets_become(cluster: &Installed, name: &str, states: [&str; 2]) {
     .unwrap_or_else(|error| panic!("{error:#}: {last}"));
 }
 
+/// The status line of a node's health check node port, as a client outside reads it.
+fn health(cluster: &Installed, node: &str) -> String {
+    let public = cluster.lab().node(node).unwrap()["public_address"].clone();
+    let read = http(&format!("{}/{HEALTH_PORT}", public.as_str().unwrap()), "/healthz");
+    let command = ["client", "exec", "--", "timeout", "10", "bash", "-c", &read];
+    let answer = cluster.lab().run(&command).unwrap_or_default();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
 /// The answer of a pod to a client outside; null without one.
 fn ask(cluster: &Installed, to: &str) -> Value {
-    let read = http(to);
+    let read = http(to, "/");
     let command = ["client", "exec", "--", "timeout", "10", "bash", "-c", &read];
     let printed = cluster.lab().run(&command).unwrap_or_default();
     let body = printed.split_once("\r\n\r\n").map_or("", |(_, body)| body);
@@ -161,8 +175,10 @@ fn ask(cluster: &Installed, to: &str) -> Value {
 }
 
 /// A request by bash alone.
-fn http(to: &str) -> String {
-    format!(r#"exec 3<>/dev/tcp/{to} && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3"#)
+fn http(to: &str, path: &str) -> String {
+    format!(
+        r#"exec 3<>/dev/tcp/{to} && printf 'GET {path} HTTP/1.0\r\n\r\n' >&3 && timeout 5 cat <&3"#
+    )
 }
 
 /// Waits until 24 clients in a row have had answers of exactly these pods.
@@ -203,7 +219,7 @@ fn programs_of_a_node_act_for_its_processes_only(cluster: &Installed, pods: &BTr
     let kubelet = programs.iter().find(|of| of["name"] == "kubelet" && of["node"] == "node1");
     let namespace = format!("--net=/proc/{}/ns/net", kubelet.unwrap()["pid"]);
     let service = cluster.cluster().json(&["-n", "default", "get", "service", "wide"]).unwrap();
-    let read = http(&format!("{}/80", service["spec"]["clusterIP"].as_str().unwrap()));
+    let read = http(&format!("{}/80", service["spec"]["clusterIP"].as_str().unwrap()), "/");
     let answer = |node: &str| {
         let command = ["timeout", "10", "nsenter", &namespace, "bash", "-c", &read];
         lab.on_node(node, &command).unwrap_or_default()
