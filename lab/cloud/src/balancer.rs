@@ -1,7 +1,7 @@
 //! A network load balancer: its targets, their health, and the targets of new connections.
 //!
-//! The model works as Elastic Load Balancing does for targets of type `instance`. The owner runs the health checks that are due
-//! and passes the results. Targets are named by their nodes.
+//! The model works as Elastic Load Balancing does for targets of type `instance`. The owner runs the health checks
+//! that are due and passes the results. Targets are named by their nodes.
 
 use config_model::{Span, Time};
 use serde::{Deserialize, Serialize};
@@ -123,8 +123,8 @@ impl Balancer {
         }
     }
 
-    /// Returns the targets of new connections: the healthy ones. If there is none, these are the unhealthy ones, because a
-    /// load balancer without healthy targets fails open.
+    /// Returns the targets of new connections: the healthy ones. If there is none, these are the unhealthy ones,
+    /// because a load balancer without healthy targets fails open.
     pub fn receivers(&self) -> Vec<&str> {
         let of = |state| self.targets().filter(move |(_, of)| *of == state).map(|(node, _)| node);
         let healthy: Vec<&str> = of(TargetState::Healthy).collect();

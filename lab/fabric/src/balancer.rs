@@ -1,8 +1,8 @@
 //! Network load balancers: destinations outside the VPC's blocks that the router replaces by targets in the VPC.
 //!
-//! Only the destination is replaced, so a target receives the client's own address and port. Answers pass the router, whose
-//! connection tracking restores the load balancer's address. The packet is routed and judged by security groups after the
-//! replacement, as EC2 judges packets to targets of type `instance`.
+//! Only the destination is replaced, so a target receives the client's own address and port. Answers pass the router,
+//! whose connection tracking restores the load balancer's address. The packet is routed and judged by security groups
+//! after the replacement, as EC2 judges packets to targets of type `instance`.
 
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};

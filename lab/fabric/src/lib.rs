@@ -11,8 +11,8 @@
 //! node are in it, so programs for eBPF at that cgroup act for this node only.
 //!
 //! The fabric must never touch the machine's own network namespace, its sysctls, `/etc/cni`, `/opt/cni` or
-//! `/run/netns`. It must never signal a process outside the lab's namespaces, and it removes only cgroups with the lab's
-//! own prefix.
+//! `/run/netns`. It must never signal a process outside the lab's namespaces, and it removes only cgroups with the
+//! lab's own prefix.
 //!
 //! Start reading at [`Fabric`], then [`Node`]. Programs run in a node by re-executing the calling binary, so that
 //! binary's `main` must first pass its arguments to [`enter::dispatch`].

@@ -28,7 +28,8 @@ pub enum NlbVerb {
         #[arg(required = true)]
         nodes: Vec<String>,
     },
-    /// Give nodes no new connections. Open connections continue, and the target stays listed for the deregistration delay.
+    /// Give nodes no new connections. Open connections continue, and the target stays listed for the deregistration
+    /// delay.
     Deregister {
         /// Name of the load balancer.
         nlb: String,
@@ -46,8 +47,8 @@ pub struct NlbArgs {
     /// Port of the load balancer and node port, such as 80:30080 or 53:30053/udp; repeatable.
     #[arg(long = "listener", value_name = "PORT:NODEPORT[/udp]", value_parser = listener, required = true)]
     listeners: Vec<Listener>,
-    /// Health check: tcp, tcp:PORT or http:PORT/PATH, such as http:32000/healthz for a health check node port. Without a
-    /// port, the node port of the first listener.
+    /// Health check: tcp, tcp:PORT or http:PORT/PATH, such as http:32000/healthz for a health check node port.
+    /// Without a port, the node port of the first listener.
     #[arg(long, value_name = "CHECK", value_parser = check, default_value = "tcp")]
     check: CheckArg,
     /// Node that is a target; repeatable. Default: all nodes.
