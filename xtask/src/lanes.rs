@@ -171,6 +171,7 @@ const LANES: &[Lane] = &[
         root: true,
         tests: Tests::Of(&[
             "routing-netlink",
+            "datapath-netlink",
             "datapath-conntrack",
             "datapath-sockets",
             "datapath-ebpf",

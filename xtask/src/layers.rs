@@ -71,6 +71,7 @@ pub(crate) const ROOMS: &[(&str, Layer)] = &[
     ("routing-netlink", Layer::Adapter),
     ("routing-netfilter", Layer::Adapter),
     ("install-disk", Layer::Adapter),
+    ("datapath-netlink", Layer::Adapter),
     ("datapath-conntrack", Layer::Adapter),
     ("datapath-sockets", Layer::Adapter),
     ("lab-fabric", Layer::Adapter),
@@ -172,6 +173,9 @@ const STANDS_ON: &[(&str, &str)] = &[
     ("ipamd-npa", "runtime-socket"),
     ("ipamd-rpc", "runtime-socket"),
     ("datapath-rpc", "runtime-socket"),
+    // Their requests to the kernel.
+    ("datapath-conntrack", "datapath-netlink"),
+    ("datapath-sockets", "datapath-netlink"),
     // Its nodes are the fabric's.
     ("lab-kubernetes", "lab-fabric"),
     ("lab-kubernetes", "lab-programs"),

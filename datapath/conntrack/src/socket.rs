@@ -3,23 +3,18 @@
 use crate::{
     Connection, Table,
     entry::NFGENMSG_BYTES,
-    reply::{CTNETLINK, Reply, Unreadable},
+    reply::{CTNETLINK, Reply},
 };
+use datapath_netlink::{KernelSocket, SocketError};
 use netlink_packet_core::{Emitable as _, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use netlink_sys::protocols::NETLINK_NETFILTER;
 use std::{io, thread, time::Duration};
 
 /// Cause of a failed dump.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    #[error("cannot open a netlink socket")]
-    Open(#[source] io::Error),
-    #[error("cannot send to the kernel")]
-    Send(#[source] io::Error),
-    #[error("cannot receive the kernel's reply")]
-    Receive(#[source] io::Error),
-    #[error("cannot parse the kernel's reply")]
-    Parse(#[from] Unreadable),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     /// The capability is missing in the user namespace that owns the network namespace.
     #[error("cannot list connections: permission denied; add the capability NET_ADMIN")]
     Forbidden,
@@ -50,15 +45,14 @@ pub fn dump() -> Result<Option<Table>, DumpError> {
 /// # Errors
 /// As for [`dump`].
 pub fn dump_if(keep: impl Fn(&Connection) -> bool) -> Result<Option<Table>, DumpError> {
-    let socket = match open() {
-        Err(cause) if cause.raw_os_error() == Some(EPROTONOSUPPORT) => return Ok(None),
-        opened => opened.map_err(DumpError::Open)?,
+    let mut socket = match KernelSocket::open(NETLINK_NETFILTER) {
+        Err(error) if error.is_without_protocol() => return Ok(None),
+        opened => opened?,
     };
-    let mut buffer = Vec::with_capacity(RECEIVE_BYTES);
     repeat(|sequence| {
         let mut reply = Reply::to(sequence, &keep);
-        socket.send(&request(sequence), 0).map_err(DumpError::Send)?;
-        while !reply.read(receive(&socket, &mut buffer)?)? {}
+        socket.send(&request(sequence))?;
+        while !reply.read(socket.receive()?).map_err(SocketError::Parse)? {}
         Ok(reply)
     })
 }
@@ -82,25 +76,6 @@ fn repeat<K: Fn(&Connection) -> bool>(
     Err(DumpError::Interrupted)
 }
 
-fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_NETFILTER)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    Ok(socket)
-}
-
-fn receive<'a>(socket: &Socket, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], DumpError> {
-    buffer.clear();
-    // With MSG_TRUNC the kernel returns the length of the datagram, even if the buffer is shorter.
-    let received = loop {
-        match socket.recv(buffer, MSG_TRUNC) {
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            received => break received.map_err(DumpError::Receive)?,
-        }
-    };
-    Ok(buffer.get(..received).ok_or(Unreadable::Datagram(received))?)
-}
-
 /// The header of netlink, and the header of netfilter with zeros: both families.
 fn request(sequence: u32) -> [u8; REQUEST_BYTES] {
     let mut header = NetlinkHeader::default();
@@ -122,14 +97,9 @@ const _: () = assert!(REQUEST_BYTES == REQUEST_LENGTH as usize);
 const DUMP_TRIES: u32 = 10;
 /// Wait before the second dump; the n-th wait is n times as long.
 const DUMP_PAUSE: Duration = Duration::from_millis(5);
-/// The kernel fills at most 32 KiB with one part of a dump.
-const RECEIVE_BYTES: usize = 64 * 1024;
-/// linux/socket.h
-const MSG_TRUNC: i32 = 0x20;
-/// asm-generic/errno-base.h and errno.h
+/// asm-generic/errno-base.h
 const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
-const EPROTONOSUPPORT: i32 = 93;
 
 #[cfg(test)]
 mod tests {

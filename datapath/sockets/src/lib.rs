@@ -1,11 +1,12 @@
-//! Lists the connected UDP sockets of a network namespace, and closes some of them.
+//! Lists the connected UDP sockets of a network namespace, and closes some of them. Lists the sockets that wait for packets
+//! of any peer.
 //!
 //! [`Sockets`] asks sock_diag of the calling thread's network namespace. A backend closes the sockets whose peer is a
 //! backend of a Service that was removed.
 //!
 //! The kernel has limits that a caller must know:
 //!
-//! - The module `udp_diag` lists sockets. The kernel loads it at the first request.
+//! - The modules `udp_diag` and `tcp_diag` list sockets. The kernel loads them at the first request.
 //! - A kernel without CONFIG_INET_DIAG_DESTROY lists sockets and closes none.
 //! - A socket that is connected or closed during a list may be in the result or not.
 //! - The kernel finds a socket by its addresses and ports, and compares the cookie then. Of two sockets with the same
@@ -22,7 +23,33 @@ mod socket;
 
 pub use socket::{DiagError, Sockets};
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+};
+
+/// The protocol of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
+}
+
+/// A TCP socket that listens, or a UDP socket without a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Listener {
+    pub transport: Transport,
+    pub local: SocketAddr,
+}
 
 /// A UDP socket with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,12 +1,12 @@
 //! The two requests to sock_diag.
 
-use crate::Connected;
+use crate::{Connected, Transport};
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
     NetlinkSerializable,
 };
 use netlink_packet_sock_diag::{
-    AF_INET, AF_INET6, IPPROTO_UDP, SockDiagDestroy, SockDiagMessage,
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SockDiagDestroy, SockDiagMessage,
     inet::{ExtensionFlags, InetRequest, SocketId, StateFlags},
 };
 
@@ -26,15 +26,30 @@ impl Family {
             Self::V6 => AF_INET6,
         }
     }
+
+    /// The ends of any socket.
+    fn any(self) -> SocketId {
+        match self {
+            Self::V4 => SocketId::new_v4(),
+            Self::V6 => SocketId::new_v6(),
+        }
+    }
 }
 
 /// The request for all connected UDP sockets of a family.
 pub(crate) fn list(family: Family, sequence: u32) -> Vec<u8> {
-    let id = match family {
-        Family::V4 => SocketId::new_v4(),
-        Family::V6 => SocketId::new_v6(),
+    message(SockDiagMessage::InetRequest(request(family, family.any())), NLM_F_DUMP, sequence)
+}
+
+/// The request for all sockets of a family that wait for packets of any peer.
+pub(crate) fn list_unconnected(family: Family, transport: Transport, sequence: u32) -> Vec<u8> {
+    // `CLOSE` is the state of a UDP socket without a peer.
+    let (protocol, states) = match transport {
+        Transport::Tcp => (IPPROTO_TCP, StateFlags::LISTEN),
+        Transport::Udp => (IPPROTO_UDP, StateFlags::CLOSE),
     };
-    message(SockDiagMessage::InetRequest(request(family, id)), NLM_F_DUMP, sequence)
+    let request = InetRequest { protocol, states, ..request(family, family.any()) };
+    message(SockDiagMessage::InetRequest(request), NLM_F_DUMP, sequence)
 }
 
 /// The request to close a socket.
@@ -112,6 +127,18 @@ mod tests {
             let payload = [header(number), vec![0; 48]].concat();
             // SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST, NLM_F_ROOT and NLM_F_MATCH.
             assert_eq!(list(family, 9), framed(20, 0x301, 9, &payload));
+        }
+    }
+
+    #[test]
+    fn a_list_of_unconnected_sockets_asks_for_their_state() {
+        for (transport, protocol, state) in [(Transport::Tcp, 6, 10), (Transport::Udp, 17, 7)] {
+            for (family, number) in [(Family::V4, 2), (Family::V6, 10)] {
+                let states = (1_u32 << state).to_ne_bytes();
+                let payload = [&[number, protocol, 0, 0][..], &states, &[0; 48]].concat();
+                let request = list_unconnected(family, transport, 9);
+                assert_eq!(request, framed(20, 0x301, 9, &payload), "{transport:?}");
+            }
         }
     }
 

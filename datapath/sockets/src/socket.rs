@@ -1,25 +1,22 @@
 //! The netlink socket.
 
 use crate::{
-    Connected,
-    reply::{Reply, Unreadable},
+    Connected, Listener, Transport,
+    reply::{Reply, Unconnected, Unreadable},
     request::{self, Family},
 };
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
-use std::io;
+use datapath_netlink::{KernelSocket, SocketError};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use std::{io, net::SocketAddr};
 
 /// Cause of a failed request.
 #[derive(Debug, thiserror::Error)]
 pub enum DiagError {
-    #[error("cannot open a netlink socket")]
-    Open(#[source] io::Error),
-    #[error("cannot send to the kernel")]
-    Send(#[source] io::Error),
-    #[error("cannot receive the kernel's reply")]
-    Receive(#[source] io::Error),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
     #[error("cannot parse the kernel's reply")]
     Parse(#[from] Unreadable),
-    #[error("cannot list UDP sockets: the kernel has no `udp_diag`; load this module")]
+    #[error("cannot list sockets: the kernel lacks `udp_diag` or `tcp_diag`; load these modules")]
     NoList,
     #[error(
         "cannot close UDP sockets: the kernel lacks CONFIG_INET_DIAG_DESTROY; use a kernel with this option"
@@ -28,7 +25,7 @@ pub enum DiagError {
     /// The capability is missing in the user namespace that owns the network namespace.
     #[error("cannot close UDP sockets: permission denied; add the capability NET_ADMIN")]
     Forbidden,
-    #[error("cannot list UDP sockets")]
+    #[error("cannot list sockets")]
     ListRefused(#[source] io::Error),
     #[error("cannot close a UDP socket")]
     CloseRefused(#[source] io::Error),
@@ -41,24 +38,20 @@ impl DiagError {
     }
 }
 
-/// The UDP sockets of the network namespace in which it was opened.
+/// The sockets of the network namespace in which it was opened.
 pub struct Sockets {
-    socket: Socket,
+    kernel: KernelSocket,
     sequence: u32,
-    buffer: Vec<u8>,
 }
 
 impl Sockets {
     /// # Errors
     /// If the kernel has no sock_diag, or the process has no room for a socket.
     pub fn open() -> Result<Self, DiagError> {
-        let opened = match open() {
-            Err(cause) if cause.raw_os_error() == Some(EPROTONOSUPPORT) => {
-                return Err(DiagError::NoList);
-            }
-            opened => opened.map_err(DiagError::Open)?,
-        };
-        Ok(Self { socket: opened, sequence: 0, buffer: Vec::with_capacity(RECEIVE_BYTES) })
+        match KernelSocket::open(NETLINK_SOCK_DIAG) {
+            Err(error) if error.is_without_protocol() => Err(DiagError::NoList),
+            opened => Ok(Self { kernel: opened?, sequence: 0 }),
+        }
     }
 
     /// Lists the connected sockets of both families for which `keep` is true. Blocks until the kernel has sent all.
@@ -71,13 +64,37 @@ impl Sockets {
     ) -> Result<Vec<Connected>, DiagError> {
         let mut sockets = Vec::new();
         for family in Family::ALL {
-            let reply = self.ask(|sequence| request::list(family, sequence), &mut keep)?;
-            match reply.refusal() {
-                None => sockets.extend(reply.into_sockets()),
-                Some(code) => return Err(list_fault(code)),
-            }
+            let sequence = self.next();
+            let mut reply = Reply::to(sequence, &mut keep);
+            self.ask(&request::list(family, sequence), |datagram| reply.read(datagram))?;
+            list_result(reply.refusal())?;
+            sockets.extend(reply.into_sockets());
         }
         Ok(sockets)
+    }
+
+    /// Lists the TCP sockets that listen, and the UDP sockets without a peer, of both families, at the addresses for which
+    /// `keep` is true. Blocks until the kernel has sent all.
+    ///
+    /// # Errors
+    /// If the kernel cannot list them, or the netlink socket fails.
+    pub fn listeners(
+        &mut self,
+        mut keep: impl FnMut(SocketAddr) -> bool,
+    ) -> Result<Vec<Listener>, DiagError> {
+        let mut listeners = Vec::new();
+        for transport in [Transport::Tcp, Transport::Udp] {
+            for family in Family::ALL {
+                let sequence = self.next();
+                let request = request::list_unconnected(family, transport, sequence);
+                let mut reply = Unconnected::to(sequence, &mut keep);
+                self.ask(&request, |datagram| reply.read(datagram))?;
+                list_result(reply.refusal())?;
+                let locals = reply.locals.into_iter();
+                listeners.extend(locals.map(|local| Listener { transport, local }));
+            }
+        }
+        Ok(listeners)
     }
 
     /// Closes a socket. Returns false if it has another peer now, or does not exist.
@@ -85,45 +102,38 @@ impl Sockets {
     /// # Errors
     /// If the kernel cannot close it, or the netlink socket fails.
     pub fn close(&mut self, socket: &Connected) -> Result<bool, DiagError> {
-        let reply = self.ask(|sequence| request::close(socket, sequence), |_: &Connected| false)?;
+        let sequence = self.next();
+        let mut reply = Reply::to(sequence, |_: &Connected| false);
+        self.ask(&request::close(socket, sequence), |datagram| reply.read(datagram))?;
         is_closed(reply.refusal())
     }
 
-    fn ask<K: FnMut(&Connected) -> bool>(
-        &mut self,
-        request: impl FnOnce(u32) -> Vec<u8>,
-        keep: K,
-    ) -> Result<Reply<K>, DiagError> {
+    /// The number of the next request.
+    fn next(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&request(self.sequence), 0).map_err(DiagError::Send)?;
-        let mut reply = Reply::to(self.sequence, keep);
-        while !reply.read(self.receive()?)? {}
-        Ok(reply)
+        self.sequence
     }
 
-    fn receive(&mut self) -> Result<&[u8], DiagError> {
-        self.buffer.clear();
-        // With MSG_TRUNC the kernel returns the length of the datagram, even if the buffer is shorter.
-        let received = loop {
-            match self.socket.recv(&mut self.buffer, MSG_TRUNC) {
-                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-                received => break received.map_err(DiagError::Receive)?,
-            }
-        };
-        Ok(self.buffer.get(..received).ok_or(Unreadable::Datagram(received))?)
+    /// Sends a request, and receives datagrams until one completes the reply.
+    fn ask(
+        &mut self,
+        request: &[u8],
+        mut read: impl FnMut(&[u8]) -> Result<bool, Unreadable>,
+    ) -> Result<(), DiagError> {
+        self.kernel.send(request)?;
+        while !read(self.kernel.receive()?)? {}
+        Ok(())
     }
 }
 
-fn open() -> io::Result<Socket> {
-    let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    Ok(socket)
+/// The result of a list that the kernel ended with this error number.
+fn list_result(refusal: Option<i32>) -> Result<(), DiagError> {
+    refusal.map_or(Ok(()), |code| Err(list_fault(code)))
 }
 
 fn list_fault(code: i32) -> DiagError {
     match code {
-        // No module has registered UDP, or the family, and the kernel cannot load one.
+        // No module has registered the protocol, or the family, and the kernel cannot load one.
         ENOENT => DiagError::NoList,
         code => DiagError::ListRefused(io::Error::from_raw_os_error(code)),
     }
@@ -140,14 +150,9 @@ fn is_closed(refusal: Option<i32>) -> Result<bool, DiagError> {
     }
 }
 
-/// The kernel fills at most 32 KiB with one part of a list.
-const RECEIVE_BYTES: usize = 64 * 1024;
-/// linux/socket.h
-const MSG_TRUNC: i32 = 0x20;
 // asm-generic/errno-base.h and errno.h
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
-const EPROTONOSUPPORT: i32 = 93;
 const EOPNOTSUPP: i32 = 95;
 const ESTALE: i32 = 116;
 

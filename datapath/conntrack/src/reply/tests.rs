@@ -5,6 +5,7 @@ use crate::{
     EntryError,
     entry::tests::{connection, message},
 };
+use netlink_packet_core::{NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
 use proptest::prelude::*;
 
 /// A message with a header of netlink.

@@ -1,6 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
+use datapath_netlink::Unreadable as FrameFault;
+use netlink_packet_core::{NLMSG_DONE, NLMSG_ERROR, NLMSG_OVERRUN};
+use netlink_packet_sock_diag::{TCP_CLOSE, TCP_LISTEN};
 use proptest::prelude::*;
 
 /// A message with a header of netlink.
@@ -98,6 +101,23 @@ fn only_the_wanted_sockets_are_kept() {
 }
 
 #[test]
+fn a_socket_that_waits_for_any_peer_has_a_port_and_no_peer() {
+    let [connected, ..] = sockets();
+    let waiting = ["0.0.0.0:61678", "[::]:61679", "[::ffff:127.0.0.1]:61680", "127.0.0.1:8080"];
+    let messages = waiting.map(|local| {
+        let peer = if local.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        message(TCP_LISTEN, &socket(9, local, peer))
+    });
+    let without_port = message(TCP_CLOSE, &socket(9, "0.0.0.0:0", "0.0.0.0:0"));
+    let datagram = [messages.concat(), message(TCP_LISTEN, &connected), without_port, done()];
+    let mut reply = Unconnected::to(1, |local: SocketAddr| local.port() != 8080);
+    assert_eq!(reply.read(&datagram.concat()), Ok(true));
+    assert_eq!(reply.refusal(), None);
+    let expected: Vec<SocketAddr> = waiting[..3].iter().map(|at| at.parse().unwrap()).collect();
+    assert_eq!(reply.locals, expected);
+}
+
+#[test]
 fn a_message_of_another_request_is_ignored() {
     let mut reply = Reply::to(2, |_: &Connected| true);
     assert_eq!(reply.read(&[all(), done()].concat()), Ok(false));
@@ -114,7 +134,7 @@ fn a_refusal_has_the_error_number_and_an_acknowledgment_has_none() {
         }
     }
     let mut lost = Reply::to(1, |_: &Connected| true);
-    assert_eq!(lost.read(&framed(NLMSG_OVERRUN, 0, 1, &[])), Err(Unreadable::Lost));
+    assert_eq!(lost.read(&framed(NLMSG_OVERRUN, 0, 1, &[])), Err(FrameFault::Lost.into()));
 }
 
 #[test]
@@ -122,7 +142,7 @@ fn a_message_that_is_cut_is_an_error() {
     let whole = message(TCP_ESTABLISHED, &sockets()[0]);
     for length in 1..whole.len() {
         let mut reply = Reply::to(1, |_: &Connected| true);
-        assert_eq!(reply.read(&whole[..length]), Err(Unreadable::Message), "{length}");
+        assert_eq!(reply.read(&whole[..length]), Err(FrameFault::Message.into()), "{length}");
     }
     // A message with the right length and a short socket.
     for length in 0..72 {
