@@ -11,7 +11,10 @@ pub use reserved::{
 };
 
 use crate::Mark;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{Ipv4Addr, Ipv6Addr},
+    ops::RangeInclusive,
+};
 
 /// Rule priority within a pod: traffic from the address of a further interface goes to that
 /// interface's table. *Shared.*
@@ -104,6 +107,9 @@ pub const INTROSPECTION_PORT: u16 = 61679;
 /// Listen address of the node's health for load balancers of Services. *Shared with kube-proxy; a setting.*
 pub const SERVICE_HEALTH_ADDRESS: &str = "[::]:10256";
 
+/// Source ports of packets to backends on other nodes, for clients outside the node. `datapath/bpf/outside.h` has them too.
+pub const SOURCE_PORTS: RangeInclusive<u16> = 61_000..=65_535;
+
 /// TCP port where nodes follow a replica of the policy controller; with its node's network.
 pub const CONTROLLER_PORT: u16 = 61_690;
 
@@ -142,3 +148,20 @@ pub const TOMBSTONE_DIR: &str = "tombstones";
 
 /// The largest MTU of an ENI, in bytes. *Shared.*
 pub const ENI_MTU: u32 = 9001;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_have_the_source_ports_of_the_registry() {
+        let header = include_str!("../../../datapath/bpf/outside.h");
+        let count = u32::from(SOURCE_PORTS.end() - SOURCE_PORTS.start()) + 1;
+        for line in [
+            format!("#define FIRST_SOURCE_PORT {}\n", SOURCE_PORTS.start()),
+            format!("#define SOURCE_PORTS {count}\n"),
+        ] {
+            assert!(header.contains(&line), "{line}");
+        }
+    }
+}
