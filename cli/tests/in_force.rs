@@ -331,6 +331,7 @@ impl Node {
             agent: settings.agent,
             node: node.to_owned(),
             replicas: vec![at],
+            proc_sys_net: settings.proc_sys_net,
         };
         let (stop, stopping) = watch::channel(false);
         let task = tokio::spawn(async move {

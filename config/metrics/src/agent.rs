@@ -58,6 +58,24 @@ pub(crate) const METRICS: &[Metric] = &[
         "ports",
         "Ports at which load balancers get no answer of the agent, because another process or Service has them",
     ),
+    gauge(
+        "ferrule_agent_reserved_ports_failing",
+        &[],
+        "",
+        "1 if the source ports of Services are not among the reserved ports of the node",
+    ),
+    gauge(
+        "ferrule_agent_source_port_listeners",
+        &[],
+        "sockets",
+        "Sockets of other programs that listen at source ports of Services",
+    ),
+    counter(
+        "ferrule_agent_service_repairs_total",
+        &["object"],
+        "repairs",
+        "Repairs for Services after a change by another process, by object: reserved_ports",
+    ),
     counter(
         "ferrule_agent_drifts_total",
         &[],

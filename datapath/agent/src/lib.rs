@@ -17,6 +17,7 @@ mod own_services;
 mod ready_replicas;
 mod replica_clients;
 mod replica_file;
+mod reserved_ports;
 mod retire;
 mod run;
 pub mod services;

@@ -67,11 +67,11 @@ fn health(name: HealthName) -> Result<ExitCode> {
 }
 
 fn end_enforcement() -> Result<ExitCode> {
-    let (Settings { agent, .. }, _) = settings()?;
+    let (Settings { agent, proc_sys_net, .. }, _) = settings()?;
     // Standard output has the result.
     let to = if agent.log_to == LogTo::Stdout { &LogTo::Stderr } else { &agent.log_to };
     log(agent.log_level).start(to, LOG_TO);
-    let removed = retire(&agent)?;
+    let removed = retire(&agent, &proc_sys_net)?;
     if removed.is_empty() {
         return Ok(say("no programs of ferrule-agent are on this node: its pods are open\n"));
     }
@@ -108,7 +108,8 @@ fn agent(flags: Flags) -> Result<ExitCode> {
         return Ok(ExitCode::from(2));
     }
     let has_bandwidth = settings.bandwidth;
-    let options = Options { agent: settings.agent, node, replicas: flags.replicas };
+    let Settings { agent, proc_sys_net, .. } = settings;
+    let options = Options { agent, node, replicas: flags.replicas, proc_sys_net };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {

@@ -23,6 +23,9 @@ pub(crate) struct Metrics {
     failing_endpoints: IntGauge,
     failing_services: IntGauge,
     failing_health_ports: IntGauge,
+    reserved_ports_failing: IntGauge,
+    source_port_listeners: IntGauge,
+    service_repairs: IntCounterVec,
     drifts: IntCounter,
     waiting: IntGauge,
     lag: IntGauge,
@@ -54,6 +57,9 @@ impl Metrics {
             failing_endpoints: meter.gauge("ferrule_agent_failing_pods")?,
             failing_services: meter.gauge("ferrule_agent_failing_services")?,
             failing_health_ports: meter.gauge("ferrule_agent_failing_health_ports")?,
+            reserved_ports_failing: meter.gauge("ferrule_agent_reserved_ports_failing")?,
+            source_port_listeners: meter.gauge("ferrule_agent_source_port_listeners")?,
+            service_repairs: meter.counters("ferrule_agent_service_repairs_total")?,
             drifts: meter.counter("ferrule_agent_drifts_total")?,
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
@@ -73,6 +79,7 @@ impl Metrics {
             (&self.reports, &["arrived", "failed"]),
             (&self.generations, &["held", "refused"]),
             (&self.streams, &["true", "false"]),
+            (&self.service_repairs, &["reserved_ports"]),
             (
                 &self.packets,
                 &[
@@ -133,6 +140,21 @@ impl Metrics {
     /// Sets the number of ports at which health checks have no answer.
     pub(crate) fn failing_health_ports(&self, count: usize) {
         self.failing_health_ports.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Notes if the source ports of Services cannot be reserved.
+    pub(crate) fn reserved_ports_failing(&self, is_failing: bool) {
+        self.reserved_ports_failing.set(i64::from(is_failing));
+    }
+
+    /// Sets the number of sockets that listen at source ports of Services.
+    pub(crate) fn source_port_listeners(&self, count: usize) {
+        self.source_port_listeners.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Counts repairs after changes by another process.
+    pub(crate) fn service_repairs(&self, object: &str, times: u64) {
+        self.service_repairs.with_label_values(&[object]).inc_by(times);
     }
 
     pub(crate) fn stream(&self, behind: bool) {

@@ -1,16 +1,18 @@
 //! The end of enforcement on purpose: `ferrule-agent retire`.
 
+use crate::reserved_ports::NodePorts;
 use anyhow::{Context as _, Result, bail};
 use config_settings::Agent;
 use datapath_ebpf::Attachments;
 use runtime_journal::{DiskFolder, OpenError};
-use std::os::unix::net::UnixStream;
+use std::{os::unix::net::UnixStream, path::Path};
 
-/// Removes all programs of the backend `ebpf` from this node: its pods are open. Returns the number of removed objects.
+/// Removes all programs of the backend `ebpf` from this node: its pods are open. Releases the source ports of Services.
+/// `proc_sys_net` is the writable path of the host's `/proc/sys/net`. Returns the number of removed objects.
 ///
 /// # Errors
 /// An agent runs, or the kernel refuses a removal.
-pub fn retire(agent: &Agent) -> Result<Attachments> {
+pub fn retire(agent: &Agent, proc_sys_net: &Path) -> Result<Attachments> {
     if UnixStream::connect(&agent.socket).is_ok() {
         let socket = agent.socket.display();
         bail!("cannot open the pods: a ferrule-agent serves {socket}; stop it and run this again");
@@ -33,5 +35,6 @@ pub fn retire(agent: &Agent) -> Result<Attachments> {
             "enforcement is removed on request: the pods of this node are open"
         );
     }
+    NodePorts::of(proc_sys_net, &agent.state_dir).release_and_log();
     Ok(removed)
 }

@@ -14,6 +14,7 @@ use crate::{
     ready_replicas::Ready,
     replica_clients::ReplicaClients,
     replica_file::ReplicaFile,
+    reserved_ports::{NodePorts, ReservedPorts},
     socket::Socket,
     store::{self, DiskFolder, FileDamage, OpenError, Restored, Store},
 };
@@ -24,7 +25,10 @@ use datapath_backend::Backend;
 use datapath_node::{Answer, BackendEvent, Desired, Effect, Links, Node, Retire, Ticket};
 use datapath_rpc::SERVICES_SOCKET;
 use runtime_socket::server::{Health, HealthName, Incoming, listen};
-use std::{collections::BTreeMap, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, future::Future, net::SocketAddr, path::PathBuf, sync::Arc,
+    time::Duration,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinSet, spawn_blocking, yield_now},
@@ -40,6 +44,8 @@ pub struct Options {
     pub node: String,
     /// The controller's replicas. If there are any, the daemon's file is not read.
     pub replicas: Vec<SocketAddr>,
+    /// Writable path of the host's `/proc/sys/net`.
+    pub proc_sys_net: PathBuf,
 }
 
 /// The number of events that are taken before effects are carried out.
@@ -58,7 +64,7 @@ pub async fn run(
     backend: impl Backend,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let Options { agent, node: name, replicas } = options;
+    let Options { agent, node: name, replicas, proc_sys_net } = options;
     let clock = Clock::start();
     let metrics = Arc::new(Metrics::new().context("cannot register the metrics")?);
     let (events, inbox) = mpsc::channel(EVENTS);
@@ -102,7 +108,9 @@ pub async fn run(
     };
     tasks.spawn(follower.run());
     let (following, follows) = watch::channel(false);
+    let ports = NodePorts::of(&proc_sys_net, &agent.state_dir);
     if agent.connections.services {
+        tasks.spawn(ReservedPorts::new(ports, Arc::clone(&metrics)).keep());
         let socket = agent.replicas.with_file_name(SERVICES_SOCKET);
         let (events, after) = (events.clone(), own_services::AFTER);
         tasks.spawn(OwnServices { socket, follows, events, after }.run());
@@ -115,6 +123,10 @@ pub async fn run(
             pause: health_checks::PAUSE,
         };
         tasks.spawn(server.run());
+    } else {
+        tasks.spawn(async {
+            let _ = spawn_blocking(move || ports.release_and_log()).await;
+        });
     }
     let path = agent.replicas.clone();
     find(replicas, ReplicaFile { path, ready, events: events.clone() }, &mut tasks);

@@ -383,6 +383,24 @@ fn an_agent_that_serves_services_sees_the_cgroups_of_the_node() {
     assert_eq!(of(&chart.render(&enforced()).unwrap()), (None, None, None));
 }
 
+/// An agent with the backend `ebpf` reserves ports of the node, or releases those of an earlier agent.
+#[test]
+fn an_agent_with_programs_writes_settings_of_the_nodes_network() {
+    let chart = chart();
+    let mount = |rendered: &Rendered| {
+        let (pod, agent) = agent(rendered);
+        let of = |list: &Value| {
+            list.as_array().unwrap().iter().find(|one| one["name"] == "proc-sys-net").cloned()
+        };
+        assert_eq!(of(&pod["volumes"]).unwrap()["hostPath"]["path"], "/proc/sys/net");
+        of(&agent["volumeMounts"])
+    };
+    let expected = json!({ "name": "proc-sys-net", "mountPath": "/host/proc/sys/net" });
+    for given in [served(Some("https://10.0.0.1")), enforced()] {
+        assert_eq!(mount(&chart.render(&given).unwrap()), Some(expected.clone()));
+    }
+}
+
 /// The templates refuse these values, because the schema cannot compare two values.
 #[test]
 fn a_contradiction_of_two_values_is_refused_by_name() {
