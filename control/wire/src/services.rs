@@ -76,6 +76,7 @@ impl From<&Slice> for proto::Change {
             headless: slice.headless,
             ports: slice.ports.iter().map(slice_port).collect(),
             endpoints: slice.endpoints.iter().map(endpoint).collect(),
+            triggered_ms: slice.triggered_ms,
         })
         .into()
     }
@@ -174,6 +175,7 @@ pub(crate) fn read_slice(sent: &proto::EndpointSlice) -> Read<Slice> {
         headless: sent.headless,
         ports: sent.ports.iter().filter_map(|of| port(of).transpose()).collect::<Read<_>>()?,
         endpoints: sent.endpoints.iter().map(read_endpoint).collect::<Read<_>>()?,
+        triggered_ms: sent.triggered_ms,
         problems: Vec::new(),
     })
 }

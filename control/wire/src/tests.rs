@@ -255,12 +255,23 @@ fn slice() -> impl Strategy<Value = Slice> {
             },
         );
     let family = select(vec![service_objects::Family::V4, service_objects::Family::V6]);
-    let head = (object_name(), word(), family, option::of(word()), any::<bool>());
+    let time = option::of(any::<u64>());
+    let head = (object_name(), word(), family, option::of(word()), any::<bool>(), time);
     (head, vec(port, 0..3), vec(endpoint, 0..3)).prop_map(|(head, ports, endpoints)| {
-        let (name, service, family, other_proxy, headless) = head;
+        let (name, service, family, other_proxy, headless, triggered_ms) = head;
         let service = ObjectName::new(name.namespace.clone(), service);
         let problems = Vec::new();
-        Slice { name, service, family, other_proxy, headless, ports, endpoints, problems }
+        Slice {
+            name,
+            service,
+            family,
+            other_proxy,
+            headless,
+            ports,
+            endpoints,
+            triggered_ms,
+            problems,
+        }
     })
 }
 

@@ -6,6 +6,7 @@
 mod read;
 mod service;
 mod slice;
+mod time;
 
 #[cfg(test)]
 mod tests;
@@ -15,4 +16,4 @@ pub use service::{
     ClientAffinity, HEADLESS_LABEL, Ingress, IngressMode, ObjectName, PROXY_LABEL, Problem,
     Protocol, Service, ServiceKind, ServicePort, TrafficPolicy,
 };
-pub use slice::{Endpoint, Family, SERVICE_LABEL, Slice, SlicePort};
+pub use slice::{Endpoint, Family, SERVICE_LABEL, Slice, SlicePort, TRIGGER_ANNOTATION};

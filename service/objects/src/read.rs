@@ -26,6 +26,7 @@ struct RawMeta {
     name: String,
     creation_timestamp: Option<String>,
     labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
 }
 
 impl RawMeta {

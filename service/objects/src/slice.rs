@@ -7,6 +7,9 @@ use std::net::IpAddr;
 /// Names the Service of a slice.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
+/// Has the time of the change that caused the last write of a slice.
+pub const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+
 /// `addressType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
@@ -58,5 +61,7 @@ pub struct Slice {
     pub headless: bool,
     pub ports: Vec<SlicePort>,
     pub endpoints: Vec<Endpoint>,
+    /// The time of the [`TRIGGER_ANNOTATION`], in milliseconds since 1970. `None` without one, and for other text.
+    pub triggered_ms: Option<u64>,
     pub problems: Vec<Problem>,
 }

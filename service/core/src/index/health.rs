@@ -124,6 +124,7 @@ mod tests {
             headless: false,
             ports: vec![port(8080), port(8081)],
             endpoints,
+            triggered_ms: None,
             problems: Vec::new(),
         }
     }

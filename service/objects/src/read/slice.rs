@@ -3,7 +3,7 @@
 use super::{Problems, RawMeta, ReadError, unusable};
 use crate::{
     Endpoint, Family, HEADLESS_LABEL, ObjectName, PROXY_LABEL, Protocol, SERVICE_LABEL, Slice,
-    SlicePort,
+    SlicePort, TRIGGER_ANNOTATION, time::milliseconds,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -93,6 +93,10 @@ impl Slice {
             endpoints: endpoints
                 .filter_map(|(at, raw)| endpoint(at, raw, family, &mut problems))
                 .collect(),
+            triggered_ms: metadata
+                .annotations
+                .get(TRIGGER_ANNOTATION)
+                .and_then(|text| milliseconds(text)),
             problems: problems.0,
         })
     }

@@ -89,3 +89,14 @@ fn slices_without_a_service_or_of_names_are_errors() {
         ["address type \"FQDN\", which no proxy serves", "no label kubernetes.io/service-name"];
     assert_eq!(errors, expected);
 }
+
+#[test]
+fn the_time_of_the_change_is_read_from_the_annotation() {
+    let mut object = slice(&json!([]));
+    assert_eq!(read(&object).triggered_ms, None);
+    for (text, expected) in [("1970-01-01T00:01:00.5Z", Some(60_500)), ("yesterday", None)] {
+        object["metadata"]["annotations"] =
+            json!({ "endpoints.kubernetes.io/last-change-trigger-time": text });
+        assert_eq!(read(&object).triggered_ms, expected, "{text}");
+    }
+}

@@ -195,6 +195,7 @@ pub(super) fn slice() -> impl Strategy<Value = Slice> {
             headless,
             ports,
             endpoints,
+            triggered_ms: None,
             problems: Vec::new(),
         },
     )

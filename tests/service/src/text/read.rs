@@ -160,6 +160,7 @@ fn slice(words: &mut Words<'_>) -> Result<Slice, String> {
         headless: words.flag("headless"),
         ports: Vec::new(),
         endpoints: Vec::new(),
+        triggered_ms: None,
         problems: Vec::new(),
     })
 }
