@@ -234,8 +234,11 @@ static inline_always int is_closing(const struct outside_flow *flow, __u64 now)
 	return (flow->tcp_flags & (TCP_FIN | TCP_RST)) && (__s64)(now - flow->seen) > (__s64)CLOSING_TIME;
 }
 
-/* Adds the row of a masqueraded connection, and returns its port; 0 if no port is free. */
-static inline_always __u16 take_port(const struct packet *packet, struct outside_work *work, __u64 now)
+/*
+ * Adds the row of a masqueraded connection, and returns its port; 0 if no port is free. `busy` is the number of tries that found
+ * a port in use.
+ */
+static inline_always __u16 take_port(const struct packet *packet, struct outside_work *work, __u64 now, __u32 *busy)
 {
 	__u16 port = 0;
 
@@ -246,6 +249,7 @@ static inline_always __u16 take_port(const struct packet *packet, struct outside
 		port = packet->protocol == SCTP ? packet->source_port
 						: FIRST_SOURCE_PORT + (__u16)((__u64)random_number() * SOURCE_PORTS >> 32);
 		key_of_port(packet, work, port);
+		*busy = i;
 		if (!map_update(&outside_flows, &work->service.client, &work->flow, BPF_NOEXIST))
 			return port;
 		other = map_lookup(&outside_flows, &work->service.client);
@@ -255,6 +259,7 @@ static inline_always __u16 take_port(const struct packet *packet, struct outside
 		    !map_update(&outside_flows, &work->service.client, &work->flow, BPF_ANY))
 			return port;
 	}
+	*busy = SOURCE_PORT_TRIES;
 	return 0;
 }
 
@@ -402,12 +407,16 @@ static inline_always int begin_outside(struct __sk_buff *skb, const struct packe
 	choice->source_port = 0;
 	if (way == WAY_OUT) {
 		const struct address *source = source_of(work);
+		__u32 busy = 0;
 
 		if (!(source->high | source->low))
 			return NO_BACKEND;
-		choice->source_port = take_port(packet, work, now);
+		choice->source_port = take_port(packet, work, now, &busy);
+		if (busy)
+			count_many(SOURCE_PORT_BUSY, busy);
 		if (!choice->source_port)
 			return NO_SOURCE_PORT;
+		count(SOURCE_PORT_TAKEN);
 	} else {
 		key_of(&packet->source, packet->source_port, &choice->address, choice->port, packet->protocol,
 		       &work->service.client);

@@ -20,14 +20,6 @@
 /* The bits of generations that are compared. */
 #define COMPARED (PLANTED_GENERATION ? 1u << 31 : ~0u)
 
-static inline_always void count(__u32 reason)
-{
-	__u64 *counter = map_lookup(&counters, &reason);
-
-	if (counter)
-		*counter += 1;
-}
-
 static inline_always __u32 search(const struct interval *intervals, __u32 length, __u32 key)
 {
 	__u32 at = 0;
@@ -1666,6 +1658,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		default:
 			/* Packets of these ends have had no Service so far. */
 			work->from_wire.tick = 0;
+			count(CHOSEN_FOR_OUTSIDE);
 			begins = 1;
 		}
 	}

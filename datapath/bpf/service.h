@@ -562,6 +562,7 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	result = choose_backend(frontend, work, WORD_INSIDE, now);
 	if (result != TRANSLATED)
 		return result;
+	count(CHOSEN_FOR_POD);
 	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
 		return UNTRANSLATED;
 	return note_asked(packet, work);

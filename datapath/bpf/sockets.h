@@ -177,6 +177,7 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 		case REFUSED:
 			return refuse_call(work.action);
 		case TRANSLATED:
+			count(CHOSEN_FOR_PROCESS);
 			break;
 		default:
 			count(NO_BACKEND);

@@ -302,6 +302,13 @@ enum reason {
 	WINDOW,
 	/* Passed although it cannot be parsed: no policy is about its ends. */
 	NOT_PARSED,
+	/* Choices of backends: for packets of pods, calls of processes of the node, and packets from outside. */
+	CHOSEN_FOR_POD,
+	CHOSEN_FOR_PROCESS,
+	CHOSEN_FOR_OUTSIDE,
+	/* Source ports to backends on other nodes that connections have taken, and tries that found a port in use. */
+	SOURCE_PORT_TAKEN,
+	SOURCE_PORT_BUSY,
 	REASONS,
 };
 
@@ -524,6 +531,19 @@ struct {
 	MAP_TYPE(value, __u64);
 	MAP_NUMBER(max_entries, REASONS);
 } counters SEC(".maps");
+
+static inline_always void count_many(__u32 reason, __u64 times)
+{
+	__u64 *counter = map_lookup(&counters, &reason);
+
+	if (counter)
+		*counter += times;
+}
+
+static inline_always void count(__u32 reason)
+{
+	count_many(reason, 1);
+}
 
 /* Use of a rule. */
 struct use {

@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 50;
+pub(crate) const COUNT: u32 = 55;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -55,4 +55,20 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "not_counted",
     "window",
     "not_parsed",
+    "chosen_for_pod",
+    "chosen_for_process",
+    "chosen_for_outside",
+    "source_port_taken",
+    "source_port_busy",
 ];
+
+/// The choices of backends, by the kind of their clients. They are no reasons about packets.
+pub(crate) const CHOICES: [(&str, &str); 3] = [
+    ("chosen_for_pod", "pod"),
+    ("chosen_for_process", "process"),
+    ("chosen_for_outside", "outside"),
+];
+
+/// The source ports that were tried for clients outside, by result. They are no reasons about packets.
+pub(crate) const SOURCE_PORTS: [(&str, &str); 2] =
+    [("source_port_taken", "taken"), ("source_port_busy", "busy")];

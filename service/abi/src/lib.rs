@@ -15,6 +15,6 @@ mod tests;
 
 pub use bytes::{BackendRow, FrontendKey, FrontendRow, SocketKey, SourceKey, SourceRange, Word};
 pub use held::{Held, Limits, Row};
-pub use mirror::Mirror;
+pub use mirror::{MapUse, Mirror};
 pub use plan::{Plan, Refused, Write};
 pub use tables::{TableSize, TableSlot};

@@ -49,6 +49,16 @@ pub struct Mirror {
     retired_backends: Vec<u32>,
 }
 
+/// The use of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapUse {
+    pub map: &'static str,
+    /// The number of rows that are in use.
+    pub used: u32,
+    /// The number of all rows.
+    pub limit: u32,
+}
+
 /// The writes of a plan, by their place in its order.
 #[derive(Default)]
 struct Steps {
@@ -65,6 +75,29 @@ impl Mirror {
     /// The content of the maps once the planned writes are done.
     pub fn held(&self) -> &Held {
         &self.held
+    }
+
+    /// The use of each map. Numbers that wait for [`Mirror::release`] are in use.
+    pub fn uses(&self) -> Vec<MapUse> {
+        let limits = &self.held.limits;
+        let rows = |map, used: usize, limit| MapUse {
+            map,
+            used: u32::try_from(used).unwrap_or(u32::MAX),
+            limit,
+        };
+        let rest =
+            |map, limit: u32, free: usize| rows(map, (limit as usize).saturating_sub(free), limit);
+        let tables = TableSize::ALL.into_iter().map(|size| {
+            rest(size.map(), limits.tables(size), self.free_tables[size as usize].len())
+        });
+        let mut uses = vec![
+            rows("frontends", self.held.frontends.len(), limits.frontends),
+            rows("source_ranges", self.source_rows, limits.sources),
+            rest("service_words", limits.words, self.free_pairs.len() * 2),
+            rest("backends", limits.backends, self.free_backends.len()),
+        ];
+        uses.extend(tables);
+        uses
     }
 
     /// True if numbers wait for [`Mirror::release`].

@@ -45,6 +45,33 @@ fn a_backend_that_returns_has_another_life() {
 }
 
 #[test]
+fn rows_that_wait_for_their_release_are_in_use() {
+    let mut node = Node::new(LIMITS);
+    let used = |node: &Node| {
+        let uses = node.mirror.uses().into_iter();
+        uses.map(|of| (of.map, (of.used, of.limit))).collect::<BTreeMap<_, _>>()
+    };
+    let of = |frontends, words, small, backends| {
+        BTreeMap::from([
+            ("frontends", (frontends, 64)),
+            ("source_ranges", (0, 256)),
+            ("service_words", (words, 256)),
+            ("backends_small", (small, 256)),
+            ("backends_medium", (0, 64)),
+            ("backends_large", (0, 2)),
+            ("backends", (backends, 256)),
+        ])
+    };
+    assert_eq!(used(&node), of(0, 0, 0, 0));
+    node.reach(&one(&[backend(1), backend(2)]));
+    assert_eq!(used(&node), of(1, 2, 1, 2));
+    node.reach(&Frontends::new());
+    assert_eq!(used(&node), of(0, 2, 1, 2));
+    node.release();
+    assert_eq!(used(&node), of(0, 0, 0, 0));
+}
+
+#[test]
 fn a_plan_removes_backends_to_which_no_table_refers() {
     let mut node = Node::new(LIMITS);
     let both = Frontends::from([
