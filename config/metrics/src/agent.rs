@@ -2,6 +2,9 @@
 
 use crate::{BUILD_INFO, Metric, counter, gauge, histogram};
 
+/// Those of kube-proxy's metric for the same time, with more bounds below a second.
+const PROGRAMMING: &[f64] =
+    &[0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 const WAIT: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0];
 
 pub(crate) const METRICS: &[Metric] = &[
@@ -74,7 +77,32 @@ pub(crate) const METRICS: &[Metric] = &[
         "ferrule_agent_service_repairs_total",
         &["object"],
         "repairs",
-        "Repairs for Services after a change by another process, by object: reserved_ports",
+        "Repairs for Services after a change by another process, by object: rows, programs, reserved_ports",
+    ),
+    histogram(
+        "ferrule_agent_service_programming_seconds",
+        PROGRAMMING,
+        &[],
+        "Time from the change of an endpoint, as its EndpointSlice has it, until the node's Services have the change",
+    ),
+    gauge(
+        "ferrule_agent_service_rows",
+        &["map"],
+        "rows",
+        "Rows in use of the maps of Services: frontends, backends, tables of backends, words, source ranges",
+    ),
+    gauge("ferrule_agent_service_row_limit", &["map"], "rows", "All rows of the maps of Services"),
+    counter(
+        "ferrule_agent_service_choices_total",
+        &["client"],
+        "choices",
+        "Chosen backends of Services, by client: pod, process, outside; an open connection keeps its choice",
+    ),
+    counter(
+        "ferrule_agent_source_port_tries_total",
+        &["result"],
+        "tries",
+        "Source ports that were tried for clients outside with a backend on another node, by result: taken, busy",
     ),
     counter(
         "ferrule_agent_drifts_total",

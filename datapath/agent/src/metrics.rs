@@ -1,6 +1,7 @@
 //! The agent's metrics.
 
 use config_metrics::Program;
+use datapath_backend::ServiceFigures;
 use datapath_node::{Answer, Overview};
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 use runtime_process::meter::{Error, Meter};
@@ -26,6 +27,11 @@ pub(crate) struct Metrics {
     reserved_ports_failing: IntGauge,
     source_port_listeners: IntGauge,
     service_repairs: IntCounterVec,
+    service_programming: Histogram,
+    service_rows: IntGaugeVec,
+    service_row_limits: IntGaugeVec,
+    service_choices: IntCounterVec,
+    source_port_tries: IntCounterVec,
     drifts: IntCounter,
     waiting: IntGauge,
     lag: IntGauge,
@@ -60,6 +66,11 @@ impl Metrics {
             reserved_ports_failing: meter.gauge("ferrule_agent_reserved_ports_failing")?,
             source_port_listeners: meter.gauge("ferrule_agent_source_port_listeners")?,
             service_repairs: meter.counters("ferrule_agent_service_repairs_total")?,
+            service_programming: meter.histogram("ferrule_agent_service_programming_seconds")?,
+            service_rows: meter.gauges("ferrule_agent_service_rows")?,
+            service_row_limits: meter.gauges("ferrule_agent_service_row_limit")?,
+            service_choices: meter.counters("ferrule_agent_service_choices_total")?,
+            source_port_tries: meter.counters("ferrule_agent_source_port_tries_total")?,
             drifts: meter.counter("ferrule_agent_drifts_total")?,
             waiting: meter.gauge("ferrule_agent_waiting_pods")?,
             lag: meter.gauge("ferrule_agent_backend_lag")?,
@@ -79,7 +90,9 @@ impl Metrics {
             (&self.reports, &["arrived", "failed"]),
             (&self.generations, &["held", "refused"]),
             (&self.streams, &["true", "false"]),
-            (&self.service_repairs, &["reserved_ports"]),
+            (&self.service_repairs, &["rows", "programs", "reserved_ports"]),
+            (&self.service_choices, &["pod", "process", "outside"]),
+            (&self.source_port_tries, &["taken", "busy"]),
             (
                 &self.packets,
                 &[
@@ -89,6 +102,9 @@ impl Metrics {
                     "ingress_isolation",
                     "event_lost",
                     "flows_full",
+                    "no_backend",
+                    "no_stage",
+                    "no_source_port",
                 ],
             ),
         ] {
@@ -142,6 +158,26 @@ impl Metrics {
         self.failing_health_ports.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Sets the figures of Services.
+    pub(crate) fn services(&self, figures: &ServiceFigures) {
+        let ServiceFigures { rows, choices, source_ports, repairs, programmed } = figures;
+        for (map, [used, limit]) in rows {
+            self.service_rows.with_label_values(&[*map]).set((*used).into());
+            self.service_row_limits.with_label_values(&[*map]).set((*limit).into());
+        }
+        for (counters, counts) in [
+            (&self.service_choices, choices),
+            (&self.source_port_tries, source_ports),
+            (&self.service_repairs, repairs),
+        ] {
+            for (name, count) in counts {
+                let counter = counters.with_label_values(&[*name]);
+                counter.inc_by(count.saturating_sub(counter.get()));
+            }
+        }
+        programmed.iter().for_each(|took| self.service_programming.observe(took.as_secs_f64()));
+    }
+
     /// Notes if the source ports of Services cannot be reserved.
     pub(crate) fn reserved_ports_failing(&self, is_failing: bool) {
         self.reserved_ports_failing.set(i64::from(is_failing));
@@ -152,9 +188,9 @@ impl Metrics {
         self.source_port_listeners.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Counts repairs after changes by another process.
-    pub(crate) fn service_repairs(&self, object: &str, times: u64) {
-        self.service_repairs.with_label_values(&[object]).inc_by(times);
+    /// Counts a repair of the reserved ports after a change by another process.
+    pub(crate) fn reserved_ports_repaired(&self) {
+        self.service_repairs.with_label_values(&["reserved_ports"]).inc();
     }
 
     pub(crate) fn stream(&self, behind: bool) {
@@ -195,17 +231,51 @@ mod tests {
     use config_metrics::Program;
     use tests_support::promtool;
 
-    /// The series by kind of object exist once the state is known.
+    /// The series by kind of object and by map exist once the state is known.
     #[test]
     fn every_metric_of_the_catalog_is_exposed_from_the_start() {
         let page = Metrics::new().unwrap().page(None);
         for metric in Program::Agent.metrics() {
             let line = format!("# TYPE {} {}\n", metric.name, metric.kind.name());
-            let late = metric.name == "ferrule_agent_held";
+            let late = [
+                "ferrule_agent_held",
+                "ferrule_agent_service_rows",
+                "ferrule_agent_service_row_limit",
+            ]
+            .contains(&metric.name);
             assert_eq!(page.contains(&line), !late, "{line}{page}");
         }
         if promtool::is_there("every_metric_of_the_catalogue_is_exposed") {
             assert_eq!(promtool::complaints(&page).unwrap(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn figures_of_services_are_exposed_and_counters_only_grow() {
+        let metrics = Metrics::new().unwrap();
+        let figures = |used, chosen| ServiceFigures {
+            rows: [("backends", [used, 131_072])].into(),
+            choices: [("pod", chosen), ("outside", 2)].into(),
+            source_ports: [("busy", 3)].into(),
+            repairs: [("rows", 1)].into(),
+            programmed: vec![Duration::from_millis(80)],
+        };
+        metrics.services(&figures(9, 40));
+        // The maps were created again, and a part of the counters with them.
+        metrics.services(&figures(4, 30));
+        let page = metrics.page(None);
+        for line in [
+            "ferrule_agent_service_rows{map=\"backends\"} 4",
+            "ferrule_agent_service_row_limit{map=\"backends\"} 131072",
+            "ferrule_agent_service_choices_total{client=\"pod\"} 40",
+            "ferrule_agent_service_choices_total{client=\"process\"} 0",
+            "ferrule_agent_source_port_tries_total{result=\"busy\"} 3",
+            "ferrule_agent_service_repairs_total{object=\"rows\"} 1",
+            "ferrule_agent_service_programming_seconds_count 2",
+            "ferrule_agent_service_programming_seconds_bucket{le=\"0.05\"} 0",
+            "ferrule_agent_service_programming_seconds_bucket{le=\"0.1\"} 2",
+        ] {
+            assert!(page.lines().any(|found| found == line), "{line}\n{page}");
         }
     }
 }

@@ -259,7 +259,7 @@ impl ReservedPorts {
         if !added.is_empty() {
             let ports = added.to_string();
             if self.is_reserved {
-                self.metrics.service_repairs("reserved_ports", 1);
+                self.metrics.reserved_ports_repaired();
                 tracing::warn!(ports, "the reserved ports were changed by another process");
             }
             tracing::info!(ports, "the source ports of Services are reserved");

@@ -300,6 +300,9 @@ async fn drive(
                     }
                     metrics.packets(&backend.packets());
                     metrics.map_memory(backend.map_memory());
+                    if let Some(figures) = backend.service_figures() {
+                        metrics.services(&figures);
+                    }
                     Event::Observed(backend.observe().await.map_err(|error| causes(&error)))
                 }
                 None => break,

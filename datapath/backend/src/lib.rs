@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
     sync::Arc,
+    time::Duration,
 };
 
 /// A backend: it observes its own state, plans the difference to a desired state, and applies it.
@@ -52,6 +53,11 @@ pub trait Backend: Send + 'static {
     /// The memory of the backend's maps in the kernel, in bytes; 0 if it has none.
     fn map_memory(&self) -> u64 {
         0
+    }
+
+    /// Figures of the Services that the backend serves. `None` if it serves none.
+    fn service_figures(&mut self) -> Option<ServiceFigures> {
+        None
     }
 
     /// The health checks of the Services of the last state. `None` if these Services are not in force, and if the backend
@@ -95,6 +101,22 @@ pub trait Backend: Send + 'static {
     /// # Errors
     /// Something could not be removed; a repeated call continues.
     async fn retire(&mut self, retire: Retire) -> Result<(), BackendError>;
+}
+
+/// Figures of Services, for metrics. Their cost does not depend on the number of Services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFigures {
+    /// By map: the rows in use, and all rows. Empty while the content of the maps is not known.
+    pub rows: BTreeMap<&'static str, [u32; 2]>,
+    /// The backends that were chosen, by kind of client: pod, process, outside. The numbers only grow while the backend's
+    /// state exists.
+    pub choices: BTreeMap<&'static str, u64>,
+    /// The source ports that were tried for clients outside, by result: taken, busy. The numbers only grow as the former.
+    pub source_ports: BTreeMap<&'static str, u64>,
+    /// The repairs of this process after changes by other processes, by object.
+    pub repairs: BTreeMap<&'static str, u64>,
+    /// The times from changes of endpoints to their effect, since the last call.
+    pub programmed: Vec<Duration>,
 }
 
 /// A call that a backend could not carry out.

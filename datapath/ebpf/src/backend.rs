@@ -15,6 +15,7 @@ use crate::{
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
     pods::Pods,
+    reasons::{CHOICES, SOURCE_PORTS},
     serving::Serving,
     starting::{is_starting, starting},
     tcx::Method,
@@ -27,7 +28,7 @@ use control_wire::{KnownId, ObjectId};
 use datapath_abi::{
     Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, plan_started, sizes,
 };
-use datapath_backend::{Backend, BackendError};
+use datapath_backend::{Backend, BackendError, ServiceFigures};
 use datapath_names::Wanted;
 use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Results, Retire,
@@ -1071,7 +1072,24 @@ impl Backend for EbpfBackend {
         let counters = counters.inspect_err(|error| {
             tracing::warn!(why = causes(error), "cannot read the counters of packets");
         });
-        counters.unwrap_or_default()
+        let mut counters = counters.unwrap_or_default();
+        for (name, _) in CHOICES.iter().chain(&SOURCE_PORTS) {
+            counters.remove(name);
+        }
+        counters
+    }
+
+    fn service_figures(&mut self) -> Option<ServiceFigures> {
+        let figures = self.serving.as_mut()?.figures();
+        let counters = self.programs.counters().inspect_err(|error| {
+            tracing::warn!(why = causes(error), "cannot read the counters of Services");
+        });
+        let counters = counters.unwrap_or_default();
+        let of = |names: &[(&'static str, &'static str)]| -> BTreeMap<&'static str, u64> {
+            let counted = names.iter().filter_map(|(name, of)| Some((*of, *counters.get(name)?)));
+            counted.collect()
+        };
+        Some(ServiceFigures { choices: of(&CHOICES), source_ports: of(&SOURCE_PORTS), ..figures })
     }
 
     async fn listen(&mut self, allowed: bool) -> Result<(), BackendError> {
@@ -1266,6 +1284,9 @@ impl EbpfBackend {
             let is_known = self.goal.is_some() && self.connections.services;
             if is_known && self.programs.set_wires(&self.wires)? {
                 tracing::warn!(map = WIRES, "a row of a map was changed by another process");
+                if let Some(serving) = &mut self.serving {
+                    serving.repaired("rows");
+                }
             }
             Ok(())
         });

@@ -2,15 +2,16 @@
 
 use crate::{LoadError, Programs, closing::Closing, grace::GRACE};
 use config_model::causes;
+use datapath_backend::ServiceFigures;
 use datapath_node::{Desired, NodeIdentity};
 use service_abi::{Mirror, Plan, Refused};
 use service_core::{Frontend, HealthChecks, Index, NodeView, Place};
 use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -42,6 +43,11 @@ pub(crate) struct Serving {
     reported: BTreeMap<ObjectName, String>,
     /// The health checks of the Services in force; `None` before the first ones.
     checks: Option<Arc<HealthChecks>>,
+    programming: Programming,
+    /// Repairs after changes by other processes, by object.
+    repairs: BTreeMap<&'static str, u64>,
+    /// The folder of the maps with which the programs of sockets were attached last; `None` before the first time.
+    attached: Option<PathBuf>,
 }
 
 impl Serving {
@@ -61,7 +67,26 @@ impl Serving {
             compared: 0,
             reported: BTreeMap::new(),
             checks: None,
+            programming: Programming::default(),
+            repairs: BTreeMap::new(),
+            attached: None,
         }
+    }
+
+    /// Figures of the Services, without the counters of the programs.
+    pub(crate) fn figures(&mut self) -> ServiceFigures {
+        let uses = self.mirror.iter().flat_map(Mirror::uses);
+        ServiceFigures {
+            rows: uses.map(|of| (of.map, [of.used, of.limit])).collect(),
+            repairs: self.repairs.clone(),
+            programmed: self.programming.take(),
+            ..ServiceFigures::default()
+        }
+    }
+
+    /// Counts a repair after a change by another process.
+    pub(crate) fn repaired(&mut self, object: &'static str) {
+        *self.repairs.entry(object).or_default() += 1;
     }
 
     /// Puts the Services of a state into force. Without any Service no source has sent them yet, and the rows of an
@@ -81,6 +106,7 @@ impl Serving {
                 self.change(programs, &changes);
             }
             self.attach_sockets(programs);
+            self.note_effect();
             if is_changed || self.checks.is_none() {
                 self.checks = Some(Arc::new(self.index.health_checks()));
             }
@@ -127,6 +153,7 @@ impl Serving {
             self.retry(programs);
             self.compare(programs);
             self.attach_sockets(programs);
+            self.note_effect();
         }
         // A repair may have written rows just now.
         if let Some(mirror) = &self.mirror
@@ -135,6 +162,13 @@ impl Serving {
             self.closing.step(now, programs, mirror);
         }
         self.failing() != self.reported
+    }
+
+    /// Notes that the changes of endpoints so far are in force, unless the maps could not be written.
+    fn note_effect(&mut self) {
+        if self.fault.is_none() && self.mirror.is_some() {
+            self.programming.finish(wall_ms());
+        }
     }
 
     /// Brings the index to a state. Returns true if Services or slices may have changed.
@@ -154,6 +188,12 @@ impl Serving {
             }
         };
         for name in &of_slices {
+            // The first state has changes of an unknown age.
+            if changed.is_some() {
+                let earlier = self.index.world().slices.get(name).and_then(|of| of.triggered_ms);
+                let later = slices.get(name).and_then(|of| of.triggered_ms);
+                self.programming.begin(name, earlier, later);
+            }
             match slices.get(name) {
                 Some(slice) => self.index.set_slice(slice.clone()),
                 None => self.index.remove_slice(name),
@@ -251,6 +291,7 @@ impl Serving {
             }
             Ok(Some(map)) => {
                 tracing::warn!(map, "a row of a map of Services was changed by another process");
+                self.repaired("rows");
                 self.restore(programs);
             }
             Err(error) => self.settle(Err(error)),
@@ -260,10 +301,22 @@ impl Serving {
     /// Attaches the programs of sockets that are not attached, or attached with an earlier map.
     fn attach_sockets(&mut self, programs: &mut Programs) {
         let Some(cgroup) = &self.cgroup else { return };
-        let fault = match programs.attach_sockets(cgroup) {
-            Ok(0) => None,
+        let attached = programs.attach_sockets(cgroup);
+        let folder = programs.maps_folder().map(Path::to_owned);
+        let fault = match attached {
             Ok(count) => {
-                tracing::info!(programs = count, "processes of the node are served");
+                if count > 0 {
+                    // A map that has grown has another folder, and programs of its own.
+                    if folder.is_some() && folder == self.attached {
+                        tracing::warn!(
+                            programs = count,
+                            "programs for processes of the node were detached by another process"
+                        );
+                        self.repaired("programs");
+                    }
+                    tracing::info!(programs = count, "processes of the node are served");
+                }
+                self.attached = folder;
                 None
             }
             Err(error) => Some(causes(&error)),
@@ -314,9 +367,94 @@ impl Serving {
     }
 }
 
+/// The time that changes of endpoints take until they are in force.
+#[derive(Debug, Default)]
+struct Programming {
+    /// The changes that are not in force: by slice, the time of the first one in milliseconds since 1970.
+    pending: BTreeMap<ObjectName, u64>,
+    took: Vec<Duration>,
+}
+
+impl Programming {
+    /// A slice has changed. `earlier` and `later` are the times of the causes, in milliseconds since 1970.
+    fn begin(&mut self, slice: &ObjectName, earlier: Option<u64>, later: Option<u64>) {
+        match later {
+            Some(at) if later != earlier => {
+                self.pending.entry(slice.clone()).or_insert(at);
+            }
+            Some(_) => {}
+            None => {
+                self.pending.remove(slice);
+            }
+        }
+    }
+
+    /// All changes are in force now. The clocks of two nodes can differ, so a change can be later.
+    fn finish(&mut self, now_ms: u64) {
+        let pending = std::mem::take(&mut self.pending);
+        let room = MOST_TIMES.saturating_sub(self.took.len());
+        let took = pending.values().map(|at| Duration::from_millis(now_ms.saturating_sub(*at)));
+        self.took.extend(took.take(room));
+    }
+
+    fn take(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.took)
+    }
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The time between two comparisons.
 const EVERY: Duration = Duration::from_secs(1);
+/// The times that are kept until they are taken.
+const MOST_TIMES: usize = 16_384;
 /// The number of Services that one state logs.
 const LOGGED: usize = 16;
 /// The rows of a comparison. The rows of `frontends` are added up besides, and all keys of `source_ranges` are compared.
 const STEP: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_endpoints_takes_from_its_first_cause_to_its_effect() {
+        let name = |name: &str| ObjectName::new("shop", name);
+        let mut programming = Programming::default();
+        programming.begin(&name("a"), None, Some(1_000));
+        // The first cause of two that come into force together.
+        programming.begin(&name("a"), Some(1_000), Some(1_500));
+        programming.begin(&name("b"), Some(900), Some(1_800));
+        // The same cause, and none.
+        programming.begin(&name("c"), Some(500), Some(500));
+        programming.begin(&name("d"), None, None);
+        // A slice that was removed meanwhile.
+        programming.begin(&name("e"), None, Some(700));
+        programming.begin(&name("e"), Some(700), None);
+        assert!(programming.take().is_empty());
+        programming.finish(2_000);
+        let seconds = programming.take().iter().map(Duration::as_millis).collect::<Vec<_>>();
+        assert_eq!(seconds, [1_000, 200]);
+        programming.finish(3_000);
+        assert!(programming.take().is_empty());
+        // The clock of this node is behind.
+        programming.begin(&name("a"), Some(1_500), Some(9_000));
+        programming.finish(8_000);
+        assert_eq!(programming.take(), [Duration::ZERO]);
+    }
+
+    #[test]
+    fn times_that_are_not_taken_have_a_limit() {
+        let mut programming = Programming::default();
+        for round in 0..3 {
+            for number in 0..MOST_TIMES / 2 {
+                programming.begin(&ObjectName::new("shop", number.to_string()), None, Some(round));
+            }
+            programming.finish(9);
+        }
+        assert_eq!(programming.take().len(), MOST_TIMES);
+    }
+}
