@@ -3,14 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
 
-use datapath_sockets::{Connected, DiagError, Sockets};
+use datapath_sockets::{Connected, DiagError, Listener, Sockets, Transport};
 use nix::{
     sched::{CloneFlags, unshare},
     unistd::Uid,
 };
 use std::{
     io::ErrorKind,
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     process::Command,
     thread,
     time::Duration,
@@ -109,5 +109,28 @@ fn hundreds_of_sockets_are_one_list() {
         // Each socket is an open file, of which a process can have 1024 by default.
         let sockets: Vec<UdpSocket> = (0..700).map(|_| connected("0.0.0.0:0", PEER)).collect();
         assert_eq!(listed().unwrap().len(), sockets.len());
+    });
+}
+
+#[test]
+fn sockets_that_wait_for_any_peer_are_listed() {
+    in_namespace("sockets_that_wait_for_any_peer_are_listed", || {
+        let ends = ["0.0.0.0:61500", "[::1]:61501"];
+        let _tcp = ends.map(|at| TcpListener::bind(at).unwrap());
+        let _udp = UdpSocket::bind("127.0.0.1:61502").unwrap();
+        let _other = TcpListener::bind("127.0.0.1:8080").unwrap();
+        let _with_peer = connected("0.0.0.0:61503", PEER);
+        let _client = TcpStream::connect("127.0.0.1:61500").unwrap();
+        let found = Sockets::open().unwrap().listeners(|local| local.port() >= 61_000);
+        let mut found = found.unwrap();
+        found.sort_unstable();
+        let expected = [
+            (Transport::Tcp, "0.0.0.0:61500"),
+            (Transport::Tcp, "[::1]:61501"),
+            (Transport::Udp, "127.0.0.1:61502"),
+        ];
+        let expected =
+            expected.map(|(transport, at)| Listener { transport, local: at.parse().unwrap() });
+        assert_eq!(found, expected);
     });
 }

@@ -139,6 +139,9 @@ fn a_client_outside_reaches_backends_on_the_node_and_on_another_one() {
     }
     let counters = kernel.programs.counters().unwrap();
     assert_eq!((counters["no_backend"], counters["no_source_port"]), (0, 0), "{counters:?}");
+    // One for each connection, unless the kernel has repeated a port.
+    assert!((40..=48).contains(&counters["chosen_for_outside"]), "{counters:?}");
+    assert!((20..=24).contains(&counters["source_port_taken"]), "{counters:?}");
 }
 
 #[test]
@@ -182,8 +185,10 @@ fn clients_with_one_port_have_different_source_ports() {
             socket.send_to(&[7], at(NODE, 30_080)).unwrap();
         }
     });
-    let refused = kernel.programs.counters().unwrap()["no_source_port"];
-    assert!(refused > 0, "{refused}");
+    let counters = kernel.programs.counters().unwrap();
+    let refused = counters["no_source_port"];
+    // Each refusal follows 16 tries.
+    assert!(refused > 0 && counters["source_port_busy"] >= 16 * refused, "{counters:?}");
     assert_eq!(connected(at(NODE, 30_080)), Ok(()));
 }
 

@@ -115,7 +115,9 @@ fn processes_of_the_node_reach_the_backends_of_a_service() {
     for to in [b(5353), at(VIP, 53)] {
         assert_eq!(ask(&socket, to), Ok(to));
     }
-    assert_eq!(kernel.programs.counters().unwrap()["no_backend"], 0);
+    let counters = kernel.programs.counters().unwrap();
+    assert_eq!((counters["no_backend"], counters["chosen_for_pod"]), (0, 0), "{counters:?}");
+    assert!(counters["chosen_for_process"] >= 22, "{counters:?}");
 }
 
 #[test]
