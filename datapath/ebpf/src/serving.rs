@@ -105,8 +105,8 @@ impl Serving {
             } else if !changes.is_empty() {
                 self.change(programs, &changes);
             }
-            self.attach_sockets(programs);
             self.note_effect();
+            self.attach_sockets(programs);
             if is_changed || self.checks.is_none() {
                 self.checks = Some(Arc::new(self.index.health_checks()));
             }
@@ -152,8 +152,8 @@ impl Serving {
             self.compare_at = now + EVERY;
             self.retry(programs);
             self.compare(programs);
-            self.attach_sockets(programs);
             self.note_effect();
+            self.attach_sockets(programs);
         }
         // A repair may have written rows just now.
         if let Some(mirror) = &self.mirror
