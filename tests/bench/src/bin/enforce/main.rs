@@ -2,7 +2,6 @@
 //!
 //! Needs root. It makes namespaces of its own with the host links of pods and a bpffs, and leaves nothing behind.
 
-mod agent;
 mod losses;
 mod names;
 mod packet;
@@ -10,9 +9,7 @@ mod peer;
 mod traffic;
 mod verdicts;
 mod way;
-mod world;
 
-use agent::Agent;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
 use datapath_ebpf::memory_of_maps;
@@ -28,9 +25,13 @@ use std::{
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use tests_bench::figures::{self, Bench, Figure, Samples};
-use way::{Namespace, Way};
-use world::World;
+use tests_bench::{
+    agent::{self, Agent},
+    figures::{self, Bench, Figure, Samples},
+    namespace::Namespace,
+    world::{self, WIRE, World},
+};
+use way::Way;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -333,8 +334,6 @@ fn resident_of_child(args: &Args) -> Result<f64> {
 }
 
 const CONNECTIONS: u32 = 50_000;
-/// The link by which packets of other nodes enter.
-const WIRE: u32 = 900;
 /// linux/pkt_cls.h: TC_ACT_UNSPEC
 const PASS: i32 = -1;
 /// Longer than the time after which unused rows are removed.

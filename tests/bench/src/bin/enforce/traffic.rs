@@ -5,15 +5,12 @@
 
 use crate::way::Way;
 use anyhow::{Context as _, Result, anyhow, ensure};
-use nix::{
-    sched::{CpuSet, sched_getaffinity, sched_setaffinity},
-    unistd::Pid,
-};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     thread,
     time::{Duration, Instant},
 };
+use tests_bench::cores::{cores, stay_on, timed};
 
 /// Of each turn, the values of both ways in their order.
 #[derive(Debug)]
@@ -46,19 +43,6 @@ pub(crate) fn measure(ways: [&Way; 2], turns: u32) -> Result<Traffic> {
         });
         measured.join().map_err(|_| anyhow!("the thread panicked"))?
     })
-}
-
-/// The cores on which this process may run.
-fn cores() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(0)).context("read the allowed cores")?;
-    Ok((0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect())
-}
-
-/// Keeps the calling thread on one core.
-fn stay_on(core: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core).with_context(|| format!("select core {core}"))?;
-    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("use only core {core}"))
 }
 
 /// Measures while each pod has a server in a thread of its own.
@@ -99,15 +83,6 @@ fn compare(
         values.push(of_turn);
     }
     Ok(values)
-}
-
-/// The mean time of a call in microseconds.
-fn timed(calls: u32, call: impl Fn() -> Result<()>) -> Result<f64> {
-    let started = Instant::now();
-    for _ in 0..calls {
-        call()?;
-    }
-    Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(calls))
 }
 
 /// The time of 1,000 bits in nanoseconds. The sender has a core of its own.

@@ -1,98 +1,15 @@
 //! The way between a pod and a host beyond its node, with sockets at both ends.
 
-use crate::{WIRE, world};
-use anyhow::{Context as _, Result, anyhow, ensure};
-use nix::{
-    sched::{CloneFlags, setns, unshare},
-    sys::socket::{setsockopt, sockopt::RcvBufForce},
-};
+use crate::world;
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use std::{
     fmt::Write as _,
-    fs::File,
     io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::fd::AsRawFd as _,
-    process::{Command, Stdio, id},
-    thread,
     time::Duration,
 };
-
-/// A network namespace. It lives as long as this value, and as its links' other ends.
-#[derive(Debug)]
-pub(crate) struct Namespace(File);
-
-impl Namespace {
-    pub(crate) fn current() -> Result<Self> {
-        File::open("/proc/thread-self/ns/net").map(Self).context("open the network namespace")
-    }
-
-    fn new() -> Result<Self> {
-        let made = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).context("create a network namespace")?;
-            Self::current()
-        });
-        let made = made.join().map_err(|_| anyhow!("the thread panicked"))??;
-        made.silence()?;
-        Ok(made)
-    }
-
-    /// Keeps later links from packets of their own.
-    fn silence(&self) -> Result<()> {
-        self.set("net/ipv6/conf/default/disable_ipv6", "1")
-    }
-
-    /// Moves the calling thread.
-    pub(crate) fn enter(&self) -> Result<()> {
-        setns(&self.0, CloneFlags::CLONE_NEWNET).context("enter a network namespace")
-    }
-
-    /// Calls a function in this namespace.
-    pub(crate) fn run<T: Send>(&self, call: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        thread::scope(|scope| {
-            let called = scope.spawn(|| {
-                self.enter()?;
-                call()
-            });
-            called.join().map_err(|_| anyhow!("the thread panicked"))?
-        })
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", id(), self.0.as_raw_fd())
-    }
-
-    /// Carries out the commands of `ip`.
-    fn ip(&self, batch: &str) -> Result<()> {
-        self.run(|| {
-            let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
-            ip.stdin.take().context("no pipe")?.write_all(batch.as_bytes())?;
-            ensure!(ip.wait()?.success(), "ip refuses the links of pods");
-            Ok(())
-        })
-    }
-
-    /// Gives a node its links: of each pod, and one to other nodes.
-    pub(crate) fn add_links(&self, pods: u32) -> Result<()> {
-        self.silence()?;
-        let mut batch = format!("link add index {WIRE} name wire type veth peer name beyond\n");
-        batch.push_str("link set beyond up\nlink set wire up\n");
-        for pod in 0..pods {
-            let link = world::link(pod);
-            let (name, index, address) = (link.name, link.ifindex, world::pod_address(pod));
-            writeln!(batch, "link add index {index} name {name} type veth peer name pod{pod}")?;
-            writeln!(batch, "link set pod{pod} up\nlink set {name} up")?;
-            writeln!(batch, "route add {address} dev {name}")?;
-        }
-        self.ip(&batch)
-    }
-
-    fn set(&self, name: &str, value: &str) -> Result<()> {
-        self.run(|| {
-            std::fs::write(format!("/proc/sys/{name}"), value)
-                .with_context(|| format!("set {name}"))
-        })
-    }
-}
+use tests_bench::namespace::Namespace;
 
 /// A pod, its node, and a host beyond it.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use crate::world::{World, link, local};
 use anyhow::{Context as _, Result, ensure};
 use config_model::{EnforcingMode, Time};
-use config_settings::Settings;
+use config_settings::{Connections, Settings};
 use control_wire::proto::{Change, Part};
 use datapath_backend::Backend as _;
-use datapath_ebpf::{EbpfBackend, Hook, Programs};
+use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{BackendEvent, Effect, Node};
 use std::{
     collections::BTreeMap,
@@ -17,31 +17,54 @@ use std::{
 use tokio::time::timeout;
 
 /// An agent that follows a replica.
-pub(crate) struct Agent {
+pub struct Agent {
     node: Node,
     backend: EbpfBackend,
     generation: u64,
     started: Instant,
-    pub(crate) maps: PathBuf,
+    pub maps: PathBuf,
 }
 
 impl Agent {
     /// Loads the programs and puts a world into force.
-    pub(crate) async fn start(object: &Path, pins: &Path, world: &World) -> Result<Self> {
+    pub async fn start(object: &Path, pins: &Path, world: &World) -> Result<Self> {
         let connections = Settings::defaults().agent.connections;
         let maps = pins.join("maps");
         let programs = Programs::load(object, Some(&maps), &connections)?;
         let backend = EbpfBackend::over(programs, &maps, connections)?;
-        let mut node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
+        let mut agent = Self::over(backend, "", maps, world.pods);
+        agent.receive(world.objects()).await?;
+        Ok(agent)
+    }
+
+    /// Loads the programs as an agent that serves Services and has received nothing. Processes of the node are served if
+    /// the folder of cgroup trees is given.
+    pub async fn serve(
+        object: &Path,
+        pins: &Path,
+        name: &str,
+        cgroup: Option<&Path>,
+        pods: u32,
+    ) -> Result<Self> {
+        let connections = Connections { services: true, ..Settings::defaults().agent.connections };
+        let mut backend = EbpfBackend::open(object, pins, connections, Method::Filters)?;
+        if let Some(cgroup) = cgroup {
+            backend = backend.with_sockets(cgroup)?;
+        }
+        Ok(Self::over(backend, name, pins.to_owned(), pods))
+    }
+
+    fn over(backend: EbpfBackend, name: &str, maps: PathBuf, pods: u32) -> Self {
+        let node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
+        let mut node = node.named(name, !name.is_empty());
         node.began(([10, 9, 9, 1], 1).into(), &[1; 16], false);
         let mut agent = Self { node, backend, generation: 0, started: Instant::now(), maps };
-        for pod in 0..world.pods {
+        for pod in 0..pods {
             let now = agent.now();
             agent.node.admit(local(pod), vec![link(pod)], EnforcingMode::Standard, now);
             agent.node.take_effects();
         }
-        agent.receive(world.objects()).await?;
-        Ok(agent)
+        agent
     }
 
     fn now(&self) -> Time {
@@ -49,7 +72,7 @@ impl Agent {
     }
 
     /// Receives a generation. Returns the time until it is in force.
-    pub(crate) async fn receive(&mut self, changes: Vec<Change>) -> Result<Duration> {
+    pub async fn receive(&mut self, changes: Vec<Change>) -> Result<Duration> {
         self.generation += 1;
         let part = Part { generation: self.generation, changes, last: true };
         let received = Instant::now();
@@ -58,7 +81,7 @@ impl Agent {
     }
 
     /// Observes everything, and repairs what differs. Replaces filters that have other programs.
-    pub(crate) async fn repair(&mut self) -> Result<()> {
+    pub async fn repair(&mut self) -> Result<()> {
         let now = self.now();
         self.node.backend_event(&BackendEvent::Drift("other programs".to_owned()), now);
         self.carry_out().await.map(drop)
@@ -85,6 +108,8 @@ impl Agent {
                 let failed = outcome.endpoints.iter().find_map(|(_, of)| of.as_ref().err());
                 ensure!(outcome.in_force.is_ok(), "not in force: {:?}", outcome.in_force);
                 ensure!(failed.is_none(), "a pod is not in force: {failed:?}");
+                let failed = outcome.services.iter().next();
+                ensure!(failed.is_none(), "a Service is not in force: {failed:?}");
                 let now = self.now();
                 self.node.applied(revision, outcome, now);
             }
@@ -92,7 +117,7 @@ impl Agent {
     }
 
     /// Works as the agent does, until the work is done.
-    pub(crate) async fn work(&mut self, is_done: &AtomicBool) -> Result<()> {
+    pub async fn work(&mut self, is_done: &AtomicBool) -> Result<()> {
         while !is_done.load(Ordering::Relaxed) {
             if let Ok(event) = timeout(Duration::from_millis(10), self.backend.event()).await {
                 let now = self.now();
@@ -104,12 +129,17 @@ impl Agent {
     }
 
     /// Numbers of packets and answers by their name.
-    pub(crate) fn counters(&mut self) -> BTreeMap<&'static str, u64> {
+    pub fn counters(&mut self) -> BTreeMap<&'static str, u64> {
         self.backend.packets()
     }
 
+    /// The memory of the maps in the kernel, in bytes.
+    pub fn map_memory(&self) -> u64 {
+        self.backend.map_memory()
+    }
+
     /// Waits as the agent does between two changes.
-    pub(crate) async fn rest(&mut self, time: Duration) {
+    pub async fn rest(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while let Ok(event) =
             timeout(end.saturating_duration_since(Instant::now()), self.backend.event()).await
@@ -122,7 +152,7 @@ impl Agent {
     }
 
     /// Ends the agent and returns its programs, with those that only tests run.
-    pub(crate) fn into_programs(mut self) -> Result<Programs> {
+    pub fn into_programs(mut self) -> Result<Programs> {
         // These programs refer to the ring of events, which the backend has.
         for name in ["first_packet", "only_pick", "only_lookups", Hook::TestToWire.name()] {
             self.backend.programs().time(name, &[0; 64], [0, 0], [0; 16], 1)?;

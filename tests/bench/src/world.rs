@@ -19,23 +19,23 @@ use std::{
 
 /// The size of a node's world.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct World {
+pub struct World {
     /// Pods of other nodes, in equal groups.
-    pub(crate) peers: u32,
-    pub(crate) groups: u32,
+    pub peers: u32,
+    pub groups: u32,
     /// Pods of this node.
-    pub(crate) pods: u32,
+    pub pods: u32,
     /// Each is about one part of the pods; the last one is about all of them.
-    pub(crate) policies: u32,
-    pub(crate) parts: u32,
+    pub policies: u32,
+    pub parts: u32,
     /// The first policy about the first pod allows all groups.
-    pub(crate) is_open: bool,
+    pub is_open: bool,
     /// The first policy allows DNS to the first group, and port 8080 of the names below `corp.test`.
-    pub(crate) has_names: bool,
+    pub has_names: bool,
 }
 
 impl World {
-    pub(crate) fn objects(&self) -> Vec<Change> {
+    pub fn objects(&self) -> Vec<Change> {
         let mut changes = Vec::new();
         for group in 0..self.groups {
             let peers = (0..self.peers).filter(|peer| peer % self.groups == group);
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// The number of peers that the policies of a pod name.
-    pub(crate) fn peers_of(&self, pod: u32) -> u32 {
+    pub fn peers_of(&self, pod: u32) -> u32 {
         let policies = (0..self.policies).filter(|policy| {
             policy % self.parts == pod % self.parts || policy + 1 == self.policies
         });
@@ -78,7 +78,7 @@ impl World {
     }
 
     /// The policy that is about all pods, with this port.
-    pub(crate) fn last_policy(&self, port: u16) -> Change {
+    pub fn last_policy(&self, port: u16) -> Change {
         (&self.policy(self.policies - 1, port)).into()
     }
 
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Gives a peer another address, or its own one again.
-    pub(crate) fn address(&self, peer: u32, is_other: bool) -> Change {
+    pub fn address(&self, peer: u32, is_other: bool) -> Change {
         let of = proto::AddressChange {
             id: id(1, peer % self.groups).0.to_vec(),
             added: vec![encode::member(&key(peer), &member(peer, is_other))],
@@ -161,8 +161,22 @@ impl World {
     }
 }
 
+/// Adds a member with this address to the first group, which the first policy allows.
+pub fn join_first_group(name: &str, address: Ipv4Addr) -> Change {
+    let key =
+        MemberKey { namespace: "shop".to_owned(), name: name.to_owned(), uid: name.to_owned() };
+    let member = Member { addresses: vec![IpAddr::V4(address)], ports: Vec::new() };
+    let of = proto::AddressChange {
+        id: id(1, 0).0.to_vec(),
+        added: vec![encode::member(&key, &member)],
+        removed: Vec::new(),
+        holds: None,
+    };
+    Change { of: Some(change::Of::AddressChange(of)) }
+}
+
 /// The address of a peer.
-pub(crate) fn address(peer: u32, is_other: bool) -> Ipv4Addr {
+pub fn address(peer: u32, is_other: bool) -> Ipv4Addr {
     let base = if is_other { 0x0b00_0000 } else { 0x0a00_0000 };
     Ipv4Addr::from_bits(base + peer + 1)
 }
@@ -190,18 +204,18 @@ fn uid(pod: u32) -> String {
 }
 
 /// The address of a pod of the node.
-pub(crate) fn pod_address(pod: u32) -> Ipv4Addr {
+pub fn pod_address(pod: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0ac8_0000 + pod + 1)
 }
 
 /// A pod of the node.
-pub(crate) fn local(pod: u32) -> LocalPod {
+pub fn local(pod: u32) -> LocalPod {
     let id = PodId { uid: uid(pod), namespace: "shop".to_owned(), name: format!("web-{pod}") };
     LocalPod { pod: id, container: format!("c-{pod}"), addresses: [pod_address(pod).into()].into() }
 }
 
 /// The host link of a pod.
-pub(crate) fn link(pod: u32) -> HostLink {
+pub fn link(pod: u32) -> HostLink {
     HostLink {
         name: format!("eni{pod}"),
         ifindex: FIRST_LINK + pod,
@@ -215,5 +229,7 @@ pub(crate) fn link(pod: u32) -> HostLink {
     }
 }
 
+/// The link by which packets of other nodes enter.
+pub const WIRE: u32 = 900;
 /// The number of the first pod's link.
 const FIRST_LINK: u32 = 1000;
