@@ -4,12 +4,14 @@ use crate::world::{World, link, local};
 use anyhow::{Context as _, Result, ensure};
 use config_model::{EnforcingMode, Time};
 use config_settings::{Connections, Settings};
+use control_rpc::{Follow, StreamEvent, Trust};
 use control_wire::proto::{Change, Part};
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{BackendEvent, Effect, Node};
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -85,6 +87,36 @@ impl Agent {
         let now = self.now();
         self.node.backend_event(&BackendEvent::Drift("other programs".to_owned()), now);
         self.carry_out().await.map(drop)
+    }
+
+    /// Opens the stream of a replica.
+    pub async fn follow(&self, at: SocketAddr, trust: &Trust, name: &str) -> Result<Follow> {
+        Follow::begin(at, trust, name, self.node.hello(false)).await.context("open a stream")
+    }
+
+    /// Receives from a stream until a generation is in force.
+    pub async fn receive_from(&mut self, stream: &mut Follow) -> Result<()> {
+        loop {
+            tokio::select! {
+                message = stream.receive() => {
+                    let now = self.now();
+                    match message.context("receive from the replica")? {
+                        StreamEvent::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
+                        StreamEvent::Part(part) => {
+                            let generation = part.generation;
+                            self.node.part(part, now);
+                            if self.effects().await?.is_some() {
+                                return stream.acknowledge(generation).await.context("acknowledge");
+                            }
+                        }
+                    }
+                }
+                event = self.backend.event() => {
+                    let now = self.now();
+                    self.node.backend_event(&event, now);
+                }
+            }
+        }
     }
 
     async fn carry_out(&mut self) -> Result<Instant> {

@@ -1,11 +1,12 @@
-//! The cores of a measurement.
+//! The cores of a measurement, and processor time.
 
 use anyhow::{Context as _, Result};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
+    sys::resource::{UsageWho, getrusage},
     unistd::Pid,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The cores on which this process may run.
 pub fn cores() -> Result<Vec<usize>> {
@@ -27,4 +28,14 @@ pub fn timed(calls: u32, call: impl Fn() -> Result<()>) -> Result<f64> {
         call()?;
     }
     Ok(started.elapsed().as_secs_f64() * 1e6 / f64::from(calls))
+}
+
+/// The processor time of this process.
+pub fn processor_time() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("read the use of the processor")?;
+    let time = |of: nix::sys::time::TimeVal| {
+        Duration::from_secs(of.tv_sec().unsigned_abs())
+            + Duration::from_micros(of.tv_usec().unsigned_abs())
+    };
+    Ok(time(usage.user_time()) + time(usage.system_time()))
 }

@@ -10,6 +10,7 @@
 //!   and spans. Start in [`policy`].
 
 pub mod agent;
+pub mod authority;
 pub mod cores;
 pub mod figures;
 pub mod namespace;

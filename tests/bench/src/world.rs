@@ -36,11 +36,21 @@ pub struct World {
 
 impl World {
     pub fn objects(&self) -> Vec<Change> {
+        self.objects_with(&[])
+    }
+
+    /// All objects. The first group, which the first policy allows, has these members too.
+    pub fn objects_with(&self, joined: &[(&str, Ipv4Addr)]) -> Vec<Change> {
         let mut changes = Vec::new();
         for group in 0..self.groups {
             let peers = (0..self.peers).filter(|peer| peer % self.groups == group);
-            let members = peers.map(|peer| (key(peer), member(peer, false)));
-            let of = AddressGroup { members: members.collect(), ..AddressGroup::default() };
+            let members =
+                peers.map(|peer| (key(&format!("peer-{peer}")), member(address(peer, false))));
+            let mut of = AddressGroup { members: members.collect(), ..AddressGroup::default() };
+            if group == 0 {
+                let joined = joined.iter().map(|(name, address)| (key(name), member(*address)));
+                of.members.extend(joined);
+            }
             changes.push(encode::address_group(id(1, group), &of));
         }
         for part in 0..self.parts {
@@ -153,26 +163,15 @@ impl World {
     pub fn address(&self, peer: u32, is_other: bool) -> Change {
         let of = proto::AddressChange {
             id: id(1, peer % self.groups).0.to_vec(),
-            added: vec![encode::member(&key(peer), &member(peer, is_other))],
+            added: vec![encode::member(
+                &key(&format!("peer-{peer}")),
+                &member(address(peer, is_other)),
+            )],
             removed: Vec::new(),
             holds: None,
         };
         Change { of: Some(change::Of::AddressChange(of)) }
     }
-}
-
-/// Adds a member with this address to the first group, which the first policy allows.
-pub fn join_first_group(name: &str, address: Ipv4Addr) -> Change {
-    let key =
-        MemberKey { namespace: "shop".to_owned(), name: name.to_owned(), uid: name.to_owned() };
-    let member = Member { addresses: vec![IpAddr::V4(address)], ports: Vec::new() };
-    let of = proto::AddressChange {
-        id: id(1, 0).0.to_vec(),
-        added: vec![encode::member(&key, &member)],
-        removed: Vec::new(),
-        holds: None,
-    };
-    Change { of: Some(change::Of::AddressChange(of)) }
 }
 
 /// The address of a peer.
@@ -181,16 +180,12 @@ pub fn address(peer: u32, is_other: bool) -> Ipv4Addr {
     Ipv4Addr::from_bits(base + peer + 1)
 }
 
-fn member(peer: u32, is_other: bool) -> Member {
-    Member { addresses: vec![IpAddr::V4(address(peer, is_other))], ports: Vec::new() }
+fn member(address: Ipv4Addr) -> Member {
+    Member { addresses: vec![IpAddr::V4(address)], ports: Vec::new() }
 }
 
-fn key(peer: u32) -> MemberKey {
-    MemberKey {
-        namespace: "shop".to_owned(),
-        name: format!("peer-{peer}"),
-        uid: format!("peer-{peer}"),
-    }
+fn key(name: &str) -> MemberKey {
+    MemberKey { namespace: "shop".to_owned(), name: name.to_owned(), uid: name.to_owned() }
 }
 
 fn id(kind: u8, number: u32) -> GroupId {

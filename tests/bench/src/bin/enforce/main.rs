@@ -16,7 +16,6 @@ use datapath_ebpf::memory_of_maps;
 use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
-    sys::resource::{UsageWho, getrusage},
 };
 use peer::Peer;
 use std::{
@@ -27,6 +26,7 @@ use std::{
 };
 use tests_bench::{
     agent::{self, Agent},
+    cores::processor_time,
     figures::{self, Bench, Figure, Samples},
     namespace::Namespace,
     world::{self, WIRE, World},
@@ -300,16 +300,6 @@ async fn share_of_core(
     }
     let ran = (processor_time()? - begun.1).as_secs_f64();
     Ok(ran / begun.0.elapsed().as_secs_f64() * 100.0)
-}
-
-/// The processor time of this process.
-fn processor_time() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("read the use of the processor")?;
-    let time = |of: nix::sys::time::TimeVal| {
-        Duration::from_secs(of.tv_sec().unsigned_abs())
-            + Duration::from_micros(of.tv_usec().unsigned_abs())
-    };
-    Ok(time(usage.user_time()) + time(usage.system_time()))
 }
 
 /// Prints the resident memory of an agent's core with its backend, in MiB.

@@ -32,7 +32,7 @@ struct Agent {
 
 pub(crate) fn run(at: SocketAddr, authority: &Path, number: usize) -> Result<()> {
     let pem = std::fs::read(authority).context("read the authority's certificate")?;
-    let trust = Trust::new(&pem, crate::replica::NAME)?;
+    let trust = Trust::new(&pem, tests_bench::authority::NAME)?;
     let runtime = tokio::runtime::Runtime::new().context("start tokio")?;
     let agents: Vec<Arc<Agent>> = (0..number).map(|_| Arc::default()).collect();
     for (which, agent) in agents.iter().enumerate() {

@@ -2,16 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use control_hub::Hub;
-use control_rpc::{Authenticated, Caller, Certificates, Gatekeeper, SharedHub, listen};
-use control_wire::proto::{AnnounceRequest, ReportRequest};
+use control_rpc::SharedHub;
 use policy_core::{compile, index::Event};
 use policy_objects::{Kind, Object};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::{
-    crypto::ring::sign::any_supported_type,
-    pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
-    sign::CertifiedKey,
-};
 use serde_json::json;
 use std::{
     net::SocketAddr,
@@ -19,11 +12,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tempfile::NamedTempFile;
-use tokio::{net::TcpListener, runtime::Runtime};
-use tonic::{Status, transport::Server};
+use tests_bench::authority::Authority;
+use tokio::runtime::Runtime;
 
-pub(crate) const NAME: &str = "ferrule-controller";
 /// Number of policies, five per namespace.
 const POLICIES: usize = 500;
 const SPACES: usize = 100;
@@ -32,28 +23,9 @@ const VERSION: u64 = 1_000_000;
 /// Time limit for the agents' acks of an event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Accepts every token as the name of the node.
-struct TokenIsName;
-
-#[tonic::async_trait]
-impl Gatekeeper for TokenIsName {
-    async fn admit(&self, token: &str) -> Result<Caller, Status> {
-        Ok(Caller { node: token.to_owned(), ..Caller::default() })
-    }
-
-    async fn announce(&self, _: &Caller, _: AnnounceRequest) -> Result<(), Status> {
-        Ok(())
-    }
-
-    async fn report(&self, _: &Caller, _: ReportRequest) -> Result<(), Status> {
-        Ok(())
-    }
-}
-
 pub(crate) struct Replica {
     at: SocketAddr,
-    authority: NamedTempFile,
-    certificates: Arc<Certificates>,
+    authority: Authority,
     hub: Arc<SharedHub>,
     /// Runtime of the server. Its shutdown ends all tasks and connections, as the exit of a process would.
     server: Option<Runtime>,
@@ -66,23 +38,13 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn start(nodes: usize, pods: usize) -> Result<Self> {
-        let key = KeyPair::generate().context("generate a key")?;
-        let mut params =
-            CertificateParams::new(Vec::new()).context("describe the certificate authority")?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).context("create the certificate authority")?.pem();
-        let authority = Issuer::new(params, key);
-        let file = NamedTempFile::new().context("create a temporary file")?;
-        std::fs::write(file.path(), pem).context("write the authority's certificate")?;
-        let certificates = Arc::new(Certificates::default());
-        certificates.show(certified(&authority)?);
+        let authority = Authority::new()?;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").context("bind a port")?;
         let at = listener.local_addr().context("the port")?;
         let hub = SharedHub::new(cluster(nodes, pods, 1));
-        let server = Some(serve(listener, &certificates, &hub)?);
+        let server = Some(authority.serve(listener, &hub)?);
         let (epoch, extra, churned) = (1, 0, 0);
-        let authority = file;
-        Ok(Self { at, authority, certificates, hub, server, nodes, pods, epoch, extra, churned })
+        Ok(Self { at, authority, hub, server, nodes, pods, epoch, extra, churned })
     }
 
     pub(crate) fn at(&self) -> SocketAddr {
@@ -90,7 +52,7 @@ impl Replica {
     }
 
     pub(crate) fn authority(&self) -> &Path {
-        self.authority.path()
+        self.authority.file.path()
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -160,36 +122,9 @@ impl Replica {
                 Err(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         };
-        self.server = Some(serve(listener, &self.certificates, &self.hub)?);
+        self.server = Some(self.authority.serve(listener, &self.hub)?);
         Ok(())
     }
-}
-
-fn serve(
-    listener: std::net::TcpListener,
-    certificates: &Arc<Certificates>,
-    hub: &Arc<SharedHub>,
-) -> Result<Runtime> {
-    let runtime = Runtime::new().context("start tokio")?;
-    let _inside = runtime.enter();
-    listener.set_nonblocking(true).context("make the listener non-blocking")?;
-    let listener = TcpListener::from_std(listener).context("pass the listener to tokio")?;
-    let service = Authenticated::new(hub.clone(), Arc::new(TokenIsName));
-    let inside = listen(listener, certificates.clone()).context("set up TLS")?;
-    tokio::spawn(async move {
-        let _ = Server::builder().add_service(service).serve_with_incoming(inside).await;
-    });
-    drop(_inside);
-    Ok(runtime)
-}
-
-fn certified(authority: &Issuer<'_, KeyPair>) -> Result<CertifiedKey> {
-    let key = KeyPair::generate().context("generate a key")?;
-    let params = CertificateParams::new(vec![NAME.to_owned()]).context("describe a certificate")?;
-    let certificate = params.signed_by(&key, authority).context("sign a certificate")?;
-    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let signing = any_supported_type(&private).context("the key cannot sign")?;
-    Ok(CertifiedKey::new(vec![certificate.der().clone()], signing))
 }
 
 fn cluster(nodes: usize, pods: usize, epoch: u8) -> Hub {

@@ -1,0 +1,163 @@
+//! A node with a client in a pod, a server in another pod, and a client outside.
+
+use crate::cluster::FIRST_BACKEND;
+use anyhow::{Context as _, Result, ensure};
+use nix::{
+    errno::Errno,
+    sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
+};
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+use tests_bench::{namespace::Namespace, world};
+
+/// A node in namespaces. It lives as long as this value.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) node: Namespace,
+    pub(crate) client: Namespace,
+    pub(crate) server: Namespace,
+    pub(crate) outside: Namespace,
+    /// One for each port of the server, in their order.
+    pub(crate) listeners: Vec<TcpListener>,
+}
+
+/// The place of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    Pod,
+    Node,
+    Outside,
+}
+
+impl Site {
+    /// A node without programs and kube-proxy, whose server listens at this number of ports.
+    pub(crate) fn new(ports: u16) -> Result<Self> {
+        let node = Namespace::new()?;
+        node.add_links(PODS)?;
+        node.set("net/ipv4/ip_forward", "1")?;
+        let [server, client, outside] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        node.ip(&format!(
+            "link set lo up\naddr add {NODE}/24 dev wire\naddr add {GATEWAY}/32 dev lo scope host\n\
+             link set pod0 netns {}\nlink set pod1 netns {}\nlink set beyond netns {}\n",
+            server.path(),
+            client.path(),
+            outside.path()
+        ))?;
+        for (pod, of) in [(0, &server), (1, &client)] {
+            of.ip(&format!(
+                "link set lo up\nlink set pod{pod} up\naddr add {}/32 dev pod{pod}\n\
+                 route add {GATEWAY} dev pod{pod}\nroute add default via {GATEWAY}\n",
+                world::pod_address(pod)
+            ))?;
+        }
+        outside.ip(&format!(
+            "link set lo up\nlink set beyond up\naddr add {OUTSIDE}/24 dev beyond\n\
+             route add default via {NODE}\n"
+        ))?;
+        node.run(track)?;
+        let listeners = server.run(|| {
+            let ports = (0..ports).map(|port| FIRST_BACKEND + port);
+            let listen = |port| TcpListener::bind((world::pod_address(0), port));
+            ports.map(listen).collect::<Result<_, _>>().context("listen in the pod")
+        })?;
+        Ok(Self { node, client, server, outside, listeners })
+    }
+
+    /// The namespace of a client.
+    pub(crate) fn of(&self, from: From) -> &Namespace {
+        match from {
+            From::Pod => &self.client,
+            From::Node => &self.node,
+            From::Outside => &self.outside,
+        }
+    }
+
+    /// Answers one request of each connection.
+    pub(crate) fn answer(&self, is_done: &AtomicBool) -> Result<()> {
+        let arrivals = self.arrivals()?;
+        let mut bytes = [0; 64];
+        while !is_done.load(Ordering::Relaxed) {
+            let Some(listener) = arrivals.next(LOOK)? else { continue };
+            let (mut server, _) = listener.accept().context("accept a connection")?;
+            // A client that looks whether the server is reached sends no request.
+            if server.read_exact(&mut bytes).is_ok() {
+                server.write_all(&bytes).context("send an answer")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for connections at all ports of the server.
+    pub(crate) fn arrivals(&self) -> Result<Arrivals<'_>> {
+        let epoll = Epoll::new(EpollCreateFlags::empty()).context("create an epoll instance")?;
+        for (number, listener) in (0..).zip(&self.listeners) {
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
+            epoll.add(listener, event).context("wait for connections")?;
+        }
+        Ok(Arrivals { epoll, listeners: &self.listeners })
+    }
+}
+
+/// Connections that the server has not accepted yet.
+pub(crate) struct Arrivals<'a> {
+    epoll: Epoll,
+    listeners: &'a [TcpListener],
+}
+
+impl<'a> Arrivals<'a> {
+    /// The listener of a connection. `None` if there is none for this time.
+    pub(crate) fn next(&self, time: Duration) -> Result<Option<&'a TcpListener>> {
+        let mut events = [EpollEvent::empty()];
+        let time = u16::try_from(time.as_millis()).unwrap_or(u16::MAX);
+        match self.epoll.wait(&mut events, time) {
+            Ok(0) | Err(Errno::EINTR) => Ok(None),
+            Ok(_) => Ok(self.listeners.get(usize::try_from(events[0].data())?)),
+            Err(error) => Err(error).context("wait for a connection"),
+        }
+    }
+}
+
+/// Opens a connection, sends a request, and closes it after the answer.
+pub(crate) fn request(to: SocketAddr) -> Result<()> {
+    let mut client = TcpStream::connect_timeout(&to, PATIENCE).context("connect")?;
+    exchange(&mut client)
+}
+
+/// A request and its answer.
+pub(crate) fn exchange(client: &mut TcpStream) -> Result<()> {
+    let mut bytes = [0; 64];
+    client.write_all(&bytes).context("send a request")?;
+    client.read_exact(&mut bytes).context("an answer was lost")
+}
+
+/// Masquerades packets to other hosts, as each node does. The kernel then tracks all connections.
+fn track() -> Result<()> {
+    let mut nft = Command::new("nft");
+    let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("start nft")?;
+    nft.stdin.take().context("no pipe")?.write_all(RULES.as_bytes())?;
+    ensure!(nft.wait()?.success(), "nft refuses the rules of a node");
+    Ok(())
+}
+
+const RULES: &str = "
+table ip snat {
+    chain post {
+        type nat hook postrouting priority srcnat;
+        oifname \"wire\" ip saddr 10.200.0.0/16 masquerade
+    }
+}
+";
+/// The server and the client.
+pub(crate) const PODS: u32 = 2;
+/// The node's address for clients outside.
+pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// After this time a packet is lost.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(100);
