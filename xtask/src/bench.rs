@@ -37,6 +37,8 @@ enum Name {
     Flood,
     /// From pages of lists to all groups and spans, and single events, at four sizes of clusters
     Policy,
+    /// Services in eBPF: connections beside kube-proxy and by the number of Services, changes, memory, losses
+    Service,
     /// 1,000 and 5,000 agents with real streams: event to the last, bytes, memory, resync, churn
     Stream,
 }
@@ -65,7 +67,7 @@ pub(crate) struct Args {
     /// pool: seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// pool, policy, stream, enforce: the small traces, or sizes, of the tests
+    /// pool, policy, stream, enforce, service: the small traces, or sizes, of the tests
     #[arg(long)]
     small: bool,
     /// Store the figures in docs/benchmarks, write docs/benchmarks.md, and print the change of each figure
@@ -116,6 +118,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             )?)?
         }
         Name::Policy => measure(args, "bench-policy", &[])?,
+        Name::Service => {
+            deps::need_root("bench service")?;
+            deps::install(&[Need::Iproute, Need::Nft, Need::Iptables, Need::Clang, Need::Go])?;
+            let object = bpf::object()?.display().to_string();
+            let kubernetes = lab_programs::Program::ready()?.path().display().to_string();
+            measure(args, "bench-service", &["--object", &object, "--kubernetes", &kubernetes])?
+        }
         Name::Stream => measure(args, "bench-stream", &[])?,
     };
     print(&report, args.output);
