@@ -90,8 +90,11 @@ impl Agent {
     }
 
     /// Opens the stream of a replica.
-    pub async fn follow(&self, at: SocketAddr, trust: &Trust, name: &str) -> Result<Follow> {
-        Follow::begin(at, trust, name, self.node.hello(false)).await.context("open a stream")
+    pub async fn follow(&mut self, at: SocketAddr, trust: &Trust, name: &str) -> Result<Follow> {
+        let stream = Follow::begin(at, trust, name, self.node.hello(false)).await;
+        let stream = stream.context("open a stream")?;
+        self.node.began(at, &stream.welcome().epoch, false);
+        Ok(stream)
     }
 
     /// Receives from a stream until a generation is in force.

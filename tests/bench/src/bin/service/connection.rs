@@ -4,7 +4,7 @@
 
 use crate::{
     cluster::{self, FIRST_BACKEND, NODE_PORT},
-    site::{From, NODE, PATIENCE, Site, exchange, request},
+    site::{NODE, PATIENCE, Place, Site, exchange, request},
 };
 use anyhow::{Context as _, Result, anyhow};
 use std::{
@@ -22,7 +22,7 @@ use tests_bench::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way<'a> {
     pub(crate) site: &'a Site,
-    pub(crate) from: From,
+    pub(crate) from: Place,
     pub(crate) to: To,
 }
 
@@ -90,9 +90,9 @@ pub(crate) fn in_turns(ways: &[Way<'_>], span: Span, turns: u32) -> Result<Vec<V
                     }
                 }
                 let is_done = &is_done;
-                let servers: Vec<_> =
-                    sites.iter().map(|site| scope.spawn(move || site.answer(is_done))).collect();
-                let values = (0..turns).map(|turn| one_turn(ways, span, turn)).collect();
+                let serve = |site: &'_ _| scope.spawn(move || Site::answer(site, is_done));
+                let servers: Vec<_> = sites.into_iter().map(serve).collect();
+                let values: Result<_> = (0..turns).map(|turn| one_turn(ways, span, turn)).collect();
                 is_done.store(true, Ordering::Relaxed);
                 for server in servers {
                     server.join().map_err(|_| anyhow!("a server panicked"))??;

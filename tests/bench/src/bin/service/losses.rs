@@ -63,27 +63,20 @@ pub(crate) fn swaps(
         for _ in 0..restarts {
             drop(programs.start_with(cluster.changes()?).await?);
         }
-        Ok(())
+        Ok::<_, anyhow::Error>(())
     };
     under_traffic(site, || in_node(site, work))
 }
 
 /// Starts an agent whose maps have another layout than those of the agent before.
-pub(crate) fn upgrade(
-    site: &Site,
-    programs: Programs<'_>,
-    cluster: &Cluster,
-    rounds: u32,
-) -> Result<Losses> {
+pub(crate) fn upgrade(site: &Site, programs: Programs<'_>, cluster: &Cluster) -> Result<Losses> {
     put_into_force(site, programs, cluster)?;
     under_traffic(site, || {
-        for _ in 0..rounds {
-            // An agent knows the layout by the name of the folder.
-            let earlier = maps(programs.pins)?;
-            fs::rename(&earlier, programs.pins.join("maps-0")).context("rename the maps")?;
-            put_into_force(site, programs, cluster)?;
-            thread::sleep(Duration::from_millis(200));
-        }
+        // An agent knows the layout by the name of the folder.
+        let earlier = maps(programs.pins)?;
+        fs::rename(&earlier, programs.pins.join("maps-0")).context("rename the maps")?;
+        put_into_force(site, programs, cluster)?;
+        thread::sleep(AFTER);
         Ok(())
     })
 }
@@ -223,6 +216,8 @@ fn socket(address: Ipv4Addr, port: u16) -> Result<UdpSocket> {
     Ok(socket)
 }
 
+/// The traffic after an upgrade.
+const AFTER: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 1000;
 /// The datagrams of a millisecond.
 const BURST: usize = 10;

@@ -25,7 +25,7 @@ use nix::{
 };
 use ours::{Programs, put_into_force};
 use proxy::Proxy;
-use site::{From, Site};
+use site::{Place, Site};
 use std::path::{Path, PathBuf};
 use tests_bench::figures::{self, Bench, Figure};
 
@@ -103,7 +103,7 @@ impl Run<'_> {
     /// A node with the rules of kube-proxy, which has ended.
     fn theirs(&self, mode: &str, cluster: &Cluster) -> Result<Site> {
         let site = site_for(cluster)?;
-        Proxy::start(self.kubernetes()?, mode, &site, cluster)?;
+        drop(Proxy::start(self.kubernetes()?, mode, &site, cluster)?);
         Ok(site)
     }
 
@@ -130,7 +130,7 @@ impl Run<'_> {
             self.ours("wide", &wide, None)?,
         ];
         let numbers = [few, many, wide].map(|of| To::Services(of.services));
-        let ways = [0, 1, 2].map(|at| Way { site: &sites[at], from: From::Pod, to: numbers[at] });
+        let ways = [0, 1, 2].map(|at| Way { site: &sites[at], from: Place::Pod, to: numbers[at] });
         let turns = in_turns(&ways, Span::Whole, self.rounds * 2)?;
         for (name, way) in [("connection_10000_services", 1), ("connection_1000_backends", 2)] {
             bench.push(Figure::in_turns(name, "us", &pair(&turns, [way, 0])).at_most(1.05));
@@ -151,7 +151,7 @@ impl Run<'_> {
         let clusters = [some, more, some, more, more];
         let ways = [0, 1, 2, 3, 4].map(|at| Way {
             site: &sites[at],
-            from: From::Pod,
+            from: Place::Pod,
             to: To::Services(clusters[at].services),
         });
         let turns = in_turns(&ways, Span::Whole, self.rounds * 2)?;
@@ -163,7 +163,7 @@ impl Run<'_> {
             bench.push(Figure::in_turns(name, "us", &pair(&turns, ways)).at_most(target));
         }
         let ways =
-            [1, 3, 4].map(|at| Way { site: &sites[at], from: From::Outside, to: To::NodePort });
+            [1, 3, 4].map(|at| Way { site: &sites[at], from: Place::Outside, to: To::NodePort });
         let turns = in_turns(&ways, Span::Whole, self.rounds * 2)?;
         for (name, reference) in
             [("node_port_beside_nftables_5000", 2), ("node_port_beside_iptables_5000", 1)]
@@ -179,7 +179,7 @@ impl Run<'_> {
         let site = self.ours("host", &cluster, Some(&self.args.cgroup))?;
         let ways = [To::Services(cluster.services), To::Pod].map(|to| Way {
             site: &site,
-            from: From::Node,
+            from: Place::Node,
             to,
         });
         let turns = in_turns(&ways, Span::Connect, self.rounds * 2)?;
@@ -238,7 +238,7 @@ impl Run<'_> {
         bench.push(count("program_swaps", swaps.into()));
         bench.push(count("agent_restarts", restarts.into()));
         let swaps = losses::swaps(&site_with(1)?, of_swaps, &cluster, [swaps, restarts])?;
-        let upgrade = losses::upgrade(&site_with(1)?, of_upgrade, &cluster, 1)?;
+        let upgrade = losses::upgrade(&site_with(1)?, of_upgrade, &cluster)?;
         for (of, losses) in [("swaps", swaps), ("upgrade", upgrade)] {
             let Losses { datagrams, lost, requests, broken, opened, failed } = losses;
             bench.push(count(&format!("{of}_packets"), datagrams));

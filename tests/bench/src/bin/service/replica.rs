@@ -26,8 +26,7 @@ pub(crate) struct Replica {
 impl Replica {
     /// Serves at the loopback link of the calling thread's network namespace. `policies` are sent as they are.
     pub(crate) fn start(cluster: &Cluster, policies: Vec<proto::Change>) -> Result<Self> {
-        // The agent of the benchmark expects this epoch.
-        let mut hub = Hub::new([1; 16], 0)
+        let mut hub = Hub::new([2; 16], 0)
             .with_capabilities(Capabilities { kinds: KINDS.into(), ..Capabilities::default() });
         let mut snapshot = NodeSnapshot::default();
         let part = proto::Part { generation: 1, changes: policies, last: true };

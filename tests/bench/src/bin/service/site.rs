@@ -28,7 +28,7 @@ pub(crate) struct Site {
 
 /// The place of a client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum From {
+pub(crate) enum Place {
     Pod,
     Node,
     Outside,
@@ -69,11 +69,11 @@ impl Site {
     }
 
     /// The namespace of a client.
-    pub(crate) fn of(&self, from: From) -> &Namespace {
-        match from {
-            From::Pod => &self.client,
-            From::Node => &self.node,
-            From::Outside => &self.outside,
+    pub(crate) fn of(&self, place: Place) -> &Namespace {
+        match place {
+            Place::Pod => &self.client,
+            Place::Node => &self.node,
+            Place::Outside => &self.outside,
         }
     }
 
