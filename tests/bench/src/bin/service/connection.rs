@@ -90,8 +90,9 @@ pub(crate) fn in_turns(ways: &[Way<'_>], span: Span, turns: u32) -> Result<Vec<V
                     }
                 }
                 let is_done = &is_done;
-                let serve = |site: &'_ _| scope.spawn(move || Site::answer(site, is_done));
-                let servers: Vec<_> = sites.into_iter().map(serve).collect();
+                let servers = sites.into_iter();
+                let servers = servers.map(|site| scope.spawn(move || site.answer(is_done)));
+                let servers: Vec<_> = servers.collect();
                 let values: Result<_> = (0..turns).map(|turn| one_turn(ways, span, turn)).collect();
                 is_done.store(true, Ordering::Relaxed);
                 for server in servers {
