@@ -77,7 +77,7 @@ impl Span {
 /// Measures all ways in turns. Returns the values of each turn in the order of the ways, in microseconds.
 pub(crate) fn in_turns(ways: &[Way<'_>], span: Span, turns: u32) -> Result<Vec<Vec<f64>>> {
     let core = cores()?.pop().context("no core")?;
-    let is_done = AtomicBool::new(false);
+    let is_done = &AtomicBool::new(false);
     thread::scope(|scope| {
         // It moves from namespace to namespace. Its threads run on its core too.
         let measured = scope.spawn(|| {
@@ -89,7 +89,6 @@ pub(crate) fn in_turns(ways: &[Way<'_>], span: Span, turns: u32) -> Result<Vec<V
                         sites.push(way.site);
                     }
                 }
-                let is_done = &is_done;
                 let servers = sites.into_iter();
                 let servers = servers.map(|site| scope.spawn(move || site.answer(is_done)));
                 let servers: Vec<_> = servers.collect();
