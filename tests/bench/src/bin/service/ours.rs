@@ -25,7 +25,7 @@ const WORLD: World = World {
     has_names: false,
 };
 
-/// What an agent loads.
+/// The programs of an agent, and the places that it uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Programs<'a> {
     pub(crate) object: &'a Path,
