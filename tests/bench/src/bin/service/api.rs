@@ -219,3 +219,53 @@ fn node() -> Value {
 
 /// The name of the node.
 pub(crate) const NODE_NAME: &str = "n1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Backends, slice};
+
+    fn ask(api: &Api, target: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(api.at).expect("a connection");
+        write!(stream, "GET {target} HTTP/1.1\r\nHost: api\r\n\r\n").expect("a request");
+        BufReader::new(stream)
+    }
+
+    /// The next event of a watch.
+    fn next(answer: &mut BufReader<TcpStream>) -> Value {
+        loop {
+            let mut line = String::new();
+            assert!(answer.read_line(&mut line).expect("a line") > 0, "the watch has ended");
+            if line.starts_with('{') {
+                return serde_json::from_str(&line).expect("an event");
+            }
+        }
+    }
+
+    #[test]
+    fn a_watch_has_all_objects_and_later_writes() {
+        let cluster = Cluster { services: 3, backends: Backends::Elsewhere(101) };
+        let api = Api::start(&cluster).expect("a server");
+        let mut watch = ask(&api, &format!("{SLICES}?sendInitialEvents=true&watch=true"));
+        let first: Vec<Value> = (0..6).map(|_| next(&mut watch)).collect();
+        let kinds: Vec<&str> = first.iter().filter_map(|event| event["type"].as_str()).collect();
+        assert_eq!(kinds, ["ADDED", "ADDED", "ADDED", "ADDED", "ADDED", "BOOKMARK"]);
+        let written = slice(1, 0, &[Ipv4Addr::LOCALHOST], 1);
+        api.put_slice(written).expect("a write");
+        let event = next(&mut watch);
+        assert_eq!(event["type"], "MODIFIED");
+        assert_eq!(event["object"]["endpoints"][0]["addresses"][0], "127.0.0.1");
+        let version = &event["object"]["metadata"]["resourceVersion"];
+        assert_ne!(*version, first[5]["object"]["metadata"]["resourceVersion"]);
+    }
+
+    #[test]
+    fn a_list_has_all_objects_and_other_paths_have_none() {
+        let cluster = Cluster { services: 3, backends: Backends::Ports(1) };
+        let api = Api::start(&cluster).expect("a server");
+        let list = next(&mut ask(&api, "/api/v1/services?limit=500&resourceVersion=0"));
+        assert_eq!(list["kind"], "ServiceList");
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(3));
+        assert_eq!(next(&mut ask(&api, "/api/v1/pods"))["code"], 404);
+    }
+}
