@@ -224,10 +224,13 @@ pub(crate) const NODE_NAME: &str = "n1";
 mod tests {
     use super::*;
     use crate::cluster::{Backends, slice};
+    use std::net::Shutdown;
 
     fn ask(api: &Api, target: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(api.at).expect("a connection");
         write!(stream, "GET {target} HTTP/1.1\r\nHost: api\r\n\r\n").expect("a request");
+        // The server closes the connection after the answer.
+        stream.shutdown(Shutdown::Write).expect("the last request");
         BufReader::new(stream)
     }
 
