@@ -105,7 +105,7 @@ pub(crate) fn share_of_core(
     let generations: Vec<Vec<Change>> = (0..seconds * 10)
         .map(|generation| {
             let services = (0..100).map(|change| (generation * 100 + change) % cluster.services);
-            let port = u16::from(generation / (cluster.services / 100) % 2 == 0);
+            let port = u16::from((generation / (cluster.services / 100)).is_multiple_of(2));
             let slices = services.map(|service| slice(service, 0, &[world::pod_address(0)], port));
             slices.map(|slice| cluster::read_slice(&slice)).collect()
         })

@@ -145,7 +145,7 @@ fn track() -> Result<()> {
 }
 
 const RULES: &str = "
-table ip snat {
+table ip node {
     chain post {
         type nat hook postrouting priority srcnat;
         oifname \"wire\" ip saddr 10.200.0.0/16 masquerade
