@@ -31,6 +31,8 @@ static long (*change_tail)(struct __sk_buff *skb, __u32 length, __u64 flags) =
 static long (*store)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length, __u64 flags) =
 	(void *)BPF_FUNC_skb_store_bytes;
 static long (*redirect)(__u32 link, __u64 flags) = (void *)BPF_FUNC_redirect;
+static long (*redirect_to_peer)(__u32 link, __u64 flags) = (void *)BPF_FUNC_redirect_peer;
+static long (*check_mtu)(void *skb, __u32 link, __u32 *length, __s32 more, __u64 flags) = (void *)BPF_FUNC_check_mtu;
 static void *(*ring_reserve)(void *ring, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*ring_submit)(void *data, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static long (*for_each)(void *map, void *call, void *context, __u64 flags) =

@@ -218,12 +218,12 @@ checked_alone int note_query(struct __sk_buff *skb, const struct packet *packet)
 }
 
 /*
- * Gives userspace an answer of a connection that its pod began and that policies allow. Returns 1 if userspace sends it
- * to the pod, or 0 if it passes.
+ * Gives userspace an answer of a connection that the pod of this link began and that policies allow. Returns 1 if
+ * userspace sends it to the pod, or 0 if it passes.
  */
-checked_alone int hold_answer(struct __sk_buff *skb, const struct packet *packet)
+checked_alone int hold_answer(struct __sk_buff *skb, const struct packet *packet, __u32 link)
 {
-	__u32 link = skb->ifindex, length = skb->len, first = 0, segment, is_udp;
+	__u32 length = skb->len, first = 0, segment, is_udp;
 	__u64 now = ktime_coarse();
 	struct dns_hold *hold;
 	struct dns_query query = {};

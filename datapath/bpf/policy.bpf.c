@@ -146,7 +146,9 @@ struct judged {
 	__u32 key;
 	__u16 source_port;
 	/* A Service may have been asked for, but it is not known which. */
-	__u8 is_service_unknown;
+	__u8 is_service_unknown : 1;
+	/* For events: the packet is on the fast path. */
+	__u8 is_fast : 1;
 	__u8 half;
 	/* For events: the links of both ends, or 0. */
 	__u32 from;
@@ -386,7 +388,7 @@ checked_alone int report(struct __sk_buff *skb, const struct judged *judged, __u
 	event->length = length;
 	event->reason = reason;
 	event->source_port = judged->source_port;
-	event->unused = 0;
+	event->is_fast = judged->is_fast;
 	ring_submit(event, 0);
 	return 0;
 }
@@ -777,6 +779,8 @@ struct work {
 	struct last from_pod;
 	/* Of packets from outside that ask for no Service. */
 	struct last from_wire;
+	/* The pod to which a packet takes the fast path. */
+	struct fast_pod receiver;
 };
 
 struct {
@@ -881,22 +885,40 @@ static inline_always struct work *work_of(void)
 #define HAS_TICKET 1u
 /* Its ticket is in `work->sent_as`. */
 #define IS_SENT 2u
-/* `parse_plain` has parsed it to `work->packet`. */
+/* It is in `work->packet`, and no ICMP error. */
 #define IS_PLAIN 4u
+/* It takes the fast path: it is at the link of its sender. */
+#define IS_FAST 8u
+
+/* The flags of the answer to a rejected packet: it enters the stack at the link of the receiver, or leaves by that of the sender. */
+static inline_always __u64 way_of_answer(const struct judged *judged)
+{
+	return judged->is_fast ? 0 : BPF_F_INGRESS;
+}
+
+/* NAT of the host has led a packet of a pod to the pod of this address. */
+static inline_always void note_nat(const struct address *of)
+{
+	struct fast_pod *pod = map_lookup(&fast_pods, of);
+
+	if (pod && !(pod->flags & BEHIND_NAT))
+		__sync_fetch_and_or(&pod->flags, BEHIND_NAT);
+}
 
 /*
- * Judges a packet at the hook where its destination is final: a pod's host veth, or a link to other nodes. `ingress` is the
- * link by which it entered, or 0. It is a function of its own, because the verifier of kernel 6.1 would check it anew for each
- * combination of the caller's values.
+ * Judges a packet where its destination is final: at a pod's host veth, at a link to other nodes, or at the link of its sender
+ * if it takes the fast path. `ingress` is the link by which it entered, or 0. `receiver` is the link of the pod that receives it,
+ * or 0. It is a function of its own, because the verifier of kernel 6.1 would check it anew for each combination of the
+ * caller's values.
  */
-checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, int is_at_pod)
+checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, __u32 receiver)
 {
 	struct work *work = work_of();
 	struct pod *from, *to;
 	struct flow *flow = 0;
 	int parsed = PARSED, is_hairpin, is_sent = (how & IS_SENT) != 0, from_low = 0, has_flow, is_dns = 0;
 	int is_older = 0, is_turned = 0, is_absent = 0;
-	__u32 sender, receiver = is_at_pod ? skb->ifindex : 0;
+	__u32 sender;
 	__u64 now, active_generation;
 
 	if (!work)
@@ -918,7 +940,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		flow_of(&work->packet, &work->key);
 	} else {
 		__builtin_memset(&work->packet, 0, sizeof(work->packet));
-		parsed = parse(skb, &work->packet, &work->key, &from_low, is_at_pod);
+		parsed = parse(skb, &work->packet, &work->key, &from_low, receiver != 0);
 		if (parsed == OTHER || parsed == NEIGHBOR)
 			return TC_ACT_UNSPEC;
 	}
@@ -930,6 +952,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		.destination = work->packet.destination,
 		.key = work->packet.key,
 		.source_port = work->packet.source_port,
+		.is_fast = (how & IS_FAST) != 0,
 		.half = active_generation & 1,
 		.from = sender,
 		.to = receiver,
@@ -1056,7 +1079,8 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		__u32 decision = decide(flow, active_generation);
 
 		if (decision != ALLOW)
-			return revoke(skb, &work->packet, &work->key, &work->judged, flow, decision, BPF_F_INGRESS);
+			return revoke(skb, &work->packet, &work->key, &work->judged, flow, decision,
+				      way_of_answer(&work->judged));
 		/* Of the key as sent only: another address that was asked for may lead to the same ends. */
 		if (is_asked)
 			flow->is_service_known = is_as_sent;
@@ -1119,7 +1143,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 
 			if (decision != ALLOW) {
 				report(skb, &work->judged, denial(&work->judged));
-				return refuse(skb, &work->packet, &work->key, decision, BPF_F_INGRESS);
+				return refuse(skb, &work->packet, &work->key, decision, way_of_answer(&work->judged));
 			}
 		}
 	}
@@ -1139,11 +1163,14 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		.tcp_flags = work->packet.tcp_flags,
 		.is_from_node = !ingress,
 		.is_service_known = is_sent && work->sent_as.has_flow,
+		.is_fast = work->judged.is_fast,
 	};
 
 	work->new.from_low = from_low;
 	/* A packet that is an answer has the ends of a first packet of its receiver. */
 	if (is_sent && work->sent_as.has_flow && !(is_turned && to)) {
+		if (to && work->packet.protocol == UDP && !is_same_key(&work->key, &work->sent_as.key))
+			note_nat(&work->packet.destination);
 		work->key = work->sent_as.key;
 		work->new.from_low = work->sent_as.from_low;
 	}
@@ -1174,6 +1201,8 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 			return drop(skb, &work->judged, FLOWS_FULL);
 		count(NOT_OPENED);
 	}
+	if (work->judged.is_fast)
+		count(FAST_PATH);
 	if (ingress)
 		report(skb, &work->judged, REASONS);
 pass:
@@ -1183,7 +1212,7 @@ pass:
 	}
 	if (!receiver)
 		skb->tc_index = JUDGED;
-	if (is_dns && hold_answer(skb, &work->packet))
+	if (is_dns && hold_answer(skb, &work->packet, receiver))
 		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;
 }
@@ -1217,10 +1246,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 	active_generation = generation();
 	now = time_of(work);
 	if (!parse_plain(skb, &work->packet, is_at_pod))
-		return judge_packet(skb, ingress, how, is_at_pod);
+		return judge_packet(skb, ingress, how, receiver);
 	how |= IS_PLAIN;
 	if ((is_sent && !sender) || (how & HAS_TICKET && !ingress))
-		return judge_packet(skb, ingress, how, is_at_pod);
+		return judge_packet(skb, ingress, how, receiver);
 	if (is_sent) {
 		is_followed_here = work->sent_as.has_flow &&
 				   is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver,
@@ -1231,7 +1260,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 					       0, 0, active_generation, now);
 	}
 	if (!is_followed_here)
-		return judge_packet(skb, ingress, how, is_at_pod);
+		return judge_packet(skb, ingress, how, receiver);
 	if (!receiver)
 		skb->tc_index = JUDGED;
 	else if (how == IS_PLAIN)
@@ -1370,14 +1399,20 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *fr
 	return TC_ACT_UNSPEC;
 }
 
-/* Judges a packet of a pod where it leaves the pod. A Service's address has become that of a backend. */
-static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work *work)
+/* The start of the fast path. */
+#include "fast.h"
+
+/*
+ * Judges a packet of a pod where it leaves the pod. A Service's address has become that of a backend. `serves` says whether
+ * there are Services.
+ */
+static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work *work, int serves)
 {
 	__u32 link = skb->ifindex;
 	struct pod *from;
 	struct packet *packet;
 	const struct address *own;
-	int parsed, from_low = 0, is_plain;
+	int parsed, from_low = 0, is_plain, is_near = 0;
 	__u64 active_generation;
 
 	from = find_pod(link, &work->from);
@@ -1437,6 +1472,10 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 
 		if (action != TC_ACT_UNSPEC)
 			return action;
+		if (serves)
+			learn_macs(skb, map_lookup(&fast_pods, &packet->source));
+	} else if (serves && parsed == PARSED && is_simple(skb, packet) && map_lookup(&fast_pods, &packet->destination)) {
+		is_near = 1;
 	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, active_generation, time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
 		skb->tc_index = JUDGED;
@@ -1445,6 +1484,8 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 	}
 	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)
 		note_query(skb, packet);
+	if (is_near)
+		tail_call(skb, &stages, STAGE_TO_POD);
 	/* NAT may lead also a packet to the node's own address elsewhere. */
 	remember(skb, link, 0, packet, &work->key, from_low);
 	return TC_ACT_UNSPEC;
@@ -1464,7 +1505,7 @@ int from_pod(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	}
 	tail_call(skb, &stages, STAGE_TO_BACKEND);
-	return from_pod_to_backend(skb, work);
+	return from_pod_to_backend(skb, work, 0);
 }
 
 /* The reason for which a Service refuses a packet. */
@@ -1547,13 +1588,51 @@ int from_pod_service(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* The last stage of `from_pod`. */
+/* A stage of `from_pod`, and the last one of most packets. */
 SEC("classifier")
 int from_pod_judge(struct __sk_buff *skb)
 {
 	struct work *work = work_of();
 
-	return work ? from_pod_to_backend(skb, work) : TC_ACT_SHOT;
+	return work ? from_pod_to_backend(skb, work, 1) : TC_ACT_SHOT;
+}
+
+/* The last stage of `from_pod` for a packet to a fast pod. `work` has the packet and its key. */
+SEC("classifier")
+int from_pod_to_pod(struct __sk_buff *skb)
+{
+	__u32 first = 0, link = skb->ifindex;
+	struct work *work = work_of();
+	struct service_work *service = map_lookup(&service_works, &first);
+	struct packet *packet;
+	int from_low;
+	__u64 now;
+
+	if (!work || !service)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	from_low = is_lower(packet);
+	now = time_of(work);
+	if (!is_fast(skb, work, from_low, now)) {
+		remember(skb, link, 0, packet, &work->key, from_low);
+		return TC_ACT_UNSPEC;
+	}
+	/* The key of an earlier connection with a row is that of its pod's packets too. */
+	if (!has_pod(work->receiver.link) || !is_followed(packet, &work->key, from_low, link, work->receiver.link, 0, 1, 0,
+							  generation(), now)) {
+		int action;
+
+		work->sent_as.link = link;
+		work->sent_as.service = 0;
+		work->sent_as.key = work->key;
+		work->sent_as.from_low = from_low;
+		work->sent_as.has_flow = 1;
+		work->sent_as.is_answer = 0;
+		action = judge_packet(skb, link, HAS_TICKET | IS_SENT | IS_PLAIN | IS_FAST, work->receiver.link);
+		if (action != TC_ACT_UNSPEC)
+			return action;
+	}
+	return deliver(skb, packet, &work->receiver, service);
 }
 
 /* The last stage of `to_pod`. */
@@ -1672,9 +1751,6 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		return drop(skb, &work->judged, NO_BACKEND);
 	return TC_ACT_UNSPEC;
 }
-
-/* Of `pkt_type`, in linux/if_packet.h. */
-#define THIS_HOST 0
 
 /* Ingress of a link to other nodes, with Services. */
 SEC("classifier")

@@ -195,6 +195,8 @@ enum stage {
 	STAGE_FROM_BACKEND,
 	/* After `to_wire`: the same for clients outside. */
 	STAGE_TO_CLIENT,
+	/* After the judging stage, for packets to a fast pod. */
+	STAGE_TO_POD,
 	STAGES,
 };
 

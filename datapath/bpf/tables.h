@@ -162,7 +162,9 @@ struct flow {
 	__u32 verdict;
 	/* `service` is that of a packet as its pod sent it. */
 	__u8 is_service_known;
-	__u8 unused[3];
+	/* Its packets take the fast path. */
+	__u8 is_fast;
+	__u8 unused[2];
 };
 
 /* A packet as its pod sent it, for the hook where its destination is final. */
@@ -205,6 +207,8 @@ struct settings {
 	__u64 flows_of_pod;
 	/* Rows of `half_open` stay, because `flows` is being replaced by a larger map. */
 	__u64 keeps_half_open;
+	/* New connections may take the fast path. */
+	__u64 has_fast_path;
 };
 
 /* A pod's part in connections, by slot. */
@@ -309,6 +313,8 @@ enum reason {
 	/* Source ports to backends on other nodes that connections have taken, and tries that found a port in use. */
 	SOURCE_PORT_TAKEN,
 	SOURCE_PORT_BUSY,
+	/* The first packet of a connection that takes the fast path. */
+	FAST_PATH,
 	REASONS,
 };
 
@@ -584,7 +590,8 @@ struct event {
 	/* REASONS for an allowed packet. */
 	__u16 reason;
 	__u16 source_port;
-	__u32 unused;
+	/* The packet is on the fast path. */
+	__u32 is_fast;
 };
 
 struct {
@@ -620,6 +627,28 @@ struct {
 	MAP_TYPE(value, struct sent_events);
 	MAP_NUMBER(max_entries, ENDPOINTS + 1);
 } event_limits SEC(".maps");
+
+/* Of a fast pod: `macs` is known. */
+#define HAS_MACS 1u
+/* NAT of the host leads packets of other pods to it. A datagram from it may be an answer that the host has to translate. */
+#define BEHIND_NAT 2u
+
+/* A pod whose link is fit for the fast path. */
+struct fast_pod {
+	__u32 link;
+	__u32 flags;
+	/* The first bytes of a frame to it: its MAC, then that of its link. Its own frames have both. */
+	__u8 macs[12];
+};
+
+/* By the pod's address. A row is new if the pod gets another link. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
+	MAP_TYPE(key, struct address);
+	MAP_TYPE(value, struct fast_pod);
+	MAP_NUMBER(max_entries, 2 * ENDPOINTS);
+	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
+} fast_pods SEC(".maps");
 
 static inline_always int is_v4(const struct address *address)
 {

@@ -261,6 +261,9 @@ fn line(flow: &wire::Flow) -> String {
     for rule in &flow.rules {
         line += &format!(" by {} {}", policy(rule), rule_text(rule));
     }
+    if flow.fast {
+        line += " path fast";
+    }
     // A name with a line break does not start a line of its own.
     plain(&line.replace('\n', "\\n"))
 }
@@ -279,6 +282,7 @@ fn flow_json(flow: &wire::Flow) -> Value {
         "icmpType": flow.icmp_type,
         "icmpCode": flow.icmp_code,
         "bytes": flow.length,
+        "path": if flow.fast { "fast" } else { "stack" },
         "rules": flow.rules.iter().map(rule_json).collect::<Vec<_>>(),
     })
 }

@@ -171,6 +171,25 @@ impl Flow {
     }
 }
 
+/// The responder of a connection over UDP if NAT of the host leads the initiator's datagrams to it: the row has another
+/// destination than its key. `None` for other connections.
+pub fn behind_nat(key: &FlowKey, flow: &FlowValue) -> Option<Address> {
+    let is_udp = u32::from_ne_bytes(part(key, 36)) == UDP;
+    let is_from_low = flow[66] != 0;
+    let (asked, port) = if is_from_low {
+        (address(part(key, 16)), u16::from_ne_bytes(part(key, 34)))
+    } else {
+        (address(part(key, 0)), u16::from_ne_bytes(part(key, 32)))
+    };
+    let destination = address(part(flow, 32));
+    let [_, _, high, low] = u32::from_ne_bytes(part(flow, 48)).to_be_bytes();
+    let is_same = (asked, port) == (destination, u16::from_be_bytes([high, low]));
+    (is_udp && !is_same).then_some(destination)
+}
+
+/// linux/in.h
+const UDP: u32 = 17;
+
 /// The key of an address.
 pub fn address_key(address: Address) -> AddressKey {
     address.0.to_be_bytes()

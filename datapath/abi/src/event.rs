@@ -66,6 +66,8 @@ pub struct Event {
     pub length: u32,
     /// The number of the reason for a drop. The number of reasons stands for an allowed packet.
     pub reason: u16,
+    /// The packet is on the fast path between two pods of the node.
+    pub is_fast: bool,
 }
 
 impl Event {
@@ -84,6 +86,7 @@ impl Event {
             length: word(60),
             reason: u16::from_ne_bytes(part(bytes, 64)),
             source_port: u16::from_ne_bytes(part(bytes, 66)),
+            is_fast: word(68) != 0,
         })
     }
 
@@ -145,10 +148,10 @@ mod tests {
         }
         bytes.extend(5_u16.to_ne_bytes());
         bytes.extend(40_000_u16.to_ne_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(1_u32.to_ne_bytes());
         let event = Event::from_bytes(&bytes).expect("an event");
         assert_eq!((event.time, event.from, event.to, event.length), (7, 3, 4, 60));
-        assert_eq!((event.reason, event.source_port), (5, 40_000));
+        assert_eq!((event.reason, event.source_port, event.is_fast), (5, 40_000, true));
         let rejected =
             Verdict { decision: Decision::Reject, cause: Cause::Rule(7), is_logged: true };
         assert_eq!(event.denial(), rejected);

@@ -28,8 +28,8 @@ mod tests;
 
 pub use bytes::{
     AddressKey, Endpoint, EndpointValue, Ends, Flow, FlowKey, FlowValue, LARGE, LargeTable,
-    PrefixKey, Row, RowValue, SMALL, SetKey, SmallTable, address, address_key, halves, halves_of,
-    prefix_key, set_key, set_of, words_of,
+    PrefixKey, Row, RowValue, SMALL, SetKey, SmallTable, address, address_key, behind_nat, halves,
+    halves_of, prefix_key, set_key, set_of, words_of,
 };
 pub use event::{Cause, Event, Use, UseValue, Verdict};
 pub use held::{Held, Write};

@@ -1,7 +1,7 @@
 //! Settings and shares as bytes.
 
 /// `struct settings`.
-pub type SettingsValue = [u8; 96];
+pub type SettingsValue = [u8; 104];
 /// `struct share`.
 pub type ShareValue = [u8; 16];
 
@@ -14,14 +14,16 @@ pub struct Settings {
     pub flows_of_pod: u64,
     /// Rows of `half_open` stay, because `flows` is being replaced by a larger map.
     pub keeps_half_open: bool,
+    /// New connections may take the fast path.
+    pub has_fast_path: bool,
 }
 
 impl Settings {
     /// `struct settings`.
     pub fn to_bytes(&self) -> SettingsValue {
-        let mut bytes = [0; 96];
-        let keeps = u64::from(self.keeps_half_open);
-        let words = self.timeouts.iter().chain([&self.flows_of_pod, &keeps]);
+        let mut bytes = [0; 104];
+        let [keeps, fast] = [self.keeps_half_open, self.has_fast_path].map(u64::from);
+        let words = self.timeouts.iter().chain([&self.flows_of_pod, &keeps, &fast]);
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }

@@ -144,6 +144,7 @@ fn named(node: &Node, flow: &Flow) -> Named {
         rules: flow.rules.iter().map(|rule| reference(node, rule)).collect(),
         length: flow.length,
         lost: 0,
+        fast: flow.is_fast,
     };
     Named { message, is_logged: flow.is_logged }
 }
@@ -282,6 +283,7 @@ fn log(flow: &wire::Flow) {
         source_pod = pod(&flow.source_pod),
         destination_pod = pod(&flow.destination_pod),
         reason = flow.reason,
+        path = if flow.fast { "fast" } else { "stack" },
         rules = rules.join(", "),
         labels = labels.join(", "),
         "policy verdict"
@@ -323,6 +325,7 @@ mod tests {
             rules: vec![RuleId { policy: "p".to_owned(), direction: Direction::Egress, index: 1 }],
             is_logged,
             length: 60,
+            is_fast: false,
         }
     }
 

@@ -5,12 +5,13 @@ use crate::{
     compare::Comparison,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
+    fast::{FastPods, Fit, fast_pods},
     grace::GRACE,
     grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
     kernel,
     links::Links,
     lookup::look_up,
-    maps::{WIRES, layout_name, newest},
+    maps::{FAST_PODS, WIRES, layout_name, newest},
     memory::memory_of_maps,
     names::{Resolver, nanoseconds},
     pins::{folders_of_maps, removed},
@@ -85,6 +86,9 @@ pub struct EbpfBackend {
     serving: Option<Serving>,
     /// As they were observed last.
     wires: Wires,
+    fit: Fit,
+    /// As they are in force.
+    fast: FastPods,
     monitor: Option<Monitor>,
     /// Sockets of earlier passes. A new socket needs five calls of the kernel.
     sockets: Vec<Socket>,
@@ -214,6 +218,8 @@ impl EbpfBackend {
             connections,
             serving: connections.services.then(|| Serving::new(None)),
             wires: Wires::new(),
+            fit: Fit::new(),
+            fast: FastPods::new(),
             monitor,
             sockets: Vec::new(),
             check_at: None,
@@ -261,6 +267,8 @@ impl EbpfBackend {
         for link in links.links.keys().copied().collect::<Vec<_>>() {
             filters += links.detach(&self.programs, link)?;
         }
+        self.fast = FastPods::new();
+        self.programs.set_fast_pods(&self.fast)?;
         let pods = self.held.endpoints.len();
         let nothing = (Target::default(), BTreeMap::new(), Own::default());
         let empty = plan(&self.held, &nothing.0, &nothing.1, &nothing.2, None)?;
@@ -395,6 +403,7 @@ impl EbpfBackend {
         if let Some(links) = links.as_ref().filter(|_| !is_reported) {
             self.programs.forget_links(&links.links.keys().copied().collect())?;
             self.set_wires(links.wires.clone())?;
+            self.fit.clone_from(&links.fit);
         }
         let (known, own) = match (&links, &earlier) {
             (None, Some(goal)) => (goal.links.clone(), goal.own.clone()),
@@ -510,6 +519,7 @@ impl EbpfBackend {
         let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
         let results = Arc::clone(&goal.results);
         self.goal = Some(goal);
+        self.set_fast(desired.changed.is_none())?;
         self.names.finish(version)?;
         let others =
             if self.has_outdated() { Vec::new() } else { std::mem::take(&mut self.others) };
@@ -702,6 +712,13 @@ impl EbpfBackend {
         {
             self.set_wires(check.links.wires.clone())?;
         }
+        if let Some(check) = &self.checking
+            && self.goal.is_some()
+            && check.links.fit != self.fit
+        {
+            self.fit.clone_from(&check.links.fit);
+            self.set_fast(false)?;
+        }
         let Some(goal) = &self.goal else {
             if self.has_outdated() {
                 self.renew_links()?;
@@ -756,6 +773,20 @@ impl EbpfBackend {
     fn set_wires(&mut self, wires: Wires) -> Result<(), LoadError> {
         self.wires = wires;
         self.programs.set_wires(&self.wires).map(drop)
+    }
+
+    /// Writes the pods that the fast path can reach. A pod that starts follows with the next check: plugins of the runtime may
+    /// give its link a queue after its ADD.
+    fn set_fast(&mut self, is_full: bool) -> Result<(), LoadError> {
+        let Some(goal) = self.goal.as_ref().filter(|_| self.connections.services) else {
+            return Ok(());
+        };
+        let fast = fast_pods(&goal.pods, &self.fit);
+        if is_full || fast != self.fast {
+            self.fast = fast;
+            self.programs.set_fast_pods(&self.fast)?;
+        }
+        Ok(())
     }
 
     /// The links cannot be listed: the next check follows.
@@ -1287,6 +1318,9 @@ impl EbpfBackend {
                 if let Some(serving) = &mut self.serving {
                     serving.repaired("rows");
                 }
+            }
+            if is_known && self.programs.set_fast_pods(&self.fast)? {
+                tracing::warn!(map = FAST_PODS, "a row of a map was changed by another process");
             }
             Ok(())
         });

@@ -99,6 +99,7 @@ pub(crate) fn flow(event: &Event, held: &Held, names: &RuleNames) -> Flow {
         is_logged: verdicts.clone().any(|verdict| verdict.is_logged),
         rules: verdicts.filter_map(|verdict| rule(verdict, held, names)).collect(),
         length: event.length,
+        is_fast: event.is_fast,
     }
 }
 

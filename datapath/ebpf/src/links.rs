@@ -1,7 +1,9 @@
 //! The links of the node, and the hooks that each needs.
 
 use crate::{
-    Hook, LoadError, Programs, kernel,
+    Hook, LoadError, Programs,
+    fast::{Fit, fit},
+    kernel,
     programs::{first, is_ours},
     tcx::Method,
     wires::{IPVS, LOOPBACK, Wires, wires},
@@ -25,6 +27,8 @@ pub(crate) struct Links {
     pub(crate) own: Own,
     /// The links at which clients outside ask for Services. Empty without Services.
     pub(crate) wires: Wires,
+    /// The links that are fit for the fast path. Empty without Services.
+    pub(crate) fit: Fit,
     method: Method,
     /// The links to which a queue was added for this pass. They have no filters yet.
     queued: BTreeSet<u32>,
@@ -55,8 +59,12 @@ impl Links {
         for (link, address) in observed.pod_addresses() {
             routed.entry(link.0).or_default().insert(address);
         }
+        let fit = match serves {
+            true => fit(&observed.links, &routed, &socket.queued_links()?),
+            false => Fit::new(),
+        };
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
-        Ok(Self { socket, links, routed, own, wires, method, queued: BTreeSet::new() })
+        Ok(Self { socket, links, routed, own, wires, fit, method, queued: BTreeSet::new() })
     }
 
     /// The links of pods that start, as the plugin reported them, without a list of all links: while many pods start, that
@@ -109,8 +117,8 @@ impl Links {
                 routed.entry(link.0).or_default().insert(address);
             }
         }
-        let (wires, queued) = (Wires::new(), BTreeSet::new());
-        Ok(Some(Self { socket, links, routed, own, wires, method, queued }))
+        let (wires, fit, queued) = (Wires::new(), Fit::new(), BTreeSet::new());
+        Ok(Some(Self { socket, links, routed, own, wires, fit, method, queued }))
     }
 
     /// Notes the links to which a queue was added for this pass.

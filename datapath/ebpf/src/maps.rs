@@ -18,12 +18,12 @@ use config_settings::Connections;
 use datapath_abi::{
     AddressKey, Endpoint, EndpointValue, FlowKey, FlowValue, Held, LargeTable, Limits, OWN_PLACES,
     PLACES, Place, PlaceValue, Row, RowValue, SetKey, Settings, SettingsValue, Share, ShareValue,
-    SmallTable, Use, UseValue, Write, address, address_key, halves, halves_of, place_of_own,
-    set_key, set_of, slot_entries, slot_rows,
+    SmallTable, Use, UseValue, Write, address, address_key, behind_nat, halves, halves_of,
+    place_of_own, set_key, set_of, slot_entries, slot_rows,
 };
 use datapath_plan::Prefix;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     sync::{
@@ -58,6 +58,8 @@ pub(crate) struct Maps {
     uses: PerCpuHashMap<MapData, u32, UseValue>,
     wanted_events: Array<MapData, [u32; 2]>,
     events: Option<RingBuf<MapData>>,
+    /// The responders of connections that were added, to which NAT of the host leads datagrams.
+    behind_nat: BTreeSet<Address>,
 }
 
 /// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
@@ -70,7 +72,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 54] = [
+const LAYOUTS: [Layout; 55] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -83,7 +85,7 @@ const LAYOUTS: [Layout; 54] = [
     Layout::new("large_tables", 4, 8192, 64),
     Layout::new("rules", 4, 8, 8192),
     Layout::new("shares", 4, 16, 2048),
-    Layout::new("settings", 4, 96, 1),
+    Layout::new("settings", 4, 104, 1),
     Layout::new("own_addresses", 16, 4, 4096),
     Layout::new("own_places", 4, 4, OWN_PLACES),
     Layout::new("node_address", 4, 16, 2),
@@ -91,7 +93,7 @@ const LAYOUTS: [Layout; 54] = [
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 696, 1),
+    Layout::new("works", 4, 720, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),
@@ -117,7 +119,8 @@ const LAYOUTS: [Layout; 54] = [
     Layout::new("asked_addresses", 40, 24, 1),
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
-    Layout::new(STAGES, 4, 4, 4),
+    Layout::new(STAGES, 4, 4, 5),
+    Layout::new(FAST_PODS, 16, 20, 4096),
     Layout::new("node_namespace", 4, 8, 1),
     Layout::new("socket_choices", 32, 40, 1),
     Layout::new("socket_asked_addresses", 32, 32, 1),
@@ -132,6 +135,9 @@ pub(crate) const STAGES: &str = "stages";
 
 /// The addresses of links to other nodes.
 pub(crate) const WIRES: &str = "wires";
+
+/// The pods that the fast path can reach.
+pub(crate) const FAST_PODS: &str = "fast_pods";
 
 /// The clients that load balancer addresses serve.
 pub(crate) const SOURCE_RANGES: &str = "source_ranges";
@@ -272,6 +278,7 @@ impl Layout {
             | "socket_asked_addresses"
             | "outside_choices"
             | "outside_flows"
+            | FAST_PODS
             | WIRES => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }
@@ -323,6 +330,7 @@ impl Maps {
             uses: typed(ebpf, "uses")?,
             wanted_events: typed(ebpf, "wanted_events")?,
             events: Some(typed(ebpf, "events")?),
+            behind_nat: BTreeSet::new(),
         })
     }
 
@@ -609,12 +617,20 @@ impl Maps {
     /// Adds a connection. Returns false if its key has a row already, which stays.
     pub(crate) fn add_flow(&mut self, key: &FlowKey, flow: &FlowValue) -> Result<bool, LoadError> {
         match self.flows.insert(key, flow, NO_EXIST) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.behind_nat.extend(behind_nat(key, flow));
+                Ok(true)
+            }
             Err(MapError::SyscallError(error)) if error.io_error.raw_os_error() == Some(EEXIST) => {
                 Ok(false)
             }
             Err(cause) => Err(LoadError::Map { name: "flows", cause }),
         }
+    }
+
+    /// The responders of connections that were added, to which NAT of the host leads datagrams.
+    pub(crate) fn behind_nat(&self) -> &BTreeSet<Address> {
+        &self.behind_nat
     }
 
     /// Adds to the number of a slot's connections. A change by a program at the same time can be lost.

@@ -3,6 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
+    fast::FastPods,
     maps::{Layout, Maps, SOURCE_RANGES, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -448,6 +449,20 @@ impl Programs {
         Ok(true)
     }
 
+    /// Brings the pods that the fast path can reach to these. Returns true if the map had others.
+    ///
+    /// # Errors
+    /// If the map cannot be read or written.
+    pub fn set_fast_pods(&mut self, pods: &FastPods) -> Result<bool, LoadError> {
+        let writes = self.services.fast_writes(pods, self.maps.behind_nat())?;
+        if writes.is_empty() {
+            return Ok(false);
+        }
+        self.effect()?;
+        self.services.write_fast(&writes)?;
+        Ok(true)
+    }
+
     /// True if a Service led a socket of the node to a backend.
     pub(crate) fn has_asked(&self, key: &service_abi::SocketKey) -> Result<bool, LoadError> {
         self.services.has_asked(key)
@@ -880,12 +895,19 @@ const SWEEP: &str = "sweep_flows";
 const SUM: &str = "sum_rows";
 
 /// The programs that are not attached.
-const RUN: [&str; 6] =
-    [SWEEP, SUM, STAGE_PROGRAMS[0], STAGE_PROGRAMS[1], STAGE_PROGRAMS[2], STAGE_PROGRAMS[3]];
+const RUN: [&str; 7] = [
+    SWEEP,
+    SUM,
+    STAGE_PROGRAMS[0],
+    STAGE_PROGRAMS[1],
+    STAGE_PROGRAMS[2],
+    STAGE_PROGRAMS[3],
+    STAGE_PROGRAMS[4],
+];
 
 /// The programs of the stages, in the order of `enum stage` in `datapath/bpf/service.h`.
-const STAGE_PROGRAMS: [&str; 4] =
-    ["from_pod_service", "from_pod_judge", "to_pod_service", "to_wire_service"];
+const STAGE_PROGRAMS: [&str; 5] =
+    ["from_pod_service", "from_pod_judge", "to_pod_service", "to_wire_service", "from_pod_to_pod"];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

@@ -1,7 +1,7 @@
 //! The reasons for which a packet is dropped or counted.
 
 /// The number of reasons.
-pub(crate) const COUNT: u32 = 55;
+pub(crate) const COUNT: u32 = 56;
 
 /// `enum reason` in `tables.h`.
 pub(crate) const REASONS: [&str; COUNT as usize] = [
@@ -60,6 +60,7 @@ pub(crate) const REASONS: [&str; COUNT as usize] = [
     "chosen_for_outside",
     "source_port_taken",
     "source_port_busy",
+    "fast_path",
 ];
 
 /// The choices of backends, by the kind of their clients. They are no reasons about packets.

@@ -2,14 +2,16 @@
 
 use crate::{
     LoadError,
-    maps::{Layout, SOURCE_RANGES, WIRES, gone, typed},
+    fast::{FastPods, FastRow, FastWrite, plan},
+    maps::{FAST_PODS, Layout, SOURCE_RANGES, WIRES, gone, typed},
     wires::Wires,
 };
 use aya::{
     Ebpf,
     maps::{Array, HashMap, LpmTrie, MapData, MapError, lpm_trie::Key},
 };
-use datapath_abi::address_key;
+use datapath_abi::{AddressKey, address_key};
+use datapath_plan::Address;
 use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, SourceKey, TableSize,
     TableSlot, Word, Write,
@@ -33,6 +35,7 @@ pub(crate) struct ServiceMaps {
     backends: Array<MapData, [u8; 24]>,
     wires: HashMap<MapData, u32, WireRow>,
     asked: HashMap<MapData, [u8; 32], [u8; 32]>,
+    fast: HashMap<MapData, AddressKey, FastRow>,
     limits: Limits,
 }
 
@@ -66,6 +69,7 @@ impl ServiceMaps {
             backends: typed(ebpf, "backends")?,
             wires: typed(ebpf, WIRES)?,
             asked: typed(ebpf, ASKED)?,
+            fast: typed(ebpf, FAST_PODS)?,
             limits: Limits {
                 frontends: rows("frontends"),
                 sources: rows(SOURCE_RANGES),
@@ -217,6 +221,28 @@ impl ServiceMaps {
         }
         for (link, row) in wanted.iter().filter(|(link, row)| found.get(link) != Some(row)) {
             self.wires.insert(link, row, 0).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// The writes that bring the map of fast pods to these.
+    pub(crate) fn fast_writes(
+        &self,
+        pods: &FastPods,
+        behind_nat: &BTreeSet<Address>,
+    ) -> Result<Vec<FastWrite>, LoadError> {
+        let rows = self.fast.iter().collect::<Result<_, _>>();
+        let rows = rows.map_err(|cause| LoadError::Map { name: FAST_PODS, cause })?;
+        Ok(plan(&rows, pods, behind_nat))
+    }
+
+    pub(crate) fn write_fast(&mut self, writes: &[FastWrite]) -> Result<(), LoadError> {
+        for (key, row) in writes {
+            let written = match row {
+                Some(row) => self.fast.insert(key, row, 0),
+                None => gone(self.fast.remove(key)),
+            };
+            written.map_err(|cause| LoadError::Map { name: FAST_PODS, cause })?;
         }
         Ok(())
     }

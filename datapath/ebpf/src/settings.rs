@@ -25,5 +25,6 @@ pub(crate) fn settings(connections: &Connections, flows: u32) -> Settings {
         timeouts: timeouts.map(|time| time.0.saturating_mul(1_000_000)),
         flows_of_pod: u64::from(flows) * u64::from(share) / 100,
         keeps_half_open: false,
+        has_fast_path: connections.services && connections.fast_path,
     }
 }

@@ -104,6 +104,8 @@ pub struct Flow {
     pub is_logged: bool,
     /// The length of the packet in bytes.
     pub length: u32,
+    /// The packet takes the fast path between two pods of the node, without the host's stack.
+    pub is_fast: bool,
 }
 
 /// A rule of a policy.

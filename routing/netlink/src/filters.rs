@@ -7,7 +7,10 @@ use netlink_packet_route::{
     tc::{TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcOption},
 };
 use routing_plan::{Errno, IfIndex};
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::{
+    collections::BTreeSet,
+    os::fd::{AsRawFd as _, BorrowedFd},
+};
 
 /// The direction of the packets that a filter processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +92,30 @@ impl Socket {
         let body = RouteNetlinkMessage::NewQueueDiscipline(message);
         let answers = self.send(&[Request::new(body, NLM_F_CREATE | NLM_F_EXCL)])?;
         Ok(answers.errors.is_empty())
+    }
+
+    /// The links with another queue than `clsact`, which can delay or drop packets. Every link has the default queue of its
+    /// kind, which the kernel does not list for virtual links.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the list changed during each read.
+    pub fn queued_links(&mut self) -> Result<BTreeSet<IfIndex>, SocketError> {
+        let body = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        self.list(
+            QUEUES,
+            &Request::new(body, NLM_F_DUMP),
+            |_| false,
+            |links: &mut BTreeSet<IfIndex>, answer| {
+                let RouteNetlinkMessage::NewQueueDiscipline(queue) = answer else { return };
+                let is_clsact =
+                    |of: &TcAttribute| matches!(of, TcAttribute::Kind(kind) if kind == CLSACT);
+                if !queue.attributes.iter().any(is_clsact)
+                    && let Ok(index) = u32::try_from(queue.header.index)
+                {
+                    links.insert(IfIndex(index));
+                }
+            },
+        )
     }
 
     /// Adds filters with one send, each with the program of its descriptor. Returns false if the kernel refuses one of them:
@@ -216,5 +243,6 @@ fn halves(info: u32) -> [u16; 2] {
 }
 
 const FILTERS: &str = "filters";
+const QUEUES: &str = "queues";
 /// The link or the filter does not exist.
 const GONE: [Errno; 2] = [Errno::ENOENT, Errno::ENODEV];

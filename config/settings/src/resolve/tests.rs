@@ -413,6 +413,16 @@ fn the_backend_ebpf_has_an_object_file_and_a_folder_of_pins() {
 }
 
 #[test]
+fn the_fast_path_is_on_unless_it_is_switched_off() {
+    let fast_path = |given: &[(&str, &str)]| resolve(given).0.agent.connections.fast_path;
+    assert!(fast_path(&[]));
+    assert!(fast_path(&[("FERRULE_FAST_PATH", "on")]));
+    assert!(!fast_path(&[("FERRULE_FAST_PATH", "off")]));
+    let refused = refusal(&[("FERRULE_FAST_PATH", "false")]).to_string();
+    assert!(refused.contains("on or off"), "{refused}");
+}
+
+#[test]
 fn services_are_served_if_the_setting_names_a_component() {
     let services = |given: &[(&str, &str)]| resolve(given).0.agent.connections.services;
     assert!(!services(&[]));

@@ -65,6 +65,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         ..OURS
     },
     Setting {
+        name: "FERRULE_FAST_PATH",
+        kind: Kind::Choice("on or off"),
+        default: "on",
+        meaning: "With `FERRULE_SERVICES=ebpf`, packets between two pods of this node pass neither \
+                  the host's netfilter nor its routing rules. `off` is for operators who need each \
+                  packet there or in `tcpdump` of the host. A connection keeps its path until it ends.",
+        set: |d, v| {
+            let paths = [("on", true), ("off", false)];
+            parse::choice(v, &paths, "on or off")
+                .map(|fast_path| d.settings.agent.connections.fast_path = fast_path)
+        },
+        ..OURS
+    },
+    Setting {
         name: "FERRULE_AGENT_HEALTHZ",
         kind: Kind::Address,
         default: registry::SERVICE_HEALTH_ADDRESS,

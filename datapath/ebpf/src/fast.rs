@@ -1,0 +1,171 @@
+//! The pods that the fast path between pods of the node can reach.
+
+use config_model::registry::STRICT_VETH_PREFIX;
+use datapath_abi::{AddressKey, Pod, address_key};
+use datapath_plan::Address;
+use routing_plan::{IfIndex, Link, LinkKind};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+/// The link of each pod, by its address.
+pub type FastPods = BTreeMap<Address, u32>;
+
+/// The links that are fit for the fast path, with the addresses that the host routes to each.
+pub(crate) type Fit = BTreeMap<u32, BTreeSet<IpAddr>>;
+
+/// `struct fast_pod` of `datapath/bpf/tables.h`.
+pub(crate) type FastRow = [u8; 20];
+
+/// A row of the map; `None` removes it.
+pub(crate) type FastWrite = (AddressKey, Option<FastRow>);
+
+/// The links that are fit for the fast path. A packet enters the pod at the other end of a veth. `queued` are the links whose
+/// queue can delay or drop packets, which the fast path would pass by.
+pub(crate) fn fit(
+    links: &BTreeMap<IfIndex, Link>,
+    routed: &BTreeMap<u32, BTreeSet<IpAddr>>,
+    queued: &BTreeSet<IfIndex>,
+) -> Fit {
+    let is_fit = |link: &&Link| {
+        link.kind == LinkKind::Veth
+            && link.up
+            && link.master.is_none()
+            && link.peer.is_some_and(|peer| peer.netns.is_some())
+            && !link.name.starts_with(STRICT_VETH_PREFIX)
+            && !queued.contains(&link.index)
+    };
+    let links = links.values().filter(is_fit);
+    let addresses = |link: &Link| routed.get(&link.index.0).cloned().unwrap_or_default();
+    links.map(|link| (link.index.0, addresses(link))).collect()
+}
+
+/// The pods that the fast path can reach. An address that the host routes to two links is that of no such pod.
+pub(crate) fn fast_pods(pods: &BTreeMap<u32, Pod>, fit: &Fit) -> FastPods {
+    let mut found = FastPods::new();
+    let mut twice = BTreeSet::new();
+    for (link, pod) in pods {
+        let Some(routed) = fit.get(link) else { continue };
+        let routed: BTreeSet<Address> = routed.iter().map(|of| Address::from(*of)).collect();
+        for address in [pod.v4, pod.v6].into_iter().flatten().filter(|of| routed.contains(of)) {
+            if found.insert(address, *link).is_some() {
+                twice.insert(address);
+            }
+        }
+    }
+    found.retain(|address, _| !twice.contains(address));
+    found
+}
+
+/// The writes that bring rows to these pods. The programs add flags and MACs to a row, which stay while the pod has the same link.
+/// `behind_nat` are addresses to which NAT leads datagrams.
+pub(crate) fn plan(
+    rows: &BTreeMap<AddressKey, FastRow>,
+    pods: &FastPods,
+    behind_nat: &BTreeSet<Address>,
+) -> Vec<FastWrite> {
+    let wanted: BTreeMap<AddressKey, (u32, bool)> = pods
+        .iter()
+        .map(|(address, link)| (address_key(*address), (*link, behind_nat.contains(address))))
+        .collect();
+    let gone = rows.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (*key, None));
+    let written = wanted.iter().filter_map(|(key, (link, is_behind_nat))| {
+        let earlier = rows.get(key).filter(|row| row[..4] == link.to_ne_bytes());
+        let mut row = earlier.copied().unwrap_or_default();
+        row[..4].copy_from_slice(&link.to_ne_bytes());
+        let [a, b, c, d] = [row[4], row[5], row[6], row[7]];
+        let flags = u32::from_ne_bytes([a, b, c, d]);
+        let flags = if *is_behind_nat { flags | BEHIND_NAT } else { flags };
+        row[4..8].copy_from_slice(&flags.to_ne_bytes());
+        (earlier != Some(&row)).then_some((*key, Some(row)))
+    });
+    gone.chain(written).collect()
+}
+
+/// `BEHIND_NAT` of `datapath/bpf/tables.h`.
+const BEHIND_NAT: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use routing_plan::Peer;
+
+    fn link(index: u32, change: impl FnOnce(&mut Link)) -> (IfIndex, Link) {
+        let mut link = Link {
+            index: IfIndex(index),
+            name: format!("eni{index}"),
+            mac: None,
+            mtu: 9001,
+            up: true,
+            alias: None,
+            group: 0,
+            kind: LinkKind::Veth,
+            peer: Some(Peer { index: IfIndex(3), netns: Some(0) }),
+            master: None,
+            ipv4: BTreeMap::new(),
+            ipv6: BTreeMap::new(),
+        };
+        change(&mut link);
+        (link.index, link)
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn only_a_veth_into_another_namespace_without_a_queue_is_fit() {
+        let links = BTreeMap::from([
+            link(1, |_| {}),
+            link(2, |link| link.kind = LinkKind::Other("netkit".to_owned())),
+            link(3, |link| link.peer = Some(Peer { index: IfIndex(9), netns: None })),
+            link(4, |link| link.peer = None),
+            link(5, |link| link.name = "vlan0123456789a".to_owned()),
+            link(6, |_| {}),
+            link(7, |link| link.up = false),
+            link(8, |link| link.master = Some(IfIndex(1))),
+        ]);
+        let routed = BTreeMap::from([(1, BTreeSet::from([address("10.0.0.1")]))]);
+        let fit = fit(&links, &routed, &BTreeSet::from([IfIndex(6)]));
+        assert_eq!(fit, BTreeMap::from([(1, BTreeSet::from([address("10.0.0.1")]))]));
+    }
+
+    #[test]
+    fn a_pod_is_reached_by_the_addresses_that_the_host_routes_to_its_link() {
+        let pod = |v4: &str| Pod { v4: Some(address(v4).into()), ..Pod::default() };
+        let pods =
+            BTreeMap::from([(1, pod("10.0.0.1")), (2, pod("10.0.0.2")), (3, pod("10.0.0.2"))]);
+        let routed = |of: &str| BTreeSet::from([address(of)]);
+        let of = |fit: Fit| fast_pods(&pods, &fit);
+        let first = FastPods::from([(address("10.0.0.1").into(), 1)]);
+        let fit = Fit::from([(1, routed("10.0.0.1")), (2, routed("10.0.0.9"))]);
+        assert_eq!(of(fit), first, "another address is routed to the link");
+        let fit = |third| Fit::from([(2, routed("10.0.0.2")), (3, routed(third))]);
+        assert_eq!(of(fit("10.0.0.2")), FastPods::new(), "two links have the address");
+        let second = FastPods::from([(address("10.0.0.2").into(), 2)]);
+        assert_eq!(of(fit("10.0.0.9")), second);
+    }
+
+    #[test]
+    fn a_row_keeps_the_parts_of_the_programs_while_the_pod_has_its_link() {
+        let at = Address::from(address("10.0.0.1"));
+        let pods = FastPods::from([(at, 7)]);
+        let (none, nat) = (BTreeSet::new(), BTreeSet::from([at]));
+        let mut row = FastRow::default();
+        row[..4].copy_from_slice(&7_u32.to_ne_bytes());
+        let new = vec![(address_key(at), Some(row))];
+        assert_eq!(plan(&BTreeMap::new(), &pods, &none), new);
+        row[4..8].copy_from_slice(&1_u32.to_ne_bytes());
+        row[8..].fill(0xa);
+        let rows = BTreeMap::from([(address_key(at), row)]);
+        assert_eq!(plan(&rows, &pods, &none), []);
+        row[4..8].copy_from_slice(&3_u32.to_ne_bytes());
+        assert_eq!(plan(&rows, &pods, &nat), [(address_key(at), Some(row))]);
+        let moved = plan(&rows, &FastPods::from([(at, 8)]), &none);
+        let mut row = FastRow::default();
+        row[..4].copy_from_slice(&8_u32.to_ne_bytes());
+        assert_eq!(moved, [(address_key(at), Some(row))], "the MACs are those of the earlier link");
+        assert_eq!(plan(&rows, &FastPods::new(), &none), [(address_key(at), None)]);
+    }
+}
