@@ -7,6 +7,7 @@ mod bad_input;
 mod contract;
 mod events;
 mod existing;
+mod fast;
 mod foreign;
 mod grow;
 mod hostile;

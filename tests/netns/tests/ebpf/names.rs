@@ -4,11 +4,13 @@ mod agent;
 mod server;
 
 use crate::{
+    connections,
     nat::outside,
     object,
     traffic::{SILENCE, answer, answers, connect_to, in_pod, ip, node, v6_of},
 };
 use agent::{Agent, state};
+use config_settings::Connections;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -108,6 +110,30 @@ fn a_pod_connects_to_a_name_as_soon_as_it_has_the_answer() {
     agent.apply(&[]);
     assert_eq!(asks(NEIGHBOR, "w11.corp.test"), Some(vec![address(11).into()]));
     assert!(connects(11) && connects(50), "a pod without policies is open");
+}
+
+/// The agent sends them to the pod with the MACs that they have in the host's stack.
+#[test]
+fn answers_of_a_pod_on_the_fast_path_are_held_too() {
+    let name = "answers_of_a_pod_on_the_fast_path_are_held_too";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let [_, neighbor] = world(bpffs.path());
+    let connections = Connections { services: true, ..connections() };
+    let policies = [policy(&["*.corp.test"])];
+    let mut agent = Agent::start_with(&object, bpffs.path(), &policies, connections);
+    for last in 10..20 {
+        let name = format!("w{last}.corp.test");
+        neighbor.set(&name, &[address(last)]);
+        assert_eq!(asks(NEIGHBOR, &name), Some(vec![address(last).into()]));
+        assert!(connects(last), "{name} is resolved: {:?}", agent.counters());
+        let by_tcp = in_pod("a", move || ask_by_tcp(at(NEIGHBOR), &name));
+        assert_eq!(by_tcp, Some(vec![address(last).into()]));
+    }
+    let counters = agent.counters();
+    // The first answer of the pod shows its MAC.
+    assert!(counters["fast_path"] >= 18, "{counters:?}");
+    assert_eq!((counters["dns_held"], counters["dns_added"]), (10, 10), "{counters:?}");
 }
 
 #[test]

@@ -34,6 +34,11 @@ pub(crate) fn vip_v6() -> IpAddr {
 
 /// A node with the outside, and programs with room for Services.
 pub(crate) fn start(object: &Path, bpffs: &Path) -> Kernel {
+    start_with(object, bpffs, &Connections { services: true, ..connections() })
+}
+
+/// The same with other settings.
+pub(crate) fn start_with(object: &Path, bpffs: &Path, connections: &Connections) -> Kernel {
     node(bpffs);
     wire();
     add_v6();
@@ -45,8 +50,7 @@ pub(crate) fn start(object: &Path, bpffs: &Path) -> Kernel {
         answer(in_pod(namespace, || listen("[::]:8080")));
         answer_datagrams(namespace, 5353);
     }
-    let connections = Connections { services: true, ..connections() };
-    let programs = Programs::load(object, Some(&bpffs.join("maps")), &connections).unwrap();
+    let programs = Programs::load(object, Some(&bpffs.join("maps")), connections).unwrap();
     let mut kernel = Kernel::over(programs);
     kernel.own.addresses = [NODE, "10.9.0.1"].map(|at| at.parse::<IpAddr>().unwrap().into()).into();
     write(&mut kernel, &[]);
@@ -113,7 +117,7 @@ pub(crate) fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
 }
 
 /// Sends a datagram from pod a. Returns the answer, which has to come from the address that was asked for.
-fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
+pub(crate) fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
     in_pod("a", move || {
         let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
         // A process that another test starts may have the last socket of this port until its `exec`.

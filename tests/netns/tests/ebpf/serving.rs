@@ -26,7 +26,7 @@ use service_abi::{
 use service_core::{Index, NodeView, Place, World};
 use service_objects::{ObjectName, Protocol, Service, Slice};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
     path::{Path, PathBuf},
@@ -274,6 +274,53 @@ fn health_checks_are_those_of_the_services_in_force() {
     assert_eq!(counts(&agent), [(31007, 0)]);
     agent.change(remove(3));
     assert!(counts(&agent).is_empty());
+}
+
+/// The links of the pods that the fast path can reach.
+fn fast_links(pins: &Path) -> BTreeSet<u32> {
+    let map = Map::from_map_data(MapData::from_pin(pins.join("fast_pods")).unwrap()).unwrap();
+    let map: HashMap<_, [u8; 16], [u8; 20]> = HashMap::try_from(map).unwrap();
+    let rows = map.iter().map(|row| row.unwrap().1);
+    rows.map(|row| u32::from_ne_bytes([row[0], row[1], row[2], row[3]])).collect()
+}
+
+#[test]
+fn the_fast_path_reaches_the_pods_whose_links_have_no_queue() {
+    let test = "the_fast_path_reaches_the_pods_whose_links_have_no_queue";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    let pins = agent.pins.clone();
+    let [a, b] = ["a", "b"].map(|pod| if_nametoindex(pod).unwrap());
+    assert_eq!(fast_links(&pins), [a, b].into());
+    let begun = |agent: &Agent| agent.other().counters().unwrap()["fast_path"];
+    // The first connection shows the MAC of pod b.
+    assert!(answered(at(vip(1), 80)) && answered(at(vip(1), 80)));
+    assert!(begun(&agent) > 0);
+    let tc = |args: &str| {
+        let words = args.split_whitespace();
+        assert!(std::process::Command::new("tc").args(words).status().unwrap().success());
+    };
+    tc("qdisc add dev b root pfifo limit 100");
+    agent.until(|_| fast_links(&pins) == [a].into());
+    let before = begun(&agent);
+    assert!(answered(at(vip(1), 80)));
+    assert_eq!(begun(&agent), before, "its packets pass the queue");
+    tc("qdisc del dev b root");
+    agent.until(|_| fast_links(&pins) == [a, b].into());
+    // Another process removes a row.
+    let map = Map::from_map_data(MapData::from_pin(pins.join("fast_pods")).unwrap()).unwrap();
+    let mut map: HashMap<_, [u8; 16], [u8; 20]> = HashMap::try_from(map).unwrap();
+    let key = map.keys().next().unwrap().unwrap();
+    map.remove(&key).unwrap();
+    agent.until(|_| fast_links(&pins) == [a, b].into());
+    // The rows are those of the next process too.
+    let mut agent = agent.restart();
+    assert_eq!(fast_links(&pins), [a, b].into());
+    agent.apply();
+    assert_eq!(fast_links(&pins), [a, b].into());
 }
 
 fn port(number: u8) -> Place {

@@ -5,6 +5,7 @@ use crate::{
     traffic::{PODS, snapshot, v6_of},
 };
 use config_model::{HostEnd, HostLink};
+use config_settings::Connections;
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Method};
 use datapath_node::{BackendEvent, Changed, Desired, Endpoint, LocalPod, PodId};
@@ -36,9 +37,19 @@ pub(super) struct Agent {
 impl Agent {
     /// Starts the backend and puts the policies into force.
     pub(super) fn start(object: &Path, pins: &Path, policies: &[Value]) -> Self {
+        Self::start_with(object, pins, policies, connections())
+    }
+
+    /// The same with other settings.
+    pub(super) fn start_with(
+        object: &Path,
+        pins: &Path,
+        policies: &[Value],
+        connections: Connections,
+    ) -> Self {
         let (orders, inbox) = unbounded_channel();
         let (object, pins) = (object.to_owned(), pins.to_owned());
-        let thread = thread::spawn(move || run(object, pins, inbox));
+        let thread = thread::spawn(move || run(object, pins, connections, inbox));
         let mut agent = Self { orders: Some(orders), thread: Some(thread) };
         assert_eq!(agent.apply(policies), BTreeMap::new());
         agent
@@ -95,10 +106,14 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-fn run(object: PathBuf, pins: PathBuf, mut inbox: UnboundedReceiver<Order>) {
+fn run(
+    object: PathBuf,
+    pins: PathBuf,
+    connections: Connections,
+    mut inbox: UnboundedReceiver<Order>,
+) {
     runtime().block_on(async {
-        let mut backend =
-            EbpfBackend::open(&object, &pins, connections(), Method::Filters).unwrap();
+        let mut backend = EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap();
         let mut revision = 0;
         let mut current = None;
         loop {
