@@ -646,7 +646,7 @@ struct {
 	MAP_NUMBER(type, BPF_MAP_TYPE_HASH);
 	MAP_TYPE(key, struct address);
 	MAP_TYPE(value, struct fast_pod);
-	MAP_NUMBER(max_entries, 2 * ENDPOINTS);
+	MAP_NUMBER(max_entries, 1);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } fast_pods SEC(".maps");
 

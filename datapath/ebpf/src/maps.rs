@@ -120,7 +120,7 @@ const LAYOUTS: [Layout; 55] = [
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
     Layout::new(STAGES, 4, 4, 5),
-    Layout::new(FAST_PODS, 16, 20, 4096),
+    Layout::new(FAST_PODS, 16, 20, 1),
     Layout::new("node_namespace", 4, 8, 1),
     Layout::new("socket_choices", 32, 40, 1),
     Layout::new("socket_asked_addresses", 32, 32, 1),
@@ -143,7 +143,7 @@ pub(crate) const FAST_PODS: &str = "fast_pods";
 pub(crate) const SOURCE_RANGES: &str = "source_ranges";
 
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 14] = [
+const WITH_SERVICES: [(&str, u32); 15] = [
     ("frontends", 65_536),
     (SOURCE_RANGES, 8192),
     ("service_words", 131_072),
@@ -154,6 +154,7 @@ const WITH_SERVICES: [(&str, u32); 14] = [
     ("choices", 65_536),
     ("asked_addresses", 65_536),
     ("affinities", 65_536),
+    (FAST_PODS, 4096),
     ("socket_choices", 16_384),
     ("socket_asked_addresses", 16_384),
     ("outside_choices", 32_768),
