@@ -896,11 +896,20 @@ static inline_always __u64 way_of_answer(const struct judged *judged)
 	return judged->is_fast ? 0 : BPF_F_INGRESS;
 }
 
-/* NAT of the host has led a packet of a pod to the pod of this address. */
-static inline_always void note_nat(const struct address *of)
+/* NAT of the host has led a packet of a pod to another pod, with this key. Answers go the same way. */
+static inline_always void note_nat(const struct packet *packet, const struct flow_key *key)
 {
-	struct fast_pod *pod = map_lookup(&fast_pods, of);
+	struct flow *earlier = map_lookup(&flows, key);
+	struct fast_pod *pod;
 
+	/* An earlier connection of these ends may have taken the fast path. */
+	if (!earlier)
+		earlier = map_lookup(&half_open, key);
+	if (earlier && earlier->is_fast)
+		earlier->is_fast = 0;
+	if (packet->protocol != UDP)
+		return;
+	pod = map_lookup(&fast_pods, &packet->destination);
 	if (pod && !(pod->flags & BEHIND_NAT))
 		__sync_fetch_and_or(&pod->flags, BEHIND_NAT);
 }
@@ -1169,8 +1178,8 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	work->new.from_low = from_low;
 	/* A packet that is an answer has the ends of a first packet of its receiver. */
 	if (is_sent && work->sent_as.has_flow && !(is_turned && to)) {
-		if (to && work->packet.protocol == UDP && !is_same_key(&work->key, &work->sent_as.key))
-			note_nat(&work->packet.destination);
+		if (to && !is_same_key(&work->key, &work->sent_as.key))
+			note_nat(&work->packet, &work->key);
 		work->key = work->sent_as.key;
 		work->new.from_low = work->sent_as.from_low;
 	}

@@ -59,9 +59,10 @@ impl Links {
         for (link, address) in observed.pod_addresses() {
             routed.entry(link.0).or_default().insert(address);
         }
-        let fit = match serves {
-            true => fit(&observed.links, &routed, &socket.queued_links()?),
-            false => Fit::new(),
+        let fit = if serves {
+            fit(&observed.links, &routed, &socket.queued_links()?)
+        } else {
+            Fit::new()
         };
         let links = observed.links.into_iter().map(|(index, link)| (index.0, link)).collect();
         Ok(Self { socket, links, routed, own, wires, fit, method, queued: BTreeSet::new() })

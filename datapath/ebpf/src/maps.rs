@@ -21,7 +21,7 @@ use datapath_abi::{
     SmallTable, Use, UseValue, Write, address, address_key, behind_nat, halves, halves_of,
     place_of_own, set_key, set_of, slot_entries, slot_rows,
 };
-use datapath_plan::Prefix;
+use datapath_plan::{Address, Prefix};
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
