@@ -358,6 +358,8 @@ fn packets_that_need_the_stack_take_it() {
     // The stack forwards fragments. The answer is short.
     assert!(forwards(|| exchange(4000).unwrap()) > 0);
     assert_eq!(forwards(|| exchange(1).unwrap()), 0);
+    // Nothing listens at the port: the error of pod b is about a packet on the fast path.
+    assert_eq!(ask(0, at([10, 0, 0, 2], 9)), Err(ErrorKind::ConnectionRefused));
     // A pod's link can be narrower than that of another.
     ip("link set b mtu 1280");
     ip("-n b link set eth0 mtu 1280");
