@@ -254,3 +254,48 @@ pub(crate) fn words<const N: usize, const M: usize>(words: [u64; N]) -> [u8; M] 
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection whose initiator asks for an address and port, and its responder.
+    fn behind(protocol: u8, asked: (u128, u16), responder: (u128, u16)) -> Option<Address> {
+        let source = Address(5 << 64);
+        let ends = Ends {
+            protocol,
+            source,
+            destination: Address(asked.0 << 64),
+            source_port: 4000,
+            destination_port: asked.1,
+        };
+        let flow = Flow {
+            seen: 1,
+            service: 0,
+            source,
+            destination: Address(responder.0 << 64),
+            key: u32::from(protocol) << 16 | u32::from(responder.1),
+            source_port: 4000,
+            generation: 1,
+            initiator: 1,
+            responder: 2,
+            is_from_low: ends.is_from_low(),
+            is_from_node: false,
+        };
+        behind_nat(&ends.key(), &flow.to_bytes())
+    }
+
+    #[test]
+    fn a_responder_is_behind_nat_if_a_datagram_asked_for_another_end() {
+        // The lower end of the key is the responder, or the initiator.
+        for address in [3, 7] {
+            let at = (address, 53);
+            assert_eq!(behind(17, at, at), None);
+            assert_eq!(behind(6, (address, 54), at), None, "a first packet of TCP has its sign");
+            for asked in [(address, 54), (address + 1, 53), (9, 53)] {
+                let responder = Some(Address(address << 64));
+                assert_eq!(behind(17, asked, at), responder, "{asked:?}");
+            }
+        }
+    }
+}
