@@ -94,8 +94,7 @@ impl Socket {
         Ok(answers.errors.is_empty())
     }
 
-    /// The links with another queue than `clsact`, which can delay or drop packets. Every link has the default queue of its
-    /// kind, which the kernel does not list for virtual links.
+    /// The links with a queue that can delay or drop packets.
     ///
     /// # Errors
     /// The kernel refuses, or the list changed during each read.
@@ -107,9 +106,10 @@ impl Socket {
             |_| false,
             |links: &mut BTreeSet<IfIndex>, answer| {
                 let RouteNetlinkMessage::NewQueueDiscipline(queue) = answer else { return };
-                let is_clsact =
-                    |of: &TcAttribute| matches!(of, TcAttribute::Kind(kind) if kind == CLSACT);
-                if !queue.attributes.iter().any(is_clsact)
+                let is_plain = |of: &TcAttribute| {
+                    matches!(of, TcAttribute::Kind(kind) if [CLSACT, NOQUEUE].contains(&&**kind))
+                };
+                if !queue.attributes.iter().any(is_plain)
                     && let Ok(index) = u32::try_from(queue.header.index)
                 {
                     links.insert(IfIndex(index));
@@ -192,6 +192,8 @@ fn number(dev: IfIndex) -> i32 {
 
 /// The kind of a queue for filters of both directions.
 const CLSACT: &str = "clsact";
+/// The kind of the queue that virtual links have by default.
+const NOQUEUE: &str = "noqueue";
 
 impl Filters {
     fn add(&mut self, answer: &RouteNetlinkMessage, dev: IfIndex, side: Side) {

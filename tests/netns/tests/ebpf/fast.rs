@@ -27,7 +27,7 @@ use service_core::Place;
 use service_objects::Protocol;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsRawFd as _,
     path::Path,
     process::{Command, Stdio},
@@ -42,7 +42,7 @@ const EMSGSIZE: i32 = 90;
 
 fn nft(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
-    nft.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+    writeln!(nft.stdin.take().unwrap(), "{rules}").unwrap();
     assert!(nft.wait().unwrap().success());
 }
 
