@@ -5,7 +5,8 @@
 //! run continues from the node's state.
 //!
 //! Input that is not understood is refused before the first step. Start with [`plan`]; the two ways are in `plan/`,
-//! amazon-vpc-cni's files in `vpc_cni`, and the conditions for a pod to change its owner in `fit`.
+//! amazon-vpc-cni's files in `vpc_cni`, and the conditions for a pod to change its owner in `fit`. [`services`] replaces
+//! kube-proxy in a cluster; it shares no state with the takeover of a node.
 
 mod conflist;
 mod fit;
@@ -13,6 +14,7 @@ mod observation;
 mod plan;
 mod refusal;
 mod result;
+pub mod services;
 mod settings;
 mod vpc_cni;
 
