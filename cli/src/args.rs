@@ -3,7 +3,8 @@
 use crate::{
     cluster::{
         BUNDLE, BundleArgs, CHECK_CODES, CheckArgs, IP, IpArgs, POD_CODES, PodArgs, SERVICE,
-        STATUS_CODES, ServiceArgs, StatusArgs, VERSION_CODES, VersionArgs,
+        SERVICES_CODES, STATUS_CODES, ServiceArgs, ServicesApplyArgs, ServicesPlanArgs,
+        ServicesRollbackArgs, StatusArgs, VERSION_CODES, VersionArgs,
     },
     output::{Color, Output},
     policy::{CODES, PolicyVerb},
@@ -152,6 +153,46 @@ pub(crate) enum MigrateVerb {
         #[command(flatten)]
         places: Places,
     },
+    /// Replace kube-proxy in the cluster by Ferrule's agents, or bring it back
+    ///
+    /// Run it anywhere with a kubeconfig. Each subcommand reads the cluster first and continues from its present state.
+    /// If it was killed, run it again.
+    #[command(subcommand, after_help = SERVICES_CODES)]
+    Services(ServicesVerb),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServicesVerb {
+    /// Print the checks and the steps; changes nothing
+    Plan(ServicesPlanArgs),
+    /// Replace kube-proxy node by node
+    Apply(ServicesApplyArgs),
+    /// Bring kube-proxy back, and then stop the programs of Ferrule node by node
+    Rollback(ServicesRollbackArgs),
+    /// Show the rules of kube-proxy on this node, or remove them once no connection uses them
+    ///
+    /// Run it as root in the node's network namespace. `apply` runs it in a DaemonSet.
+    #[command(after_help = RULES_CODES)]
+    Rules(RulesArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RulesArgs {
+    /// Remove the rules if no connection uses them
+    #[arg(long)]
+    pub(crate) remove: bool,
+    /// Remove the rules as soon as no connection uses them, and do not exit
+    #[arg(long, conflicts_with = "remove")]
+    pub(crate) stay: bool,
+    /// Also connect to the Service of the API server, as this process's environment names it
+    #[arg(long, conflicts_with = "stay")]
+    pub(crate) reach: bool,
+    /// Only connect to the Service of the API server
+    #[arg(long, conflicts_with_all = ["remove", "stay", "reach"])]
+    pub(crate) only_reach: bool,
+    /// The mount point of the node's procfs
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub(crate) proc: PathBuf,
 }
 
 /// The cluster of a migration. On a node, only a pod's service account, KUBECONFIG and these flags name it.
@@ -295,6 +336,10 @@ For example: source <(ferrule completions bash)";
 const EXIT_CODES: &str = "\
 Exit code: 0 no problems; 1 at least one problem to fix; 2 no problems found, but some checks could not run.
 Notices do not need a fix.";
+
+const RULES_CODES: &str = "\
+Exit code: 0 the node has no rule of kube-proxy; 1 it has rules, or the Service does not answer; 2 the rules could
+not be read or removed.";
 
 const MIGRATE_CODES: &str = "\
 Exit code: 0 complete, or no reason against it; 1 refused, with the reasons; 2 a step failed or a timeout

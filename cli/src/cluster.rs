@@ -12,6 +12,7 @@ mod interrupts;
 mod ip;
 mod parallel;
 mod pod;
+mod proxy;
 mod service;
 mod status;
 mod version;
@@ -21,6 +22,7 @@ pub(crate) use args::{
     ServiceArgs, StatusArgs, VERSION_CODES, VersionArgs,
 };
 pub(crate) use ip::{IP, IpArgs};
+pub(crate) use proxy::{SERVICES_CODES, ServicesApplyArgs, ServicesPlanArgs, ServicesRollbackArgs};
 
 use anyhow::{Context as _, Result};
 
@@ -83,6 +85,30 @@ pub(crate) fn bundle(args: &BundleArgs) -> Result<u8> {
 /// The API server cannot be reached, the probes cannot be created, or the command was interrupted.
 pub(crate) fn check(args: &CheckArgs) -> Result<u8> {
     run(check::run(args))
+}
+
+/// Prints the steps that replace kube-proxy and the reasons against them, and returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached.
+pub(crate) fn plan_services(args: &ServicesPlanArgs) -> Result<u8> {
+    run(proxy::plan(args))
+}
+
+/// Replaces kube-proxy and returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached, or refuses a step.
+pub(crate) fn apply_services(args: &ServicesApplyArgs) -> Result<u8> {
+    run(proxy::apply(args))
+}
+
+/// Brings kube-proxy back and returns the exit code.
+///
+/// # Errors
+/// The API server cannot be reached, or refuses a step.
+pub(crate) fn roll_back_services(args: &ServicesRollbackArgs) -> Result<u8> {
+    run(proxy::roll_back(args))
 }
 
 /// Prints the versions of the tool and the cluster. Returns the exit code.

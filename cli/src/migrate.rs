@@ -4,11 +4,13 @@ mod apply;
 mod cluster;
 mod observe;
 mod root;
+mod rules;
 mod run_lock;
 mod settings;
 
 use crate::{
-    args::{MigrateArgs, MigrateVerb, OwnPolicy, Places, Policy, Side},
+    args::{MigrateArgs, MigrateVerb, OwnPolicy, Places, Policy, ServicesVerb, Side},
+    cluster::{apply_services, plan_services, roll_back_services},
     output::Output,
 };
 use anyhow::{Context as _, Result};
@@ -19,6 +21,7 @@ use run_lock::RunLock;
 use serde_json::json;
 use std::{
     io::{self, Write as _},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -35,14 +38,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// # Errors
 /// A step fails, or nothing can be printed.
 pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
+    if let MigrateVerb::Services(verb) = &args.verb {
+        return services(verb, &args.root);
+    }
     // The cluster's credentials are files of the container.
     let cluster = match &args.verb {
         MigrateVerb::Check { cluster, .. } => cluster::observe(cluster),
         MigrateVerb::Plan { to: Side::Ferrule, cluster, .. }
         | MigrateVerb::Apply { cluster, .. } => cluster::observe_named(cluster),
-        MigrateVerb::Plan { .. } | MigrateVerb::Rollback { .. } | MigrateVerb::Status { .. } => {
-            Err("this command does not read the cluster".to_owned())
-        }
+        MigrateVerb::Plan { .. }
+        | MigrateVerb::Rollback { .. }
+        | MigrateVerb::Status { .. }
+        | MigrateVerb::Services(_) => Err("this command does not read the cluster".to_owned()),
     };
     root::enter(&args.root)?;
     match &args.verb {
@@ -69,6 +76,19 @@ pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
         MigrateVerb::Status { output, places } => {
             say(&status(&observe::observe(places, &cluster, false), *output)?)?;
             Ok(0)
+        }
+        MigrateVerb::Services(verb) => services(verb, &args.root),
+    }
+}
+
+fn services(verb: &ServicesVerb, root: &Path) -> Result<u8> {
+    match verb {
+        ServicesVerb::Plan(args) => plan_services(args),
+        ServicesVerb::Apply(args) => apply_services(args),
+        ServicesVerb::Rollback(args) => roll_back_services(args),
+        ServicesVerb::Rules(args) => {
+            root::enter(root)?;
+            rules::run(args)
         }
     }
 }

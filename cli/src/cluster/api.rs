@@ -112,6 +112,17 @@ impl Api {
         self.change(Request::delete(path), "delete", what, &options).await.map(drop)
     }
 
+    /// Applies a JSON merge patch.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        patch: &Value,
+        what: &str,
+    ) -> Result<Value, KubeError> {
+        let request = Request::patch(path).header(CONTENT, "application/merge-patch+json");
+        self.send(request, "patch", what, patch).await
+    }
+
     async fn change(
         &self,
         request: Builder,
@@ -119,8 +130,18 @@ impl Api {
         what: &str,
         object: &Value,
     ) -> Result<Value, KubeError> {
+        self.send(request.header(CONTENT, "application/json"), verb, what, object).await
+    }
+
+    async fn send(
+        &self,
+        request: Builder,
+        verb: &'static str,
+        what: &str,
+        object: &Value,
+    ) -> Result<Value, KubeError> {
         let body = serde_json::to_vec(object).unwrap_or_default();
-        let request = request.header("Content-Type", "application/json").body(body);
+        let request = request.body(body);
         let request = request.map_err(|error| KubeError::odd(verb, what, &error))?;
         let done = self.client().request::<Value>(request).await;
         done.map_err(|error| KubeError::of(&error, verb, what))
@@ -145,3 +166,4 @@ pub(super) enum Selector<'a> {
 }
 
 const PAGE: &str = "500";
+const CONTENT: &str = "Content-Type";
