@@ -14,6 +14,7 @@ pub mod checkpoint;
 pub mod clock;
 mod cluster;
 pub mod command;
+mod conntrack;
 mod egress;
 mod event_loop;
 mod health;

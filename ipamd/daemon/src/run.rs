@@ -2,6 +2,7 @@
 
 use crate::{
     cluster::Cluster,
+    conntrack,
     egress::Translation,
     event_loop::{Deps, EventLoop},
     health::{self, HealthInputs},
@@ -159,6 +160,9 @@ where
     }
     if let Some(at) = settings.introspection.clone() {
         tasks.spawn(http::serve_introspection(shown, at));
+    }
+    if settings.agent.connections.services {
+        tasks.spawn(conntrack::keep(proc_sys.clone()));
     }
     let wanted = ipamd_node::desired::sysctls(&settings);
     tasks.spawn(watch_sysctls(changes.clone(), proc_sys, wanted));

@@ -44,7 +44,7 @@ impl ProcSys {
         self.root.join(name.as_str()).exists()
     }
 
-    fn read(&self, name: &SysctlName) -> Option<String> {
+    pub(crate) fn read(&self, name: &SysctlName) -> Option<String> {
         fs::read_to_string(self.root.join(name.as_str())).ok()
     }
 }
