@@ -2,7 +2,7 @@
 
 use crate::{BUILD_INFO, Metric, counter, gauge, histogram};
 
-/// Those of kube-proxy's metric for the same time, with more bounds below a second.
+/// Bounds of kube-proxy's metric for the same time, in seconds, with more bounds below a second.
 const PROGRAMMING: &[f64] =
     &[0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 const WAIT: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0];

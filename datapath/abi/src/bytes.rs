@@ -171,8 +171,8 @@ impl Flow {
     }
 }
 
-/// The responder of a connection over UDP if NAT of the host leads the initiator's datagrams to it: the row has another
-/// destination than its key. `None` for other connections.
+/// The responder of a connection over UDP to which NAT of the host leads the datagrams. Its row has another destination
+/// than its key. `None` for other connections.
 pub fn behind_nat(key: &FlowKey, flow: &FlowValue) -> Option<Address> {
     let is_udp = u32::from_ne_bytes(part(key, 36)) == UDP;
     let is_from_low = flow[66] != 0;

@@ -30,7 +30,7 @@ pub struct HealthCheck {
     pub unhealthy: u32,
 }
 
-/// State of a target.
+/// The states of a target in the API of Elastic Load Balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TargetState {

@@ -1,7 +1,7 @@
 //! The nodes' cgroups in the machine's tree of cgroup v2.
 //!
 //! Each node has one. Programs that enter the node join its child [`SYSTEM`], and a kubelet creates those of pods
-//! beside it: with version 2 a cgroup that hands controllers down has no processes itself.
+//! beside it. With version 2 a cgroup that hands controllers down has no processes itself.
 
 use crate::{FabricError, state::make_folder};
 use nix::{

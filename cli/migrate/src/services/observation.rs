@@ -157,7 +157,7 @@ pub struct ProxyPod {
 /// The state of the pod that removes kube-proxy's rules from a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cleaner {
-    /// It has not reached a Service of the cluster yet.
+    /// No Service of the cluster has answered yet.
     Starting,
     /// Rules of kube-proxy exist.
     Waiting,

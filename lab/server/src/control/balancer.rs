@@ -60,7 +60,7 @@ pub struct TargetView {
 /// The client outside the VPC, and its ways to nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClientView {
-    /// Its own addresses.
+    /// Addresses of the client's link.
     pub addresses: Vec<IpAddr>,
     /// Further addresses that a program there can bind.
     pub further: ipnet::Ipv4Net,

@@ -324,12 +324,12 @@ fn a_connection_keeps_its_path_when_the_setting_changes() {
     let (late, late_datagrams) = (connect_to(server).unwrap(), datagrams(7002));
     assert!(!by_stack(&late));
     assert_eq!(forwards(|| assert!(late_datagrams())), 0);
-    assert!(by_stack(&early), "it began in the stack");
-    assert!(forwards(|| assert!(early_datagrams())) > 0, "it began in the stack");
+    assert!(by_stack(&early), "the first packet took the stack");
+    assert!(forwards(|| assert!(early_datagrams())) > 0, "the first packet took the stack");
 
     switch(&object, bpffs.path(), false);
-    assert!(!by_stack(&late), "it began on the fast path");
-    assert_eq!(forwards(|| assert!(late_datagrams())), 0, "it began on the fast path");
+    assert!(!by_stack(&late), "the first packet took the fast path");
+    assert_eq!(forwards(|| assert!(late_datagrams())), 0, "the first packet took the fast path");
     assert!(by_stack(&connect_to(server).unwrap()));
 
     // Without a process the packets keep their paths.
@@ -358,7 +358,7 @@ fn packets_that_need_the_stack_take_it() {
     // The stack forwards fragments. The answer is short.
     assert!(forwards(|| exchange(4000).unwrap()) > 0);
     assert_eq!(forwards(|| exchange(1).unwrap()), 0);
-    // Nothing listens at the port: the error of pod b is about a packet on the fast path.
+    // The port has no listener: the error of pod b is about a packet on the fast path.
     assert_eq!(ask(0, at([10, 0, 0, 2], 9)), Err(ErrorKind::ConnectionRefused));
     // A pod's link can be narrower than that of another.
     ip("link set b mtu 1280");
@@ -413,7 +413,7 @@ fn a_packet_in_the_middle_of_an_unknown_connection_takes_the_stack() {
     kernel.programs.clear_flows().unwrap();
     assert!(forwards(|| assert!(answers(&stream))) > 0);
     assert!(forwards(|| assert!(answers(&stream))) > 0, "it stays there");
-    // A stranger sends from the address of another pod.
+    // Pod a sends from another address.
     let before = kernel.programs.counters().unwrap()["spoofed_v4"];
     ip("-n a addr add 10.0.0.9/32 dev eth0");
     ip("-n a route replace 10.0.0.2/32 via 169.254.1.1 dev eth0 src 10.0.0.9");

@@ -139,7 +139,7 @@ fn a_client_outside_reaches_backends_on_the_node_and_on_another_one() {
     }
     let counters = kernel.programs.counters().unwrap();
     assert_eq!((counters["no_backend"], counters["no_source_port"]), (0, 0), "{counters:?}");
-    // One for each connection, unless the kernel has repeated a port.
+    // Each connection has a choice, unless the kernel has repeated a port.
     assert!((40..=48).contains(&counters["chosen_for_outside"]), "{counters:?}");
     assert!((20..=24).contains(&counters["source_port_taken"]), "{counters:?}");
 }

@@ -168,7 +168,7 @@ fn a_pod_reaches_the_backends_of_a_service() {
     assert!(answered(at([10, 0, 0, 2], 8080)));
     let counters = kernel.programs.counters().unwrap();
     assert_eq!(counters["no_backend"], 0);
-    // One for each connection, unless the kernel has repeated a port.
+    // Each connection has a choice, unless the kernel has repeated a port.
     assert!((20..=23).contains(&counters["chosen_for_pod"]), "{counters:?}");
 }
 

@@ -33,7 +33,7 @@ struct Kind {
     version: u64,
     /// By name, as JSON.
     objects: BTreeMap<String, String>,
-    /// One for each watch.
+    /// The sender of each watch.
     watches: Vec<Sender<String>>,
 }
 
@@ -100,7 +100,7 @@ impl Kind {
         )
     }
 
-    /// Starts a watch. With `has_all` it begins with all objects and the mark of their end.
+    /// Starts a watch. With `has_all` the first events are all objects and the mark of their end.
     fn watch(&mut self, has_all: bool) -> (Vec<String>, Receiver<String>) {
         let (sender, receiver) = channel();
         self.watches.push(sender);

@@ -1,7 +1,7 @@
 //! Services in eBPF: connections beside kube-proxy and by the number of Services, changes, memory and losses.
 //!
-//! Needs root. It makes namespaces of its own with nodes, pods and clients, and a bpffs, and leaves nothing behind.
-//! kube-proxy is the real one, with an API server of this program ([`api`]).
+//! Needs root. The program makes namespaces of its own with nodes, pods and clients, and a bpffs. They end with it. The real
+//! kube-proxy has an API server of this program ([`api`]).
 
 mod api;
 mod changes;

@@ -22,7 +22,7 @@ pub(crate) struct Site {
     pub(crate) client: Namespace,
     pub(crate) server: Namespace,
     pub(crate) outside: Namespace,
-    /// One for each port of the server, in their order.
+    /// Listeners of the server's ports, in their order.
     pub(crate) listeners: Vec<TcpListener>,
 }
 
