@@ -233,7 +233,7 @@ fn is_at_start(seen: &Observation) -> bool {
     let serves = seen.ferrule.as_ref().is_some_and(|set| set.serves);
     let is_kept_off = seen.kube_proxy.as_ref().is_some_and(|set| set.is_kept_off);
     let has_traces = seen.has_cleaner || seen.is_saved || is_kept_off || serves;
-    !has_traces && seen.nodes.values().all(is_untouched)
+    !has_traces && seen.missing_pods() == 0 && seen.nodes.values().all(is_untouched)
 }
 
 /// Returns the step after which the node's pod has the setting of the DaemonSet.

@@ -172,9 +172,12 @@ impl Cluster {
             }
             Wait::PodsExist { missing } => {
                 let serves = self.serves;
-                let lacking = self.nodes.values_mut().filter(|node| node.lacks_pod);
-                let replaced = lacking.map(|node| replace(node, serves)).count();
-                assert_eq!(u64::try_from(replaced).unwrap(), *missing);
+                let mut replaced = 0;
+                for node in self.nodes.values_mut().filter(|node| node.lacks_pod) {
+                    replace(node, serves);
+                    replaced += 1;
+                }
+                assert_eq!(replaced, *missing);
             }
             Wait::InForce { node, .. } => {
                 let node = self.nodes.get_mut(node).unwrap();
