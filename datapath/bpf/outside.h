@@ -284,14 +284,21 @@ static inline_always int describe(struct __sk_buff *skb, const struct packet *pa
 	return 0;
 }
 
-/* Chooses the backend of a new connection. The key of its choice is in `service.key`. */
-static inline_always enum translated choose_outside(const struct packet *packet, struct outside_work *work, __u64 now)
+/* The frontend that a packet asks for. Without one, `action` is as that of `frontend_of`. */
+static inline_always struct frontend *frontend_for(const struct packet *packet, struct service_work *service)
 {
-	struct service_work *service = &work->service;
 	struct frontend_key place = { .address = packet->destination,
 				      .port = packet->destination_port,
 				      .protocol = packet->protocol };
-	struct frontend *frontend = frontend_of(&place, 0, &service->action);
+
+	return frontend_of(&place, 0, &service->action);
+}
+
+/* Chooses one of the frontend's backends for a new connection. The key of its choice is in `service.key`. */
+static inline_always enum translated choose_outside(const struct frontend *frontend, const struct packet *packet,
+						    struct outside_work *work, __u64 now)
+{
+	struct service_work *service = &work->service;
 
 	if (!frontend)
 		return service->action == SERVICE_CHOOSE ? NO_SERVICE : REFUSED;
@@ -309,13 +316,10 @@ static inline_always enum translated choose_outside(const struct packet *packet,
 }
 
 /* True if a new TCP connection of the same ends may have the backend of the last one. */
-static inline_always int is_served_again(const struct packet *packet, const struct choice *choice)
+static inline_always int is_served_again(const struct frontend *frontend, const struct packet *packet,
+					 const struct choice *choice)
 {
-	struct frontend_key place = { .address = packet->destination,
-				      .port = packet->destination_port,
-				      .protocol = packet->protocol };
-	__u32 action, number, backend = choice->backend;
-	struct frontend *frontend = frontend_of(&place, 0, &action);
+	__u32 number, backend = choice->backend;
 	__u64 *word;
 
 	if (!frontend || !is_served(frontend, &packet->source))

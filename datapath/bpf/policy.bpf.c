@@ -881,6 +881,29 @@ static inline_always struct work *work_of(void)
 	return work;
 }
 
+/* A packet as Services see it. */
+enum served {
+	/* Without ports, or a part of a packet. */
+	NOT_SERVED,
+	SERVED,
+	/* `parse_plain` has parsed it. */
+	SERVED_PLAIN,
+};
+
+/* Parses a packet to `work->packet`, for Services. */
+static inline_always enum served parse_served(struct __sk_buff *skb, struct work *work, int is_ethernet)
+{
+	struct packet *packet = &work->packet;
+	int from_low = 0;
+
+	if (parse_plain(skb, packet, is_ethernet))
+		return SERVED_PLAIN;
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (parse(skb, packet, &work->key, &from_low, is_ethernet) != PARSED || packet->is_fragment)
+		return NOT_SERVED;
+	return packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP ? SERVED : NOT_SERVED;
+}
+
 /* How a packet came to the hook where its destination is final. */
 #define HAS_TICKET 1u
 /* Its ticket is in `work->sent_as`. */
@@ -1541,17 +1564,11 @@ static inline_always int translate(struct __sk_buff *skb, struct work *work, str
 	struct packet *packet = &work->packet;
 	struct pod *from = find_pod(skb->ifindex, &work->from);
 	const struct address *own;
-	int from_low = 0;
 
 	/* An answer of `refuse` is not the pod's. */
 	if (!from || (skb->tc_index & TICKET) || skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	if (!parse_plain(skb, packet, 1)) {
-		__builtin_memset(packet, 0, sizeof(*packet));
-		if (parse(skb, packet, &work->key, &from_low, 1) != PARSED)
-			return TC_ACT_UNSPEC;
-	}
-	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+	if (parse_served(skb, work, 1) == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	own = is_v4(&packet->source) ? &from->v4 : &from->v6;
 	/* It is dropped later. It may not take the place of a connection of another pod. */
@@ -1651,17 +1668,10 @@ int to_pod_service(struct __sk_buff *skb)
 	__u32 first = 0;
 	struct work *work = work_of();
 	struct service_work *service = map_lookup(&service_works, &first);
-	int from_low = 0;
 
 	if (!work || !service)
 		return TC_ACT_SHOT;
-	if (!parse_plain(skb, &work->packet, 1)) {
-		__builtin_memset(&work->packet, 0, sizeof(work->packet));
-		if (parse(skb, &work->packet, &work->key, &from_low, 1) != PARSED)
-			return TC_ACT_UNSPEC;
-	}
-	if (work->packet.is_fragment || work->packet.is_error ||
-	    !(work->packet.protocol == TCP || work->packet.protocol == UDP || work->packet.protocol == SCTP))
+	if (parse_served(skb, work, 1) == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	if (from_backend(skb, &work->packet, service) == UNTRANSLATED) {
 		count(NO_BACKEND);
@@ -1680,15 +1690,12 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	struct service_work *service = &outside->service;
 	struct outside_flow *flow;
 	struct choice *choice;
-	int from_low = 0, fault = 0, begins = 0, is_plain = parse_plain(skb, packet, 1);
+	struct frontend *frontend = 0;
+	enum served served = parse_served(skb, work, 1);
+	int fault = 0, begins = 0, is_first;
 	__u64 now;
 
-	if (!is_plain) {
-		__builtin_memset(packet, 0, sizeof(*packet));
-		if (parse(skb, packet, &work->key, &from_low, 1) != PARSED)
-			return TC_ACT_UNSPEC;
-	}
-	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+	if (served == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	now = time_of(work);
 	if (is_own_address(&packet->destination)) {
@@ -1710,21 +1717,28 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
 	       &service->key);
 	choice = map_lookup(&outside_choices, &service->key);
-	if (choice && is_chosen(choice, packet, now) &&
-	    !(packet->protocol == TCP && is_start(packet) && !is_served_again(packet, choice))) {
+	if (choice && !is_chosen(choice, packet, now))
+		choice = 0;
+	is_first = packet->protocol == TCP && is_start(packet);
+	/* A new TCP connection of the same ends needs the Service too. */
+	if (is_first || (!choice && packet->protocol != TCP))
+		frontend = frontend_for(packet, service);
+	if (choice && is_first && !is_served_again(frontend, packet, choice))
+		choice = 0;
+	if (choice) {
 		service->choice = *choice;
 		fault = continue_outside(skb, packet, outside, now);
 		/* Another connection has taken the port meanwhile. */
 		begins = fault == NO_SOURCE_PORT && is_start(packet);
 		if (!fault && choice->seen != now)
 			choice->seen = now;
-	} else if (packet->protocol == TCP && !is_start(packet)) {
+	} else if (packet->protocol == TCP && !is_first) {
 		/* Of a connection of the host's stack. */
-		if (is_plain)
+		if (served == SERVED_PLAIN)
 			keep_last(skb, &work->from_wire, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	} else {
-		switch (choose_outside(packet, outside, now)) {
+		switch (choose_outside(frontend, packet, outside, now)) {
 		case NO_SERVICE:
 			/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
 			if (map_lookup(&outside_flows, &service->key))
@@ -1787,19 +1801,11 @@ int to_wire_service(struct __sk_buff *skb)
 	struct outside_work *outside = map_lookup(&outside_works, &first);
 	struct packet *packet;
 	struct outside_flow *flow;
-	int from_low = 0;
 
 	if (!work || !outside)
 		return TC_ACT_SHOT;
 	packet = &work->packet;
-	if (skb->vlan_present)
-		return TC_ACT_UNSPEC;
-	if (!parse_plain(skb, packet, 0)) {
-		__builtin_memset(packet, 0, sizeof(*packet));
-		if (parse(skb, packet, &work->key, &from_low, 0) != PARSED)
-			return TC_ACT_UNSPEC;
-	}
-	if (packet->is_fragment || !(packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP))
+	if (skb->vlan_present || parse_served(skb, work, 0) == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
 	       &outside->service.key);
