@@ -68,6 +68,14 @@ struct {
 	MAP_NUMBER(max_entries, 1);
 } outside_flows SEC(".maps");
 
+/* Fragmented packets of clients outside, and their answers. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct fragment_key);
+	MAP_TYPE(value, struct fragment_ports);
+	MAP_NUMBER(max_entries, 1);
+} outside_fragments SEC(".maps");
+
 /* Variables for which the stack is too small. */
 struct outside_work {
 	struct service_work service;

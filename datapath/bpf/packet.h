@@ -120,6 +120,12 @@ static inline_always __u32 start_of(struct __sk_buff *skb, int is_ethernet)
 		failed;                                                                                                \
 	})
 
+/* True for protocols whose segments start with two ports. */
+static inline_always int has_ports(__u32 protocol)
+{
+	return protocol == TCP || protocol == UDP || protocol == SCTP;
+}
+
 /* True for errors, whose data is the packet that caused them. */
 static inline_always int is_icmp_error(int is_v6, __u8 type)
 {
@@ -148,7 +154,7 @@ static inline_always enum parsed parse_segment(struct __sk_buff *skb, __u32 star
 	packet->ip_protocol = protocol;
 	packet->offset = offset;
 	packet->has_flow = 1;
-	if (protocol == TCP || protocol == UDP || protocol == SCTP) {
+	if (has_ports(protocol)) {
 		if (read(skb, start, offset, &ports))
 			return MALFORMED_PORTS;
 		packet->source_port = from_be16(ports.source);
@@ -360,6 +366,19 @@ static inline_always int parse_plain(struct __sk_buff *skb, struct packet *packe
 }
 
 /*
+ * Parses the packet that an ICMP error quotes, at this offset from the error's IP header. Returns 0 if the quoted packet is no
+ * error.
+ */
+static inline_always int parse_inner(struct __sk_buff *skb, __u32 at, struct packet *inner)
+{
+	__u32 quoted = 0;
+	enum parsed parsed = from_be16(skb->protocol) == ETH_IPV4 ? parse_v4(skb, UNKNOWN_START, at, inner, &quoted)
+								  : parse_v6(skb, UNKNOWN_START, at, inner, &quoted);
+
+	return parsed == PARSED && !quoted ? 0 : -1;
+}
+
+/*
  * Parses a packet. The flow of an ICMP error is that of the packet that it quotes, and `is_error` is set, if its receiver
  * sent that packet. `*from_low` says whether the packet, or the quoted one, is from the lower end of its flow.
  * `is_ethernet` says that the link has Ethernet frames; it is 0 if that is not known.
@@ -368,7 +387,7 @@ checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flo
 			int is_ethernet)
 {
 	__u16 type = from_be16(skb->protocol);
-	__u32 quoted = 0, unused = 0, start;
+	__u32 quoted = 0, start;
 	struct packet inner;
 	enum parsed parsed;
 
@@ -386,10 +405,8 @@ checked_alone int parse(struct __sk_buff *skb, struct packet *packet, struct flo
 	if (parsed != PARSED || !quoted)
 		return parsed;
 	inner = (struct packet){ .is_error = 1 };
-	parsed = type == ETH_IPV4 ? parse_v4(skb, UNKNOWN_START, quoted, &inner, &unused)
-				  : parse_v6(skb, UNKNOWN_START, quoted, &inner, &unused);
 	/* If the quoted packet cannot be parsed, the error is a packet of its own. */
-	if (parsed == PARSED && !unused && is_equal(&inner.source, &packet->destination)) {
+	if (!parse_inner(skb, quoted, &inner) && is_equal(&inner.source, &packet->destination)) {
 		packet->is_error = 1;
 		flow_of(&inner, key);
 		*from_low = is_lower(&inner);

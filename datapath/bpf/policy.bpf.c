@@ -771,6 +771,11 @@ struct work {
 	struct judged original;
 	struct flow new;
 	struct fragment_key fragment;
+	struct fragment_ports ports;
+	/* The packet that an ICMP error quotes. */
+	struct packet quoted;
+	/* A packet as the client outside sends it, of the connection that an error or a later fragment belongs to. */
+	struct packet request;
 	/* The coarse time as of this tick. It is the same until the next tick. */
 	__u64 tick;
 	__u64 time;
@@ -883,25 +888,63 @@ static inline_always struct work *work_of(void)
 
 /* A packet as Services see it. */
 enum served {
-	/* Without ports, or a part of a packet. */
+	/* Neither with ports nor about a packet with ports. */
 	NOT_SERVED,
 	SERVED,
 	/* `parse_plain` has parsed it. */
 	SERVED_PLAIN,
+	/* An ICMP error about a packet of its receiver. */
+	SERVED_ERROR,
+	/* A fragment after the first, whose ports are 0. */
+	SERVED_LATER,
 };
 
 /* Parses a packet to `work->packet`, for Services. */
 static inline_always enum served parse_served(struct __sk_buff *skb, struct work *work, int is_ethernet)
 {
 	struct packet *packet = &work->packet;
-	int from_low = 0;
+	int from_low = 0, parsed;
 
 	if (parse_plain(skb, packet, is_ethernet))
 		return SERVED_PLAIN;
 	__builtin_memset(packet, 0, sizeof(*packet));
-	if (parse(skb, packet, &work->key, &from_low, is_ethernet) != PARSED || packet->is_fragment)
+	parsed = parse(skb, packet, &work->key, &from_low, is_ethernet);
+	if (parsed == PARSED && packet->is_error)
+		return packet->is_fragment ? NOT_SERVED : SERVED_ERROR;
+	if (!has_ports(packet->protocol) || (parsed != PARSED && parsed != LATER_FRAGMENT))
 		return NOT_SERVED;
-	return packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP ? SERVED : NOT_SERVED;
+	return parsed == PARSED ? SERVED : SERVED_LATER;
+}
+
+/* Notes the ports of a first fragment, for later ones. */
+static inline_always void note_ports(struct __sk_buff *skb, struct work *work, void *of, __u64 now)
+{
+	if (!work->packet.is_fragment)
+		return;
+	fragment_of(&work->packet, &work->fragment);
+	work->ports = (struct fragment_ports){
+		.seen = now,
+		.source_port = work->packet.source_port,
+		.destination_port = work->packet.destination_port,
+		.link = skb->ifindex,
+	};
+	map_update(of, &work->fragment, &work->ports, BPF_ANY);
+}
+
+/* Gives a later fragment the ports of the first one. Returns 0, or the reason for which it has none. */
+static inline_always __u32 recall_ports(struct __sk_buff *skb, struct work *work, void *of, __u64 now)
+{
+	struct fragment_ports *ports;
+
+	fragment_of(&work->packet, &work->fragment);
+	ports = map_lookup(of, &work->fragment);
+	if (!ports || ports->link != skb->ifindex)
+		return FRAGMENT_UNKNOWN;
+	if ((__s64)(now - ports->seen) >= (__s64)timeout_of(TIMEOUT_FRAGMENT))
+		return FRAGMENT_LATE;
+	work->packet.source_port = ports->source_port;
+	work->packet.destination_port = ports->destination_port;
+	return 0;
 }
 
 /* How a packet came to the hook where its destination is final. */
@@ -1558,17 +1601,26 @@ static inline_always __u32 refusal(__u32 action)
 /* The calls of the node's own sockets. */
 #include "sockets.h"
 
+/* Clients outside. */
+#include "outside.h"
+
+/* ICMP errors and later fragments. */
+#include "related.h"
+
 /* Gives a pod's packet to a Service the address of a backend. */
 static inline_always int translate(struct __sk_buff *skb, struct work *work, struct service_work *service)
 {
 	struct packet *packet = &work->packet;
 	struct pod *from = find_pod(skb->ifindex, &work->from);
 	const struct address *own;
+	enum served served;
+	__u64 now;
 
 	/* An answer of `refuse` is not the pod's. */
 	if (!from || (skb->tc_index & TICKET) || skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	if (parse_served(skb, work, 1) == NOT_SERVED)
+	served = parse_served(skb, work, 1);
+	if (served == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	own = is_v4(&packet->source) ? &from->v4 : &from->v6;
 	/* It is dropped later. It may not take the place of a connection of another pod. */
@@ -1581,7 +1633,13 @@ static inline_always int translate(struct __sk_buff *skb, struct work *work, str
 		.source_port = packet->source_port,
 		.from = skb->ifindex,
 	};
-	switch (to_backend(skb, packet, service, time_of(work))) {
+	if (served == SERVED_ERROR || served == SERVED_LATER) {
+		__u32 reason = related_from_pod(skb, served == SERVED_ERROR);
+
+		return reason ? drop(skb, &work->judged, reason) : TC_ACT_UNSPEC;
+	}
+	now = time_of(work);
+	switch (to_backend(skb, packet, service, now)) {
 	case REFUSED:
 		report(skb, &work->judged, refusal(service->action));
 		if (is_silent(service->action))
@@ -1590,6 +1648,9 @@ static inline_always int translate(struct __sk_buff *skb, struct work *work, str
 		return refuse(skb, packet, &work->key, REJECT_PORT, 0);
 	case UNTRANSLATED:
 		return drop(skb, &work->judged, NO_BACKEND);
+	case TRANSLATED:
+		note_ports(skb, work, &service_fragments, now);
+		return TC_ACT_UNSPEC;
 	default:
 		return TC_ACT_UNSPEC;
 	}
@@ -1668,20 +1729,29 @@ int to_pod_service(struct __sk_buff *skb)
 	__u32 first = 0;
 	struct work *work = work_of();
 	struct service_work *service = map_lookup(&service_works, &first);
+	enum served served;
+	__u32 reason = 0;
 
 	if (!work || !service)
 		return TC_ACT_SHOT;
-	if (parse_served(skb, work, 1) == NOT_SERVED)
+	served = parse_served(skb, work, 1);
+	if (served == NOT_SERVED)
 		return TC_ACT_UNSPEC;
-	if (from_backend(skb, &work->packet, service) == UNTRANSLATED) {
-		count(NO_BACKEND);
-		return TC_ACT_SHOT;
-	}
-	return TC_ACT_UNSPEC;
-}
+	if (served == SERVED_ERROR || served == SERVED_LATER) {
+		reason = related_to_pod(skb, served == SERVED_ERROR);
+	} else {
+		enum translated result = from_backend(skb, &work->packet, service);
 
-/* Clients outside. */
-#include "outside.h"
+		if (result == TRANSLATED)
+			note_ports(skb, work, &service_fragments, time_of(work));
+		else if (result == UNTRANSLATED)
+			reason = NO_BACKEND;
+	}
+	if (!reason)
+		return TC_ACT_UNSPEC;
+	count(reason);
+	return TC_ACT_SHOT;
+}
 
 /* Gives a packet from outside the address of a backend. */
 static inline_always int from_outside(struct __sk_buff *skb, struct work *work, struct outside_work *outside)
@@ -1697,6 +1767,8 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 
 	if (served == NOT_SERVED)
 		return TC_ACT_UNSPEC;
+	if (served == SERVED_ERROR || served == SERVED_LATER)
+		return related_from_wire(skb, served == SERVED_ERROR);
 	now = time_of(work);
 	if (is_own_address(&packet->destination)) {
 		key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port,
@@ -1704,6 +1776,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		flow = map_lookup(&outside_flows, &service->key);
 		if (flow && !is_over(flow, packet->protocol, now)) {
 			note_outside(flow, packet, 1, now);
+			note_ports(skb, work, &outside_fragments, now);
 			outside->flow = *flow;
 			return return_to_client(skb, packet);
 		}
@@ -1768,6 +1841,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		fault = begin_outside(skb, packet, outside, now);
 	if (fault)
 		return drop(skb, &work->judged, fault);
+	note_ports(skb, work, &outside_fragments, now);
 	if (service->choice.source_port)
 		return send_out(skb, packet);
 	if (rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
@@ -1801,18 +1875,27 @@ int to_wire_service(struct __sk_buff *skb)
 	struct outside_work *outside = map_lookup(&outside_works, &first);
 	struct packet *packet;
 	struct outside_flow *flow;
+	enum served served;
+	__u64 now;
 
 	if (!work || !outside)
 		return TC_ACT_SHOT;
 	packet = &work->packet;
-	if (skb->vlan_present || parse_served(skb, work, 0) == NOT_SERVED)
+	if (skb->vlan_present)
 		return TC_ACT_UNSPEC;
+	served = parse_served(skb, work, 0);
+	if (served == NOT_SERVED)
+		return TC_ACT_UNSPEC;
+	if (served == SERVED_ERROR || served == SERVED_LATER)
+		return related_to_wire(skb, served == SERVED_ERROR);
 	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
 	       &outside->service.key);
 	flow = map_lookup(&outside_flows, &outside->service.key);
-	if (!flow || !has_ethernet(skb) || is_over(flow, packet->protocol, time_of(work)))
+	now = time_of(work);
+	if (!flow || !has_ethernet(skb) || is_over(flow, packet->protocol, now))
 		return TC_ACT_UNSPEC;
-	note_outside(flow, packet, 1, time_of(work));
+	note_outside(flow, packet, 1, now);
+	note_ports(skb, work, &outside_fragments, now);
 	outside->flow = *flow;
 	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1)) {
 		count(NO_BACKEND);

@@ -104,6 +104,16 @@ struct asked_address {
 	__u16 unused[3];
 };
 
+/* The ports of a fragmented packet, for its later fragments. */
+struct fragment_ports {
+	/* Of the first fragment, in nanoseconds since the boot. */
+	__u64 seen;
+	__u16 source_port;
+	__u16 destination_port;
+	/* At which it was translated. The packet has the same key at other links that it passes. */
+	__u32 link;
+};
+
 /* The last choice for a client. Its key has the client as `low`, without a port, and the frontend as `high`. */
 struct affinity {
 	__u32 backend;
@@ -185,6 +195,14 @@ struct {
 	MAP_NUMBER(max_entries, 1);
 } affinities SEC(".maps");
 
+/* Fragmented packets of pods to Services, and their answers. */
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct fragment_key);
+	MAP_TYPE(value, struct fragment_ports);
+	MAP_NUMBER(max_entries, 1);
+} service_fragments SEC(".maps");
+
 /* Programs that continue where another one ends. It is empty without Services. */
 enum stage {
 	/* After `from_pod`: chooses the backend. */
@@ -231,13 +249,16 @@ static inline_always void hairpin_address(int is_v6, struct address *to)
 	}
 }
 
-/* The place of the checksum in the segment; 0 if the protocol has none over addresses and ports. */
+/* The place of the checksum in the segment; 0 if the protocol has none over addresses. */
 static inline_always __u32 checksum_at(__u32 protocol)
 {
-	return protocol == TCP ? 16 : protocol == UDP ? 6 : 0;
+	return protocol == TCP ? 16 : protocol == UDP ? 6 : protocol == ICMPV6 ? 2 : 0;
 }
 
-/* Changes the source or the destination of a packet with an Ethernet header. Returns 0 if it has changed. */
+/*
+ * Changes the source or the destination of a packet with an Ethernet header. An ICMP error and a later fragment have no ports,
+ * so `port` does not matter. Returns 0 if the packet has changed.
+ */
 checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, const struct address *to, __u32 port,
 			  int is_source)
 {
@@ -252,7 +273,8 @@ checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, co
 	from = is_source ? packet->source : packet->destination;
 	old_port = from_be16(is_source ? packet->source_port : packet->destination_port);
 	segment = ETH_HEADER + packet->offset;
-	checksum = checksum_at(packet->protocol);
+	/* The checksum of a fragmented packet is in its first fragment. */
+	checksum = packet->offset ? checksum_at(packet->ip_protocol) : 0;
 	/* A UDP packet over IPv4 may have no checksum. */
 	flags = packet->protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	if (is_v6) {
@@ -271,7 +293,7 @@ checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, co
 		    store(skb, ETH_HEADER + (is_source ? 12 : 16), &new, 4, 0))
 			return -1;
 	}
-	if (old_port == new_port)
+	if (old_port == new_port || !packet->offset || packet->protocol == ICMP)
 		return 0;
 	if (!checksum || segment_checksum(skb, segment + checksum, old_port, new_port, flags | 2))
 		return -1;

@@ -275,7 +275,7 @@ enum reason {
 	NO_ROW,
 	NO_TABLE,
 	NO_WORK,
-	/* An ICMP error about a connection of other ends, or about a connection that policies do not allow. */
+	/* An ICMP error about a connection of other ends, a forged one, or one about a connection that policies do not allow. */
 	STRAY_ERROR,
 	REVOKED_ERROR,
 	/* No connection can be added, and a policy depends on it. */

@@ -72,7 +72,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 55] = [
+const LAYOUTS: [Layout; 57] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -93,7 +93,7 @@ const LAYOUTS: [Layout; 55] = [
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 720, 1),
+    Layout::new("works", 4, 864, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),
@@ -118,6 +118,7 @@ const LAYOUTS: [Layout; 55] = [
     Layout::new("choices", 40, 40, 1),
     Layout::new("asked_addresses", 40, 24, 1),
     Layout::new("affinities", 40, 16, 1),
+    Layout::new("service_fragments", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
     Layout::new(STAGES, 4, 4, 5),
     Layout::new(FAST_PODS, 16, 20, 1),
@@ -127,6 +128,7 @@ const LAYOUTS: [Layout; 55] = [
     Layout::new(WIRES, 4, 32, 256),
     Layout::new("outside_choices", 40, 40, 1),
     Layout::new("outside_flows", 40, 64, 1),
+    Layout::new("outside_fragments", 40, 16, 1),
     Layout::new("outside_works", 4, 328, 1),
 ];
 
@@ -143,7 +145,7 @@ pub(crate) const FAST_PODS: &str = "fast_pods";
 pub(crate) const SOURCE_RANGES: &str = "source_ranges";
 
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 15] = [
+const WITH_SERVICES: [(&str, u32); 17] = [
     ("frontends", 65_536),
     (SOURCE_RANGES, 8192),
     ("service_words", 131_072),
@@ -155,10 +157,12 @@ const WITH_SERVICES: [(&str, u32); 15] = [
     ("asked_addresses", 65_536),
     ("affinities", 65_536),
     (FAST_PODS, 4096),
+    ("service_fragments", 2048),
     ("socket_choices", 16_384),
     ("socket_asked_addresses", 16_384),
     ("outside_choices", 32_768),
     ("outside_flows", 32_768),
+    ("outside_fragments", 2048),
 ];
 
 /// The offset of the generation in `struct flow`.
@@ -280,6 +284,8 @@ impl Layout {
             | "outside_choices"
             | "outside_flows"
             | FAST_PODS
+            | "service_fragments"
+            | "outside_fragments"
             | WIRES => hash(rows, value),
             _ => u64::from(self.entries()) * value.max(1),
         }

@@ -27,7 +27,7 @@ const FLIPS: usize = 50;
 pub(crate) const SYN: u8 = 2;
 const ACK: u8 = 16;
 pub(crate) const PASS: i32 = -1;
-const SHOT: i32 = 2;
+pub(crate) const SHOT: i32 = 2;
 
 /// Pods a and b of a node, and the link of others.
 pub(crate) struct Node {

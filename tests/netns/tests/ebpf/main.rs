@@ -20,6 +20,7 @@ mod places;
 mod planted;
 mod refused;
 mod reject;
+mod related;
 mod repair;
 mod retire;
 mod sctp;

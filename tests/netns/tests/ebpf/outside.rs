@@ -29,20 +29,20 @@ use std::{
 };
 
 /// The address of the node at the link of the client.
-const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub(crate) const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 1));
+pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The backend on another node, and the node's address at the link to it.
-const FAR: [u8; 4] = [10, 8, 0, 2];
+pub(crate) const FAR: [u8; 4] = [10, 8, 0, 2];
 const TOWARDS_FAR: &str = "10.8.0.1";
 /// An address of no link.
-const EXTERNAL: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
+pub(crate) const EXTERNAL: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7));
 
-fn v6(net: u16, host: u16) -> IpAddr {
+pub(crate) fn v6(net: u16, host: u16) -> IpAddr {
     IpAddr::from([0xfd00, net, 0, 0, 0, 0, 0, host])
 }
 
 /// The node of other tests of Services, with a link to another node. Clients in `out` ask for Services.
-fn open(object: &Path, bpffs: &Path) -> Kernel {
+pub(crate) fn open(object: &Path, bpffs: &Path) -> Kernel {
     let mut kernel = start(object, bpffs);
     ip("netns add far");
     ip("link add name other type veth peer name eth0 netns far");
@@ -75,7 +75,7 @@ fn open(object: &Path, bpffs: &Path) -> Kernel {
     kernel
 }
 
-fn node_port(family: Family, protocol: Protocol) -> Place {
+pub(crate) fn node_port(family: Family, protocol: Protocol) -> Place {
     Place::NodePort(family, 30_080, protocol)
 }
 
@@ -102,7 +102,7 @@ fn ask(from: SocketAddr, to: SocketAddr) -> Result<String, ErrorKind> {
     })
 }
 
-fn any(of: SocketAddr) -> SocketAddr {
+pub(crate) fn any(of: SocketAddr) -> SocketAddr {
     if of.is_ipv6() { at([0; 16], 0) } else { at([0; 4], 0) }
 }
 

@@ -215,7 +215,8 @@ fn services_of_a_state_are_in_force_and_follow_its_changes() {
     agent.change(put(2, &[b(8081)]));
     assert!(answered(at(vip(2), 80)) && answered(at(vip(1), 80)));
     agent.change(put(1, &[at([10, 0, 0, 9], 8080)]));
-    assert!(!answered(at(vip(1), 80)), "the backend does not exist");
+    let lost = connect_error(at(vip(1), 80));
+    assert_eq!(lost, Some(ErrorKind::NetworkUnreachable), "the backend does not exist");
     agent.change(put(1, &[b(8081)]));
     assert!(answered(at(vip(1), 80)));
     agent.change(remove(2));
