@@ -83,10 +83,15 @@ fn until_moved(site: &Site, service: u32) -> Result<Instant> {
     let second = site.listeners.get(1).context("the server has one port")?;
     while Instant::now() < until {
         let to = cluster::frontend(service);
-        let _client = TcpStream::connect_timeout(&to, PATIENCE).context("connect")?;
-        let connected = Instant::now();
-        let Some(at) = arrivals.next(PATIENCE)? else { continue };
-        at.accept().context("accept a connection")?;
+        let client = TcpStream::connect_timeout(&to, PATIENCE).context("connect")?;
+        let (connected, own) = (Instant::now(), client.local_addr().context("read the port")?);
+        // Earlier connections may wait to be accepted.
+        let at = loop {
+            let at = arrivals.next(PATIENCE)?.context("a connection does not arrive")?;
+            if at.accept().context("accept a connection")?.1 == own {
+                break at;
+            }
+        };
         if std::ptr::eq(at, second) {
             return Ok(connected);
         }
