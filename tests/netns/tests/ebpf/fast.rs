@@ -35,6 +35,23 @@ use std::{
     time::Duration,
 };
 
+/// Counts the packets that the host's stack forwards.
+const COUNT: &str = "
+table inet count {
+    chain forward {
+        type filter hook forward priority 0;
+        counter
+    }
+}";
+/// Ports of the node that lead to pod b.
+const HOST_PORTS: &str = "
+table ip ports {
+    chain pre {
+        type nat hook prerouting priority dstnat;
+        ip daddr 192.168.0.1 udp dport 30053 dnat to 10.0.0.2:5353
+        ip daddr 192.168.0.1 tcp dport 30080 dnat to 10.0.0.2:8080
+    }
+}";
 /// An acknowledgment is sent within this time.
 const QUIET: Duration = Duration::from_millis(250);
 /// linux/errno.h
@@ -107,7 +124,7 @@ fn open(object: &Path, bpffs: &Path) -> Kernel {
 }
 
 fn introduce(kernel: &mut Kernel) {
-    nft("table inet count { chain forward { type filter hook forward priority 0; counter; } }");
+    nft(COUNT);
     reach(kernel);
     for is_v6 in [false, true] {
         assert!(is_asked("a", "b", is_v6) && is_asked("b", "a", is_v6));
@@ -427,11 +444,7 @@ fn answers_to_a_port_of_the_node_are_translated_by_the_stack() {
     let Some(object) = object(name) else { return };
     let bpffs = tempfile::tempdir().unwrap();
     let kernel = open(&object, bpffs.path());
-    nft("table ip ports { chain pre {
-        type nat hook prerouting priority dstnat;
-        ip daddr 192.168.0.1 udp dport 30053 dnat to 10.0.0.2:5353
-        ip daddr 192.168.0.1 tcp dport 30080 dnat to 10.0.0.2:8080
-    } }");
+    nft(HOST_PORTS);
     let before = fast(&kernel);
     for _ in 0..3 {
         assert_eq!(ask(0, at([192, 168, 0, 1], 30_053)), Ok("10.0.0.1".to_owned()));

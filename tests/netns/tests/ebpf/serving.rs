@@ -9,6 +9,7 @@ use crate::{
     traffic::{SILENCE, answer, in_pod, ip, node, wire},
 };
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, lpm_trie::Key};
+use config_model::Span;
 use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
@@ -54,7 +55,9 @@ struct Agent {
 }
 
 fn with_services() -> Connections {
-    Connections { services: true, ..connections() }
+    // The pods have no connections that are older than their programs.
+    let untracked_window = Span::seconds(0);
+    Connections { services: true, untracked_window, ..connections() }
 }
 
 impl Agent {
