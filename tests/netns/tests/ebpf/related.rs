@@ -69,12 +69,23 @@ fn client(namespace: &str, to: SocketAddr) -> UdpSocket {
     })
 }
 
+/// Receives a datagram, and returns its length and its sender. A read with a time limit ends when the process continues after
+/// a stop.
+fn receive(socket: &UdpSocket, to: &mut [u8]) -> Result<(usize, SocketAddr), ErrorKind> {
+    loop {
+        match socket.recv_from(to) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return received.map_err(|error| error.kind()),
+        }
+    }
+}
+
 /// Sends a datagram and waits for the same one.
 fn exchange(socket: &UdpSocket, length: usize) -> Result<(), ErrorKind> {
     let sent = bytes(length);
     socket.send(&sent).map_err(|error| error.kind())?;
     let mut found = vec![0; LONG];
-    let length = socket.recv(&mut found).map_err(|error| error.kind())?;
+    let (length, _) = receive(socket, &mut found)?;
     assert_eq!(&found[..length], &sent);
     Ok(())
 }
@@ -139,12 +150,12 @@ fn late_answer(server: &str, backend: SocketAddr, client_in: &str, to: SocketAdd
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     let client = client(client_in, to);
     client.send(&[7]).unwrap();
-    let (_, from) = server.recv_from(&mut [0]).unwrap();
+    let (_, from) = receive(&server, &mut [0]).unwrap();
     drop(client);
     server.connect(from).unwrap();
     server.send(&[7]).unwrap();
     server.set_read_timeout(Some(SILENCE)).unwrap();
-    server.recv(&mut [0]).unwrap_err().kind()
+    receive(&server, &mut [0]).unwrap_err()
 }
 
 #[test]
@@ -427,7 +438,7 @@ fn the_packet_in_an_error_has_the_checksums_of_the_packet_that_the_client_has_se
             // ICMP over IPv4 has the IP header before it. Neighbor discovery is no error.
             let mut packet = vec![0; 2048];
             let quoted = loop {
-                let length = raw.recv(&mut packet).unwrap();
+                let (length, _) = receive(&raw, &mut packet).unwrap();
                 let start = if is_v4 { 20 } else { 0 };
                 if packet[start] == if is_v4 { 3 } else { 1 } {
                     break packet[start + 8..length].to_vec();
