@@ -378,7 +378,7 @@ fn packets_that_need_the_stack_take_it() {
     // The port has no listener: the error of pod b is about a packet on the fast path.
     assert_eq!(ask(0, at([10, 0, 0, 2], 9)), Err(ErrorKind::ConnectionRefused));
     // A pod's link can be narrower than that of another.
-    ip("link set b mtu 1280");
+    ip("link set dev b mtu 1280");
     ip("-n b link set eth0 mtu 1280");
     assert_eq!(exchange(1400).unwrap_err().raw_os_error(), Some(EMSGSIZE));
     assert_eq!(forwards(|| exchange(1200).unwrap()), 0);
@@ -464,7 +464,7 @@ fn a_pod_with_another_link_is_another_pod() {
     let server = at([10, 0, 0, 2], 8080);
     assert_eq!(forwards(|| assert!(answered(server))), 0);
     let address: Ipv4Addr = PODS[1].1.parse().unwrap();
-    ip("link del b");
+    ip("link del dev b");
     assert!(connect_to(server).is_none(), "the link does not exist");
     ip("netns del b");
     ip("netns add b");
