@@ -2,7 +2,7 @@
 //!
 //! A pin keeps its link, and the link its program. A link whose device has ended stays pinned until [`Programs::forget_links`].
 
-use crate::{Hook, LoadError, Programs, pins::removed};
+use crate::{Hook, LoadError, Programs, grace::GRACE, pins::removed};
 use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier,
     links::{FdLink, LinkError, PinnedLink},
@@ -34,12 +34,16 @@ pub(crate) fn side_name(side: Side) -> &'static str {
     }
 }
 
-fn has_ended(error: &ProgramError) -> bool {
-    matches!(error, ProgramError::SyscallError(error) if error.io_error.raw_os_error() == Some(ENOLINK))
+fn is(error: &ProgramError, number: i32) -> bool {
+    matches!(error, ProgramError::SyscallError(error) if error.io_error.raw_os_error() == Some(number))
 }
 
-/// linux/errno.h
+/// linux/errno.h: the device of the link has ended.
 const ENOLINK: i32 = 67;
+/// asm-generic/errno-base.h: the device has the program already.
+const EEXIST: i32 = 17;
+/// Attempts to attach a program, [`GRACE`] apart. The kernel detaches the program of a removed pin after a grace period.
+const ATTEMPTS: u32 = 20;
 
 impl Programs {
     /// The folder of pinned links. `None` if programs are not pinned.
@@ -68,10 +72,19 @@ impl Programs {
         std::fs::create_dir_all(&folder).map_err(|cause| LoadError::Folder { folder, cause })?;
         let name = hook.name();
         let fault = |cause| LoadError::Attach { program: name, link: link.name.clone(), cause };
-        let options = TcAttachOptions::TcxOrder(LinkOrder::first());
-        let program = self.program(name)?;
-        let id = program.attach_with_options(&link.name, hook.direction(), options);
-        let attached = program.take_link(id.map_err(fault)?).map_err(fault)?;
+        let program: &mut SchedClassifier = self.program(name)?;
+        let mut attempt = 1;
+        let id = loop {
+            let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+            match program.attach_with_options(&link.name, hook.direction(), options) {
+                Err(error) if is(&error, EEXIST) && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    std::thread::sleep(GRACE);
+                }
+                result => break result.map_err(fault)?,
+            }
+        };
+        let attached = program.take_link(id).map_err(fault)?;
         let attached = FdLink::try_from(attached);
         let attached =
             attached.map_err(|cause| LoadError::Link { link: link.name.clone(), cause })?;
@@ -109,7 +122,7 @@ impl Programs {
                 drop(FdLink::try_from(attached).map_err(unusable)?);
                 Ok(true)
             }
-            Err(error) if has_ended(&error) => {
+            Err(error) if is(&error, ENOLINK) => {
                 remove(pin)?;
                 Ok(false)
             }
