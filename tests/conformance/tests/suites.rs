@@ -205,8 +205,9 @@ const CONFORMANCE: Which<'_> = Which {
     least: 47,
 };
 
-/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside.
-const SERVICES: [[&str; 2]; 28] = [
+/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside. Tests that compare
+/// host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests that need three nodes.
+const SERVICES: [[&str; 2]; 26] = [
     [OF_SERVICES, "should serve a basic endpoint from pods"],
     [OF_SERVICES, "should serve multiport endpoints from pods"],
     [OF_SERVICES, "should serve endpoints on same port and different protocols"],
@@ -221,9 +222,7 @@ const SERVICES: [[&str; 2]; 28] = [
     [OF_SERVICES, "should be able to switch session affinity for NodePort service"],
     [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod to Pod"],
     [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod"],
-    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod and Node, to Pod"],
     [OF_SERVICES, "should support externalTrafficPolicy=Local for type=NodePort"],
-    [OF_SERVICES, "should implement NodePort and HealthCheckNodePort correctly"],
     [OF_SERVICES, "should fail health check node port if there are only terminating endpoints"],
     [OF_SERVICES, "no ready endpoints with internalTrafficPolicy=Cluster"],
     [OF_SERVICES, "no ready endpoints with externallTrafficPolicy=Cluster"],
