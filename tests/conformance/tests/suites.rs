@@ -206,8 +206,9 @@ const CONFORMANCE: Which<'_> = Which {
 };
 
 /// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside. Tests that compare
-/// host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests that need three nodes.
-const SERVICES: [[&str; 2]; 26] = [
+/// host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests that need three nodes or the
+/// image busybox.
+const SERVICES: [[&str; 2]; 25] = [
     [OF_SERVICES, "should serve a basic endpoint from pods"],
     [OF_SERVICES, "should serve multiport endpoints from pods"],
     [OF_SERVICES, "should serve endpoints on same port and different protocols"],
@@ -233,10 +234,6 @@ const SERVICES: [[&str; 2]; 26] = [
     [OF_SERVICES, "should support named targetPorts that resolve to different ports"],
     [OF_CONNTRACK, "server pod cycles for a NodePort service"],
     [OF_CONNTRACK, "for a ClusterIP service and client is hostNetwork"],
-    [
-        OF_CONNTRACK,
-        "should be able to preserve UDP traffic when initial unready endpoints get ready",
-    ],
 ];
 const OF_SERVICES: &str = "[sig-network] Services";
 const OF_CONNTRACK: &str = "[sig-network] Conntrack";
