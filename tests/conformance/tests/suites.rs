@@ -205,9 +205,9 @@ const CONFORMANCE: Which<'_> = Which {
     least: 47,
 };
 
-/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside. Tests that compare
-/// host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests that need three nodes or the
-/// image busybox.
+/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside. Tests that
+/// compare host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests
+/// that need three nodes or the image busybox.
 const SERVICES: [[&str; 2]; 25] = [
     [OF_SERVICES, "should serve a basic endpoint from pods"],
     [OF_SERVICES, "should serve multiport endpoints from pods"],
