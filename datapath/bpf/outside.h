@@ -143,19 +143,32 @@ static inline_always int has_ethernet(struct __sk_buff *skb)
 	       is_same(of_frame, of_packet);
 }
 
-/* Lowers the hop limit, as a router does. Returns 0 if the packet may continue. */
-static inline_always int next_hop(struct __sk_buff *skb)
+/* The hop limit of a packet; 0 if it has no header. */
+static inline_always __u8 hops_of(struct __sk_buff *skb)
 {
-	int is_v6 = skb->protocol == from_be16(ETH_IPV6);
 	__u8 hops;
 
-	if (skb_load_frame(skb, ETH_HEADER + (is_v6 ? 7 : 8), &hops, 1) || hops <= 1)
-		return -1;
+	return skb_load_frame(skb, ETH_HEADER + (skb->protocol == from_be16(ETH_IPV6) ? 7 : 8), &hops, 1) ? 0 : hops;
+}
+
+/* Lowers the hop limit, as a router does. Returns 0 if the packet has changed. */
+static inline_always int lower_hops(struct __sk_buff *skb, __u8 hops)
+{
+	int is_v6 = skb->protocol == from_be16(ETH_IPV6);
+
 	hops -= 1;
 	/* The hop limit is the first byte of a word of the checksum. */
 	if (!is_v6 && ip_checksum(skb, ETH_HEADER + 10, (__u16)(hops + 1), hops, 2))
 		return -1;
 	return store(skb, ETH_HEADER + (is_v6 ? 7 : 8), &hops, 1, 0);
+}
+
+/* Lowers the hop limit of a packet that is not at its last hop. Returns 0 if the packet may continue. */
+static inline_always int next_hop(struct __sk_buff *skb)
+{
+	__u8 hops = hops_of(skb);
+
+	return hops <= 1 ? -1 : lower_hops(skb, hops);
 }
 
 /* Sends an answer to its client, by the link of the request. */
@@ -349,10 +362,8 @@ checked_alone int send_out(struct __sk_buff *skb, const struct packet *packet)
 		return TC_ACT_SHOT;
 	source = *source_of(work);
 	if (rewrite(skb, packet, &work->service.choice.address, work->service.choice.port, 0) ||
-	    rewrite(skb, packet, &source, work->service.choice.source_port, 1) || next_hop(skb)) {
-		count(NO_BACKEND);
-		return TC_ACT_SHOT;
-	}
+	    rewrite(skb, packet, &source, work->service.choice.source_port, 1) || next_hop(skb))
+		return lose(NO_BACKEND);
 	to.nh_family = work->route.family;
 	if (work->route.family == FAMILY_V4)
 		to.ipv4_nh = work->route.ipv4_dst;
@@ -371,10 +382,8 @@ checked_alone int return_to_client(struct __sk_buff *skb, const struct packet *p
 	if (!work || !packet)
 		return TC_ACT_SHOT;
 	if (rewrite(skb, packet, &work->flow.asked, work->flow.asked_port, 1) ||
-	    rewrite(skb, packet, &work->flow.client, work->flow.client_port, 0) || next_hop(skb)) {
-		count(NO_BACKEND);
-		return TC_ACT_SHOT;
-	}
+	    rewrite(skb, packet, &work->flow.client, work->flow.client_port, 0) || next_hop(skb))
+		return lose(NO_BACKEND);
 	return return_by(skb, &work->flow);
 }
 

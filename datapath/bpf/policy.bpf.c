@@ -422,7 +422,7 @@ static inline_always void turn(struct judged *judged, const struct packet *packe
 	judged->source = judged->destination;
 	judged->destination = source;
 	judged->service = 0;
-	if (packet->protocol == TCP || packet->protocol == UDP || packet->protocol == SCTP) {
+	if (has_ports(packet->protocol)) {
 		__u16 port = judged->source_port;
 
 		judged->source_port = (__u16)judged->key;
@@ -603,10 +603,8 @@ static inline_always int refuse(struct __sk_buff *skb, const struct packet *pack
 
 	if (decision != REJECT && decision != REJECT_PORT)
 		return TC_ACT_SHOT;
-	if (!make_answer(skb, packet, decision == REJECT_PORT)) {
-		count(NOT_ANSWERED);
-		return TC_ACT_SHOT;
-	}
+	if (!make_answer(skb, packet, decision == REJECT_PORT))
+		return lose(NOT_ANSWERED);
 	remember(skb, skb->ifindex, 0, packet, key, 0);
 	place = skb->tc_index & ~TICKET;
 	answer = map_lookup(&sent, &place);
@@ -1003,7 +1001,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	to = receiver ? find_pod(receiver, &work->to) : 0;
 	/* A pod has ended meanwhile, or a packet has lost its origin. */
 	if ((is_sent && !from) || (!ingress && (how & HAS_TICKET)) || (receiver && !to)) {
-		work->judged = (struct judged){ .from = ingress, .to = receiver };
+		work->judged = (struct judged){ .from = ingress, .to = receiver, .is_fast = (how & IS_FAST) != 0 };
 		return drop(skb, &work->judged, is_sent || ingress ? ORIGIN_ENDED : NO_ORIGIN);
 	}
 	if (!sender && !receiver)
@@ -1089,6 +1087,9 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		/* Its first packet had lost its ticket. Answers have the ends as the pod sends them. */
 		if (flow && has_flow && is_sent && work->sent_as.has_flow && flow->from_low == from_low &&
 		    !is_same_key(&work->key, &work->sent_as.key)) {
+			/* Before the copy: neither row is on the fast path any longer. */
+			if (to)
+				note_nat(&work->packet, &work->key);
 			work->new = *flow;
 			work->new.from_low = work->sent_as.from_low;
 			work->new.is_service_known = 0;
@@ -1410,7 +1411,7 @@ static inline_always int at_own_node(struct __sk_buff *skb, const struct pod *fr
 	if (!source.egress)
 		return parsed == PARSED ? TC_ACT_UNSPEC : pass_unparsed(parsed);
 	if (parsed != PARSED) {
-		/* The stack joins fragments, and the first one is judged-> */
+		/* The stack joins fragments, and the first one is judged. */
 		if (parsed == LATER_FRAGMENT)
 			return TC_ACT_UNSPEC;
 		return drop(skb, judged, unparsed(parsed));
@@ -1549,7 +1550,7 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 			return action;
 		if (serves)
 			learn_macs(skb, map_lookup(&fast_pods, &packet->source));
-	} else if (serves && parsed == PARSED && is_simple(skb, packet) && map_lookup(&fast_pods, &packet->destination)) {
+	} else if (serves && parsed == PARSED && is_simple(skb, packet) && find_receiver(work)) {
 		is_near = 1;
 	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, active_generation, time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
@@ -1671,8 +1672,7 @@ int from_pod_service(struct __sk_buff *skb)
 	if (action != TC_ACT_UNSPEC)
 		return action;
 	tail_call(skb, &stages, STAGE_JUDGE);
-	count(NO_STAGE);
-	return TC_ACT_SHOT;
+	return lose(NO_STAGE);
 }
 
 /* A stage of `from_pod`, and the last one of most packets. */
@@ -1747,10 +1747,7 @@ int to_pod_service(struct __sk_buff *skb)
 		else if (result == UNTRANSLATED)
 			reason = NO_BACKEND;
 	}
-	if (!reason)
-		return TC_ACT_UNSPEC;
-	count(reason);
-	return TC_ACT_SHOT;
+	return reason ? lose(reason) : TC_ACT_UNSPEC;
 }
 
 /* Gives a packet from outside the address of a backend. */
@@ -1821,10 +1818,8 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 			report(skb, &work->judged, refusal(service->action));
 			if (is_silent(service->action))
 				return TC_ACT_SHOT;
-			if (!make_answer(skb, packet, 1)) {
-				count(NOT_ANSWERED);
-				return TC_ACT_SHOT;
-			}
+			if (!make_answer(skb, packet, 1))
+				return lose(NOT_ANSWERED);
 			count(REJECTED);
 			skb->tc_index = FORWARDED;
 			return redirect(skb->ifindex, 0);
@@ -1897,10 +1892,8 @@ int to_wire_service(struct __sk_buff *skb)
 	note_outside(flow, packet, 1, now);
 	note_ports(skb, work, &outside_fragments, now);
 	outside->flow = *flow;
-	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1)) {
-		count(NO_BACKEND);
-		return TC_ACT_SHOT;
-	}
+	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1))
+		return lose(NO_BACKEND);
 	return outside->flow.link == skb->ifindex ? TC_ACT_UNSPEC : return_by(skb, &outside->flow);
 }
 

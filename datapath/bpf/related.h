@@ -216,13 +216,6 @@ checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error)
 	return rewrite(skb, packet, &service->asked.address, 0, 1) ? NO_BACKEND : 0;
 }
 
-/* Drops a packet of a client outside. */
-static inline_always int lose(__u32 reason)
-{
-	count(reason);
-	return TC_ACT_SHOT;
-}
-
 /* True if a link has this address, from which packets are masqueraded. */
 static inline_always int is_of_wire(__u32 link, const struct address *address)
 {

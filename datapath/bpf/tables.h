@@ -551,6 +551,13 @@ static inline_always void count(__u32 reason)
 	count_many(reason, 1);
 }
 
+/* Drops a packet without an event. */
+static inline_always int lose(__u32 reason)
+{
+	count(reason);
+	return TC_ACT_SHOT;
+}
+
 /* Use of a rule. */
 struct use {
 	/* Connections that it allowed. */

@@ -171,9 +171,9 @@ impl Flow {
     }
 }
 
-/// The responder of a connection over UDP to which NAT of the host leads the datagrams. Its row has another destination
-/// than its key. `None` for other connections.
-pub fn behind_nat(key: &FlowKey, flow: &FlowValue) -> Option<Address> {
+/// The responder of a connection over UDP to which NAT of the host leads the datagrams, and its link. Its row has another
+/// destination than its key. `None` for other connections.
+pub fn behind_nat(key: &FlowKey, flow: &FlowValue) -> Option<(Address, u32)> {
     let is_udp = u32::from_ne_bytes(part(key, 36)) == UDP;
     let is_from_low = flow[66] != 0;
     let (asked, port) = if is_from_low {
@@ -184,7 +184,8 @@ pub fn behind_nat(key: &FlowKey, flow: &FlowValue) -> Option<Address> {
     let destination = address(part(flow, 32));
     let [_, _, high, low] = u32::from_ne_bytes(part(flow, 48)).to_be_bytes();
     let is_same = (asked, port) == (destination, u16::from_be_bytes([high, low]));
-    (is_udp && !is_same).then_some(destination)
+    let link = u32::from_ne_bytes(part(flow, 60));
+    (is_udp && !is_same).then_some((destination, link))
 }
 
 /// linux/in.h
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     /// A connection whose initiator asks for an address and port, and its responder.
-    fn behind(protocol: u8, asked: (u128, u16), responder: (u128, u16)) -> Option<Address> {
+    fn behind(protocol: u8, asked: (u128, u16), responder: (u128, u16)) -> Option<(Address, u32)> {
         let source = Address(5 << 64);
         let ends = Ends {
             protocol,
@@ -293,7 +294,7 @@ mod tests {
             assert_eq!(behind(17, at, at), None);
             assert_eq!(behind(6, (address, 54), at), None, "a first packet of TCP has its sign");
             for asked in [(address, 54), (address + 1, 53), (9, 53)] {
-                let responder = Some(Address(address << 64));
+                let responder = Some((Address(address << 64), 2));
                 assert_eq!(behind(17, asked, at), responder, "{asked:?}");
             }
         }

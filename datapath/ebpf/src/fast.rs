@@ -1,7 +1,7 @@
 //! The pods that the fast path between pods of the node can reach.
 
 use config_model::registry::STRICT_VETH_PREFIX;
-use datapath_abi::{AddressKey, Pod, address_key};
+use datapath_abi::{AddressKey, Pod, address, address_key};
 use datapath_plan::Address;
 use routing_plan::{IfIndex, Link, LinkKind};
 use std::{
@@ -59,28 +59,42 @@ pub(crate) fn fast_pods(pods: &BTreeMap<u32, Pod>, fit: &Fit) -> FastPods {
 }
 
 /// The writes that bring rows to these pods. The programs add flags and MACs to a row, which stay while the pod has the same link.
-/// `behind_nat` are addresses to which NAT leads datagrams.
+/// `behind_nat` are pods to which NAT leads datagrams, with their links.
 pub(crate) fn plan(
     rows: &BTreeMap<AddressKey, FastRow>,
     pods: &FastPods,
-    behind_nat: &BTreeSet<Address>,
+    behind_nat: &BTreeMap<Address, u32>,
 ) -> Vec<FastWrite> {
     let wanted: BTreeMap<AddressKey, (u32, bool)> = pods
         .iter()
-        .map(|(address, link)| (address_key(*address), (*link, behind_nat.contains(address))))
+        .map(|(address, link)| {
+            (address_key(*address), (*link, behind_nat.get(address) == Some(link)))
+        })
         .collect();
     let gone = rows.keys().filter(|key| !wanted.contains_key(*key)).map(|key| (*key, None));
     let written = wanted.iter().filter_map(|(key, (link, is_behind_nat))| {
-        let earlier = rows.get(key).filter(|row| row[..4] == link.to_ne_bytes());
+        let earlier = rows.get(key).filter(|row| word(row, 0) == *link);
         let mut row = earlier.copied().unwrap_or_default();
         row[..4].copy_from_slice(&link.to_ne_bytes());
-        let [a, b, c, d] = [row[4], row[5], row[6], row[7]];
-        let flags = u32::from_ne_bytes([a, b, c, d]);
+        let flags = word(&row, 4);
         let flags = if *is_behind_nat { flags | BEHIND_NAT } else { flags };
         row[4..8].copy_from_slice(&flags.to_ne_bytes());
         (earlier != Some(&row)).then_some((*key, Some(row)))
     });
     gone.chain(written).collect()
+}
+
+/// The pods whose rows the programs or an earlier plan have marked, and their links.
+pub(crate) fn behind_nat(rows: &BTreeMap<AddressKey, FastRow>) -> BTreeMap<Address, u32> {
+    let marked = rows.iter().filter(|(_, row)| word(row, 4) & BEHIND_NAT != 0);
+    marked.map(|(key, row)| (address(*key), word(row, 0))).collect()
+}
+
+/// One of the row's words: the link at 0, the flags at 4.
+fn word(row: &FastRow, at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&row[at..at + 4]);
+    u32::from_ne_bytes(word)
 }
 
 /// `BEHIND_NAT` of `datapath/bpf/tables.h`.
@@ -110,7 +124,7 @@ mod tests {
         (link.index, link)
     }
 
-    fn address(text: &str) -> IpAddr {
+    fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
 
@@ -126,32 +140,32 @@ mod tests {
             link(7, |link| link.up = false),
             link(8, |link| link.master = Some(IfIndex(1))),
         ]);
-        let routed = BTreeMap::from([(1, BTreeSet::from([address("10.0.0.1")]))]);
+        let routed = BTreeMap::from([(1, BTreeSet::from([ip("10.0.0.1")]))]);
         let fit = fit(&links, &routed, &BTreeSet::from([IfIndex(6)]));
-        assert_eq!(fit, BTreeMap::from([(1, BTreeSet::from([address("10.0.0.1")]))]));
+        assert_eq!(fit, BTreeMap::from([(1, BTreeSet::from([ip("10.0.0.1")]))]));
     }
 
     #[test]
     fn a_pod_is_reached_by_the_addresses_that_the_host_routes_to_its_link() {
-        let pod = |v4: &str| Pod { v4: Some(address(v4).into()), ..Pod::default() };
+        let pod = |v4: &str| Pod { v4: Some(ip(v4).into()), ..Pod::default() };
         let pods =
             BTreeMap::from([(1, pod("10.0.0.1")), (2, pod("10.0.0.2")), (3, pod("10.0.0.2"))]);
-        let routed = |of: &str| BTreeSet::from([address(of)]);
+        let routed = |of: &str| BTreeSet::from([ip(of)]);
         let of = |fit: Fit| fast_pods(&pods, &fit);
-        let first = FastPods::from([(address("10.0.0.1").into(), 1)]);
+        let first = FastPods::from([(ip("10.0.0.1").into(), 1)]);
         let fit = Fit::from([(1, routed("10.0.0.1")), (2, routed("10.0.0.9"))]);
         assert_eq!(of(fit), first, "another address is routed to the link");
         let fit = |third| Fit::from([(2, routed("10.0.0.2")), (3, routed(third))]);
         assert_eq!(of(fit("10.0.0.2")), FastPods::new(), "two links have the address");
-        let second = FastPods::from([(address("10.0.0.2").into(), 2)]);
+        let second = FastPods::from([(ip("10.0.0.2").into(), 2)]);
         assert_eq!(of(fit("10.0.0.9")), second);
     }
 
     #[test]
     fn a_row_keeps_the_parts_of_the_programs_while_the_pod_has_its_link() {
-        let at = Address::from(address("10.0.0.1"));
+        let at = Address::from(ip("10.0.0.1"));
         let pods = FastPods::from([(at, 7)]);
-        let (none, nat) = (BTreeSet::new(), BTreeSet::from([at]));
+        let (none, nat) = (BTreeMap::new(), BTreeMap::from([(at, 7)]));
         let mut row = FastRow::default();
         row[..4].copy_from_slice(&7_u32.to_ne_bytes());
         let new = vec![(address_key(at), Some(row))];
@@ -167,5 +181,22 @@ mod tests {
         row[..4].copy_from_slice(&8_u32.to_ne_bytes());
         assert_eq!(moved, [(address_key(at), Some(row))], "the MACs are those of the earlier link");
         assert_eq!(plan(&rows, &FastPods::new(), &none), [(address_key(at), None)]);
+    }
+
+    #[test]
+    fn a_pod_behind_nat_keeps_its_mark_while_its_row_is_missing() {
+        let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|at| Address::from(ip(at)));
+        let row = |link: u32, flags: u32| {
+            let mut row = FastRow::default();
+            row[..4].copy_from_slice(&link.to_ne_bytes());
+            row[4..8].copy_from_slice(&flags.to_ne_bytes());
+            row
+        };
+        let rows = [(one, row(7, 3)), (other, row(8, 1))].map(|(at, row)| (address_key(at), row));
+        let marked = behind_nat(&BTreeMap::from(rows));
+        assert_eq!(marked, BTreeMap::from([(one, 7)]));
+        let later = |link| plan(&BTreeMap::new(), &FastPods::from([(one, link)]), &marked);
+        assert_eq!(later(7), [(address_key(one), Some(row(7, 2)))]);
+        assert_eq!(later(9), [(address_key(one), Some(row(9, 0)))], "another pod has the address");
     }
 }

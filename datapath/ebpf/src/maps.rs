@@ -23,7 +23,7 @@ use datapath_abi::{
 };
 use datapath_plan::{Address, Prefix};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     path::{Path, PathBuf},
     sync::{
@@ -58,8 +58,9 @@ pub(crate) struct Maps {
     uses: PerCpuHashMap<MapData, u32, UseValue>,
     wanted_events: Array<MapData, [u32; 2]>,
     events: Option<RingBuf<MapData>>,
-    /// The responders of connections that were added, to which NAT of the host leads datagrams.
-    behind_nat: BTreeSet<Address>,
+    /// The pods to which NAT of the host leads datagrams, and their links: responders of connections that were added, and pods
+    /// whose rows were marked.
+    behind_nat: BTreeMap<Address, u32>,
 }
 
 /// A map that outlives a process: sizes of key and value in bytes, and the limit of its rows.
@@ -337,7 +338,7 @@ impl Maps {
             uses: typed(ebpf, "uses")?,
             wanted_events: typed(ebpf, "wanted_events")?,
             events: Some(typed(ebpf, "events")?),
-            behind_nat: BTreeSet::new(),
+            behind_nat: BTreeMap::new(),
         })
     }
 
@@ -635,9 +636,14 @@ impl Maps {
         }
     }
 
-    /// The responders of connections that were added, to which NAT of the host leads datagrams.
-    pub(crate) fn behind_nat(&self) -> &BTreeSet<Address> {
+    /// The pods to which NAT of the host leads datagrams, and their links.
+    pub(crate) fn behind_nat(&self) -> &BTreeMap<Address, u32> {
         &self.behind_nat
+    }
+
+    /// Adds pods to which NAT of the host leads datagrams.
+    pub(crate) fn add_behind_nat(&mut self, pods: BTreeMap<Address, u32>) {
+        self.behind_nat.extend(pods);
     }
 
     /// Adds to the number of a slot's connections. A change by a program at the same time can be lost.

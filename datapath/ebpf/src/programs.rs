@@ -3,7 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    fast::FastPods,
+    fast::{FastPods, behind_nat, plan},
     maps::{Layout, Maps, SOURCE_RANGES, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -454,7 +454,10 @@ impl Programs {
     /// # Errors
     /// If the map cannot be read or written.
     pub fn set_fast_pods(&mut self, pods: &FastPods) -> Result<bool, LoadError> {
-        let writes = self.services.fast_writes(pods, self.maps.behind_nat())?;
+        let rows = self.services.fast_rows()?;
+        // A pod keeps its mark while its row is missing: its link may be unfit for a time.
+        self.maps.add_behind_nat(behind_nat(&rows));
+        let writes = plan(&rows, pods, self.maps.behind_nat());
         if writes.is_empty() {
             return Ok(false);
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     LoadError,
-    fast::{FastPods, FastRow, FastWrite, plan},
+    fast::{FastRow, FastWrite},
     maps::{FAST_PODS, Layout, SOURCE_RANGES, WIRES, gone, typed},
     wires::Wires,
 };
@@ -11,7 +11,6 @@ use aya::{
     maps::{Array, HashMap, LpmTrie, MapData, MapError, lpm_trie::Key},
 };
 use datapath_abi::{AddressKey, address_key};
-use datapath_plan::Address;
 use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, SourceKey, TableSize,
     TableSlot, Word, Write,
@@ -225,15 +224,10 @@ impl ServiceMaps {
         Ok(())
     }
 
-    /// The writes that bring the map of fast pods to these.
-    pub(crate) fn fast_writes(
-        &self,
-        pods: &FastPods,
-        behind_nat: &BTreeSet<Address>,
-    ) -> Result<Vec<FastWrite>, LoadError> {
+    /// The rows of fast pods.
+    pub(crate) fn fast_rows(&self) -> Result<BTreeMap<AddressKey, FastRow>, LoadError> {
         let rows = self.fast.iter().collect::<Result<_, _>>();
-        let rows = rows.map_err(|cause| LoadError::Map { name: FAST_PODS, cause })?;
-        Ok(plan(&rows, pods, behind_nat))
+        rows.map_err(|cause| LoadError::Map { name: FAST_PODS, cause })
     }
 
     pub(crate) fn write_fast(&mut self, writes: &[FastWrite]) -> Result<(), LoadError> {

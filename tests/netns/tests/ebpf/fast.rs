@@ -443,17 +443,36 @@ fn answers_to_a_port_of_the_node_are_translated_by_the_stack() {
     let name = "answers_to_a_port_of_the_node_are_translated_by_the_stack";
     let Some(object) = object(name) else { return };
     let bpffs = tempfile::tempdir().unwrap();
-    let kernel = open(&object, bpffs.path());
+    let mut kernel = open(&object, bpffs.path());
     nft(HOST_PORTS);
+    let (port, client) = (at([192, 168, 0, 1], 30_053), Ok("10.0.0.1".to_owned()));
+    // A connection to the pod itself is on the fast path. One from the same port to the host port has its ends.
+    assert_eq!(forwards(|| assert_eq!(ask(40_053, at([10, 0, 0, 2], 5353)), client)), 0);
+    for _ in 0..2 {
+        assert_eq!(ask(40_053, port), client);
+    }
     let before = fast(&kernel);
     for _ in 0..3 {
-        assert_eq!(ask(0, at([192, 168, 0, 1], 30_053)), Ok("10.0.0.1".to_owned()));
+        assert_eq!(ask(0, port), client);
         assert!(answered(at([192, 168, 0, 1], 30_080)));
     }
     assert_eq!(fast(&kernel), before);
     // Other connections of both pods stay on the fast path.
     assert_eq!(forwards(|| assert!(is_asked("a", "b", false))), 0);
     assert_eq!(forwards(|| assert!(answered(at([10, 0, 0, 2], 8080)))), 0);
+    // The link of pod b is unfit for a time. An open connection has no first packet that could mark the pod again.
+    let socket = in_pod("a", || UdpSocket::bind("0.0.0.0:0").unwrap());
+    socket.set_read_timeout(Some(SILENCE)).unwrap();
+    socket.connect(port).unwrap();
+    let exchange = || {
+        socket.send(&[7]).unwrap();
+        socket.recv(&mut [0; 64]).map(drop)
+    };
+    exchange().unwrap();
+    kernel.programs.set_fast_pods(&FastPods::new()).unwrap();
+    reach(&mut kernel);
+    assert!(is_asked("a", "b", false) && is_asked("b", "a", false), "both pods send a frame");
+    exchange().unwrap();
 }
 
 #[test]
@@ -465,12 +484,13 @@ fn a_pod_with_another_link_is_another_pod() {
     assert_eq!(forwards(|| assert!(answered(server))), 0);
     let address: Ipv4Addr = PODS[1].1.parse().unwrap();
     ip("link del dev b");
-    assert!(connect_to(server).is_none(), "the link does not exist");
+    assert!(connect_error(server).is_some(), "the link does not exist");
     ip("netns del b");
     ip("netns add b");
     connect_pod("b", &address.to_string(), "");
     answer(in_pod("b", || TcpListener::bind("0.0.0.0:8080").unwrap()));
     answer_datagrams("b", 5353);
+    assert!(answered(server), "the agent has not seen the link yet");
     write(&mut kernel, &[]);
     attach(&mut kernel);
     reach(&mut kernel);
