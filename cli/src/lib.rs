@@ -8,6 +8,7 @@
 //! `tests/lab/tests/migrate.rs`, and for `policy` in `cli/tests/policy.rs`.
 
 mod args;
+mod awaited;
 mod cluster;
 mod doctor;
 mod gather;

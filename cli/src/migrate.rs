@@ -10,8 +10,9 @@ mod settings;
 
 use crate::{
     args::{MigrateArgs, MigrateVerb, OwnPolicy, Places, Policy, ServicesVerb, Side},
+    awaited::Awaited,
     cluster::{apply_services, plan_services, roll_back_services},
-    output::Output,
+    output::{self, Output},
 };
 use anyhow::{Context as _, Result};
 use apply::Applier;
@@ -19,12 +20,7 @@ use cli_migrate::{Check, Cluster, Observation, Observed, Plan, PolicyChoice, Ref
 use config_model::Owner;
 use run_lock::RunLock;
 use serde_json::json;
-use std::{
-    io::{self, Write as _},
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{path::Path, thread, time::Duration};
 use view_text::counted;
 
 /// The exit code if the plan has refusals.
@@ -38,32 +34,33 @@ const LOOK_AGAIN: Duration = Duration::from_millis(300);
 /// # Errors
 /// A step fails, or nothing can be printed.
 pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
-    if let MigrateVerb::Services(verb) = &args.verb {
-        return services(verb, &args.root);
-    }
-    // The cluster's credentials are files of the container.
-    let cluster = match &args.verb {
-        MigrateVerb::Check { cluster, .. } => cluster::observe(cluster),
-        MigrateVerb::Plan { to: Side::Ferrule, cluster, .. }
-        | MigrateVerb::Apply { cluster, .. } => cluster::observe_named(cluster),
-        MigrateVerb::Plan { .. }
-        | MigrateVerb::Rollback { .. }
-        | MigrateVerb::Status { .. }
-        | MigrateVerb::Services(_) => Err("this command does not read the cluster".to_owned()),
-    };
-    root::enter(&args.root)?;
+    // The cluster's credentials are files of the container, so the cluster is read before the change of root.
+    let root = args.root.as_path();
+    let unread = || Err("this command does not read the cluster".to_owned());
     match &args.verb {
-        MigrateVerb::Check { output, .. } => check(&cluster, *output),
-        MigrateVerb::Plan { to, output, policy, places, .. } => {
+        MigrateVerb::Services(verb) => services(verb, root),
+        MigrateVerb::Check { cluster, output } => {
+            let cluster = cluster::observe(cluster);
+            root::enter(root)?;
+            check(&cluster, *output)
+        }
+        MigrateVerb::Plan { to, output, policy, places, cluster } => {
+            let cluster = match to {
+                Side::Ferrule => cluster::observe_named(cluster),
+                Side::AmazonVpcCni => unread(),
+            };
+            root::enter(root)?;
             let seen = observe::observe(places, &cluster, false);
             let plan = plan(&seen, owner(*to), choice(*policy));
-            say(&match output {
+            output::write_raw(&match output {
                 Output::Text => text(&plan),
                 Output::Json | Output::Yaml => output.document(&document(&plan))?,
             })?;
             Ok(if plan.refusals.is_empty() { 0 } else { REFUSED })
         }
-        MigrateVerb::Apply { policy, wait, places, .. } => {
+        MigrateVerb::Apply { policy, wait, places, cluster } => {
+            let cluster = cluster::observe_named(cluster);
+            root::enter(root)?;
             go(places, &cluster, Owner::Ferrule, choice(*policy), *wait)
         }
         MigrateVerb::Rollback { policy, wait, places } => {
@@ -71,13 +68,14 @@ pub(crate) fn run(args: &MigrateArgs) -> Result<u8> {
                 OwnPolicy::Keep => PolicyChoice::Keep,
                 OwnPolicy::Drop => PolicyChoice::Drop,
             };
-            go(places, &cluster, Owner::AmazonVpcCni, policy, *wait)
+            root::enter(root)?;
+            go(places, &unread(), Owner::AmazonVpcCni, policy, *wait)
         }
         MigrateVerb::Status { output, places } => {
-            say(&status(&observe::observe(places, &cluster, false), *output)?)?;
+            root::enter(root)?;
+            output::write_raw(&status(&observe::observe(places, &unread(), false), *output)?)?;
             Ok(0)
         }
-        MigrateVerb::Services(verb) => services(verb, &args.root),
     }
 }
 
@@ -96,7 +94,7 @@ fn services(verb: &ServicesVerb, root: &Path) -> Result<u8> {
 /// Checks role and settings of the cluster and returns the exit code.
 fn check(cluster: &Observed<Cluster>, output: Output) -> Result<u8> {
     let found = cli_migrate::check(cluster, &settings::defaults());
-    say(&match output {
+    output::write_raw(&match output {
         Output::Text => check_text(&found),
         Output::Json | Output::Yaml => output.document(&json!(found))?,
     })?;
@@ -139,17 +137,17 @@ fn go(
     wait: u64,
 ) -> Result<u8> {
     let mut applier = Applier::new(places);
-    let mut waiting: Option<(Step, Instant)> = None;
+    let mut awaited = Awaited::new(wait);
     let mut lock = None;
     loop {
         let seen = observe::observe(places, cluster, applier.has_daemon_lock());
         let plan = plan(&seen, owner, policy);
         if !plan.refusals.is_empty() {
-            say(&text(&Plan { steps: Vec::new(), ..plan }))?;
+            output::write_raw(&text(&Plan { steps: Vec::new(), ..plan }))?;
             return Ok(REFUSED);
         }
         let Some(step) = plan.steps.first() else {
-            say(&text(&plan))?;
+            output::write_raw(&text(&plan))?;
             return Ok(0);
         };
         if lock.is_none() {
@@ -158,18 +156,13 @@ fn go(
             continue;
         }
         if let Step::Await(what) = step {
-            let since = match &waiting {
-                Some((last, since)) if last == step => *since,
-                Some(_) | None => {
-                    say(&format!("{step}\n"))?;
-                    Instant::now()
-                }
-            };
-            if since.elapsed() >= Duration::from_secs(wait) {
-                say(&format!("timeout after {wait} s: {what}; run this again\n"))?;
+            if awaited.is_new(what, PartialEq::eq) {
+                output::write_raw(&format!("{step}\n"))?;
+            }
+            if awaited.has_expired() {
+                output::write_raw(&format!("timeout after {wait} s: {what}; run this again\n"))?;
                 return Ok(NOT_YET);
             }
-            waiting = Some((step.clone(), since));
             thread::sleep(LOOK_AGAIN);
             continue;
         }
@@ -177,7 +170,7 @@ fn go(
             // From here on the lock keeps ferrule-ipamd from starting.
             applier.take_daemon_lock()?;
         }
-        say(&format!("{step}\n"))?;
+        output::write_raw(&format!("{step}\n"))?;
         applier.take(step).with_context(|| step.to_string())?;
     }
 }
@@ -269,8 +262,4 @@ fn verb(owner: Owner) -> &'static str {
 fn leading(seen: &Observation) -> Option<String> {
     let files = seen.conflists.as_ref().ok()?.iter().map(|file| file.name.clone());
     files.filter(|name| cli_migrate::is_read(name)).min()
-}
-
-fn say(text: &str) -> Result<()> {
-    io::stdout().write_all(text.as_bytes()).context("cannot print the result")
 }

@@ -42,6 +42,7 @@ impl Api {
             | KubeError::Forbidden { .. }
             | KubeError::Unknown { .. }
             | KubeError::NotFound { .. }
+            | KubeError::Conflict { .. }
             | KubeError::Failed { .. }) => error.into(),
         })?;
         Ok(Self { cluster, namespace: target.own.name.clone() })

@@ -12,19 +12,22 @@ mod steps;
 pub(crate) use args::{SERVICES_CODES, ServicesApplyArgs, ServicesPlanArgs, ServicesRollbackArgs};
 
 use super::api::Api;
-use crate::{output, progress::Progress};
+use crate::{awaited::Awaited, output, progress::Progress};
 use anyhow::{Context as _, Result};
 use args::{ServicesCluster, To};
-use cli_migrate::services::{self, Goal, Observation, Plan, Request, Step, nodes_to_ask};
+use cli_migrate::services::{self, Goal, Observation, Plan, Request, Step, Wait, nodes_to_ask};
+use policy_kube::KubeError;
 use read::Reader;
 use std::{collections::BTreeSet, time::Duration};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 /// The exit code if the plan has a blocker.
 const BLOCKED: u8 = 1;
 /// The exit code after a timeout.
 const NOT_YET: u8 = 2;
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The number of conflicts in a row after which a step fails.
+const CONFLICTS: u32 = 5;
 
 /// Prints the checks and the steps, and returns the exit code.
 pub(super) async fn plan(args: &ServicesPlanArgs) -> Result<u8> {
@@ -65,7 +68,7 @@ fn request(goal: Goal, remove: bool, nodes: &[String]) -> Request {
 async fn go(cluster: &ServicesCluster, request: &Request, wait: u64) -> Result<u8> {
     let api = Api::connect(&cluster.target).await?;
     let mut reader = Reader::new(&api, cluster);
-    let mut waiting: Option<(String, Instant)> = None;
+    let (mut awaited, mut conflicts) = (Awaited::new(wait), 0);
     loop {
         let (seen, plan) = observe(&mut reader, request, false, &mut Progress::hidden()).await?;
         if plan.is_blocked() {
@@ -78,22 +81,22 @@ async fn go(cluster: &ServicesCluster, request: &Request, wait: u64) -> Result<u
         };
         let Step::Await(what) = step else {
             output::write_text(&format!("{step}\n"))?;
-            steps::take(&api, cluster, reader.objects(), step)
-                .await
-                .with_context(|| step.to_string())?;
-            waiting = None;
+            match steps::take(&api, cluster, reader.objects(), step).await {
+                // Controllers write the status of a DaemonSet at any time, so the step is planned again.
+                Err(error) if conflicts < CONFLICTS && is_conflict(&error) => conflicts += 1,
+                taken => {
+                    taken.with_context(|| step.to_string())?;
+                    conflicts = 0;
+                }
+            }
+            awaited.end();
             reader.forget();
             continue;
         };
-        let text = what.to_string();
-        let since = match &waiting {
-            Some((last, since)) if *last == text => *since,
-            Some(_) | None => {
-                output::write_text(&format!("{step}\n"))?;
-                Instant::now()
-            }
-        };
-        if since.elapsed() >= Duration::from_secs(wait) {
+        if awaited.is_new(what, Wait::is_same) {
+            output::write_text(&format!("{step}\n"))?;
+        }
+        if awaited.has_expired() {
             let next = match request.goal {
                 Goal::Ferrule => "run the command again, or bring kube-proxy back with rollback",
                 Goal::KubeProxy => "run the command again",
@@ -101,9 +104,13 @@ async fn go(cluster: &ServicesCluster, request: &Request, wait: u64) -> Result<u
             output::write_text(&format!("timeout after {wait} s: {what}; {next}\n"))?;
             return Ok(NOT_YET);
         }
-        waiting = Some((text, since));
         sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Returns true if another client has changed the object since it was read.
+fn is_conflict(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(KubeError::Conflict { .. }))
 }
 
 /// Observes and plans. With `all`, all agents that the plan depends on are asked.

@@ -107,6 +107,7 @@ pub(super) fn of_view(error: &KubeError) -> String {
         KubeError::Config { .. }
         | KubeError::Client { .. }
         | KubeError::Forbidden { .. }
+        | KubeError::Conflict { .. }
         | KubeError::Unknown { .. } => error.to_string(),
     }
 }

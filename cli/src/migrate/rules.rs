@@ -3,7 +3,7 @@
 //! [`cli_migrate::services::rules`] decides. This module reads netfilter and the kernel's table of connections, and applies
 //! the transactions.
 
-use crate::args::RulesArgs;
+use crate::{args::RulesArgs, output};
 use anyhow::{Context as _, Result, anyhow, bail};
 use cli_migrate::services::rules::{
     Action, Flow, MAPS, NodeRules, Plan, ProxyTable, Saved, TABLE, elements, plan,
@@ -13,8 +13,9 @@ use datapath_conntrack::{Connection, TcpState, dump_if};
 use routing_plan::nat::iptables;
 use std::{
     env, fs,
-    io::{self, Write as _},
+    io::{self, ErrorKind, Write as _},
     net::{IpAddr, SocketAddr, TcpStream},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -47,7 +48,7 @@ pub(super) fn run(args: &RulesArgs) -> Result<u8> {
     if args.reach { reach() } else { Ok(0) }
 }
 
-/// Removes the rules whenever no connection uses them. Never returns without an error of standard output.
+/// Removes the rules whenever no connection uses them, until the reader of standard output is gone.
 fn stay(proc: &Path) -> Result<u8> {
     let mut last = String::new();
     loop {
@@ -56,7 +57,9 @@ fn stay(proc: &Path) -> Result<u8> {
             Err(error) => format!("{error:#}\n"),
         };
         if text != last {
-            say(&text)?;
+            if !output::write_block(&text)? {
+                return Ok(0);
+            }
             last = text;
         }
         thread::sleep(LOOK_AGAIN);
@@ -73,7 +76,7 @@ fn remove(proc: &Path) -> Result<Plan> {
 }
 
 fn report(planned: &Plan, is_applied: bool) -> Result<()> {
-    say(&text(planned, is_applied))
+    output::write_raw(&text(planned, is_applied))
 }
 
 fn text(planned: &Plan, is_applied: bool) -> String {
@@ -107,11 +110,11 @@ fn reach() -> Result<u8> {
     let at = SocketAddr::new(address, port);
     match TcpStream::connect_timeout(&at, REACH) {
         Ok(_) => {
-            say(&format!("the Service of the API server answers at {at}\n"))?;
+            output::write_raw(&format!("the Service of the API server answers at {at}\n"))?;
             Ok(0)
         }
         Err(error) => {
-            say(&format!(
+            output::write_raw(&format!(
                 "the Service of the API server does not answer at {at}: {error}; see ferrule service default/kubernetes\n"
             ))?;
             Ok(NOT_CLEAN)
@@ -142,8 +145,13 @@ fn observe(proc: &Path) -> Result<NodeRules> {
             tables.push(table(family)?);
         }
     }
-    let flows = flows()?;
-    Ok(NodeRules { is_proxy_running: is_proxy_running(proc)?, saved, tables, flows })
+    let mut seen = NodeRules { saved, tables, ..NodeRules::default() };
+    // A node without rules can have a million connections that do not matter.
+    if seen.has_rules() {
+        seen.is_proxy_running = is_proxy_running(proc)?;
+        seen.flows = flows()?;
+    }
+    Ok(seen)
 }
 
 fn save(variant: &str) -> Result<Saved> {
@@ -190,12 +198,44 @@ fn flows() -> Result<Vec<Flow>> {
     Ok(table.connections.into_iter().map(flow).collect())
 }
 
+/// Returns true if kube-proxy runs in the network namespace of the node. Nodes in containers share a list of processes.
 fn is_proxy_running(proc: &Path) -> Result<bool> {
-    let processes =
-        fs::read_dir(proc).with_context(|| format!("cannot list {}", proc.display()))?;
-    // A process that ends meanwhile has no file.
-    let name = |path: &Path| fs::read_to_string(path.join("comm")).unwrap_or_default();
-    Ok(processes.flatten().any(|entry| name(&entry.path()).trim_end() == PROCESS))
+    let own = network(proc)?;
+    let fault = || format!("cannot list {}", proc.display());
+    for entry in fs::read_dir(proc).with_context(fault)? {
+        let process = entry.with_context(fault)?.path();
+        let at = process.join("comm");
+        let name =
+            of_running(fs::read(&at)).with_context(|| format!("cannot read {}", at.display()))?;
+        if name.is_some_and(|name| name.trim_ascii_end() == PROCESS)
+            && own.is_some()
+            && network(&process)? == own
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the identity of a process's network namespace; `None` if the process has ended. Unlike `ns/net`, this file needs no
+/// right to trace the process.
+fn network(process: &Path) -> Result<Option<(u64, u64)>> {
+    let at = process.join("net/dev");
+    let read = of_running(fs::metadata(&at));
+    let metadata = read.with_context(|| format!("cannot read {}", at.display()))?;
+    Ok(metadata.map(|it| (it.dev(), it.ino())))
+}
+
+/// Returns `None` for a file of a process that has ended, and for an entry of procfs that is no process.
+fn of_running<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
+    match read {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) if error.raw_os_error() == Some(ESRCH) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 fn apply(action: &Action) -> Result<()> {
@@ -240,13 +280,8 @@ fn feed(program: &str, args: &[&str], input: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn say(text: &str) -> Result<()> {
-    let mut out = io::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the result")
-}
-
 /// The name of kube-proxy's process.
-const PROCESS: &str = "kube-proxy";
+const PROCESS: &[u8] = b"kube-proxy";
 /// The variants of legacy iptables, each with the list of its tables below procfs.
 const LEGACY: [(&str, &str); 2] =
     [("net/ip_tables_names", "iptables-legacy"), ("net/ip6_tables_names", "ip6tables-legacy")];
@@ -258,21 +293,49 @@ mod tests {
 
     use super::*;
     use cli_migrate::services::rules::Kept;
+    use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_process_of_kube_proxy_is_found_by_its_name() {
+    fn a_process_of_kube_proxy_is_found_by_its_name_and_its_network() {
         let proc = tempfile::tempdir().unwrap();
-        let process = |number: &str, name: &str| {
+        let network = |name: &str| {
+            let folder = proc.path().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("dev"), "").unwrap();
+            folder
+        };
+        let (own, other) = (network("net"), network("sys/other"));
+        let process = |number: &str, name: &str, network: &Path| {
             let folder = proc.path().join(number);
             fs::create_dir(&folder).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
+            symlink(network, folder.join("net")).unwrap();
         };
-        process("7", "kubelet");
-        process("8", "kube-proxy-x");
-        fs::create_dir(proc.path().join("sys")).unwrap();
+        process("7", "kubelet", &own);
+        process("8", "kube-proxy-x", &own);
+        process("9", "kube-proxy", &other);
+        // A process that ends meanwhile has no network.
+        process("10", "kube-proxy", &proc.path().join("11/net"));
+        fs::write(proc.path().join("uptime"), "1 1\n").unwrap();
         assert!(!is_proxy_running(proc.path()).unwrap());
-        process("9", "kube-proxy");
+        process("12", "kube-proxy", &own);
         assert!(is_proxy_running(proc.path()).unwrap());
+    }
+
+    #[test]
+    fn an_unreadable_process_is_an_error() {
+        let proc = tempfile::tempdir().unwrap();
+        // A folder cannot be read as a file.
+        fs::create_dir_all(proc.path().join("7/comm")).unwrap();
+        let error = is_proxy_running(proc.path()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ") && error.ends_with("7/comm"), "{error}");
+    }
+
+    #[test]
+    fn processes_of_this_machine_have_a_network() {
+        let own = network(Path::new("/proc")).unwrap();
+        assert!(own.is_some());
+        assert_eq!(network(Path::new("/proc/self")).unwrap(), own);
     }
 
     #[test]

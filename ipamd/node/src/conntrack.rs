@@ -1,8 +1,8 @@
-//! The settings of connection tracking that kube-proxy makes at its start, for nodes without kube-proxy.
+//! The settings of connection tracking that kube-proxy makes at its start, for nodes whose Services the agent serves.
 //!
 //! The values are the defaults of kube-proxy 1.36 (`pkg/proxy/apis/config/v1alpha1/defaults.go` and
-//! `pkg/proxy/conntrack/sysctls.go`). A limit is only raised. A timeout is only changed if it is that of the kernel, so
-//! the value of an operator or of a running kube-proxy stays.
+//! `pkg/proxy/conntrack/sysctls.go`). A limit is only raised. A timeout is only changed if it is the default of the kernel.
+//! So a higher limit and another timeout stay, whether an operator or a running kube-proxy has set them.
 
 use routing_plan::SysctlName;
 use std::collections::BTreeMap;

@@ -43,6 +43,15 @@ pub enum KubeError {
         /// The server's words.
         said: String,
     },
+    /// The object has another version or UID than the request expects, or exists already.
+    #[error("cannot {verb} {what}: it changed meanwhile ({said}); run the command again")]
+    Conflict {
+        verb: &'static str,
+        /// On what.
+        what: String,
+        /// The server's words.
+        said: String,
+    },
     /// The server did not answer, or not as it should.
     #[error(
         "cannot {verb} {what}: {cause}; check that the API server is reached (kubectl version)"
@@ -72,6 +81,7 @@ impl KubeError {
             401 => Self::Unknown { said },
             403 => Self::Forbidden { verb, what, said },
             404 => Self::NotFound { what, said },
+            409 => Self::Conflict { verb, what, said },
             _ => Self::Failed { verb, what, cause: said },
         }
     }

@@ -6,6 +6,7 @@ use super::{
     },
     request::{Goal, Request},
 };
+use config_model::KernelVersion;
 use serde::Serialize;
 use service_objects::{ObjectName, Protocol, ServiceKind};
 use std::{
@@ -406,9 +407,10 @@ fn node_for_ferrule(
     found: &mut Findings,
 ) {
     if is_too_old(&node.kernel) {
+        let oldest = KernelVersion::OLDEST_FOR_EBPF;
         found.blocker(
             object,
-            &format!("its kernel is {}, and the backend ebpf needs 6.1", node.kernel),
+            &format!("its kernel is {}, and the backend ebpf needs {oldest}", node.kernel),
             "replace the node by one with a newer image",
         );
     }
@@ -438,11 +440,7 @@ fn node_for_ferrule(
     }
 }
 
-/// Returns true for a version below 6.1. An unknown version is not too old: the agent checks it again.
+/// An unknown version is not too old: the agent checks it again.
 fn is_too_old(kernel: &str) -> bool {
-    let mut numbers = kernel.split(['.', '-']).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (6, 1),
-        _ => false,
-    }
+    KernelVersion::of_release(kernel).is_some_and(|it| it < KernelVersion::OLDEST_FOR_EBPF)
 }

@@ -57,7 +57,7 @@ impl Objects {
             ..Observation::default()
         };
         for pod in &self.pods {
-            add_pod(&mut seen, pod);
+            self.add_pod(&mut seen, pod);
         }
         seen.unread = unread;
         seen
@@ -152,6 +152,88 @@ impl Objects {
         }
         None
     }
+
+    /// Adds a pod to its node. During a replacement the pod that stays counts.
+    fn add_pod(&self, seen: &mut Observation, pod: &Value) {
+        let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
+        // A pod that has ended, such as an evicted one, does not run.
+        if ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase) {
+            return;
+        }
+        let (Some(name), Some(pod_name)) = (node_name(spec), metadata["name"].as_str()) else {
+            return;
+        };
+        let Some(node) = seen.nodes.get_mut(name) else { return };
+        let leaves = metadata["deletionTimestamp"].is_string();
+        let is_ready = list(&status["conditions"])
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+        match self.role(pod) {
+            Some(Role::KubeProxy) if node.kube_proxy.is_none_or(|other| other.leaves) => {
+                node.kube_proxy = Some(ProxyPod { is_ready, leaves });
+            }
+            Some(Role::StaticKubeProxy) => {
+                let object = format!("{}/{pod_name}", text(&metadata["namespace"]));
+                seen.static_proxies.insert(name.to_owned(), object);
+            }
+            Some(Role::Cleaner) => {
+                let runs = status["phase"] == "Running";
+                let state = match (is_ready, runs) {
+                    (true, _) => Cleaner::Clean,
+                    (false, true) => Cleaner::Waiting,
+                    (false, false) => Cleaner::Starting,
+                };
+                if !leaves {
+                    node.cleaner = Some(state);
+                }
+            }
+            Some(Role::Ferrule) if node.agent.as_ref().is_none_or(|other| other.leaves) => {
+                let agent = container(spec, AGENT);
+                node.agent = Some(Agent {
+                    pod: pod_name.to_owned(),
+                    uid: text(&metadata["uid"]),
+                    serves: agent.and_then(|agent| variable(agent, SERVICES)) == Some("ebpf"),
+                    is_ready,
+                    leaves,
+                    serving: Serving::NotAsked,
+                });
+            }
+            Some(Role::KubeProxy | Role::Ferrule) | None => {}
+        }
+    }
+
+    /// Returns the role of a pod; `None` for a pod of another program.
+    fn role(&self, pod: &Value) -> Option<Role> {
+        let set = list(&pod["metadata"]["ownerReferences"]).find(|it| it["kind"] == "DaemonSet");
+        let named = |name: &str| container(&pod["spec"], name).is_some();
+        // A pod of a deleted DaemonSet is known by its container only.
+        let is_old = pod["metadata"]["deletionTimestamp"].is_string();
+        let is_of = |own: Option<&Value>, name: &str| match (own, set) {
+            (_, None) => false,
+            (None, Some(_)) => named(name),
+            (Some(own), Some(owner)) => {
+                owner["uid"] == own["metadata"]["uid"] || (is_old && named(name))
+            }
+        };
+        if is_of(self.kube_proxy.as_ref(), KUBE_PROXY) {
+            Some(Role::KubeProxy)
+        } else if set.is_none() && named(KUBE_PROXY) {
+            Some(Role::StaticKubeProxy)
+        } else if is_of(self.cleaner.as_ref(), CLEANER) {
+            Some(Role::Cleaner)
+        } else {
+            is_of(self.ferrule.as_ref(), DAEMON).then_some(Role::Ferrule)
+        }
+    }
+}
+
+/// The programs whose pods are part of the observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Ferrule,
+    KubeProxy,
+    /// kube-proxy in a pod that no DaemonSet owns.
+    StaticKubeProxy,
+    Cleaner,
 }
 
 /// Returns the Services whose EndpointSlices are needed.
@@ -197,7 +279,9 @@ fn ferrule_set(set: &Value) -> FerruleSet {
 
 fn kube_proxy_set(set: &Value, config: Option<&Value>) -> KubeProxySet {
     let spec = &set["spec"]["template"]["spec"];
-    let of_args = list(&spec["containers"]).find_map(|it| argument(it, "proxy-mode"));
+    let flag = |name| list(&spec["containers"]).find_map(|it| argument(it, name));
+    // With a configuration file kube-proxy does not use this flag (`cmd/kube-proxy/app/options.go`).
+    let of_args = flag("proxy-mode").filter(|_| flag("config").is_none());
     let of_config = config.map(|config| config["mode"].as_str().unwrap_or_default());
     KubeProxySet {
         name: name_of(set),
@@ -208,6 +292,7 @@ fn kube_proxy_set(set: &Value, config: Option<&Value>) -> KubeProxySet {
             other => Mode::Other(other.to_owned()),
         }),
         is_kept_off: manifest::is_kept_off(set),
+        has_changes: manifest::release(set) != *set,
         manager: manager(set),
         node_port_addresses: config
             .map(|config| list(&config["nodePortAddresses"]).map(text).collect())
@@ -257,53 +342,6 @@ fn node(node: &Value) -> (String, Node) {
         ..Node::default()
     };
     (text(&metadata["name"]), view)
-}
-
-/// Adds a pod to its node. During a replacement the pod that stays counts.
-fn add_pod(seen: &mut Observation, pod: &Value) {
-    let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
-    // A pod that has ended, such as an evicted one, does not run.
-    if ["Succeeded", "Failed"].iter().any(|phase| status["phase"] == *phase) {
-        return;
-    }
-    let (Some(name), Some(pod_name)) = (node_name(spec), metadata["name"].as_str()) else {
-        return;
-    };
-    let Some(node) = seen.nodes.get_mut(name) else { return };
-    let leaves = metadata["deletionTimestamp"].is_string();
-    let is_ready = list(&status["conditions"])
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-    if container(spec, KUBE_PROXY).is_some() {
-        let of_set = list(&metadata["ownerReferences"]).any(|owner| owner["kind"] == "DaemonSet");
-        if !of_set {
-            let object = format!("{}/{pod_name}", text(&metadata["namespace"]));
-            seen.static_proxies.insert(name.to_owned(), object);
-        } else if node.kube_proxy.is_none_or(|other| other.leaves) {
-            node.kube_proxy = Some(ProxyPod { is_ready, leaves });
-        }
-    } else if container(spec, CLEANER).is_some() {
-        let runs = status["phase"] == "Running";
-        let state = match (is_ready, runs) {
-            (true, _) => Cleaner::Clean,
-            (false, true) => Cleaner::Waiting,
-            (false, false) => Cleaner::Starting,
-        };
-        if !leaves {
-            node.cleaner = Some(state);
-        }
-    } else if container(spec, DAEMON).is_some()
-        && node.agent.as_ref().is_none_or(|other| other.leaves)
-    {
-        let agent = container(spec, AGENT);
-        node.agent = Some(Agent {
-            pod: pod_name.to_owned(),
-            uid: text(&metadata["uid"]),
-            serves: agent.and_then(|agent| variable(agent, SERVICES)) == Some("ebpf"),
-            is_ready,
-            leaves,
-            serving: Serving::NotAsked,
-        });
-    }
 }
 
 /// Returns the node of a pod. A pod of a DaemonSet that is not scheduled yet names it in its affinity.
@@ -357,7 +395,7 @@ fn argument<'a>(container: &'a Value, flag: &str) -> Option<&'a str> {
     }
 }
 
-/// The containers that identify pods.
+/// The containers that identify pods whose DaemonSet does not exist.
 const DAEMON: &str = "ipamd";
 const AGENT: &str = "agent";
 const KUBE_PROXY: &str = "kube-proxy";

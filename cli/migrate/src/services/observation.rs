@@ -58,6 +58,9 @@ pub struct KubeProxySet {
     pub mode: Option<Mode>,
     /// True if it leaves nodes with the label, and no change of its template restarts a pod.
     pub is_kept_off: bool,
+    /// True if it has any change of [`keep_off`](super::manifest::keep_off), also one that another client has undone in
+    /// part.
+    pub has_changes: bool,
     /// The manager of an EKS add-on, of Helm or of another tool that may undo changes.
     pub manager: Option<String>,
     /// `nodePortAddresses` of its configuration.

@@ -32,6 +32,16 @@ pub enum Wait {
     AgentOff { node: String },
 }
 
+impl Wait {
+    /// Returns true if both are the same condition. The reason why Services are not in force can change meanwhile.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::InForce { node, .. }, Self::InForce { node: other, .. }) => node == other,
+            _ => self == other,
+        }
+    }
+}
+
 /// A step is complete or undone after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -191,7 +201,17 @@ fn to_kube_proxy(seen: &Observation, request: &Request) -> Vec<Step> {
     // It must not remove the rules that kube-proxy writes.
     steps.extend((is_whole && seen.has_cleaner).then_some(Step::RemoveCleaner));
     steps.extend(await_pods(seen));
-    for (name, node) in request.of(seen) {
+    let serving: Vec<(&String, &Agent)> = request
+        .of(seen)
+        .filter_map(|(name, node)| Some((name, node.agent.as_ref()?)))
+        .filter(|(_, agent)| agent.serves || agent.leaves || !agent.is_ready)
+        .collect();
+    let setting = seen.ferrule.as_ref().is_some_and(|set| set.serves);
+    let awaits_setting = is_whole || serving.iter().any(|(_, agent)| agent.serves);
+    // With the setting off, the next pod of each other node serves no Services, for whatever reason it is recreated.
+    let returns_all = awaits_setting || !setting;
+    let returning = seen.nodes.iter().filter(|(name, _)| returns_all || request.names(name));
+    for (name, node) in returning {
         if node.is_switched {
             steps.push(Step::Return { node: name.clone() });
         }
@@ -202,13 +222,7 @@ fn to_kube_proxy(seen: &Observation, request: &Request) -> Vec<Step> {
         }
     }
     let replaces = seen.ferrule.as_ref().is_some_and(|set| set.replaces_pods);
-    let serving: Vec<(&String, &Agent)> = request
-        .of(seen)
-        .filter_map(|(name, node)| Some((name, node.agent.as_ref()?)))
-        .filter(|(_, agent)| agent.serves || agent.leaves || !agent.is_ready)
-        .collect();
-    let setting = seen.ferrule.as_ref().is_some_and(|set| set.serves);
-    if setting && (is_whole || serving.iter().any(|(_, agent)| agent.serves)) {
+    if setting && awaits_setting {
         steps.push(Step::Await(Wait::SettingOff));
     }
     for (name, agent) in serving {
@@ -218,8 +232,8 @@ fn to_kube_proxy(seen: &Observation, request: &Request) -> Vec<Step> {
         steps.push(Step::Await(Wait::AgentOff { node: name.clone() }));
     }
     if is_whole {
-        let is_kept_off = seen.kube_proxy.as_ref().map_or(seen.is_saved, |set| set.is_kept_off);
-        steps.extend(is_kept_off.then_some(Step::Release));
+        let has_changes = seen.kube_proxy.as_ref().map_or(seen.is_saved, |set| set.has_changes);
+        steps.extend(has_changes.then_some(Step::Release));
         steps.extend(seen.is_saved.then_some(Step::Forget));
     }
     steps
@@ -231,8 +245,8 @@ fn is_at_start(seen: &Observation) -> bool {
         !node.is_switched && node.agent.as_ref().is_none_or(|agent| !agent.serves && !agent.leaves)
     };
     let serves = seen.ferrule.as_ref().is_some_and(|set| set.serves);
-    let is_kept_off = seen.kube_proxy.as_ref().is_some_and(|set| set.is_kept_off);
-    let has_traces = seen.has_cleaner || seen.is_saved || is_kept_off || serves;
+    let has_changes = seen.kube_proxy.as_ref().is_some_and(|set| set.has_changes);
+    let has_traces = seen.has_cleaner || seen.is_saved || has_changes || serves;
     !has_traces && seen.missing_pods() == 0 && seen.nodes.values().all(is_untouched)
 }
 

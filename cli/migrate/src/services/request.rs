@@ -25,7 +25,11 @@ impl Request {
         &'a self,
         seen: &'a Observation,
     ) -> impl Iterator<Item = (&'a String, &'a Node)> {
-        let is_wanted = |name: &String| self.nodes.is_empty() || self.nodes.contains(name);
-        seen.nodes.iter().filter(move |(name, _)| is_wanted(name))
+        seen.nodes.iter().filter(|(name, _)| self.names(name))
+    }
+
+    /// Returns true if the request has the node.
+    pub(super) fn names(&self, node: &str) -> bool {
+        self.nodes.is_empty() || self.nodes.contains(node)
     }
 }

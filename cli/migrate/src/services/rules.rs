@@ -18,6 +18,7 @@ pub struct NodeRules {
     pub is_proxy_running: bool,
     pub saved: Vec<Saved>,
     pub tables: Vec<ProxyTable>,
+    /// Needed only if the node has rules of kube-proxy.
     pub flows: Vec<Flow>,
 }
 
@@ -94,16 +95,16 @@ impl Plan {
     }
 }
 
+impl NodeRules {
+    /// Returns true if the node has a rule of kube-proxy.
+    pub fn has_rules(&self) -> bool {
+        !removal(self).is_empty()
+    }
+}
+
 /// Plans the removal of all rules of kube-proxy, or names the reason why they stay.
 pub fn plan(seen: &NodeRules) -> Plan {
-    let restores = seen.saved.iter().filter_map(|saved| {
-        let script = script(saved);
-        let variant = saved.variant.clone();
-        (!script.is_empty()).then_some(Action::Restore { variant, script })
-    });
-    let deletes =
-        seen.tables.iter().map(|table| Action::DeleteTable { family: table.family.clone() });
-    let actions: Vec<Action> = restores.chain(deletes).collect();
+    let actions = removal(seen);
     if actions.is_empty() {
         return Plan::default();
     }
@@ -111,6 +112,18 @@ pub fn plan(seen: &NodeRules) -> Plan {
         Some(kept) => Plan { actions: Vec::new(), kept: Some(kept) },
         None => Plan { actions, kept: None },
     }
+}
+
+/// Returns the transactions that remove all rules of kube-proxy.
+fn removal(seen: &NodeRules) -> Vec<Action> {
+    let restores = seen.saved.iter().filter_map(|saved| {
+        let script = script(saved);
+        let variant = saved.variant.clone();
+        (!script.is_empty()).then_some(Action::Restore { variant, script })
+    });
+    let deletes =
+        seen.tables.iter().map(|table| Action::DeleteTable { family: table.family.clone() });
+    restores.chain(deletes).collect()
 }
 
 fn kept(seen: &NodeRules) -> Option<Kept> {

@@ -36,6 +36,8 @@ pub(super) fn daemon_set(ferrule: &Value, image: &str) -> Value {
                 "hostPID": true,
                 "automountServiceAccountToken": false,
                 "terminationGracePeriodSeconds": 1,
+                // A node without memory evicts other pods first, as for kube-proxy.
+                "priorityClassName": "system-node-critical",
                 "nodeSelector": { LABEL: SWITCHED, "kubernetes.io/os": "linux" },
                 "tolerations": [{ "operator": "Exists" }],
                 "imagePullSecrets": secrets.as_array().cloned().unwrap_or_default(),
@@ -93,6 +95,7 @@ mod tests {
         let pod = typed.spec.clone().unwrap().template.spec.unwrap();
         assert_eq!(pod.image_pull_secrets.unwrap()[0].name, "registry");
         assert_eq!(pod.node_selector.unwrap()[LABEL], SWITCHED);
+        assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"));
         // A field that Kubernetes does not have would be missing.
         let again = serde_json::to_value(typed).unwrap();
         let of = |object: &Value| object["spec"]["template"]["spec"].clone();

@@ -1,4 +1,5 @@
-//! Applies a step at the API server. Each change has a precondition, so a change of another client is not undone.
+//! Applies a step at the API server. A patch of a DaemonSet carries its version, and a deletion the UID of the object, so a
+//! change of another client is not undone. The label and the saved manifest belong to this command.
 
 use super::{args::ServicesCluster, cleaner};
 use crate::cluster::api::Api;

@@ -3,7 +3,7 @@
 
 use super::*;
 use datapath_sockets::Transport;
-use std::net::TcpListener;
+use std::{net::TcpListener, os::unix::fs::MetadataExt as _};
 use tempfile::TempDir;
 
 /// A node whose settings are plain files.
@@ -90,6 +90,25 @@ fn the_last_reserved_ports_are_removed_too() {
     node.task().pass();
     assert_eq!(node.node().release().unwrap(), ports("61000-65535"));
     assert_eq!(node.reserved(), "\n");
+}
+
+#[test]
+fn a_record_that_stays_the_same_is_not_written_again() {
+    let node = Settings::new("8080\n");
+    let mut task = node.task();
+    task.pass();
+    let record = node.at("state/reserved-ports");
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let first = inode(&record);
+    // A write replaces the file by a new one.
+    node.set("net/ipv4/ip_local_reserved_ports", "8080\n");
+    task.pass();
+    assert_eq!(node.reserved(), "8080,61000-65535\n");
+    assert_eq!(inode(&record), first);
+    node.set("boot_id", "boot-2\n");
+    node.set("net/ipv4/ip_local_reserved_ports", "8080\n");
+    task.pass();
+    assert_ne!(inode(&record), first, "the ports belong to another boot");
 }
 
 #[test]

@@ -14,11 +14,20 @@ pub(super) struct FakeNode {
     pub(super) serves: bool,
     /// True if the agent has its Services in the kernel.
     pub(super) in_force: bool,
+    /// True while a pod of kube-proxy exists.
     pub(super) has_kube_proxy: bool,
+    /// True once kube-proxy has written its rules.
+    pub(super) is_proxy_ready: bool,
+    /// True while kube-proxy's pod terminates.
+    pub(super) proxy_leaves: bool,
     pub(super) has_rules: bool,
     /// True if a connection uses the rules.
     pub(super) has_flows: bool,
     pub(super) has_cleaner: bool,
+    /// True once a Service has answered the cleaner's pod.
+    pub(super) has_reached: bool,
+    /// False from the start of Ferrule's pod until it is ready.
+    pub(super) is_agent_ready: bool,
     /// True between the deletion of Ferrule's pod and the next one.
     pub(super) lacks_pod: bool,
     /// The number of pods of Ferrule that the node has had.
@@ -46,7 +55,13 @@ pub(super) fn request(goal: Goal, remove: bool) -> Request {
 impl Cluster {
     /// A cluster whose nodes are served by kube-proxy.
     pub(super) fn with_kube_proxy(original: &Value, nodes: usize) -> Self {
-        let node = FakeNode { has_kube_proxy: true, has_rules: true, ..FakeNode::default() };
+        let node = FakeNode {
+            has_kube_proxy: true,
+            is_proxy_ready: true,
+            has_rules: true,
+            is_agent_ready: true,
+            ..FakeNode::default()
+        };
         let named = |number: usize| {
             let foreign = BTreeMap::from([("zone".to_owned(), format!("z{number}"))]);
             (format!("node{number}"), FakeNode { labels: foreign, ..node.clone() })
@@ -103,6 +118,7 @@ impl Cluster {
                 uid: "1".to_owned(),
                 mode: Some(Mode::Iptables),
                 is_kept_off: manifest::is_kept_off(set),
+                has_changes: manifest::release(set) != *set,
                 ..KubeProxySet::default()
             }),
             is_saved: self.saved.is_some(),
@@ -181,7 +197,7 @@ impl Cluster {
             }
             Wait::InForce { node, .. } => {
                 let node = self.nodes.get_mut(node).unwrap();
-                node.in_force = node.serves;
+                (node.in_force, node.is_agent_ready) = (node.serves, true);
             }
             Wait::RulesGone { nodes } => {
                 for name in nodes {
@@ -190,10 +206,26 @@ impl Cluster {
             }
             Wait::KubeProxyExists => self.put(Some(self.original.clone())),
             Wait::SettingOff => self.serves = false,
-            Wait::KubeProxyGone { .. }
-            | Wait::Reached { .. }
-            | Wait::KubeProxyServes { .. }
-            | Wait::AgentOff { .. } => {}
+            Wait::KubeProxyGone { node } => {
+                let node = self.nodes.get_mut(node).unwrap();
+                assert!(node.proxy_leaves, "no step lets kube-proxy leave");
+                (node.has_kube_proxy, node.proxy_leaves) = (false, false);
+            }
+            Wait::Reached { node } => {
+                let node = self.nodes.get_mut(node).unwrap();
+                assert!(node.has_cleaner && !node.has_kube_proxy, "kube-proxy would answer");
+                node.has_reached = true;
+            }
+            Wait::KubeProxyServes { node } => {
+                let node = self.nodes.get_mut(node).unwrap();
+                assert!(node.has_kube_proxy, "no step lets kube-proxy return");
+                (node.is_proxy_ready, node.proxy_leaves) = (true, false);
+            }
+            Wait::AgentOff { node } => {
+                let node = self.nodes.get_mut(node).unwrap();
+                assert!(!node.serves && !node.lacks_pod, "no step stops the programs");
+                node.is_agent_ready = true;
+            }
         }
     }
 
@@ -205,10 +237,17 @@ impl Cluster {
                 .kube_proxy
                 .as_ref()
                 .is_some_and(|set| !(is_labeled && manifest::is_kept_off(set)));
-            node.has_kube_proxy = allowed;
-            node.has_rules |= allowed;
+            if allowed && !node.has_kube_proxy {
+                (node.has_kube_proxy, node.is_proxy_ready) = (true, false);
+            }
+            // A pod that terminates serves no longer, and a next one starts after it.
+            if node.has_kube_proxy && !allowed {
+                (node.proxy_leaves, node.is_proxy_ready) = (true, false);
+            }
+            node.has_rules |= node.is_proxy_ready;
             node.has_cleaner = self.has_cleaner && is_labeled;
-            if node.has_cleaner && !node.has_kube_proxy && !node.has_flows {
+            node.has_reached &= node.has_cleaner;
+            if node.has_reached && !node.has_kube_proxy && !node.has_flows {
                 node.has_rules = false;
             }
         }
@@ -216,18 +255,19 @@ impl Cluster {
 }
 
 /// The next pod of Ferrule keeps the programs of the earlier one in the kernel if the setting is the same.
-fn replace(node: &mut FakeNode, serves: bool) {
+pub(super) fn replace(node: &mut FakeNode, serves: bool) {
     node.in_force &= serves;
     node.serves = serves;
+    node.is_agent_ready = false;
     node.lacks_pod = false;
     node.pods += 1;
 }
 
 fn view(name: &str, node: &FakeNode) -> Node {
-    let cleaner = match (node.has_cleaner, node.has_rules) {
-        (false, _) => None,
-        (true, true) => Some(Cleaner::Waiting),
-        (true, false) => Some(Cleaner::Clean),
+    let state = match (node.has_reached, node.has_rules) {
+        (false, _) => Cleaner::Starting,
+        (true, true) => Cleaner::Waiting,
+        (true, false) => Cleaner::Clean,
     };
     Node {
         kernel: "6.12.30".to_owned(),
@@ -236,12 +276,14 @@ fn view(name: &str, node: &FakeNode) -> Node {
             pod: format!("ferrule-{name}"),
             uid: node.pods.to_string(),
             serves: node.serves,
-            is_ready: true,
+            is_ready: node.is_agent_ready,
             leaves: false,
             serving: Serving::NotAsked,
         }),
-        kube_proxy: node.has_kube_proxy.then_some(ProxyPod { is_ready: true, leaves: false }),
-        cleaner,
+        kube_proxy: node
+            .has_kube_proxy
+            .then_some(ProxyPod { is_ready: node.is_proxy_ready, leaves: node.proxy_leaves }),
+        cleaner: node.has_cleaner.then_some(state),
     }
 }
 

@@ -222,7 +222,10 @@ fn a_name_without_a_node_is_a_blocker() {
 fn services_that_are_not_in_force_are_named_for_their_node() {
     let mut objects = good();
     let pod = json!({
-        "metadata": { "name": "ferrule-a", "namespace": "kube-system", "uid": "1" },
+        "metadata": {
+            "name": "ferrule-a", "namespace": "kube-system", "uid": "1",
+            "ownerReferences": [{ "kind": "DaemonSet", "uid": "of-ferrule" }],
+        },
         "spec": { "nodeName": "a", "containers": [
             { "name": "ipamd" }, { "name": "agent", "env": served() },
         ] },

@@ -1,11 +1,12 @@
 //! The replacement and the way back converge, rest, resume and spare. At each moment a proxy serves each node.
 
 use super::{
-    cluster::{Cluster, request},
+    cluster::{Cluster, FakeNode, replace, request},
     manifests::{set, strict_set},
 };
-use crate::services::{Goal, LABEL, Request, Step, manifest};
+use crate::services::{Goal, LABEL, Request, Step, Wait, manifest};
 use proptest::prelude::*;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Applies at most `most` steps.
@@ -17,7 +18,7 @@ fn go(cluster: &mut Cluster, request: &Request, most: usize) -> Vec<String> {
         let Some(step) = plan.steps.first() else { return taken };
         cluster.take(step);
         for (name, node) in &cluster.nodes {
-            let by_kube_proxy = node.has_kube_proxy && node.has_rules;
+            let by_kube_proxy = node.is_proxy_ready && node.has_rules;
             let is_served = by_kube_proxy || node.in_force;
             assert!(is_served, "no proxy serves {name} after {step}: {taken:?}");
             let lost = node.has_flows && !node.has_rules;
@@ -75,7 +76,8 @@ fn without_the_flag_the_daemonset_stays_without_pods() {
     let to_ferrule = request(Goal::Ferrule, false);
     go(&mut cluster, &to_ferrule, LIMIT);
     assert!(cluster.kube_proxy.is_some() && cluster.has_cleaner);
-    assert!(cluster.nodes.values().all(|node| node.in_force && !node.has_kube_proxy));
+    let is_switched = |node: &FakeNode| node.in_force && node.has_reached && !node.has_kube_proxy;
+    assert!(cluster.nodes.values().all(is_switched));
     assert_eq!(cluster.plan(&to_ferrule).steps, [], "it rests");
 }
 
@@ -149,6 +151,71 @@ fn a_named_node_is_switched_alone_and_returns_alone() {
 }
 
 #[test]
+fn the_way_back_of_one_node_leaves_no_other_node_to_its_next_pod() {
+    let mut cluster = Cluster::with_kube_proxy(&set(), 3);
+    set_on(&mut cluster);
+    go(&mut cluster, &request(Goal::Ferrule, false), LIMIT);
+    let nodes = BTreeSet::from(["node1".to_owned()]);
+    let back = Request { goal: Goal::KubeProxy, remove: false, nodes };
+    let taken = go(&mut cluster, &back, LIMIT);
+    for node in cluster.nodes.keys() {
+        let ready = at(&taken, &format!("kube-proxy is ready on {node}"));
+        assert!(ready < at(&taken, "FERRULE_SERVICES is none"), "{node}: {taken:#?}");
+    }
+    assert_eq!(cluster.plan(&back).steps, [], "it rests");
+    let serving: Vec<bool> = cluster.nodes.values().map(|node| node.serves).collect();
+    assert_eq!(serving, [true, false, true], "only the named node's pod is replaced");
+    // The pods of the other nodes are recreated with the setting of the DaemonSet.
+    for node in cluster.nodes.values_mut() {
+        replace(node, cluster.serves);
+        assert!(node.is_proxy_ready && node.has_rules);
+    }
+    // The setting is off already: the way back of one node is that of all.
+    let mut cluster = Cluster::with_kube_proxy(&set(), 2);
+    set_on(&mut cluster);
+    go(&mut cluster, &request(Goal::Ferrule, false), LIMIT);
+    cluster.serves = false;
+    let node = cluster.nodes.get_mut("node1").unwrap();
+    (node.serves, node.in_force) = (false, false);
+    let steps = cluster.plan(&back).steps;
+    assert!(steps.contains(&Step::Return { node: "node0".to_owned() }), "{steps:#?}");
+}
+
+#[test]
+fn a_change_that_another_client_has_undone_in_part_is_undone_completely() {
+    for field in ["strategy", "condition"] {
+        let mut cluster = Cluster::with_kube_proxy(&set(), 1);
+        let before = manifest::saved(cluster.kube_proxy.as_ref().unwrap());
+        set_on(&mut cluster);
+        go(&mut cluster, &request(Goal::Ferrule, false), LIMIT);
+        let spec = &mut cluster.kube_proxy.as_mut().unwrap()["spec"];
+        match field {
+            "strategy" => spec["updateStrategy"] = before["spec"]["updateStrategy"].clone(),
+            _ => drop(spec["template"]["spec"].as_object_mut().unwrap().remove("affinity")),
+        }
+        cluster.settle();
+        let back = request(Goal::KubeProxy, false);
+        let taken = go(&mut cluster, &back, LIMIT);
+        at(&taken, "undo the patch");
+        assert_eq!(cluster.kube_proxy.as_ref().map(manifest::saved), Some(before), "{field}");
+        let metadata = &cluster.kube_proxy.as_ref().unwrap()["metadata"];
+        assert_eq!(metadata["annotations"][manifest::STRATEGY], Value::Null, "{field}");
+        assert_eq!(cluster.plan(&back).steps, [], "it rests");
+    }
+}
+
+#[test]
+fn a_wait_for_services_is_the_same_with_another_reason() {
+    let wait =
+        |node: &str, reason: &str| Wait::InForce { node: node.into(), reason: reason.into() };
+    assert!(wait("a", "2 states").is_same(&wait("a", "1 state")));
+    assert!(!wait("a", "2 states").is_same(&wait("b", "2 states")));
+    assert!(!wait("a", "").is_same(&Wait::KubeProxyGone { node: "a".to_owned() }));
+    let missing = |missing| Wait::PodsExist { missing };
+    assert!(missing(1).is_same(&missing(1)) && !missing(2).is_same(&missing(1)));
+}
+
+#[test]
 fn a_cluster_without_kube_proxy_needs_no_label() {
     let mut cluster = Cluster::with_kube_proxy(&set(), 2);
     cluster.kube_proxy = None;
@@ -156,6 +223,7 @@ fn a_cluster_without_kube_proxy_needs_no_label() {
     set_on(&mut cluster);
     for node in cluster.nodes.values_mut() {
         (node.serves, node.in_force, node.has_rules) = (true, true, false);
+        (node.has_kube_proxy, node.proxy_leaves) = (false, false);
     }
     for remove in [false, true] {
         assert_eq!(cluster.plan(&request(Goal::Ferrule, remove)).steps, []);
@@ -164,7 +232,7 @@ fn a_cluster_without_kube_proxy_needs_no_label() {
     let steps = cluster.plan(&request(Goal::KubeProxy, false)).steps;
     assert!(steps[0].to_string().contains("aws eks create-addon"), "{steps:?}");
     go(&mut cluster, &request(Goal::KubeProxy, false), LIMIT);
-    assert!(cluster.nodes.values().all(|node| node.has_kube_proxy && !node.serves));
+    assert!(cluster.nodes.values().all(|node| node.is_proxy_ready && !node.serves));
 }
 
 #[test]
@@ -189,7 +257,7 @@ fn a_node_without_its_pod_is_not_skipped() {
     go(&mut cluster, &request(Goal::Ferrule, false), LIMIT);
     cluster.nodes.get_mut("node0").unwrap().lacks_pod = true;
     go(&mut cluster, &request(Goal::KubeProxy, false), LIMIT);
-    assert!(cluster.nodes.values().all(|node| node.has_kube_proxy && !node.serves));
+    assert!(cluster.nodes.values().all(|node| node.is_proxy_ready && !node.serves));
 }
 
 #[test]
@@ -252,7 +320,8 @@ proptest! {
         prop_assert_eq!(cluster.plan(&request(goal, remove)).steps, vec![]);
         for node in cluster.nodes.values() {
             prop_assert_eq!(node.in_force, ours);
-            prop_assert_eq!(node.has_kube_proxy, !ours);
+            prop_assert_eq!((node.has_kube_proxy, node.is_proxy_ready), (!ours, !ours));
+            prop_assert!(node.is_agent_ready);
             prop_assert!(node.labels.contains_key("zone"));
         }
         let now = cluster.kube_proxy.as_ref().map(manifest::saved);

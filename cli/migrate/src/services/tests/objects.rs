@@ -10,7 +10,7 @@ use service_objects::ObjectName;
 
 pub(super) fn ferrule(strategy: &str, env: &Value) -> Value {
     json!({
-        "metadata": { "name": "ferrule", "namespace": "kube-system" },
+        "metadata": { "name": "ferrule", "namespace": "kube-system", "uid": "of-ferrule" },
         "spec": { "updateStrategy": { "type": strategy }, "template": { "spec": { "containers": [
             { "name": "ipamd", "image": "ferrule:1" }, { "name": "agent", "env": env },
         ] } } },
@@ -123,6 +123,52 @@ fn a_kube_proxy_without_a_daemonset_is_found() {
 }
 
 #[test]
+fn pods_are_those_of_their_daemonsets() {
+    let owned = |set: &str, mut pod: Value| {
+        pod["metadata"]["ownerReferences"][0]["uid"] = json!(set);
+        pod
+    };
+    let with_uid = |uid: &str, mut set: Value| {
+        set["metadata"]["uid"] = json!(uid);
+        set
+    };
+    let leaving = |mut pod: Value| {
+        pod["metadata"]["deletionTimestamp"] = json!("2026-11-29T12:00:00Z");
+        pod
+    };
+    let proxy = |node: &str, container: &str| {
+        pod(&format!("proxy-{node}"), node, &json!([{ "name": container }]), "True")
+    };
+    let rules = json!([{ "name": "rules" }]);
+    let objects = Objects {
+        ferrule: Some(with_uid("ours", ferrule("OnDelete", &served()))),
+        kube_proxy: Some(with_uid("theirs", set())),
+        cleaner: Some(with_uid("rules", set())),
+        nodes: ["a", "b", "c", "d"].map(|name| node(name, &json!({}))).to_vec(),
+        pods: vec![
+            // Another name of the container.
+            owned("theirs", proxy("a", "proxy")),
+            owned("other", proxy("b", "kube-proxy")),
+            leaving(owned("deleted", proxy("c", "kube-proxy"))),
+            owned("ours", agent_pod("ferrule-a", "a", "ebpf")),
+            owned("copy", agent_pod("ferrule-b", "b", "ebpf")),
+            owned("rules", pod("rules-a", "a", &rules, "True")),
+            owned("other", pod("rules-d", "d", &rules, "True")),
+        ],
+        ..Objects::default()
+    };
+    let seen = objects.observation();
+    let view = |name: &str| {
+        let node = &seen.nodes[name];
+        (node.kube_proxy.is_some(), node.agent.is_some(), node.cleaner.is_some())
+    };
+    let expected = [(true, true, true), (false, false, false), (true, false, false)];
+    assert_eq!(["a", "b", "c"].map(view), expected);
+    assert_eq!(view("d"), (false, false, false));
+    assert!(seen.static_proxies.is_empty());
+}
+
+#[test]
 fn the_setting_of_new_pods_comes_from_the_daemonset() {
     let set = ferrule("RollingUpdate", &served());
     let seen = Objects { ferrule: Some(set.clone()), ..Objects::default() }.observation();
@@ -158,6 +204,15 @@ fn the_mode_of_kube_proxy_comes_from_its_flag_or_its_configuration() {
         with_flag["spec"]["template"]["spec"]["containers"][0]["command"] = args;
         let found = mode(with_flag, Some(json!({ "mode": "nftables" })));
         assert_eq!(found, Some(Mode::Other("ipvs".to_owned())));
+    }
+    // kube-proxy does not use the flag beside a configuration file.
+    let config = "--config=/var/lib/kube-proxy/config.conf";
+    for args in [json!([config, "--proxy-mode=ipvs"]), json!(["--proxy-mode=ipvs", config])] {
+        let mut with_both = set();
+        with_both["spec"]["template"]["spec"]["containers"][0]["command"] = args;
+        let found = mode(with_both.clone(), Some(json!({ "mode": "nftables" })));
+        assert_eq!(found, Some(Mode::Nftables));
+        assert_eq!(mode(with_both, None), None, "the file is unknown");
     }
 }
 

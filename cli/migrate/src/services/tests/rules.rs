@@ -209,7 +209,9 @@ fn a_rule_of_another_program_keeps_the_chains_that_it_uses() {
 fn a_node_without_rules_is_clean_whatever_its_connections_are() {
     let saved = vec![parse("iptables-nft", LEFT)];
     let flows = vec![flow(6, "172.20.7.7", 80)];
-    assert!(plan(&NodeRules { saved, flows, ..NodeRules::default() }).is_clean());
+    let clean = NodeRules { saved, flows, ..NodeRules::default() };
+    assert!(plan(&clean).is_clean() && !clean.has_rules());
+    assert!(node().has_rules(), "its connections are needed");
 }
 
 #[test]
