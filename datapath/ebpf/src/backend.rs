@@ -7,19 +7,20 @@ use crate::{
     existing::{Existing, monotonic},
     fast::{FastPods, Fit, fast_pods},
     grace::GRACE,
-    grow::{Growth, budget, check_growth, check_memory, enlarged, first_rows},
+    grow::{Growth, budget, check_growth, check_memory, enlarged},
     kernel,
     links::Links,
     lookup::look_up,
-    maps::{FAST_PODS, WIRES, layout_name, newest},
+    maps::{FAST_PODS, WIRES},
     memory::memory_of_maps,
     names::{Resolver, nanoseconds},
-    pins::{folders_of_maps, removed},
+    pins::removed,
     pods::Pods,
     reasons::{CHOICES, SOURCE_PORTS},
     serving::Serving,
     starting::{is_starting, starting},
     tcx::Method,
+    upgrade::{self, Opened, copy_flows},
     wires::Wires,
 };
 use async_trait::async_trait;
@@ -39,6 +40,7 @@ use datapath_plan::{Compilation, Names};
 use routing_netlink::{Monitor, Socket, SocketError};
 use routing_plan::{IfIndex, Link};
 use service_core::HealthChecks;
+use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::IpAddr,
@@ -58,6 +60,8 @@ pub struct EbpfBackend {
     names: Resolver,
     /// Pins of other releases. They are removed once the programs of this one are attached.
     others: Vec<PathBuf>,
+    /// Those of `others` whose programs may add connections until they are replaced.
+    earlier: Vec<PathBuf>,
     held: Held,
     numbers: Numbers,
     revision: u64,
@@ -136,46 +140,17 @@ impl EbpfBackend {
     ) -> Result<Self, LoadError> {
         kernel::require(&kernel::release(), method)?;
         let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
-        let folder = newest(pins, connections.services);
-        let is_new = !folder.exists();
-        let others = others(pins, &folder);
-        let rows = first_rows(others.iter().filter(|_| is_new), &connections);
-        let larger = is_new.then_some(("flows", rows));
-        let mut programs = Programs::load_with(object, Some(&folder), &connections, larger)?;
-        // A process that ended while a map grew has left the earlier one, and filters with it.
-        let layout = layout_name(connections.services);
-        let is_earlier = |folder: &PathBuf| folder.to_string_lossy().contains(&layout);
-        let has_earlier = others.iter().any(is_earlier);
-        for other in others.iter().filter(|other| is_new || is_earlier(other)) {
-            match programs.copy_flows(other) {
-                Ok(Some((flows, 0))) => {
-                    tracing::info!(flows, "copied connections of another release");
-                }
-                Ok(Some((flows, left))) => tracing::warn!(
-                    flows,
-                    left,
-                    "the map of connections is full: the other connections of another release are judged again"
-                ),
-                Ok(None) => tracing::warn!(
-                    "another release has other connections: the packets of each are judged again"
-                ),
-                Err(error) => {
-                    tracing::warn!(
-                        why = causes(&error),
-                        "cannot copy connections of another release"
-                    );
-                }
-            }
-        }
+        let Opened { programs, folder, others, earlier, has_smaller } =
+            upgrade::open(object, pins, &connections)?;
         let mut backend = Self { method, ..Self::over(programs, &folder, connections)? };
         // Maps exist already. A state that needs more is refused when it comes.
         if let Err(error) = backend.check_memory(&Plan::default()) {
             tracing::error!(why = causes(&error), "maps are larger than their limit");
         }
-        if has_earlier {
+        if has_smaller {
             backend.renew_links()?;
         }
-        backend.others = others;
+        (backend.others, backend.earlier) = (others, earlier);
         backend.others.extend(backend.programs.others());
         Ok(backend)
     }
@@ -202,6 +177,7 @@ impl EbpfBackend {
             names,
             pins: pins.to_owned(),
             others: Vec::new(),
+            earlier: Vec::new(),
             held,
             numbers,
             revision: 0,
@@ -481,7 +457,9 @@ impl EbpfBackend {
                     && is_known(link).is_none()
                     && !outdated.contains_key(&link)
             };
+            self.copy_earlier();
             failed = self.attach(links, &pods, is_due)?;
+            self.copy_earlier();
             if let Some(goal) = &earlier {
                 let is_left = |link: u32| {
                     let was_due = is_of_pod(link) && links.links.contains_key(&link);
@@ -521,14 +499,33 @@ impl EbpfBackend {
         self.goal = Some(goal);
         self.set_fast(desired.changed.is_none())?;
         self.names.finish(version)?;
-        let others =
-            if self.has_outdated() { Vec::new() } else { std::mem::take(&mut self.others) };
+        let others = match self.has_outdated() {
+            true => Vec::new(),
+            false => {
+                self.earlier.clear();
+                std::mem::take(&mut self.others)
+            }
+        };
         for folder in others {
             if let Err(error) = std::fs::remove_dir_all(&folder) {
                 tracing::warn!(folder = %folder.display(), why = causes(&error), "cannot remove old pins");
             }
         }
         Ok(results)
+    }
+
+    /// Copies the connections that started under the programs of another release.
+    fn copy_earlier(&mut self) {
+        let earlier = std::mem::take(&mut self.earlier);
+        self.earlier = copy_flows(&mut self.programs, earlier);
+    }
+
+    /// Puts the Services of a state into force. Returns those that are not, each with the cause.
+    async fn serve(&mut self, desired: &Desired) -> BTreeMap<ObjectName, String> {
+        match &mut self.serving {
+            Some(serving) => serving.apply(&mut self.programs, desired).await,
+            None => BTreeMap::new(),
+        }
     }
 
     /// Adds queues to the links of the pods that a change starts, while the state is compiled and written. On an otherwise
@@ -861,11 +858,6 @@ fn is_without_pods(id: &ObjectId) -> bool {
     }
 }
 
-/// The folders of other releases' maps.
-fn others(pins: &Path, own: &Path) -> Vec<PathBuf> {
-    folders_of_maps(pins).into_iter().filter(|folder| folder != own).collect()
-}
-
 fn time(span: Span) -> Duration {
     Duration::from_millis(span.0)
 }
@@ -946,6 +938,11 @@ impl Backend for EbpfBackend {
         if desired.revision < self.revision {
             return Applied::older(desired.revision, self.revision);
         }
+        // Before programs without any Service are attached in the place of those of another release.
+        let first = match self.goal {
+            None => Some(self.serve(desired).await),
+            Some(_) => None,
+        };
         let mut result = self.put_into_force(desired).await;
         // Each turn makes a map larger, up to the budget.
         while let Err(LoadError::Full(full)) = &result {
@@ -970,9 +967,9 @@ impl Backend for EbpfBackend {
             tracing::error!(why = causes(&error), "cannot close the pods that start");
         }
         // Also in a state whose policies are not in force.
-        let services = match &mut self.serving {
-            Some(serving) => serving.apply(&mut self.programs, desired).await,
-            None => BTreeMap::new(),
+        let services = match first {
+            Some(services) => services,
+            None => self.serve(desired).await,
         };
         match result {
             Ok(endpoints) => {

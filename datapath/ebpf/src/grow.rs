@@ -130,20 +130,19 @@ pub(crate) fn budget(wanted: u64) -> u64 {
     left
 }
 
-/// Hard links to the pins of all maps but one.
-pub(crate) fn share(
+/// Creates a folder with hard links to pins of maps.
+pub(crate) fn share<'a>(
     from: &Path,
     to: &Path,
-    layouts: &[Layout],
-    grown: &str,
+    names: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), LoadError> {
     let fault = |cause| LoadError::Folder { folder: to.to_owned(), cause };
     if to.exists() {
         std::fs::remove_dir_all(to).map_err(fault)?;
     }
     std::fs::create_dir_all(to).map_err(fault)?;
-    for layout in layouts.iter().filter(|layout| layout.name != grown) {
-        std::fs::hard_link(from.join(layout.name), to.join(layout.name)).map_err(fault)?;
+    for name in names {
+        std::fs::hard_link(from.join(name), to.join(name)).map_err(fault)?;
     }
     Ok(())
 }
@@ -163,7 +162,8 @@ impl Programs {
         let from = self.maps_folder().ok_or(LoadError::NoPins)?.to_owned();
         // A folder with the final name is complete.
         let begun = from.with_file_name(BEGUN);
-        share(&from, &begun, self.layouts(), map)?;
+        let names = self.layouts().iter().map(|layout| layout.name);
+        share(&from, &begun, names.filter(|name| *name != map))?;
         let mut larger = self.load_beside(&begun, (map, rows))?;
         if map == FLOWS {
             larger.hold_half_open(true)?;
@@ -176,11 +176,8 @@ impl Programs {
         } else {
             larger.add_rows(map, held)?;
         }
-        let folder = folder_of(&from);
-        let fault = |cause| LoadError::Folder { folder: folder.clone(), cause };
         self.effect()?;
-        std::fs::rename(&begun, &folder).map_err(fault)?;
-        larger.moved(&folder);
+        larger.rename_maps(&begun, &folder_of(&from))?;
         Ok(larger)
     }
 }

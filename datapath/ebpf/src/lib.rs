@@ -32,6 +32,7 @@ mod sockets;
 mod starting;
 mod sums;
 mod tcx;
+mod upgrade;
 mod wires;
 mod written;
 

@@ -166,6 +166,12 @@ const WITH_SERVICES: [(&str, u32); 17] = [
     ("outside_fragments", 2048),
 ];
 
+/// The layouts of the maps that only Services use, and that processes share.
+pub(crate) fn of_services(layouts: &[Layout]) -> impl Iterator<Item = &Layout> {
+    let is_of_services = |layout: &&Layout| WITH_SERVICES.iter().any(|of| of.0 == layout.name);
+    layouts.iter().filter(is_of_services)
+}
+
 /// The offset of the generation in `struct flow`.
 const GENERATION: usize = 52;
 

@@ -309,10 +309,13 @@ impl Programs {
         Ok(Self { effects: Arc::clone(&self.effects), ..programs })
     }
 
-    /// The folder of maps has another name now.
-    pub(crate) fn moved(&mut self, maps: &Path) {
+    /// Gives the folder of maps its final name: it is complete.
+    pub(crate) fn rename_maps(&mut self, begun: &Path, folder: &Path) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Folder { folder: folder.to_owned(), cause };
+        std::fs::rename(begun, folder).map_err(fault)?;
         let name = self.folder.as_ref().and_then(|folder| folder.file_name());
-        self.folder = name.map(|name| maps.join(name));
+        self.folder = name.map(|name| folder.join(name));
+        Ok(())
     }
 
     /// Writes the rows of one map.

@@ -30,6 +30,7 @@ mod sockets;
 mod takeover;
 mod tcx;
 mod traffic;
+mod upgrade;
 mod verifier;
 
 use config_settings::{Connections, Settings};
