@@ -60,7 +60,7 @@ pub struct EbpfBackend {
     names: Resolver,
     /// Pins of other releases. They are removed once the programs of this one are attached.
     others: Vec<PathBuf>,
-    /// Those of `others` whose programs may add connections until they are replaced.
+    /// Folders of `others` whose programs may add connections until they are replaced.
     earlier: Vec<PathBuf>,
     held: Held,
     numbers: Numbers,

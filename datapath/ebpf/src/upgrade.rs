@@ -1,6 +1,6 @@
 //! The maps of a release that has other layouts than the release before.
 //!
-//! Maps of policies are new, and the first state fills them. Maps of Services stay in use if their layouts are the same: the
+//! Maps of policies are new, and the first state fills them. Maps of Services stay in use if their layouts are the same. The
 //! programs of both releases read the same rows, so a client keeps its backend. Connections are copied, because a row has the
 //! generation of its release's policies.
 
@@ -24,7 +24,7 @@ pub(crate) struct Opened {
     pub(crate) folder: PathBuf,
     /// They are not needed once the programs are attached.
     pub(crate) others: Vec<PathBuf>,
-    /// Those of `others` with connections that are copied.
+    /// Folders of `others` with connections that are copied.
     pub(crate) earlier: Vec<PathBuf>,
     /// True if links may have programs with a smaller map of the same release.
     pub(crate) has_smaller: bool,
