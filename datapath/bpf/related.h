@@ -155,6 +155,8 @@ checked_alone __u32 related_from_pod(struct __sk_buff *skb, int is_error)
 		if (!choice)
 			return is_error ? 0 : NO_BACKEND;
 		service->choice = *choice;
+		if (is_error && choice->source_port && requote(skb, &quoted->destination, choice->source_port, 0))
+			return NO_BACKEND;
 	}
 	if (is_error && requote(skb, &service->choice.address, service->choice.port, 1))
 		return NO_BACKEND;
@@ -197,6 +199,7 @@ checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error)
 	} else if (is_equal(&service->key.low, &service->key.high)) {
 		hairpin_address(skb->protocol == from_be16(ETH_IPV6), &service->asked.address);
 		service->asked.port = service->key.high_port;
+		service->asked.client_port = 0;
 	} else {
 		/*
 		 * The pod's packets have the address of the backend behind its link, so an error from there quotes that
@@ -208,6 +211,8 @@ checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error)
 	/* Another pod is not on the way to the backend. */
 	if (!is_of_backend && is_of_pod(skb))
 		return 0;
+	if (is_error && service->asked.client_port && requote(skb, &quoted->source, service->asked.client_port, 1))
+		return NO_BACKEND;
 	if (is_error && requote(skb, &service->asked.address, service->asked.port, 0))
 		return NO_BACKEND;
 	/* A router has its own address. */

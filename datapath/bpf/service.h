@@ -88,7 +88,10 @@ struct backend {
 struct choice {
 	struct address address;
 	__u16 port;
-	/* The node's port towards a backend on another node, for a client outside. 0 keeps the client's address and port. */
+	/*
+	 * The port towards the backend in place of the client's. 0 keeps it. For a client outside it is a port of the node,
+	 * whose address is the source too.
+	 */
 	__u16 source_port;
 	__u32 backend;
 	__u32 life;
@@ -101,7 +104,9 @@ struct choice {
 struct asked_address {
 	struct address address;
 	__u16 port;
-	__u16 unused[3];
+	/* The port of the client, if packets to the backend have another one; 0 otherwise. */
+	__u16 client_port;
+	__u16 unused[2];
 };
 
 /* The ports of a fragmented packet, for its later fragments. */
@@ -427,18 +432,56 @@ struct {
 	MAP_NUMBER(max_entries, 1);
 } service_works SEC(".maps");
 
-/* Notes the address that was asked for, for answers of the chosen backend. */
+/* Ports that a connection tries if another one of its client has the same ends. */
+#define CLIENT_PORT_TRIES 8
+/* As the kernel's default of net.ipv4.ip_local_port_range. */
+#define FIRST_CLIENT_PORT 32768
+#define CLIENT_PORTS 28232
+
+/*
+ * True if the row of `asked` belongs to another connection of the client, which asked for another address. It has this port
+ * towards the backend in `choice` of `work`.
+ */
+static inline_always int is_taken(const struct asked_address *asked, const struct packet *packet, __u16 port,
+				  struct service_work *work)
+{
+	__u16 client_port = asked->client_port;
+	struct choice *other;
+
+	key_of(&packet->source, client_port ? client_port : port, &asked->address, asked->port, packet->protocol,
+	       &work->client);
+	other = map_lookup(&choices, &work->client);
+	return other && other->source_port == (client_port ? port : 0) && other->port == work->choice.port &&
+	       is_equal(&other->address, &work->choice.address);
+}
+
+/*
+ * Notes the address that was asked for, for answers of the chosen backend. Two connections of a client to one backend need
+ * different ports there. The later one gets another port in `choice` of `work`, unless its protocol has a checksum over ports.
+ */
 static inline_always enum translated note_asked(const struct packet *packet, struct service_work *work)
 {
+	__u16 own = packet->source_port, port = work->choice.source_port ? work->choice.source_port : own;
 	struct asked_address *asked;
 
-	key_of(&packet->source, packet->source_port, &work->choice.address, work->choice.port, packet->protocol,
-	       &work->key);
-	asked = map_lookup(&asked_addresses, &work->key);
-	if (asked && asked->port == packet->destination_port && is_equal(&asked->address, &packet->destination))
-		return TRANSLATED;
-	work->asked = (struct asked_address){ .address = packet->destination, .port = packet->destination_port };
-	return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+	for (int i = 0; i < CLIENT_PORT_TRIES; i++) {
+		__u16 client_port = port == own ? 0 : own;
+
+		key_of(&packet->source, port, &work->choice.address, work->choice.port, packet->protocol, &work->key);
+		asked = map_lookup(&asked_addresses, &work->key);
+		work->choice.source_port = client_port ? port : 0;
+		if (asked && asked->port == packet->destination_port && asked->client_port == client_port &&
+		    is_equal(&asked->address, &packet->destination))
+			return TRANSLATED;
+		if (!asked || packet->protocol == SCTP || !is_taken(asked, packet, port, work)) {
+			work->asked = (struct asked_address){ .address = packet->destination,
+							      .port = packet->destination_port,
+							      .client_port = client_port };
+			return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+		}
+		port = FIRST_CLIENT_PORT + ((__u64)random_number() * CLIENT_PORTS >> 32);
+	}
+	return UNTRANSLATED;
 }
 
 /* The client's last choice, if the time of the affinity is not over and the backend exists. The key is in `work`. */
@@ -587,9 +630,12 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	if (result != TRANSLATED)
 		return result;
 	count(CHOSEN_FOR_POD);
-	if (map_update(&choices, &work->key, &work->choice, BPF_ANY))
+	result = note_asked(packet, work);
+	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
+	       &work->key);
+	if (result == TRANSLATED && map_update(&choices, &work->key, &work->choice, BPF_ANY))
 		return UNTRANSLATED;
-	return note_asked(packet, work);
+	return result;
 }
 
 /* Gives a pod's packet the address of a backend. */
@@ -611,8 +657,10 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 			choice->seen = now;
 		work->choice = *choice;
 		/* Meanwhile another connection may have had these ends. */
-		if (is_start(packet))
+		if (is_start(packet)) {
 			result = note_asked(packet, work);
+			choice->source_port = work->choice.source_port;
+		}
 	} else {
 		result = choose_for(packet, work, now);
 	}
@@ -621,6 +669,8 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 		map_delete(&asked_addresses, &work->key);
 	if (result != TRANSLATED)
 		return result;
+	if (work->choice.source_port && rewrite(skb, packet, &packet->source, work->choice.source_port, 1))
+		return UNTRANSLATED;
 	return rewrite(skb, packet, &work->choice.address, work->choice.port, 0) ? UNTRANSLATED : TRANSLATED;
 }
 
@@ -633,8 +683,11 @@ static inline_always enum translated from_backend(struct __sk_buff *skb, const s
 	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
 	       &work->key);
 	asked = map_lookup(&asked_addresses, &work->key);
-	if (asked)
+	if (asked) {
+		if (asked->client_port && rewrite(skb, packet, &packet->destination, asked->client_port, 0))
+			return UNTRANSLATED;
 		return rewrite(skb, packet, &asked->address, asked->port, 1) ? UNTRANSLATED : TRANSLATED;
+	}
 	if (!is_equal(&packet->source, &packet->destination))
 		return NO_SERVICE;
 	hairpin_address(skb->protocol == from_be16(ETH_IPV6), &work->choice.address);

@@ -87,7 +87,7 @@ fn forwards(run: impl FnOnce()) -> u64 {
 }
 
 /// Lets the fast path reach both pods.
-fn reach(kernel: &mut Kernel) {
+pub(crate) fn reach(kernel: &mut Kernel) {
     let mut pods = FastPods::new();
     for (pod, address) in PODS {
         let link = if_nametoindex(pod).unwrap();

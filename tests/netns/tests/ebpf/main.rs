@@ -23,6 +23,7 @@ mod reject;
 mod related;
 mod repair;
 mod retire;
+mod same_port;
 mod sctp;
 mod service;
 mod serving;
