@@ -76,23 +76,33 @@ impl Span {
 
 /// Measures all ways in turns. Returns the values of each turn in the order of the ways, in microseconds.
 pub(crate) fn in_turns(ways: &[Way<'_>], span: Span, turns: u32) -> Result<Vec<Vec<f64>>> {
+    let mut sites: Vec<&Site> = Vec::new();
+    for way in ways {
+        if !sites.iter().any(|site| std::ptr::eq(*site, way.site)) {
+            sites.push(way.site);
+        }
+    }
+    on_one_core(&sites, Site::answer, || {
+        (0..turns).map(|turn| one_turn(ways, span, turn)).collect()
+    })
+}
+
+/// Runs a server for each site, and a client. All threads are on one core. The client may move from namespace to namespace.
+pub(crate) fn on_one_core<T: Send>(
+    sites: &[&Site],
+    serve: impl Fn(&Site, &AtomicBool) -> Result<()> + Sync,
+    client: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     let core = cores()?.pop().context("no core")?;
-    let is_done = &AtomicBool::new(false);
+    let (is_done, serve) = (&AtomicBool::new(false), &serve);
     thread::scope(|scope| {
-        // It moves from namespace to namespace. Its threads run on its core too.
         let measured = scope.spawn(|| {
             stay_on(core)?;
+            // They are on the core of this thread.
             thread::scope(|scope| {
-                let mut sites: Vec<&Site> = Vec::new();
-                for way in ways {
-                    if !sites.iter().any(|site| std::ptr::eq(*site, way.site)) {
-                        sites.push(way.site);
-                    }
-                }
-                let servers = sites.into_iter();
-                let servers = servers.map(|site| scope.spawn(move || site.answer(is_done)));
+                let servers = sites.iter().map(|site| scope.spawn(move || serve(site, is_done)));
                 let servers: Vec<_> = servers.collect();
-                let values: Result<_> = (0..turns).map(|turn| one_turn(ways, span, turn)).collect();
+                let values = client();
                 is_done.store(true, Ordering::Relaxed);
                 for server in servers {
                     server.join().map_err(|_| anyhow!("a server panicked"))??;

@@ -2,7 +2,7 @@
 
 use crate::{
     cluster::Cluster,
-    ours::{Programs, in_node},
+    ours::{Programs, in_node, memory_without_services},
     proxy::{Proxy, resident},
     site::Site,
 };
@@ -17,13 +17,14 @@ use std::{
 };
 use tests_bench::figures::Samples;
 
-/// The times in which an agent puts all Services into force, and the memory of its maps in bytes.
+/// The times in which an agent puts all Services into force, and the memory of its maps in bytes. The second number is the
+/// memory of the maps that agents without Services do not need.
 pub(crate) fn ours(
     site: &Site,
     programs: Programs<'_>,
     cluster: &Cluster,
     rounds: u32,
-) -> Result<(Samples, u64)> {
+) -> Result<(Samples, [u64; 2])> {
     let (mut samples, mut memory) = (Samples::default(), 0);
     for round in 0..rounds {
         let pins = programs.pins.join(round.to_string());
@@ -36,7 +37,10 @@ pub(crate) fn ours(
         })?;
         fs::remove_dir_all(&pins).context("remove the maps")?;
     }
-    Ok((samples, memory))
+    let pins = programs.pins.join("without");
+    fs::create_dir_all(&pins).context("create a folder of pins")?;
+    let without = memory_without_services(site, programs.object, &pins)?;
+    Ok((samples, [memory, memory.saturating_sub(without)]))
 }
 
 /// Prints the resident memory of an agent's core with its backend, in MiB.

@@ -10,6 +10,7 @@ mod connection;
 mod load;
 mod losses;
 mod ours;
+mod path;
 mod proxy;
 mod replica;
 mod site;
@@ -64,6 +65,7 @@ struct Args {
 enum Part {
     Size,
     Beside,
+    Path,
     Host,
     Changes,
     Load,
@@ -111,6 +113,7 @@ impl Run<'_> {
         match part {
             Part::Size => self.measure_size(bench),
             Part::Beside => self.measure_beside(bench),
+            Part::Path => self.measure_path(bench),
             Part::Host => self.measure_host(bench),
             Part::Changes => self.measure_changes(bench),
             Part::Load => self.measure_load(bench),
@@ -173,6 +176,36 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Packets between two pods of a node, on the fast path and by the stack, also with the routing rules of many pods.
+    fn measure_path(&self, bench: &mut Bench) -> Result<()> {
+        let cluster = Cluster { services: FEW, backends: Backends::Ports(1) };
+        let mut ours = Vec::new();
+        let mut bare = Vec::new();
+        for pods in [1, 250, 700] {
+            ours.push(self.ours(&format!("path{pods}"), &cluster, None)?);
+            bare.push(site_with(1)?);
+            for site in ours.last().into_iter().chain(bare.last()).filter(|_| pods > 1) {
+                site.add_rules(pods).context("add the rules of pods")?;
+            }
+        }
+        let sites: Vec<&Site> = ours.iter().chain(&bare).collect();
+        let turns = path::round_trips(&sites, self.rounds * 2)?;
+        for (name, ways, target) in [
+            ("round_trip_beside_none", [0, 3], Some(0.85)),
+            ("round_trip_250_pods", [1, 0], Some(1.05)),
+            ("round_trip_700_pods", [2, 0], Some(1.05)),
+            ("round_trip_250_pods_without_programs", [4, 3], None),
+            ("round_trip_700_pods_without_programs", [5, 3], None),
+        ] {
+            let figure = Figure::in_turns(name, "us", &pair(&turns, ways));
+            bench.push(target.map_or(figure.clone(), |target| figure.at_most(target)));
+        }
+        let turns = path::streams(&[&ours[0], &bare[0]], self.rounds)?;
+        let figure = Figure::in_turns("stream_time_beside_none", "us", &pair(&turns, [0, 1]));
+        bench.push(figure.at_most(1.0));
+        Ok(())
+    }
+
     /// Processes of the node.
     fn measure_host(&self, bench: &mut Bench) -> Result<()> {
         let cluster = Cluster { services: FEW, backends: Backends::Ports(1) };
@@ -218,7 +251,9 @@ impl Run<'_> {
         let programs = Programs { object: &self.args.object, pins: &pins, cgroup: None };
         let (times, memory) = load::ours(&site_with(1)?, programs, &cluster, LOADS)?;
         bench.push(Figure::bounded("load_of_100000_endpoints", times.p50(), "ms", 1000.0));
-        bench.push(Figure::bounded("kernel_memory", memory as f64 / 1e6, "MB", 48.0));
+        let [all, of_services] = memory.map(|bytes| bytes as f64 / 1e6);
+        bench.push(Figure::bounded("kernel_memory_of_services", of_services, "MB", 48.0));
+        bench.push(Figure::reported("kernel_memory", all, "MB"));
         let resident = load::resident_of_child(&self.args.object, self.args.small)?;
         let (time, of_proxy) =
             load::theirs(self.kubernetes()?, "nftables", &site_with(1)?, &cluster)?;

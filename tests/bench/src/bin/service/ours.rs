@@ -56,6 +56,11 @@ impl Programs<'_> {
     }
 }
 
+/// The memory of the maps of an agent without Services, in bytes.
+pub(crate) fn memory_without_services(site: &Site, object: &Path, pins: &Path) -> Result<u64> {
+    in_node(site, async || Ok(Agent::start(object, pins, &WORLD).await?.map_memory()))
+}
+
 /// The policies allow the clients.
 pub(crate) fn policies() -> Vec<Change> {
     WORLD.objects_with(&[("client", world::pod_address(1)), ("outside", OUTSIDE)])

@@ -7,6 +7,7 @@ use nix::{
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
 };
 use std::{
+    fmt::Write as _,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
@@ -66,6 +67,18 @@ impl Site {
             ports.map(listen).collect::<Result<_, _>>().context("listen in the pod")
         })?;
         Ok(Self { node, client, server, outside, listeners })
+    }
+
+    /// Adds the routing rules of this number of pods whose ENI is a secondary one. The rules of the client and the
+    /// server are the last ones.
+    pub(crate) fn add_rules(&self, pods: u32) -> Result<()> {
+        let mut batch = format!("route add default via {OUTSIDE} table {TABLE}\n");
+        for pod in (0..pods).rev() {
+            let address = world::pod_address(pod);
+            writeln!(batch, "rule add pref 512 to {address} lookup main")?;
+            writeln!(batch, "rule add pref 1536 from {address} lookup {TABLE}")?;
+        }
+        self.node.ip(&batch)
     }
 
     /// The namespace of a client.
@@ -157,7 +170,9 @@ pub(crate) const PODS: u32 = 2;
 /// The node's address for clients outside.
 pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+/// The table of a secondary ENI.
+const TABLE: u32 = 2;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// After this time a packet is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
