@@ -17,23 +17,23 @@ use tests_bench::world;
 /// Measures round trips of the client's datagrams in turns. Returns the values of each turn in the order of the sites, in
 /// microseconds.
 pub(crate) fn round_trips(sites: &[&Site], turns: u32) -> Result<Vec<Vec<f64>>> {
-    let server = SocketAddr::from((world::pod_address(0), FIRST_BACKEND));
-    let clients = sites.iter().map(|site| {
-        site.client.run(|| {
-            let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("open a socket")?;
-            client.set_read_timeout(Some(PATIENCE))?;
-            client.connect(server)?;
-            Ok(client)
-        })
-    });
-    let clients = clients.collect::<Result<Vec<_>>>()?;
+    let clients = || sites.iter().map(|site| site.client.run(client)).collect::<Result<Vec<_>>>();
     on_one_core(sites, echo, || {
-        // The servers may not listen yet, and the first packets of a connection have another path.
-        for client in &clients {
+        // The servers may not listen yet. A connection to a pod that has sent no packet stays with the stack.
+        for client in &clients()? {
             while trips(client, FEW).is_err() {}
         }
+        let clients = clients()?;
         in_turns(sites.len(), turns, |at| Ok(trips(&clients[at], TRIPS)? / f64::from(TRIPS)))
     })
+}
+
+/// A socket of the client in the present namespace.
+fn client() -> Result<UdpSocket> {
+    let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("open a socket")?;
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.connect((world::pod_address(0), FIRST_BACKEND))?;
+    Ok(client)
 }
 
 /// Measures a stream of the client in turns. Returns the values of each turn in the order of the sites, in microseconds for
