@@ -110,7 +110,7 @@ pub(crate) const PROBE: Recipe = Recipe {
     what: "the pods' program",
     version: "v1",
     takes: "seconds",
-    source: Source::Module { files: module!("probe", "go.mod", "main.go"), tags: "" },
+    source: Source::Module { files: module!("probe", "go.mod", "main.go", "crowd.go"), tags: "" },
     stamp: Stamp::None,
 };
 

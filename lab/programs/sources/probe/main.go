@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -25,8 +26,10 @@ import (
 const usage = `usage: probe VERB
   pause                      wait for the end; reap what is left behind
   sleep [TIME]               the same, for a time such as 10s
-  serve [PORT]               HTTP on PORT (8080): / tells host name, addresses and caller; /echo echoes;
-                             TCP on PORT+1 and UDP on PORT+2 echo lines, each with the host name before it
+  serve [PORT [PATIENCE]]    HTTP on PORT (8080): / tells host name, addresses and caller; /echo echoes;
+                             TCP on PORT+1 and UDP on PORT+2 echo lines, each with the host name before it;
+                             at its end it accepts no connection, answers open ones once more with " bye"
+                             and closes them, for at most PATIENCE (0s)
   get URL [TIMEOUT]          GET; prints the body, ends with 1 unless the status is 2xx
   api PATH                   GET from the cluster's API server by its Service, as the pod's service account
   tcp HOST:PORT [TEXT]       sends a line, prints the answer
@@ -35,6 +38,11 @@ const usage = `usage: probe VERB
   hold HOST:PORT [COUNT [EVERY]]
                              keeps COUNT (1) TCP connections and sends a line on each EVERY (100ms), until
                              it is ended; prints one JSON object at the end: sent, answered, broken
+  crowd KIND HOST:PORT COUNT EVERY [MORE]
+                             runs COUNT clients of a server of serve, each with a request EVERY, until it is
+                             ended, and prints one JSON object; the KIND is short (one connection for each
+                             request), long (one connection for all), udp (with MORE as the lifetime of a
+                             port) or dns (with MORE as the name, and a DNS server)
 Under the name chroot, as the program of that name: chroot FOLDER PROGRAM [ARGUMENT]...`
 
 func main() {
@@ -63,7 +71,7 @@ func main() {
 			pause(time.After(length))
 		}
 	case "serve":
-		err = serve(at(1, "8080"))
+		err = serve(at(1, "8080"), at(2, "0s"))
 	case "get":
 		err = get(at(1, ""), at(2, "5s"))
 	case "api":
@@ -74,6 +82,8 @@ func main() {
 		err = lookup(at(1, ""))
 	case "hold":
 		err = hold(at(1, ""), at(2, "1"), at(3, "100ms"))
+	case "crowd":
+		err = runCrowd(at(1, ""), at(2, ""), at(3, "1"), at(4, "100ms"), at(5, "0s"))
 	default:
 		err = errors.New(usage)
 	}
@@ -119,8 +129,12 @@ func pause(over <-chan time.Time) {
 	}
 }
 
-func serve(text string) error {
+func serve(text, patience string) error {
 	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	grace, err := time.ParseDuration(patience)
 	if err != nil {
 		return err
 	}
@@ -136,7 +150,9 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	go echoStreams(tcp, host)
+	ending := make(chan struct{})
+	streams := echoStreams(tcp, host, ending)
+	enlarge(udp)
 	go echoDatagrams(udp, host)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
@@ -147,13 +163,29 @@ func serve(text string) error {
 		})
 	})
 	server := &http.Server{Addr: fmt.Sprintf(":%d", port), Handler: mux}
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		pause(nil)
-		server.Shutdown(context.Background())
+		within, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		close(ending)
+		tcp.Close()
+		server.Shutdown(within)
+		idle := make(chan struct{})
+		go func() {
+			streams.Wait()
+			close(idle)
+		}()
+		select {
+		case <-idle:
+		case <-within.Done():
+		}
 	}()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
+	<-ended
 	return nil
 }
 
@@ -168,21 +200,52 @@ func addresses() []string {
 	return found
 }
 
-func echoStreams(listener net.Listener, host string) {
-	for {
-		stream, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer stream.Close()
-			lines := bufio.NewScanner(stream)
-			for lines.Scan() {
-				if _, err := fmt.Fprintf(stream, "%s %s\n", host, lines.Text()); err != nil {
-					return
-				}
+// echoStreams returns the open connections. Each gets one more answer after the end of the server has begun.
+func echoStreams(listener net.Listener, host string, ending <-chan struct{}) *sync.WaitGroup {
+	var open sync.WaitGroup
+	echo := func(stream net.Conn) {
+		defer stream.Close()
+		lines := bufio.NewScanner(stream)
+		for lines.Scan() {
+			end := ""
+			select {
+			case <-ending:
+				end = farewell
+			default:
 			}
-		}()
+			if _, err := fmt.Fprintf(stream, "%s %s%s\n", host, lines.Text(), end); err != nil || end != "" {
+				return
+			}
+		}
+	}
+	open.Go(func() {
+		for {
+			stream, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { echo(stream) })
+		}
+	})
+	return &open
+}
+
+// enlarge gives a socket room for the datagrams of some seconds, in which the machine does not run this process. Beyond the
+// machine's limit it needs CAP_NET_ADMIN.
+func enlarge(socket net.PacketConn) {
+	udp, ok := socket.(*net.UDPConn)
+	if !ok {
+		return
+	}
+	raw, err := udp.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) {
+		err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, roomBytes)
+	})
+	if err != nil {
+		udp.SetReadBuffer(roomBytes)
 	}
 }
 
@@ -338,4 +401,5 @@ const (
 	patience = 5 * time.Second
 	// Longer than the network may be away before anybody calls it broken.
 	holdPatience = 30 * time.Second
+	roomBytes    = 8 << 20
 )
