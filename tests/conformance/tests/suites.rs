@@ -266,7 +266,7 @@ fn services_of_kubernetes_without_kube_proxy() -> Result<()> {
     let Some(inputs) = LaneInputs::or_skip(test) else { return Ok(()) };
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let programs = Program::conformance()?;
-    let installed = Installed::without_proxy(inputs, "conf-services", 2)?;
+    let installed = Installed::without_proxy(inputs, "conf-services", 2, &[])?;
     load_agnhost(installed.lab(), &programs)?;
     installed.install_with_services()?;
     println!("the cluster conf-services is ready");

@@ -74,12 +74,17 @@ impl Installed {
         Self::up(inputs, name, nodes, &[&["--"], lab].concat())
     }
 
-    /// Like [`Installed::bare`], without kube-proxy.
+    /// Like [`Installed::bare_with`], without kube-proxy.
     ///
     /// # Errors
     /// With the output of the lab's tool.
-    pub fn without_proxy(inputs: LaneInputs, name: &str, nodes: usize) -> Result<Self> {
-        Self::up(inputs, name, nodes, &["--proxy", "none"])
+    pub fn without_proxy(
+        inputs: LaneInputs,
+        name: &str,
+        nodes: usize,
+        lab: &[&str],
+    ) -> Result<Self> {
+        Self::up(inputs, name, nodes, &[&["--proxy", "none", "--"], lab].concat())
     }
 
     fn up(inputs: LaneInputs, name: &str, nodes: usize, args: &[&str]) -> Result<Self> {
@@ -141,13 +146,22 @@ impl Installed {
     /// # Errors
     /// With the output of helm or kubectl and the cluster's state.
     pub fn install_with_services(&self) -> Result<()> {
+        self.install_with_services_and(&[])
+    }
+
+    /// As [`Installed::install_with_services`], with more values of the chart.
+    ///
+    /// # Errors
+    /// With the output of helm or kubectl and the cluster's state.
+    pub fn install_with_services_and(&self, sets: &[&str]) -> Result<()> {
         let endpoint = format!("env.CLUSTER_ENDPOINT={}", self.api_server()?);
-        self.install(&[
+        let services = [
             "enableNetworkPolicy=true",
             "policy.backend=ebpf",
             "env.FERRULE_SERVICES=ebpf",
             &endpoint,
-        ])
+        ];
+        self.install(&[&services, sets].concat())
     }
 
     /// Returns the URL of the API server as the kubelets have it.
@@ -395,4 +409,4 @@ pub(crate) const IMAGE: &str =
     concat!("image.override=localhost/ferrule:", env!("CARGO_PKG_VERSION"));
 pub(crate) const SPACE: &str = "kube-system";
 pub(crate) const WAIT: &str = "--timeout=300s";
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

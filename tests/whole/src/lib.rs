@@ -3,10 +3,13 @@
 //! It calls `ferrule-lab cluster` and `kubectl`, as an operator would.
 
 mod amazon;
+mod balancer;
+mod crowd;
 mod installed;
 mod prometheus;
 mod traffic;
 
+pub use crowd::{Crowd, CrowdReport, EndpointWatch, Failure, Loss, Removals, Requests, Size};
 pub use installed::{CONTROLLERS, Installed, LaneInputs, NODE_PODS, POLICY, Pod, probe};
 pub use prometheus::{Hold, Prometheus, Target};
 pub use traffic::{Counts, Flows, LongConnections, ShortConnections, ShortCounts};

@@ -239,7 +239,7 @@ impl Flows {
 }
 
 /// Returns a command that runs the probe outside the VPC. It becomes the probe, so a signal reaches the probe.
-fn outside(lab: &Lab) -> Result<Command> {
+pub(crate) fn outside(lab: &Lab) -> Result<Command> {
     let probe = Program::probe()?;
     let probe = probe.path().to_str().context("the path of the probe is not UTF-8")?;
     let mut command = lab.command(&["client", "exec", "--", probe]);
@@ -248,7 +248,7 @@ fn outside(lab: &Lab) -> Result<Command> {
 }
 
 /// Returns a command that runs the probe in a pod's network namespace.
-fn inside(pod: &Pod) -> Result<Command> {
+pub(crate) fn inside(pod: &Pod) -> Result<Command> {
     let namespace = retry(|| namespace_of(pod))?;
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", namespace.display())).arg(Program::probe()?.path());
@@ -281,7 +281,7 @@ fn namespace_of(pod: &Pod) -> Result<PathBuf> {
         .with_context(|| format!("no process has the address {} of {}", pod.address, pod.name))
 }
 
-fn terminate(child: &Child) -> Result<()> {
+pub(crate) fn terminate(child: &Child) -> Result<()> {
     let id = i32::try_from(child.id()).context("a process id")?;
     kill(Pid::from_raw(id), Signal::SIGTERM).context("cannot stop the process with the connections")
 }

@@ -29,12 +29,12 @@ fn clients_outside_reach_services_without_kube_proxy() {
     else {
         return;
     };
-    let cluster = Installed::without_proxy(inputs, "outside", 2).unwrap();
+    let cluster = Installed::without_proxy(inputs, "outside", 2, &[]).unwrap();
     cluster.install_with_services().unwrap();
     let pods = cluster.probes("web").unwrap();
     assert_eq!(pods.iter().map(|pod| pod.node.as_str()).collect::<Vec<_>>(), NODES);
     cluster.cluster().apply(&services()).unwrap();
-    open_to_clients(&cluster);
+    cluster.open_to_clients().unwrap();
 
     println!("node ports of each node");
     for node in NODES {
@@ -48,22 +48,21 @@ fn clients_outside_reach_services_without_kube_proxy() {
     }
 
     println!("the load balancer, with both policies");
-    let wide = balancer(&cluster, &["wide", "--listener", &format!("80:{CLUSTER_PORT}")]);
+    let wide = cluster.balancer(&["wide", "--listener", &format!("80:{CLUSTER_PORT}")]);
+    let wide = wide.unwrap();
     answers_become(&cluster, &format!("{wide}/80"), &names(&pods));
-    let address = balancer(
-        &cluster,
-        &[
-            "local",
-            "--listener",
-            &format!("80:{LOCAL_PORT}"),
-            "--listener",
-            &format!("7:{ECHO_PORT}"),
-            "--check",
-            &format!("http:{HEALTH_PORT}/healthz"),
-        ],
-    );
+    let address = cluster.balancer(&[
+        "local",
+        "--listener",
+        &format!("80:{LOCAL_PORT}"),
+        "--listener",
+        &format!("7:{ECHO_PORT}"),
+        "--check",
+        &format!("http:{HEALTH_PORT}/healthz"),
+    ]);
+    let address = address.unwrap();
     let (local, echo) = (format!("{address}/80"), format!("{address}:7"));
-    targets_become(&cluster, "local", ["healthy", "healthy"]);
+    targets_become(&cluster, ["healthy", "healthy"]);
     answers_become(&cluster, &local, &names(&pods));
     has_own_address(&cluster, &local);
 
@@ -72,7 +71,7 @@ fn clients_outside_reach_services_without_kube_proxy() {
     let short = ShortConnections::outside(cluster.lab(), &echo).unwrap();
     short.wait_for_answers(10).unwrap();
     cluster.lab().run(&["nlb", "deregister", "local", "node1"]).unwrap();
-    targets_become(&cluster, "local", ["draining", "healthy"]);
+    targets_become(&cluster, ["draining", "healthy"]);
     let second = BTreeSet::from([pods[1].name.clone()]);
     answers_become(&cluster, &local, &second);
     let counts = long.end().unwrap();
@@ -88,13 +87,13 @@ fn clients_outside_reach_services_without_kube_proxy() {
     })
     .unwrap();
     cluster.lab().run(&["nlb", "register", "local", "node1"]).unwrap();
-    targets_become(&cluster, "local", ["unhealthy", "healthy"]);
+    targets_become(&cluster, ["unhealthy", "healthy"]);
     answers_become(&cluster, &local, &second);
     has_own_address(&cluster, &local);
     let (answered, failed) = short.end().unwrap();
     assert!(answered > 10 && failed.is_empty(), "{answered} answered; {failed:?}");
     select(&cluster, json!({ "app": "web", ONE: null }));
-    targets_become(&cluster, "local", ["healthy", "healthy"]);
+    targets_become(&cluster, ["healthy", "healthy"]);
     answers_become(&cluster, &local, &names(&pods));
 
     programs_of_a_node_act_for_its_processes_only(&cluster, &names(&pods));
@@ -128,32 +127,8 @@ fn select(cluster: &Installed, selector: Value) {
     cluster.kubectl(&["-n", "default", "patch", "service", "local", "-p", &patch]).unwrap();
 }
 
-/// Lets clients outside reach the nodes. The default group allows traffic between nodes only.
-fn open_to_clients(cluster: &Installed) {
-    let lab = cluster.lab();
-    lab.run(&["group", "add", "outside"]).unwrap();
-    for node in NODES {
-        let primary = lab.enis(node).unwrap()[0]["id"].as_str().unwrap().to_owned();
-        lab.run(&["eni", "groups", &primary, "default", "outside"]).unwrap();
-    }
-}
-
-/// Creates a load balancer of both nodes. Returns its address.
-fn balancer(cluster: &Installed, args: &[&str]) -> String {
-    let add = [&["nlb", "add"], args, &["--interval", "500ms"]].concat();
-    let view = cluster.lab().json(&add).unwrap();
-    view["address"].as_str().unwrap().to_owned()
-}
-
-fn targets_become(cluster: &Installed, name: &str, states: [&str; 2]) {
-    let mut last = Value::Null;
-    wait_for("the states of the targets", PATIENCE, || {
-        let all = cluster.lab().json(&["nlb", "list"])?;
-        let found = all.as_array().into_iter().flatten().find(|view| view["name"] == name);
-        last = found.cloned().unwrap_or_default();
-        Ok((0..2).all(|n| last["targets"][n]["state"] == states[n]))
-    })
-    .unwrap_or_else(|error| panic!("{error:#}: {last}"));
+fn targets_become(cluster: &Installed, states: [&str; 2]) {
+    cluster.targets_become("local", |targets| *targets == states).unwrap();
 }
 
 /// The status line of a node's health check node port, as a client outside reads it.

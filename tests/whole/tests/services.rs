@@ -20,7 +20,7 @@ fn pods_reach_services_without_kube_proxy() {
     let Some(inputs) = LaneInputs::or_skip("pods_reach_services_without_kube_proxy") else {
         return;
     };
-    let cluster = Installed::without_proxy(inputs, "services", 2).unwrap();
+    let cluster = Installed::without_proxy(inputs, "services", 2, &[]).unwrap();
     cluster.install_with_services().unwrap();
     let pods = cluster.probes("web").unwrap();
     let web = json!({
