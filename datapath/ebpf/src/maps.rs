@@ -156,7 +156,7 @@ const WITH_SERVICES: [(&str, u32); 17] = [
     ("backends", 131_072),
     ("choices", 65_536),
     ("asked_addresses", 65_536),
-    ("affinities", 65_536),
+    ("affinities", 16_384),
     (FAST_PODS, 4096),
     ("service_fragments", 2048),
     ("socket_choices", 16_384),

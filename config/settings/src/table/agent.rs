@@ -55,7 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "none",
         meaning: "The component that serves Services to pods and processes of this node, and to \
                   clients outside. `ebpf` needs the backend `ebpf`, \
-                  `CLUSTER_ENDPOINT` with the API server's own URL, and 62 MiB of \
+                  `CLUSTER_ENDPOINT` with the API server's own URL, and 55 MiB of \
                   `FERRULE_AGENT_MAP_MEMORY`. A kube-proxy on the node serves the rest.",
         set: |d, v| {
             let components = [("none", false), ("ebpf", true)];
