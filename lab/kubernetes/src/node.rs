@@ -1,7 +1,8 @@
 //! A node of the lab as a node of the cluster: its runtime, its kubelet, its proxy.
 //!
-//! The programs are in process and mount namespaces of their own below the node's. The first process of these
-//! namespaces (`node/machine.sh`) keeps them running. The kernel ends them with that process.
+//! The programs are in process, mount and UTS namespaces of their own below the node's. The first process of these
+//! namespaces (`node/machine.sh`) keeps them running. The kernel ends them with that process. Their host name is the node's name
+//! in the cluster, as on EKS.
 
 mod cgroup;
 mod files;
@@ -64,6 +65,7 @@ impl<'a> Machine<'a> {
                 "unshare",
                 "--pid",
                 "--mount",
+                "--uts",
                 "--fork",
                 "--kill-child=KILL",
                 "--",

@@ -1,10 +1,12 @@
-# The first process of a node: in its namespaces, and in process and mount namespaces of its own below
+# The first process of a node: in its namespaces, and in process, mount and UTS namespaces of its own below
 # them. It keeps a runtime, a kubelet and a proxy running, as an init system would; with it they all end.
 # Arguments: the program of Kubernetes, the node's name, the node's address.
 set -u
 trap '' TERM
 kubernetes=$1 name=$2 address=$3
 
+# Pods with host networking have the node's name as their host name.
+echo "$name" >/proc/sys/kernel/hostname
 # Pod mounts can propagate to other processes of the node, as on a separate machine.
 mount --make-rshared /
 mkdir -p /run/lab/sysctl /var/log/lab
