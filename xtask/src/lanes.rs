@@ -279,7 +279,7 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "conformance",
-        about: "upstream's tests of network policy on a whole cluster: Kubernetes and network-policy-api",
+        about: "upstream's tests of policies, Services and the network on whole clusters",
         needs: &[
             Need::Linker,
             Need::Iproute,

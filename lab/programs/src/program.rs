@@ -99,8 +99,8 @@ impl Program {
         recipe::VPC_CNI.ready()
     }
 
-    /// Kubernetes' end-to-end tests, and the programs of the image agnhost: the folder of `e2e.test`, `agnhost` and
-    /// `agnhost.kubernetes`.
+    /// Kubernetes' end-to-end tests, and the programs of their images: the folder of `e2e.test`, `agnhost`,
+    /// `agnhost.kubernetes` and `regression-issue-74839`.
     ///
     /// # Errors
     /// As [`Program::ready`].

@@ -183,7 +183,7 @@ pub(crate) const VPC_CNI: Recipe = Recipe {
 
 pub(crate) const CONFORMANCE: Recipe = Recipe {
     name: "conformance",
-    what: "Kubernetes' end-to-end tests and agnhost",
+    what: "Kubernetes' end-to-end tests and the programs of their images",
     version: KUBERNETES_VERSION,
     takes: "ten minutes or more",
     source: Source::Packages {
@@ -192,6 +192,7 @@ pub(crate) const CONFORMANCE: Recipe = Recipe {
         commands: &[
             (".", "agnhost"),
             ("k8s.io/kubernetes/test/images/agnhost", "agnhost.kubernetes"),
+            ("k8s.io/kubernetes/test/images/regression-issue-74839", "regression-issue-74839"),
         ],
         tests: &[("k8s.io/kubernetes/test/e2e", "e2e.test")],
     },
@@ -240,10 +241,10 @@ impl Recipe {
     pub(crate) fn key(&self) -> String {
         let mut hash = Sha1::new();
         let (before, pairs, more) = match self.source {
-            Source::Module { files, .. } | Source::Packages { files, .. } => {
-                (String::new(), files, &[][..])
+            Source::Module { files, .. } => (String::new(), files, &[][..]),
+            Source::Packages { files, commands, .. } | Source::Ebpf { files, commands, .. } => {
+                (String::new(), files, commands)
             }
-            Source::Ebpf { files, commands, .. } => (String::new(), files, commands),
             Source::Main { commands, .. } => (format!("{}-", self.version), commands, &[][..]),
             Source::Install { .. } => return self.version.to_owned(),
         };

@@ -4,11 +4,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use lab_programs::{Program, image};
+use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{BufRead as _, BufReader, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
     time::Instant,
@@ -30,13 +31,18 @@ fn kernel() -> Kernel {
     Kernel { has_sctp: Path::new("/proc/net/sctp").exists() }
 }
 
-/// Loads the image agnhost on all nodes, under the names that the suites use.
-fn load_agnhost(lab: &Lab, programs: &Program) -> Result<()> {
+/// Loads the images on all nodes, under the names that the suites use.
+fn load_images(lab: &Lab, programs: &Program) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot create a folder")?;
     let agnhost = programs.path().join("agnhost");
     let kubernetes = programs.path().join("agnhost.kubernetes");
-    let listed = images_of_kubernetes(programs)?;
-    let mut names: Vec<&str> = listed.iter().map(String::as_str).collect();
+    let listed = e2e(programs, &["--list-images"])?;
+    let named = |parts: &[&str]| -> Vec<&str> {
+        listed.lines().filter(|name| parts.iter().any(|part| name.contains(part))).collect()
+    };
+    // A Debian system stands for these images: it has dig, a shell, and netcat.
+    let mut names = named(&["/agnhost:", "/pause:", "/glibc-dns-testing:", "/busybox:"]);
+    ensure!(!names.is_empty(), "e2e.test lists no agnhost: {listed}");
     names.push(AGNHOST_OF_POLICY_API);
     let base = folder.path().join("base.tar");
     debian(&base)?;
@@ -58,14 +64,26 @@ fn load_agnhost(lab: &Lab, programs: &Program) -> Result<()> {
         arguments: &["pause"],
     }
     .pack(folder.path(), &names)?;
-    let archive = archive.to_str().context("the image's path is not UTF-8")?;
-    lab.run(&["cluster", "load-image", archive]).map(drop)
+    let boom = programs.path().join("regression-issue-74839");
+    let boom = image::Contents {
+        base: None,
+        files: &[("regression-issue-74839", &boom)],
+        links: &[],
+        entrypoint: &["/regression-issue-74839"],
+        arguments: &[],
+    }
+    .pack(folder.path(), &named(&["/regression-issue-74839:"]))?;
+    for archive in [archive, boom] {
+        let archive = archive.to_str().context("the image's path is not UTF-8")?;
+        lab.run(&["cluster", "load-image", archive])?;
+    }
+    Ok(())
 }
 
 /// Starts a cluster of two nodes whose agents enforce policies, with the image agnhost.
 fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Installed> {
     let cluster = Installed::bare(inputs, name, 2)?;
-    load_agnhost(cluster.lab(), programs)?;
+    load_images(cluster.lab(), programs)?;
     cluster.install(&[
         "enableNetworkPolicy=true",
         "policy.backend=ebpf",
@@ -75,9 +93,9 @@ fn cluster(inputs: LaneInputs, name: &str, programs: &Program) -> Result<Install
     Ok(cluster)
 }
 
-/// Writes the files of a Debian system with the tools that the tests call in agnhost: a shell, curl, dig, netcat, ip.
+/// Writes the files of a Debian system with the tools that the tests call in agnhost: a shell, curl, wget, dig, netcat, ip.
 fn debian(archive: &Path) -> Result<()> {
-    let packages = "--include=bind9-dnsutils,curl,netcat-openbsd,iproute2,iptables";
+    let packages = "--include=bind9-dnsutils,curl,wget,netcat-openbsd,iproute2,iptables";
     let status = Command::new("mmdebstrap")
         .args(["--quiet", "--variant=minbase", packages, "bookworm"])
         .arg(archive)
@@ -88,19 +106,13 @@ fn debian(archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names of the images in Kubernetes' tests that agnhost can stand for: agnhost, pause, and a glibc system with dig.
-fn images_of_kubernetes(programs: &Program) -> Result<Vec<String>> {
+/// Returns what e2e.test prints with these arguments.
+fn e2e(programs: &Program, args: &[&str]) -> Result<String> {
     let output = Command::new(programs.path().join("e2e.test"))
-        .arg("--list-images")
+        .args(args)
         .output()
         .context("cannot start e2e.test")?;
-    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let usable = ["/agnhost:", "/pause:", "/glibc-dns-testing:"];
-    let is_usable = |line: &&str| usable.iter().any(|it| line.contains(it));
-    let names = listed.lines().filter(is_usable);
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    ensure!(!names.is_empty(), "e2e.test lists no agnhost: {listed}");
-    Ok(names)
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs a suite's program and passes each line of its output to `read`. The whole output goes to the file `log`.
@@ -131,13 +143,13 @@ fn judge(
     cluster: &Cluster,
     suite: Suite,
     results: &BTreeMap<String, Outcome>,
-    log: &Path,
+    logs: &[PathBuf],
 ) -> Result<()> {
     let differences = differences(results, &skips(suite, kernel())?);
     if differences.is_empty() {
         return Ok(());
     }
-    let log = fs::read_to_string(log).unwrap_or_default();
+    let log: String = logs.iter().map(|log| fs::read_to_string(log).unwrap_or_default()).collect();
     let is_failure = |line: &str| {
         ["FAILED", "Expected", "Error", "level=error"].iter().any(|word| line.contains(word))
     };
@@ -160,32 +172,101 @@ fn judge(
 /// Runs the tests of Kubernetes' suite whose names contain all of these texts in this order, and judges the results.
 fn run_kubernetes(cluster: &Cluster, programs: &Program, which: Which<'_>) -> Result<()> {
     let folder = TempDir::new().context("cannot create a folder")?;
-    let (report, log) = (folder.path().join("report.json"), folder.path().join("log"));
+    let parts: Vec<String> = which.texts.iter().map(|text| escaped(text)).collect();
+    let mut selection = vec![format!("--ginkgo.focus={}", parts.join(".*"))];
+    for (skip, why) in skips(which.suite, kernel())? {
+        println!("not run: {skip}: {why}");
+        selection.push(format!("--ginkgo.skip={}", escaped(&skip)));
+    }
+    let is_of = |name: &str| which.texts.iter().all(|text| name.contains(text));
+    let results = run_selection(cluster, programs, folder.path(), &selection, "", is_of)?;
+    ensure!(results.len() >= which.least, "only {} tests: {results:?}", results.len());
+    judge(cluster, which.suite, &results, &[folder.path().join(LOG)])
+}
+
+/// Runs the tests of Kubernetes' suite that these arguments select, and returns the results of those that are `is_of`. The log is
+/// in the folder.
+fn run_selection(
+    cluster: &Cluster,
+    programs: &Program,
+    folder: &Path,
+    selection: &[String],
+    title: &str,
+    is_of: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<String, Outcome>> {
+    let (report, log) = (folder.join("report.json"), folder.join(LOG));
     let mut command = Command::new(programs.path().join("e2e.test"));
     command.arg("--kubeconfig").arg(cluster.kubeconfig());
     command.args(["--provider=skeleton", "--dump-logs-on-failure=false"]);
     command.args(["--ginkgo.v", "--ginkgo.no-color", "--ginkgo.timeout=3h"]);
-    let parts: Vec<String> = which.texts.iter().map(|text| escaped(text)).collect();
-    command.arg(format!("--ginkgo.focus={}", parts.join(".*")));
-    for (skip, why) in skips(which.suite, kernel())? {
-        println!("not run: {skip}: {why}");
-        command.arg(format!("--ginkgo.skip={}", escaped(&skip)));
-    }
-    command.arg("--ginkgo.json-report").arg(&report).current_dir(folder.path());
+    command.args(selection).arg("--ginkgo.json-report").arg(&report).current_dir(folder);
     let (mut progress, began, mut count) = (ginkgo::Progress::default(), Instant::now(), 0);
     run(&mut command, &log, |line| {
         if let Some(ended) = progress.read(line) {
             count += 1;
-            println!("{count} ({} s): {ended}", began.elapsed().as_secs());
+            println!("{title}{count} ({} s): {ended}", began.elapsed().as_secs());
         }
     })?;
     let report = fs::read_to_string(&report).with_context(|| {
         format!("the suite wrote no report:\n{}", fs::read_to_string(&log).unwrap_or_default())
     })?;
-    let is_of = |name: &str| which.texts.iter().all(|text| name.contains(text));
-    let results = ginkgo::results(&report, is_of)?;
-    ensure!(results.len() >= which.least, "only {} tests: {results:?}", results.len());
-    judge(cluster, which.suite, &results, &log)
+    Ok(ginkgo::results(&report, is_of)?)
+}
+
+/// Runs Kubernetes' tests of Services in several processes at a time, as upstream does, and judges the results. Tests that are
+/// `[Serial]` follow.
+fn run_services(cluster: &Cluster, programs: &Program) -> Result<()> {
+    let listed = e2e(programs, &["--list-tests"])?;
+    let names =
+        listed.lines().filter_map(|line| line.split_once(": ").map(|(_, name)| name.trim()));
+    let names: BTreeSet<&str> = names.filter(|name| is_of_services(name)).collect();
+    ensure!(names.len() >= LEAST_OF_SERVICES, "only {} tests: {names:?}", names.len());
+    let skipped = skips(Suite::KubernetesServices, kernel())?;
+    for (skip, why) in &skipped {
+        println!("not run: {skip}: {why}");
+    }
+    let (serial, parallel): (Vec<&str>, Vec<&str>) = names
+        .iter()
+        .filter(|name| !skipped.contains_key(**name))
+        .partition(|name| name.contains("[Serial]"));
+    let mut shares = vec![Vec::new(); SIDE_BY_SIDE];
+    for (number, name) in parallel.into_iter().enumerate() {
+        shares[number % SIDE_BY_SIDE].push(name);
+    }
+    let folder = TempDir::new().context("cannot create a folder")?;
+    let run_share = |number: usize, share: &[&str]| -> Result<BTreeMap<String, Outcome>> {
+        let folder = folder.path().join(number.to_string());
+        fs::create_dir(&folder).context("cannot create a folder")?;
+        let names: Vec<String> = share.iter().map(|name| escaped(name)).collect();
+        let focus = format!("--ginkgo.focus= ({})$", names.join("|"));
+        let title = format!("process {number}, ");
+        run_selection(cluster, programs, &folder, &[focus], &title, |name| share.contains(&name))
+    };
+    let ended = std::thread::scope(|scope| {
+        let run_share = &run_share;
+        let running =
+            shares.iter().enumerate().map(|(n, share)| scope.spawn(move || run_share(n, share)));
+        let running: Vec<_> = running.collect();
+        running.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    let mut results = BTreeMap::new();
+    for share in ended {
+        let share = share.map_err(|_| anyhow::anyhow!("the thread of a process panicked"))?;
+        results.extend(share?);
+    }
+    results.extend(run_share(SIDE_BY_SIDE, &serial)?);
+    let missing: Vec<_> = names
+        .iter()
+        .filter(|name| !skipped.contains_key(**name) && !results.contains_key(**name))
+        .collect();
+    ensure!(missing.is_empty(), "tests without a result: {missing:#?}");
+    // A report of Ginkgo does not have tests outside its focus.
+    let not_run = skipped.into_keys().filter(|name| names.contains(name.as_str()));
+    results.extend(not_run.map(|name| (name, Outcome::Skipped)));
+    println!("{} tests have results", results.len());
+    let logs: Vec<_> =
+        (0..=SIDE_BY_SIDE).map(|number| folder.path().join(number.to_string()).join(LOG)).collect();
+    judge(cluster, Suite::KubernetesServices, &results, &logs)
 }
 
 /// Tests of Kubernetes' suite.
@@ -205,38 +286,18 @@ const CONFORMANCE: Which<'_> = Which {
     least: 47,
 };
 
-/// Tests for agents without kube-proxy, by their group. The later ones have clients on nodes and outside. Tests that
-/// compare host names with names of nodes are left out, because nodes of the lab have EC2's host names. So are tests
-/// that need three nodes or the image busybox.
-const SERVICES: [[&str; 2]; 25] = [
-    [OF_SERVICES, "should serve a basic endpoint from pods"],
-    [OF_SERVICES, "should serve multiport endpoints from pods"],
-    [OF_SERVICES, "should serve endpoints on same port and different protocols"],
-    [OF_SERVICES, "should have session affinity work for service with type clusterIP"],
-    [OF_SERVICES, "should be able to switch session affinity for service with type clusterIP"],
-    [OF_SERVICES, "should have session affinity timeout work for service with type clusterIP"],
-    [OF_SERVICES, "should be able to create a functioning NodePort service"],
-    [OF_SERVICES, "should be possible to connect to a service via ExternalIP"],
-    [OF_SERVICES, "should be able to update service type to NodePort listening on same port"],
-    [OF_SERVICES, "should be able to change the type from ExternalName to NodePort"],
-    [OF_SERVICES, "should have session affinity work for NodePort service"],
-    [OF_SERVICES, "should be able to switch session affinity for NodePort service"],
-    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod to Pod"],
-    [OF_SERVICES, "should respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod"],
-    [OF_SERVICES, "should support externalTrafficPolicy=Local for type=NodePort"],
-    [OF_SERVICES, "should fail health check node port if there are only terminating endpoints"],
-    [OF_SERVICES, "no ready endpoints with internalTrafficPolicy=Cluster"],
-    [OF_SERVICES, "no ready endpoints with externallTrafficPolicy=Cluster"],
-    [OF_SERVICES, "no ready endpoints with externalTrafficPolicy=Local"],
-    [OF_SERVICES, "should be rejected when no endpoints exist"],
-    [OF_SERVICES, "should allow pods to hairpin back to themselves through services"],
-    [OF_SERVICES, "should preserve source pod IP for traffic thru service cluster IP"],
-    [OF_SERVICES, "should support named targetPorts that resolve to different ports"],
-    [OF_CONNTRACK, "server pod cycles for a NodePort service"],
-    [OF_CONNTRACK, "for a ClusterIP service and client is hostNetwork"],
-];
-const OF_SERVICES: &str = "[sig-network] Services";
-const OF_CONNTRACK: &str = "[sig-network] Conntrack";
+/// True for the tests that the nodes' agents are judged by without kube-proxy: all tests of four groups, and the network's
+/// conformance tests.
+fn is_of_services(name: &str) -> bool {
+    let groups = ["Services ", "Conntrack ", "Networking ", "Traffic Distribution "];
+    name.strip_prefix("[sig-network] ").is_some_and(|rest| {
+        groups.iter().any(|group| rest.starts_with(group)) || rest.contains("[Conformance]")
+    })
+}
+
+/// 98 tests of the four groups in this version, and 28 more conformance tests.
+const LEAST_OF_SERVICES: usize = 126;
+const SIDE_BY_SIDE: usize = 4;
 
 #[test]
 fn network_policies_of_kubernetes() -> Result<()> {
@@ -255,31 +316,50 @@ fn network_conformance_of_kubernetes_on_the_labs_own_cluster() -> Result<()> {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let programs = Program::conformance()?;
     let cluster = Cluster::up(&bin, "conf-lab", &["--nodes", "2", "--cni", "ferrule"])?;
-    load_agnhost(&cluster.lab, &programs)?;
+    load_images(&cluster.lab, &programs)?;
     println!("the cluster conf-lab is ready");
     run_kubernetes(&cluster, &programs, CONFORMANCE)
 }
 
 #[test]
 fn services_of_kubernetes_without_kube_proxy() -> Result<()> {
-    let test = "services_of_kubernetes_without_kube_proxy";
+    services_without_proxy("services_of_kubernetes_without_kube_proxy", "conf-services", &[])
+}
+
+#[test]
+fn services_of_kubernetes_without_kube_proxy_and_with_policies() -> Result<()> {
+    let test = "services_of_kubernetes_without_kube_proxy_and_with_policies";
+    services_without_proxy(test, "conf-policed", &[policy_of_all_pods()])
+}
+
+fn services_without_proxy(test: &str, lab: &str, policies: &[Value]) -> Result<()> {
     let Some(inputs) = LaneInputs::or_skip(test) else { return Ok(()) };
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let programs = Program::conformance()?;
-    let installed = Installed::without_proxy(inputs, "conf-services", 2, &[])?;
-    load_agnhost(installed.lab(), &programs)?;
-    installed.install_with_services()?;
-    println!("the cluster conf-services is ready");
-    let mut failed = Vec::new();
-    for texts in &SERVICES {
-        let which = Which { suite: Suite::KubernetesServices, texts, least: 1 };
-        if let Err(error) = run_kubernetes(installed.cluster(), &programs, which) {
-            println!("failed: {texts:?}: {error:#}");
-            failed.push(texts[1]);
-        }
-    }
-    ensure!(failed.is_empty(), "{} of {} tests failed: {failed:#?}", failed.len(), SERVICES.len());
-    Ok(())
+    // Tests of Traffic Distribution need three zones with two nodes each.
+    let zones = ["--subnet", "10.0.0.0/20", "--subnet", "10.0.16.0/20", "--subnet", "10.0.32.0/20"];
+    let installed = Installed::without_proxy(inputs, lab, 6, &zones)?;
+    load_images(installed.lab(), &programs)?;
+    installed.install_with_services_and(&["crds.upstreamPolicies=true"])?;
+    installed.cluster().apply(policies)?;
+    println!("the cluster {lab} is ready");
+    run_services(installed.cluster(), &programs)
+}
+
+/// Rules decide about each packet of each pod, and deny only packets to a range for documentation.
+fn policy_of_all_pods() -> Value {
+    json!({
+        "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": { "name": "all-pods" },
+        "spec": {
+            "tier": "Admin", "priority": 1, "subject": { "namespaces": {} },
+            "ingress": [{ "action": "Accept", "from": [{ "namespaces": {} }] }],
+            "egress": [
+                { "action": "Deny", "to": [{ "networks": ["203.0.113.0/24"] }] },
+                { "action": "Accept", "to": [{ "networks": ["0.0.0.0/0"] }] },
+            ],
+        },
+    })
 }
 
 #[test]
@@ -321,7 +401,7 @@ fn cluster_network_policies_of_network_policy_api() -> Result<()> {
         results.len(),
         fs::read_to_string(&log).unwrap_or_default()
     );
-    judge(cluster.cluster(), Suite::PolicyApi, &results, &log)
+    judge(cluster.cluster(), Suite::PolicyApi, &results, &[log])
 }
 
 /// Returns a regular expression that matches this text.
@@ -335,3 +415,5 @@ fn escaped(text: &str) -> String {
 /// The printed lines of a failure, with the first one.
 const OF_FAILURE: u32 = 3;
 const MOST_LINES: usize = 200;
+/// The file with the output of e2e.test in its folder.
+const LOG: &str = "log";
