@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The fast path between two pods of the node: packets are judged at the link of their sender, and enter the pod that receives
- * them without the host's stack. The first packet of a connection chooses the path of all packets of both directions, because
- * the kernel's connection tracking has to receive all of them or none. A single packet that needs the stack takes it.
+ * The fast path: packets of pods are judged at the link by which they enter the node, and leave it, or enter the pod that
+ * receives them, without the host's stack. The first packet of a connection chooses the path of all packets of both directions,
+ * because the kernel's connection tracking has to receive all of them or none. A single packet that needs the stack takes it.
+ *
+ * Beyond the node the stack shows the way: a connection takes the fast path if the stack has sent a packet of the same two
+ * addresses a short time before, and has changed neither of them.
  */
 #pragma once
 
@@ -59,23 +62,57 @@ static inline_always int has_error(struct __sk_buff *skb, struct packet *packet,
 	return skb->len > ETH_HEADER + SHORT && check_mtu(skb, link, &length, 0, BPF_MTU_CHK_SEGS);
 }
 
-/* True if a packet without a connection can be the first one of a connection on the fast path. */
-static inline_always int is_first(struct __sk_buff *skb, const struct packet *packet, struct work *work,
-				  const struct fast_pod *from, __u64 now)
+/* The connection of a packet, or null for a first packet. */
+static inline_always struct flow *connection_of(const struct packet *packet, const struct flow_key *key, __u64 now)
 {
-	__u32 first = 0, length = 0;
+	struct flow *flow = find(key, now);
+
+	/* A start after the end of a connection is another connection. */
+	if (flow && packet->protocol == TCP && is_start(packet) &&
+	    (flow->decision != ALLOW || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
+		return 0;
+	return flow;
+}
+
+/* True if userspace may hold a datagram, and send it to the pod by the stack later. */
+static inline_always int is_held(const struct packet *packet, __u16 port, __u32 *receiver)
+{
+	return packet->protocol == UDP && port == DNS && map_lookup(&names_pods, receiver);
+}
+
+/* True for a packet of a row whose links these are. */
+static inline_always int is_between(const struct flow *flow, int is_reply, __u32 sender, __u32 receiver)
+{
+	return (is_reply ? receiver : sender) == flow->initiator && (is_reply ? sender : receiver) == flow->responder;
+}
+
+/* True if new connections may take the fast path. */
+static inline_always int has_fast_path(void)
+{
+	__u32 first = 0;
 	struct settings *of = map_lookup(&settings, &first);
 
-	if (!of || !of->has_fast_path)
-		return 0;
-	/* Without an agent the row of a link stays when the link is gone. */
-	if (check_mtu(skb, work->receiver.link, &length, 0, BPF_MTU_CHK_SEGS) < 0)
-		return 0;
-	/* An answer of a connection whose first packet is not known goes the way of that packet. */
+	return of && of->has_fast_path;
+}
+
+/*
+ * True if a packet of a pod without a connection is the first one of a connection: an answer of a connection whose first packet
+ * is not known goes the way of that packet. In the window it may be of an older connection, which netfilter knows.
+ */
+static inline_always int is_first(const struct packet *packet, const struct work *work, const struct fast_pod *from, __u64 now)
+{
 	if (packet->protocol == UDP ? (from->flags & BEHIND_NAT) != 0 : !has_direction(packet))
 		return 0;
-	/* In this time it may be of an older connection, which netfilter knows. */
-	return !is_in_window(&work->from, now) && find_pod(work->receiver.link, &work->to) && !is_in_window(&work->to, now);
+	return !is_in_window(&work->from, now);
+}
+
+/* True if a first packet can enter the pod in `receiver` of `work`. Without an agent the row of a link stays when it is gone. */
+static inline_always int is_ready(struct __sk_buff *skb, struct work *work, __u64 now)
+{
+	__u32 length = 0;
+
+	return check_mtu(skb, work->receiver.link, &length, 0, BPF_MTU_CHK_SEGS) >= 0 &&
+	       find_pod(work->receiver.link, &work->to) && !is_in_window(&work->to, now);
 }
 
 /* True if a packet takes the fast path to the pod in `receiver` of `work`. */
@@ -91,23 +128,13 @@ static inline_always int is_fast(struct __sk_buff *skb, struct work *work, int f
 	learn_macs(skb, from);
 	/* Packets of a pod to itself keep their way: the host gives them another source. */
 	if (from->link != link || work->receiver.link == link || !(work->receiver.flags & HAS_MACS) ||
-	    has_error(skb, packet, work->receiver.link))
+	    has_error(skb, packet, work->receiver.link) || is_held(packet, packet->source_port, &work->receiver.link))
 		return 0;
-	/* Userspace may hold it, and sends it to the pod with the MACs that it has in the stack. */
-	if (packet->protocol == UDP && packet->source_port == DNS && map_lookup(&names_pods, &work->receiver.link))
-		return 0;
-	flow = find(&work->key, now);
-	/* A start after the end of a connection is another connection. */
-	if (flow && packet->protocol == TCP && is_start(packet) &&
-	    (flow->decision != ALLOW || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
-		flow = 0;
-	if (flow) {
-		int is_reply = flow->from_low != from_low;
-
-		return flow->is_fast && (is_reply ? work->receiver.link : link) == flow->initiator &&
-		       (is_reply ? link : work->receiver.link) == flow->responder;
-	}
-	return is_first(skb, packet, work, from, now);
+	flow = connection_of(packet, &work->key, now);
+	if (flow)
+		return flow->path == PATH_POD &&
+		       is_between(flow, flow->from_low != from_low, link, work->receiver.link);
+	return has_fast_path() && is_first(packet, work, from, now) && is_ready(skb, work, now);
 }
 
 /* Gives a packet to the pod that receives it, as a router does. The last step restores the address that was asked for. */
@@ -119,4 +146,195 @@ static inline_always int deliver(struct __sk_buff *skb, const struct packet *pac
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
+}
+
+/* After a minute the stack sends a first packet again: its NAT may be another one. */
+#define WAY_TIME 60000000000ull
+/* A way that the stack has used is noted once in a second. */
+#define WAY_NOTED 1000000000ull
+
+/*
+ * Notes the way of the pod's packet in `work`, which leaves by this link after the stack has routed it, if NAT has not changed it.
+ */
+checked_alone int learn_way(struct __sk_buff *skb)
+{
+	struct work *work = work_of();
+	struct packet *packet;
+	struct fast_pod *pod;
+	struct way_ends key;
+	struct known_way *known, new = { .link = skb->ifindex };
+
+	if (!work || !map_lookup(&wires, &new.link))
+		return 0;
+	packet = &work->packet;
+	if (!packet->has_flow || packet->is_error || packet->is_fragment || !work->sent_as.has_flow)
+		return 0;
+	flow_of(packet, &work->key);
+	if (!is_same_key(&work->key, &work->sent_as.key))
+		return 0;
+	pod = map_lookup(&fast_pods, &packet->source);
+	if (!pod || pod->link != work->sent_as.link)
+		return 0;
+	key.pod = packet->source;
+	key.other = packet->destination;
+	new.seen = time_of(work);
+	known = map_lookup(&known_ways, &key);
+	if (!known || known->link != new.link || new.seen - known->seen > WAY_NOTED)
+		map_update(&known_ways, &key, &new, BPF_ANY);
+	return 0;
+}
+
+/*
+ * Path and wire of a new connection between the pod of a link and an end beyond the node, as in the word `how`; 0 if the stack has
+ * it. The packet in `work` is from the pod, or to it.
+ */
+checked_alone __u32 way_of(struct __sk_buff *skb, __u32 link, int is_from_pod)
+{
+	__u32 first = 0, out, number;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	struct bpf_fib_lookup *route;
+	struct packet *packet;
+	struct wire *wire;
+	struct way_ends key;
+	struct known_way *way;
+
+	if (!work || !outside || !has_fast_path())
+		return 0;
+	packet = &work->packet;
+	key.pod = is_from_pod ? packet->source : packet->destination;
+	key.other = is_from_pod ? packet->destination : packet->source;
+	/* It may be an answer of a connection whose client has asked for a Service. */
+	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
+	       &outside->service.key);
+	if (is_from_pod && map_lookup(&outside_flows, &outside->service.key))
+		return 0;
+	way = map_lookup(&known_ways, &key);
+	if (!way || time_of(work) - way->seen > WAY_TIME || way->link > LAST_WIRE)
+		return 0;
+	number = way->link;
+	wire = map_lookup(&wires, &number);
+	if (!wire)
+		return 0;
+	route = &outside->route;
+	/* The other end may be a pod of this node now. */
+	out = link_to(skb, link, packet->ip_protocol, &key.pod, &key.other, route);
+	if (out != number) {
+		/* Netfilter has marked the packet for the table of another link, which has one route. */
+		if (!out || !map_lookup(&wires, &out))
+			return 0;
+	} else if (is_v4(&key.other)) {
+		if (route->ipv4_dst == (__u32)(key.other.low >> 32))
+			return WAY(PATH_LINK, number);
+		if (route->ipv4_dst != (__u32)(wire->gateway_v4.low >> 32))
+			return 0;
+	} else {
+		struct address hop;
+
+		__builtin_memcpy(&hop, route->ipv6_dst, sizeof(hop));
+		if (is_equal(&hop, &key.other))
+			return WAY(PATH_LINK, number);
+		if (!is_equal(&hop, &wire->gateway_v6))
+			return 0;
+	}
+	return WAY(PATH_GATEWAY, number);
+}
+
+/* Path and wire of a connection that has a row, as in the word `how`; 0 if the stack has it. */
+static inline_always __u32 way_of_row(const struct flow *flow)
+{
+	return flow->path < PATH_GATEWAY ? 0 : WAY(flow->path, flow->wire);
+}
+
+/* Puts the next hop of a packet on this way into `work`. Returns 0 if there is none. */
+static inline_always int find_hop(struct work *work, __u32 way)
+{
+	__u32 number = WIRE_OF(way);
+	struct wire *wire = map_lookup(&wires, &number);
+
+	if (!wire)
+		return 0;
+	if (PATH_OF(way) == PATH_LINK)
+		work->hop = work->packet.destination;
+	else
+		work->hop = is_v4(&work->packet.destination) ? wire->gateway_v4 : wire->gateway_v6;
+	return (work->hop.high | work->hop.low) != 0;
+}
+
+/* The packet takes the stack, and the connection has another path. */
+#define WAY_ONCE 1u
+
+/* Path and wire of a pod's packet to an end beyond the node, as in the word `how`; 0 or WAY_ONCE if it takes the stack. */
+static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work, int from_low, __u64 now)
+{
+	struct packet *packet = &work->packet;
+	struct fast_pod *from = map_lookup(&fast_pods, &packet->source);
+	__u32 link = skb->ifindex, way;
+	struct flow *flow;
+
+	if (!from || from->link != link)
+		return 0;
+	learn_macs(skb, from);
+	/* Its answer takes the stack. */
+	if (is_held(packet, packet->destination_port, &link))
+		return 0;
+	flow = connection_of(packet, &work->key, now);
+	if (flow)
+		way = is_between(flow, flow->from_low != from_low, link, 0) ? way_of_row(flow) : 0;
+	else
+		way = is_first(packet, work, from, now) ? way_of(skb, link, 1) : 0;
+	if (!way)
+		return 0;
+	return !has_error(skb, packet, WIRE_OF(way)) && find_hop(work, way) ? way : WAY_ONCE;
+}
+
+/* The same for a packet from beyond the node to the pod in `receiver` of `work`. */
+static inline_always __u32 way_to_pod(struct __sk_buff *skb, struct work *work, int from_low, __u64 now)
+{
+	struct packet *packet = &work->packet;
+	__u32 way;
+	struct flow *flow;
+
+	if (is_held(packet, packet->source_port, &work->receiver.link))
+		return 0;
+	flow = connection_of(packet, &work->key, now);
+	if (flow) {
+		way = is_between(flow, flow->from_low != from_low, 0, work->receiver.link) ? way_of_row(flow) : 0;
+	} else {
+		/* A datagram may be an answer that NAT of the host translates. */
+		if (packet->protocol == UDP || !has_direction(packet) || !is_ready(skb, work, now))
+			return 0;
+		way = way_of(skb, work->receiver.link, 0);
+		/* Its answers leave by the link of the request. */
+		if (WIRE_OF(way) != skb->ifindex)
+			return 0;
+	}
+	if (!way)
+		return 0;
+	return (work->receiver.flags & HAS_MACS) && !has_error(skb, packet, work->receiver.link) ? way : WAY_ONCE;
+}
+
+/* Sends a pod's packet to the next hop in `work`, as a router does. */
+static inline_always int send_on(struct __sk_buff *skb, struct work *work, __u32 way)
+{
+	struct bpf_redir_neigh to = {};
+
+	if (lower_hops(skb, work->packet.hop_limit))
+		return lose(NO_BACKEND);
+	if (is_v4(&work->hop)) {
+		to.nh_family = FAMILY_V4;
+		to.ipv4_nh = work->hop.low >> 32;
+	} else {
+		to.nh_family = FAMILY_V6;
+		__builtin_memcpy(to.ipv6_nh, &work->hop, sizeof(work->hop));
+	}
+	skb->tc_index = FORWARDED;
+	return redirect_to(WIRE_OF(way), &to, sizeof(to), 0);
+}
+
+/* Gives a packet from outside, which asks for no Service, to the program of fast pods. It returns if there is none. */
+static inline_always void into_fast_pod(struct __sk_buff *skb, struct work *work)
+{
+	if (is_simple(skb, &work->packet) && find_receiver(work))
+		tail_call(skb, &stages, STAGE_INTO_POD);
 }

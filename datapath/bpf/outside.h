@@ -16,10 +16,15 @@
 /* In nanoseconds. */
 #define CLOSING_TIME 5000000000ull
 
-/* The addresses of a link, from which packets are masqueraded; 0 without an address of the family. */
+/*
+ * A link to other nodes. The addresses of its family from which packets are masqueraded, and those of its gateways on the fast
+ * path; 0 without one.
+ */
 struct wire {
 	struct address v4;
 	struct address v6;
+	struct address gateway_v4;
+	struct address gateway_v6;
 };
 
 /*
@@ -181,24 +186,24 @@ static inline_always int return_by(struct __sk_buff *skb, const struct outside_f
 }
 
 /*
- * The link by which a packet to the backend leaves, or 0. The route is that of a packet of the client: pods on this node have
- * one each, and others are behind a gateway.
+ * The link by which a packet leaves that has entered the node by the link `ingress`, or 0. Pods on this node have a route each,
+ * and others are behind a gateway.
  */
-static inline_always __u32 link_to(struct __sk_buff *skb, const struct packet *packet, const struct address *to,
-				   struct bpf_fib_lookup *route)
+static inline_always __u32 link_to(struct __sk_buff *skb, __u32 ingress, __u32 protocol, const struct address *from,
+				   const struct address *to, struct bpf_fib_lookup *route)
 {
 	long result;
 
 	__builtin_memset(route, 0, sizeof(*route));
-	route->ifindex = skb->ifindex;
-	route->l4_protocol = packet->ip_protocol;
+	route->ifindex = ingress;
+	route->l4_protocol = protocol;
 	if (is_v4(to)) {
 		route->family = FAMILY_V4;
-		route->ipv4_src = packet->source.low >> 32;
+		route->ipv4_src = from->low >> 32;
 		route->ipv4_dst = to->low >> 32;
 	} else {
 		route->family = FAMILY_V6;
-		__builtin_memcpy(route->ipv6_src, &packet->source, sizeof(packet->source));
+		__builtin_memcpy(route->ipv6_src, from, sizeof(*from));
 		__builtin_memcpy(route->ipv6_dst, to, sizeof(*to));
 	}
 	result = fib_lookup(skb, route, sizeof(*route), 0);
@@ -221,7 +226,7 @@ enum way {
 static inline_always enum way way_to(struct __sk_buff *skb, const struct packet *packet, struct outside_work *work)
 {
 	const struct address *to = &work->service.choice.address;
-	__u32 link = link_to(skb, packet, to, &work->route);
+	__u32 link = link_to(skb, skb->ifindex, packet->ip_protocol, &packet->source, to, &work->route);
 	struct wire *wire;
 
 	if (!link)

@@ -14,6 +14,8 @@
 #define TICKET 0x8000u
 /* Of `tc_index`: policies have judged the packet. */
 #define JUDGED 0x4000u
+/* Of `tc_index`: a program at ingress has sent the packet, or it is an answer that has its client's address. */
+#define FORWARDED 0x2000u
 /* A link by which no packet enters. */
 #define UNKNOWN 0xffffffffu
 #define SECOND 1000000000ull
@@ -784,6 +786,10 @@ struct work {
 	struct last from_wire;
 	/* The pod to which a packet takes the fast path. */
 	struct fast_pod receiver;
+	/* How the packet that is judged came here. */
+	__u32 how;
+	/* The next hop of a packet that leaves the node by the fast path. */
+	struct address hop;
 };
 
 struct {
@@ -841,7 +847,7 @@ static inline_always void keep_last(struct __sk_buff *skb, struct last *last, co
 
 /*
  * True for a packet of an open connection that this generation allows, and notes the packet. Most packets are such ones.
- * `judge_packet` comes to the same result in more steps. The key is that of the packet as its pod sent it, if it is known.
+ * `judge_packet` comes to the same result in more steps, also for echoes. The key is that of the packet as its pod sent it, if it is known.
  */
 static inline_always int is_followed(const struct packet *packet, const struct flow_key *key, int from_low, __u32 sender,
 					     __u32 receiver, int is_from_node, int is_sent, int is_answer,
@@ -909,6 +915,8 @@ static inline_always enum served parse_served(struct __sk_buff *skb, struct work
 	parsed = parse(skb, packet, &work->key, &from_low, is_ethernet);
 	if (parsed == PARSED && packet->is_error)
 		return packet->is_fragment ? NOT_SERVED : SERVED_ERROR;
+	if (parsed != PARSED && parsed != LATER_FRAGMENT)
+		packet->has_flow = 0;
 	if (!has_ports(packet->protocol) || (parsed != PARSED && parsed != LATER_FRAGMENT))
 		return NOT_SERVED;
 	return parsed == PARSED ? SERVED : SERVED_LATER;
@@ -951,36 +959,48 @@ static inline_always __u32 recall_ports(struct __sk_buff *skb, struct work *work
 #define IS_SENT 2u
 /* It is in `work->packet`, and no ICMP error. */
 #define IS_PLAIN 4u
-/* It takes the fast path: it is at the link of its sender. */
+/* It takes a fast path: it is at the link by which it has entered the node. Further bits are path and wire. */
 #define IS_FAST 8u
+#define WAY(path, wire) (IS_FAST | (__u32)(path) << 8 | (__u32)(wire) << 16)
+#define PATH_OF(how) ((how) >> 8 & 3)
+#define WIRE_OF(how) ((how) >> 16)
+#define LAST_WIRE 0xffffu
 
-/* The flags of the answer to a rejected packet: it enters the stack at the link of the receiver, or leaves by that of the sender. */
+/* The flags of the answer to a rejected packet: it enters the stack at the link of the receiver, or leaves by this link. */
 static inline_always __u64 way_of_answer(const struct judged *judged)
 {
 	return judged->is_fast ? 0 : BPF_F_INGRESS;
 }
 
-/* NAT of the host has led a packet of a pod to another pod, with this key. Answers go the same way. */
-static inline_always void note_nat(const struct packet *packet, const struct flow_key *key)
+/*
+ * NAT of the host has led the packet in `work`, which a pod has sent, to the pod of this link; 0 stands for none. Answers go the
+ * same way.
+ */
+checked_alone int note_nat(__u32 receiver)
 {
-	struct flow *earlier = map_lookup(&flows, key);
+	struct work *work = work_of();
+	struct flow *earlier;
 	struct fast_pod *pod;
 
+	if (!work || !receiver)
+		return 0;
 	/* An earlier connection of these ends may have taken the fast path. */
+	earlier = map_lookup(&flows, &work->key);
 	if (!earlier)
-		earlier = map_lookup(&half_open, key);
-	if (earlier && earlier->is_fast)
-		earlier->is_fast = 0;
-	if (packet->protocol != UDP)
-		return;
-	pod = map_lookup(&fast_pods, &packet->destination);
+		earlier = map_lookup(&half_open, &work->key);
+	if (earlier && earlier->path)
+		earlier->path = PATH_STACK;
+	if (work->packet.protocol != UDP)
+		return 0;
+	pod = map_lookup(&fast_pods, &work->packet.destination);
 	if (pod && !(pod->flags & BEHIND_NAT))
 		__sync_fetch_and_or(&pod->flags, BEHIND_NAT);
+	return 0;
 }
 
 /*
- * Judges a packet where its destination is final: at a pod's host veth, at a link to other nodes, or at the link of its sender
- * if it takes the fast path. `ingress` is the link by which it entered, or 0. `receiver` is the link of the pod that receives it,
+ * Judges a packet where its destination is final: at a pod's host veth, at a link to other nodes, or at the link by which it has
+ * entered the node if it takes the fast path. `ingress` is the link by which it entered, or 0. `receiver` is the link of the pod that receives it,
  * or 0. It is a function of its own, because the verifier of kernel 6.1 would check it anew for each combination of the
  * caller's values.
  */
@@ -996,6 +1016,8 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 
 	if (!work)
 		return TC_ACT_SHOT;
+	/* Few variables fit on the stack. */
+	work->how = how;
 	from = ingress ? find_pod(ingress, &work->from) : 0;
 	sender = from ? ingress : 0;
 	to = receiver ? find_pod(receiver, &work->to) : 0;
@@ -1088,8 +1110,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		if (flow && has_flow && is_sent && work->sent_as.has_flow && flow->from_low == from_low &&
 		    !is_same_key(&work->key, &work->sent_as.key)) {
 			/* Before the copy: neither row is on the fast path any longer. */
-			if (to)
-				note_nat(&work->packet, &work->key);
+			note_nat(receiver);
 			work->new = *flow;
 			work->new.from_low = work->sent_as.from_low;
 			work->new.is_service_known = 0;
@@ -1239,14 +1260,15 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 		.tcp_flags = work->packet.tcp_flags,
 		.is_from_node = !ingress,
 		.is_service_known = is_sent && work->sent_as.has_flow,
-		.is_fast = work->judged.is_fast,
+		.path = PATH_OF(work->how),
+		.wire = WIRE_OF(work->how),
 	};
 
 	work->new.from_low = from_low;
 	/* A packet that is an answer has the ends of a first packet of its receiver. */
 	if (is_sent && work->sent_as.has_flow && !(is_turned && to)) {
-		if (to && !is_same_key(&work->key, &work->sent_as.key))
-			note_nat(&work->packet, &work->key);
+		if (!is_same_key(&work->key, &work->sent_as.key))
+			note_nat(receiver);
 		work->key = work->sent_as.key;
 		work->new.from_low = work->sent_as.from_low;
 	}
@@ -1293,6 +1315,18 @@ pass:
 	return TC_ACT_UNSPEC;
 }
 
+checked_alone int learn_way(struct __sk_buff *skb);
+
+/* As `judge_packet`. Notes the way of a packet that leaves the node. */
+static inline_always int judge_last(struct __sk_buff *skb, __u32 ingress, __u32 how, __u32 receiver)
+{
+	int action = judge_packet(skb, ingress, how, receiver);
+
+	if (!receiver && (how & IS_SENT) && action == TC_ACT_UNSPEC)
+		learn_way(skb);
+	return action;
+}
+
 /* As `judge_packet`. Packets of open connections end here. */
 static inline_always int at_destination(struct __sk_buff *skb, struct work *work, int is_at_pod)
 {
@@ -1322,10 +1356,10 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 	active_generation = generation();
 	now = time_of(work);
 	if (!parse_plain(skb, &work->packet, is_at_pod))
-		return judge_packet(skb, ingress, how, receiver);
+		return judge_last(skb, ingress, how, receiver);
 	how |= IS_PLAIN;
 	if ((is_sent && !sender) || (how & HAS_TICKET && !ingress))
-		return judge_packet(skb, ingress, how, receiver);
+		return judge_last(skb, ingress, how, receiver);
 	if (is_sent) {
 		is_followed_here = work->sent_as.has_flow &&
 				   is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver,
@@ -1336,7 +1370,7 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 					       0, 0, active_generation, now);
 	}
 	if (!is_followed_here)
-		return judge_packet(skb, ingress, how, receiver);
+		return judge_last(skb, ingress, how, receiver);
 	if (!receiver)
 		skb->tc_index = JUDGED;
 	else if (how == IS_PLAIN)
@@ -1378,9 +1412,6 @@ int to_pod(struct __sk_buff *skb)
 		tail_call(skb, &stages, STAGE_FROM_BACKEND);
 	return action;
 }
-
-/* Of `tc_index`: `from_wire` has sent the packet, or it is an answer that has its client's address. */
-#define FORWARDED 0x2000u
 
 /* Egress of a link to other nodes. */
 SEC("classifier")
@@ -1488,7 +1519,8 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 	struct pod *from;
 	struct packet *packet;
 	const struct address *own;
-	int parsed, from_low = 0, is_plain, is_near = 0;
+	int parsed, from_low = 0, is_plain;
+	__u32 stage = STAGES;
 	__u64 active_generation;
 
 	from = find_pod(link, &work->from);
@@ -1550,8 +1582,8 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 			return action;
 		if (serves)
 			learn_macs(skb, map_lookup(&fast_pods, &packet->source));
-	} else if (serves && parsed == PARSED && is_simple(skb, packet) && find_receiver(work)) {
-		is_near = 1;
+	} else if (serves && parsed == PARSED && is_simple(skb, packet)) {
+		stage = find_receiver(work) ? STAGE_TO_POD : STAGE_TO_WIRE;
 	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, active_generation, time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
 		skb->tc_index = JUDGED;
@@ -1560,8 +1592,8 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 	}
 	if (parsed == PARSED && packet->protocol == UDP && !packet->is_error && packet->destination_port == DNS)
 		note_query(skb, packet);
-	if (is_near)
-		tail_call(skb, &stages, STAGE_TO_POD);
+	if (stage != STAGES)
+		tail_call(skb, &stages, stage);
 	/* NAT may lead also a packet to the node's own address elsewhere. */
 	remember(skb, link, 0, packet, &work->key, from_low);
 	return TC_ACT_UNSPEC;
@@ -1684,6 +1716,18 @@ int from_pod_judge(struct __sk_buff *skb)
 	return work ? from_pod_to_backend(skb, work, 1) : TC_ACT_SHOT;
 }
 
+/* Judges a pod's packet in `work` at the pod's own link. The key of an earlier connection with a row is that of its packets too. */
+static inline_always int judge_as_sent(struct __sk_buff *skb, struct work *work, __u32 way, __u32 receiver)
+{
+	work->sent_as.link = skb->ifindex;
+	work->sent_as.service = 0;
+	work->sent_as.key = work->key;
+	work->sent_as.from_low = is_lower(&work->packet);
+	work->sent_as.has_flow = 1;
+	work->sent_as.is_answer = 0;
+	return judge_packet(skb, skb->ifindex, HAS_TICKET | IS_SENT | IS_PLAIN | way, receiver);
+}
+
 /* The last stage of `from_pod` for a packet to a fast pod. `work` has the packet and its key. */
 SEC("classifier")
 int from_pod_to_pod(struct __sk_buff *skb)
@@ -1704,22 +1748,51 @@ int from_pod_to_pod(struct __sk_buff *skb)
 		remember(skb, link, 0, packet, &work->key, from_low);
 		return TC_ACT_UNSPEC;
 	}
-	/* The key of an earlier connection with a row is that of its pod's packets too. */
-	if (!has_pod(work->receiver.link) || !is_followed(packet, &work->key, from_low, link, work->receiver.link, 0, 1, 0,
-							  generation(), now)) {
-		int action;
+	if (packet->protocol == ICMP || !has_pod(work->receiver.link) ||
+	    !is_followed(packet, &work->key, from_low, link, work->receiver.link, 0, 1, 0, generation(), now)) {
+		int action = judge_as_sent(skb, work, WAY(PATH_POD, 0), work->receiver.link);
 
-		work->sent_as.link = link;
-		work->sent_as.service = 0;
-		work->sent_as.key = work->key;
-		work->sent_as.from_low = from_low;
-		work->sent_as.has_flow = 1;
-		work->sent_as.is_answer = 0;
-		action = judge_packet(skb, link, HAS_TICKET | IS_SENT | IS_PLAIN | IS_FAST, work->receiver.link);
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
 	return deliver(skb, packet, &work->receiver, service);
+}
+
+/* The last stage of `from_pod` for a packet beyond the node. `work` has the packet and its key. */
+SEC("classifier")
+int from_pod_to_wire(struct __sk_buff *skb)
+{
+	__u32 link = skb->ifindex, way;
+	struct work *work = work_of();
+	struct packet *packet;
+	int from_low;
+	__u64 now;
+
+	if (!work)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	from_low = is_lower(packet);
+	now = time_of(work);
+	way = way_to_wire(skb, work, from_low, now);
+	if (packet->protocol == ICMP ||
+	    !is_followed(packet, &work->key, from_low, link, 0, 0, (way & IS_FAST) != 0, !(way & IS_FAST), generation(), now)) {
+		int action;
+
+		if (!(way & IS_FAST)) {
+			remember(skb, link, 0, packet, &work->key, from_low);
+			return TC_ACT_UNSPEC;
+		}
+		action = judge_as_sent(skb, work, way, 0);
+		if (action != TC_ACT_UNSPEC)
+			return action;
+	} else if (!(way & IS_FAST)) {
+		/* An answer to another node is allowed wherever NAT leads it. */
+		skb->tc_index = JUDGED;
+		if (!way && is_v4(&packet->source))
+			keep_last(skb, &work->from_pod, packet, work->tick, generation());
+		return TC_ACT_UNSPEC;
+	}
+	return send_on(skb, work, way);
 }
 
 /* The last stage of `to_pod`. */
@@ -1762,8 +1835,10 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	int fault = 0, begins = 0, is_first;
 	__u64 now;
 
-	if (served == NOT_SERVED)
+	if (served == NOT_SERVED) {
+		into_fast_pod(skb, work);
 		return TC_ACT_UNSPEC;
+	}
 	if (served == SERVED_ERROR || served == SERVED_LATER)
 		return related_from_wire(skb, served == SERVED_ERROR);
 	now = time_of(work);
@@ -1803,6 +1878,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		if (!fault && choice->seen != now)
 			choice->seen = now;
 	} else if (packet->protocol == TCP && !is_first) {
+		into_fast_pod(skb, work);
 		/* Of a connection of the host's stack. */
 		if (served == SERVED_PLAIN)
 			keep_last(skb, &work->from_wire, packet, work->tick, generation());
@@ -1813,6 +1889,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 			/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
 			if (map_lookup(&outside_flows, &service->key))
 				map_delete(&outside_flows, &service->key);
+			into_fast_pod(skb, work);
 			return TC_ACT_UNSPEC;
 		case REFUSED:
 			report(skb, &work->judged, refusal(service->action));
@@ -1859,6 +1936,40 @@ int from_wire(struct __sk_buff *skb)
 	if (skb->pkt_type != THIS_HOST || skb->vlan_present || is_like(skb, &work->from_wire))
 		return TC_ACT_UNSPEC;
 	return from_outside(skb, work, outside);
+}
+
+/* The last stage of `from_wire` for a packet to a fast pod. `work` has the packet. */
+SEC("classifier")
+int from_wire_to_pod(struct __sk_buff *skb)
+{
+	__u32 first = 0, way;
+	struct work *work = work_of();
+	struct service_work *service = map_lookup(&service_works, &first);
+	struct packet *packet;
+	int from_low;
+	__u64 now;
+
+	if (!work || !service)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	from_low = is_lower(packet);
+	flow_of(packet, &work->key);
+	now = time_of(work);
+	way = way_to_pod(skb, work, from_low, now);
+	if (!(way & IS_FAST)) {
+		/* Of a connection of the host's stack. */
+		if (!way && is_v4(&packet->source) && packet->protocol == TCP && !is_start(packet))
+			keep_last(skb, &work->from_wire, packet, work->tick, generation());
+		return TC_ACT_UNSPEC;
+	}
+	if (packet->protocol == ICMP || !has_pod(work->receiver.link) ||
+	    !is_followed(packet, &work->key, from_low, 0, work->receiver.link, 0, 0, 0, generation(), now)) {
+		int action = judge_packet(skb, skb->ifindex, IS_PLAIN | way, work->receiver.link);
+
+		if (action != TC_ACT_UNSPEC)
+			return action;
+	}
+	return deliver(skb, packet, &work->receiver, service);
 }
 
 /* The last stage of `to_wire`: gives an answer the address that its client asked for. */
@@ -1969,6 +2080,37 @@ int sweep_flows(struct __sk_buff *skb)
 
 	for_each(&flows, sweep_one, &sweep, 0);
 	return sweep.left;
+}
+
+/* The open connections of a pod's link, by path. */
+struct path_counts {
+	__u64 now;
+	__u32 link;
+	__u32 of[PATHS];
+};
+
+static long count_path(void *map, const struct flow_key *key, const struct flow *flow, struct path_counts *counts)
+{
+	__u32 path = flow->path;
+
+	(void)map;
+	if ((flow->initiator == counts->link || flow->responder == counts->link) && flow->decision == ALLOW &&
+	    path < PATHS && !(flow->tcp_flags & (TCP_FIN | TCP_RST)) && !is_expired(flow, key->protocol, counts->now))
+		counts->of[path] += 1;
+	return 0;
+}
+
+/* Counts the open connections of the link in the first word of `cb`, to the others. Userspace runs it. */
+SEC("classifier")
+int count_paths(struct __sk_buff *skb)
+{
+	struct path_counts counts = { .now = ktime_coarse(), .link = skb->cb[0] };
+
+	for_each(&flows, count_path, &counts, 0);
+	skb->cb[1] = counts.of[PATH_STACK];
+	skb->cb[2] = counts.of[PATH_POD];
+	skb->cb[3] = counts.of[PATH_GATEWAY] + counts.of[PATH_LINK];
+	return 0;
 }
 
 static long add_set_row(void *map, const struct set_key *key, const __u32 *value, __u64 *sum)

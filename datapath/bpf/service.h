@@ -220,6 +220,10 @@ enum stage {
 	STAGE_TO_CLIENT,
 	/* After the judging stage, for packets to a fast pod. */
 	STAGE_TO_POD,
+	/* After it too, for packets beyond the node. */
+	STAGE_TO_WIRE,
+	/* After `from_wire`, for packets to a fast pod. */
+	STAGE_INTO_POD,
 	STAGES,
 };
 

@@ -127,6 +127,17 @@ struct flow_key {
 	};
 };
 
+/* The path of all packets of a connection. Each but the first is a fast path. */
+enum path {
+	PATH_STACK,
+	/* Into another pod of the node. */
+	PATH_POD,
+	/* Between a pod and another node: by the gateway of the wire, or without one. */
+	PATH_GATEWAY,
+	PATH_LINK,
+	PATHS,
+};
+
 /*
  * A connection. Its key has the ends as one pod sees them: as the pod sent the packet, or as it receives the packet. NAT
  * may be between the pods, and the rest is behind it.
@@ -162,9 +173,10 @@ struct flow {
 	__u32 verdict;
 	/* `service` is that of a packet as its pod sent it. */
 	__u8 is_service_known;
-	/* Its packets take the fast path. */
-	__u8 is_fast;
-	__u8 unused[2];
+	/* One of `enum path`. */
+	__u8 path;
+	/* The link to other nodes by which its packets leave the node. 0 for packets that the stack routes, or between two pods. */
+	__u16 wire;
 };
 
 /* A packet as its pod sent it, for the hook where its destination is final. */
@@ -656,6 +668,27 @@ struct {
 	MAP_NUMBER(max_entries, 1);
 	MAP_NUMBER(map_flags, BPF_F_NO_PREALLOC);
 } fast_pods SEC(".maps");
+
+/* A pod, and another end that is not on the node. */
+struct way_ends {
+	struct address pod;
+	struct address other;
+};
+
+/* The stack has sent a packet of these ends by this link, from the pod's own address to the one that it asked for. */
+struct known_way {
+	/* Of the last such packet, in nanoseconds since the boot. */
+	__u64 seen;
+	__u32 link;
+	__u32 unused;
+};
+
+struct {
+	MAP_NUMBER(type, BPF_MAP_TYPE_LRU_HASH);
+	MAP_TYPE(key, struct way_ends);
+	MAP_TYPE(value, struct known_way);
+	MAP_NUMBER(max_entries, 1);
+} known_ways SEC(".maps");
 
 static inline_always int is_v4(const struct address *address)
 {

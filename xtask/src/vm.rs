@@ -28,7 +28,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 17] = [
     "8021q",
     "veth",
     "sch_ingress",
@@ -40,6 +40,7 @@ const MODULES: [&str; 16] = [
     "act_mirred",
     "nf_conntrack_netlink",
     "nft_chain_nat",
+    "nft_ct",
     "nft_nat",
     "nft_masq",
     "nft_fib_inet",

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 use view_cluster::{Event, Node, Pod, PodData, PodReport, excluded};
-use view_node::{PodAssignment, Status};
+use view_node::{Paths, PodAssignment, Status};
 use view_policy::{GROUP, Group, Policy, VERSION};
 
 /// Prints the report and returns the exit code.
@@ -91,6 +91,7 @@ async fn ask_daemon(api: &Api, args: &PodArgs, node: &str, about: &mut PodData) 
                 |held: &PodAssignment| held.namespace == meta.namespace && held.name == meta.name;
             about.held = held.into_iter().filter(of).collect();
             about.daemon = Some(Ok(status));
+            about.paths = paths(api, &at, &about.pod, within).await.transpose();
         }
         Err(why) => about.daemon = Some(Err(why)),
     }
@@ -106,6 +107,18 @@ async fn serves(
     let held = read(api, at, view_node::PODS, within).await;
     let held = held.map_err(|why| format!("cannot read assignments from {}: {why}", at.pod))?;
     Ok((status, held))
+}
+
+/// Counts the pod's connections by path. `None` without an agent on the node.
+async fn paths(
+    api: &Api,
+    at: &PodPort<'_>,
+    pod: &Pod,
+    within: Duration,
+) -> Result<Option<Paths>, String> {
+    let path = format!("{}/{}", view_node::PATHS, pod.metadata.uid);
+    let paths = read(api, at, &path, within).await;
+    paths.map_err(|why| format!("cannot count connections on {}: {why}", at.pod))
 }
 
 async fn read<T: DeserializeOwned>(

@@ -306,7 +306,7 @@ pub struct Connections {
     pub map_memory: u64,
     /// True if the programs serve Services: their maps then have room for them.
     pub services: bool,
-    /// With Services, new connections between pods of the node take the fast path.
+    /// With Services, new connections of pods take the fast path.
     pub fast_path: bool,
 }
 

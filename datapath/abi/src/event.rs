@@ -66,7 +66,7 @@ pub struct Event {
     pub length: u32,
     /// The number of the reason for a drop. The number of reasons stands for an allowed packet.
     pub reason: u16,
-    /// The packet is on the fast path between two pods of the node.
+    /// The packet is on the fast path.
     pub is_fast: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Flows: the packets and connections that the backend reports, with the names of pods and rules.
 
-use datapath_node::{Flow, Looked, Node, Probe, RuleId, RuleUse};
+use datapath_node::{Flow, Looked, Node, Paths, Probe, RuleId, RuleUse};
 use datapath_rpc::{Flows, wire};
 use futures::{StreamExt as _, stream};
 use policy_core::{Decision, Direction, Segment};
@@ -21,6 +21,7 @@ use tonic::Status;
 #[derive(Debug)]
 pub(crate) enum Query {
     Uses(oneshot::Sender<Result<Vec<RuleUse>, String>>),
+    Paths(String, oneshot::Sender<Result<Option<Paths>, String>>),
     LookUp(Probe, oneshot::Sender<Result<Vec<Looked>, String>>),
 }
 

@@ -326,6 +326,9 @@ async fn answer_query(backend: &mut impl Backend, query: Query) {
         Query::Uses(reply) => {
             let _ = reply.send(backend.uses().await.map_err(|error| causes(&error)));
         }
+        Query::Paths(uid, reply) => {
+            let _ = reply.send(backend.paths(&uid).await.map_err(|error| causes(&error)));
+        }
         Query::LookUp(probe, reply) => {
             let _ = reply.send(backend.look_up(&probe).await.map_err(|error| causes(&error)));
         }

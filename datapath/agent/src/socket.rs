@@ -6,7 +6,7 @@ use crate::{
     flows::{FlowLog, Query, probe},
     metrics::Metrics,
 };
-use datapath_node::{Answer, LocalPod, Overview, PodId};
+use datapath_node::{Answer, LocalPod, Overview, Paths, PodId};
 use datapath_rpc::{Admission, Admitted, Agent, AgentPod, Flows, LISTED, wire};
 use std::{sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -86,6 +86,13 @@ impl Agent for Socket {
     async fn uses(&self) -> Result<wire::UsesReply, Status> {
         let uses = self.query(Query::Uses).await?;
         self.ask(|reply| Event::NameUses { uses, reply }).await
+    }
+
+    async fn paths(&self, uid: String) -> Result<wire::PathsReply, Status> {
+        let paths = self.query(|reply| Query::Paths(uid, reply)).await?;
+        let paths = paths.ok_or_else(|| Status::not_found("the node has no such pod"))?;
+        let Paths { stack, pods, nodes } = paths;
+        Ok(wire::PathsReply { version: 0, stack, pods, nodes })
     }
 
     async fn look_up(&self, request: wire::LookUpRequest) -> Result<wire::LookUpReply, Status> {

@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use datapath_node::{
-    Applied, BackendEvent, Desired, Looked, Observed, Probe, Retire, RuleUse, Trace,
+    Applied, BackendEvent, Desired, Looked, Observed, Paths, Probe, Retire, RuleUse, Trace,
 };
 use service_core::HealthChecks;
 use std::{
@@ -80,6 +80,14 @@ pub trait Backend: Send + 'static {
     /// The backend does not count, or the state cannot be read.
     async fn uses(&mut self) -> Result<Vec<RuleUse>, BackendError> {
         Err(BackendError::Unsupported { backend: self.name(), operation: "count the use of rules" })
+    }
+
+    /// The open connections of the pod with this UID by path. `None` if the node has no such pod.
+    ///
+    /// # Errors
+    /// The backend does not know them, or the state cannot be read.
+    async fn paths(&mut self, _uid: &str) -> Result<Option<Paths>, BackendError> {
+        Err(BackendError::Unsupported { backend: self.name(), operation: "count connections" })
     }
 
     /// Looks up a packet in the state in force, with all steps: one result for each end that is a pod of this node.

@@ -33,8 +33,8 @@ use datapath_abi::{
 use datapath_backend::{Backend, BackendError, ServiceFigures};
 use datapath_names::Wanted;
 use datapath_node::{
-    Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Probe, Results, Retire,
-    RuleUse, Trace,
+    Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Paths, Probe, Results,
+    Retire, RuleUse, Trace,
 };
 use datapath_plan::{Compilation, Names};
 use routing_netlink::{Monitor, Socket, SocketError};
@@ -497,6 +497,7 @@ impl EbpfBackend {
         let goal = Goal { compilation, target, pods, own, node, links: known, failed, results };
         let results = Arc::clone(&goal.results);
         self.goal = Some(goal);
+        self.programs.set_wires(&self.wires_in_use())?;
         self.set_fast(desired.changed.is_none())?;
         self.names.finish(version)?;
         let others = match self.has_outdated() {
@@ -766,10 +767,22 @@ impl EbpfBackend {
         Ok(None)
     }
 
-    /// Writes the addresses from which packets to other nodes are masqueraded.
+    /// Writes the links to other nodes.
     fn set_wires(&mut self, wires: Wires) -> Result<(), LoadError> {
         self.wires = wires;
-        self.programs.set_wires(&self.wires).map(drop)
+        self.programs.set_wires(&self.wires_in_use()).map(drop)
+    }
+
+    /// The links to other nodes. A link that lacks a program has no gateway: the fast path needs the programs of both directions.
+    fn wires_in_use(&self) -> Wires {
+        let mut wires = self.wires.clone();
+        let failed = self.goal.iter().flat_map(|goal| goal.failed.keys());
+        for link in failed {
+            if let Some(wire) = wires.get_mut(link) {
+                wire.gateways = [None; 2];
+            }
+        }
+        wires
     }
 
     /// Writes the pods that the fast path can reach. A pod that starts follows with the next check: plugins of the runtime may
@@ -1143,6 +1156,19 @@ impl Backend for EbpfBackend {
         Ok(look_up(&held, &self.rules, probe))
     }
 
+    async fn paths(&mut self, uid: &str) -> Result<Option<Paths>, BackendError> {
+        let links = self.held.endpoints.iter().filter(|(_, of)| of.uid == uid);
+        let links: Vec<u32> = links.map(|(link, _)| *link).collect();
+        let mut paths = None;
+        for link in links {
+            let of_link = self.programs.paths(link);
+            let of_link =
+                of_link.map_err(|error| BackendError::Unreadable { cause: causes(&error) })?;
+            paths = Some(paths.unwrap_or(Paths::default()) + of_link);
+        }
+        Ok(paths)
+    }
+
     async fn trace(&mut self, _: &Trace) -> Result<(), BackendError> {
         Err(BackendError::Unsupported { backend: "ebpf", operation: "trace packets" })
     }
@@ -1310,7 +1336,7 @@ impl EbpfBackend {
         let repaired = repaired.and_then(|_| {
             // Before the first state the rows are those of an earlier process.
             let is_known = self.goal.is_some() && self.connections.services;
-            if is_known && self.programs.set_wires(&self.wires)? {
+            if is_known && self.programs.set_wires(&self.wires_in_use())? {
                 tracing::warn!(map = WIRES, "a row of a map was changed by another process");
                 if let Some(serving) = &mut self.serving {
                     serving.repaired("rows");

@@ -1,4 +1,4 @@
-//! The pods that the fast path between pods of the node can reach.
+//! The pods that the fast path can reach.
 
 use config_model::registry::STRICT_VETH_PREFIX;
 use datapath_abi::{AddressKey, Pod, address, address_key};

@@ -44,4 +44,4 @@ pub use memory::memory_of_maps;
 pub use programs::{Effects, Hook, Programs, SentAs};
 pub use retire::{Attachments, tcx_programs};
 pub use tcx::Method;
-pub use wires::Wires;
+pub use wires::{Wire, Wires};

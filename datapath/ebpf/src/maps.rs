@@ -73,7 +73,7 @@ pub(crate) struct Layout {
 }
 
 /// As in `datapath/bpf/tables.h` and `names.h`. A setting changes the rows of `flows`.
-const LAYOUTS: [Layout; 57] = [
+const LAYOUTS: [Layout; 58] = [
     Layout::new("endpoints", 4, 104, 2048),
     Layout::new("places", 4, 64, PLACES),
     Layout::new("active", 4, 8, 1),
@@ -94,7 +94,7 @@ const LAYOUTS: [Layout; 57] = [
     Layout::new("half_open", 40, 80, 32_768),
     Layout::new("sent", 4, 64, 8192),
     Layout::new("sent_count", 4, 4, 1),
-    Layout::new("works", 4, 864, 1),
+    Layout::new("works", 4, 880, 1),
     Layout::new("fragments", 40, 8, 4096),
     Layout::new("counters", 4, 8, COUNT),
     Layout::new("uses", 4, 32, 131_072),
@@ -121,16 +121,17 @@ const LAYOUTS: [Layout; 57] = [
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_fragments", 40, 16, 1),
     Layout::new("service_works", 4, 168, 1),
-    Layout::new(STAGES, 4, 4, 5),
+    Layout::new(STAGES, 4, 4, 7),
     Layout::new(FAST_PODS, 16, 20, 1),
+    Layout::new(KNOWN_WAYS, 32, 16, 1),
     Layout::new("node_namespace", 4, 8, 1),
     Layout::new("socket_choices", 32, 40, 1),
     Layout::new("socket_asked_addresses", 32, 32, 1),
-    Layout::new(WIRES, 4, 32, 256),
+    Layout::new(WIRES, 4, 64, 256),
     Layout::new("outside_choices", 40, 40, 1),
     Layout::new("outside_flows", 40, 64, 1),
     Layout::new("outside_fragments", 40, 16, 1),
-    Layout::new("outside_works", 4, 328, 1),
+    Layout::new("outside_works", 4, 360, 1),
 ];
 
 /// The programs that continue where another one ends.
@@ -139,6 +140,9 @@ pub(crate) const STAGES: &str = "stages";
 /// The addresses of links to other nodes.
 pub(crate) const WIRES: &str = "wires";
 
+/// The ways to other nodes that the stack has used.
+const KNOWN_WAYS: &str = "known_ways";
+
 /// The pods that the fast path can reach.
 pub(crate) const FAST_PODS: &str = "fast_pods";
 
@@ -146,7 +150,7 @@ pub(crate) const FAST_PODS: &str = "fast_pods";
 pub(crate) const SOURCE_RANGES: &str = "source_ranges";
 
 /// The rows of maps with Services.
-const WITH_SERVICES: [(&str, u32); 17] = [
+const WITH_SERVICES: [(&str, u32); 18] = [
     ("frontends", 65_536),
     (SOURCE_RANGES, 8192),
     ("service_words", 131_072),
@@ -158,6 +162,7 @@ const WITH_SERVICES: [(&str, u32); 17] = [
     ("asked_addresses", 65_536),
     ("affinities", 16_384),
     (FAST_PODS, 4096),
+    (KNOWN_WAYS, 8192),
     ("service_fragments", 2048),
     ("socket_choices", 16_384),
     ("socket_asked_addresses", 16_384),
@@ -166,9 +171,11 @@ const WITH_SERVICES: [(&str, u32); 17] = [
     ("outside_fragments", 2048),
 ];
 
-/// The layouts of the maps that only Services use, and that processes share.
+/// The layouts of the maps that only Services use, and that processes share. Known ways are those of the programs of one release.
 pub(crate) fn of_services(layouts: &[Layout]) -> impl Iterator<Item = &Layout> {
-    let is_of_services = |layout: &&Layout| WITH_SERVICES.iter().any(|of| of.0 == layout.name);
+    let is_of_services = |layout: &&Layout| {
+        WITH_SERVICES.iter().any(|of| of.0 == layout.name) && layout.name != KNOWN_WAYS
+    };
     layouts.iter().filter(is_of_services)
 }
 
@@ -291,6 +298,7 @@ impl Layout {
             | "outside_choices"
             | "outside_flows"
             | FAST_PODS
+            | KNOWN_WAYS
             | "service_fragments"
             | "outside_fragments"
             | WIRES => hash(rows, value),

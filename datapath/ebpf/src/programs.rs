@@ -23,6 +23,7 @@ use aya::{
 };
 use config_settings::Connections;
 use datapath_abi::{Flow, FlowKey, Held, Settings, Use, Write};
+use datapath_node::Paths;
 use routing_netlink::{BpfFilter, Filters, OtherFilters, Side};
 use routing_plan::IfIndex;
 use std::{
@@ -345,6 +346,21 @@ impl Programs {
 
     /// Runs the program that adds up the rows of a map.
     fn run_sum(&mut self, number: u32) -> Result<u64, LoadError> {
+        let [low, high, ..] = self.run_with(SUM, number)?;
+        Ok(u64::from(high) << 32 | u64::from(low))
+    }
+
+    /// Counts the open connections of a pod's link by path.
+    ///
+    /// # Errors
+    /// If the kernel cannot run the program.
+    pub fn paths(&mut self, link: u32) -> Result<Paths, LoadError> {
+        let [_, stack, pods, nodes, _] = self.run_with(PATHS, link)?.map(u64::from);
+        Ok(Paths { stack, pods, nodes })
+    }
+
+    /// Runs a program with a number in the packet's control block, and returns the block.
+    fn run_with(&mut self, name: &'static str, number: u32) -> Result<[u32; 5], LoadError> {
         // Of `struct __sk_buff`: cb.
         let (mut context, mut after) = ([0_u8; 192], [0_u8; 192]);
         context[48..52].copy_from_slice(&number.to_ne_bytes());
@@ -354,11 +370,13 @@ impl Programs {
             ctx_out: Some(&mut after),
             ..TestRunOptions::default()
         };
-        let run = self.program(SUM)?.test_run(options);
-        run.map_err(|cause| LoadError::Program { name: SUM, cause })?;
-        let mut sum = [0; 8];
-        sum.copy_from_slice(&after[48..56]);
-        Ok(u64::from_ne_bytes(sum))
+        let run = self.program(name)?.test_run(options);
+        run.map_err(|cause| LoadError::Program { name, cause })?;
+        let mut words = [0; 5];
+        for (word, bytes) in words.iter_mut().zip(after[48..68].as_chunks::<4>().0) {
+            *word = u32::from_ne_bytes(*bytes);
+        }
+        Ok(words)
     }
 
     pub(crate) fn maps(&self) -> &Maps {
@@ -900,20 +918,33 @@ const SWEEP: &str = "sweep_flows";
 /// The program that adds up the rows of a map.
 const SUM: &str = "sum_rows";
 
+/// The program that counts the connections of a pod.
+const PATHS: &str = "count_paths";
+
 /// The programs that are not attached.
-const RUN: [&str; 7] = [
+const RUN: [&str; 10] = [
     SWEEP,
     SUM,
+    PATHS,
     STAGE_PROGRAMS[0],
     STAGE_PROGRAMS[1],
     STAGE_PROGRAMS[2],
     STAGE_PROGRAMS[3],
     STAGE_PROGRAMS[4],
+    STAGE_PROGRAMS[5],
+    STAGE_PROGRAMS[6],
 ];
 
 /// The programs of the stages, in the order of `enum stage` in `datapath/bpf/service.h`.
-const STAGE_PROGRAMS: [&str; 5] =
-    ["from_pod_service", "from_pod_judge", "to_pod_service", "to_wire_service", "from_pod_to_pod"];
+const STAGE_PROGRAMS: [&str; 7] = [
+    "from_pod_service",
+    "from_pod_judge",
+    "to_pod_service",
+    "to_wire_service",
+    "from_pod_to_pod",
+    "from_pod_to_wire",
+    "from_wire_to_pod",
+];
 
 /// The name of the folder for the programs of an object file.
 fn program_folder(object: &[u8]) -> String {

@@ -4,7 +4,7 @@ use crate::{
     LoadError,
     fast::{FastRow, FastWrite},
     maps::{FAST_PODS, Layout, SOURCE_RANGES, WIRES, gone, typed},
-    wires::Wires,
+    wires::{Wire, Wires},
 };
 use aya::{
     Ebpf,
@@ -15,10 +15,7 @@ use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, SourceKey, TableSize,
     TableSlot, Word, Write,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 type Small = [u32; 16];
 type Medium = [u32; 512];
@@ -38,15 +35,16 @@ pub(crate) struct ServiceMaps {
     limits: Limits,
 }
 
-/// The addresses of a link: of IPv4, then of IPv6.
-type WireRow = [u8; 32];
+/// The addresses of a link, then its gateways: of IPv4, then of IPv6.
+type WireRow = [u8; 64];
 
 fn wire_rows(wires: &Wires) -> BTreeMap<u32, WireRow> {
-    wires.iter().map(|(link, addresses)| (*link, wire_row(*addresses))).collect()
+    wires.iter().map(|(link, wire)| (*link, wire_row(*wire))).collect()
 }
 
-fn wire_row(addresses: [Option<IpAddr>; 2]) -> WireRow {
-    let mut row = WireRow::default();
+fn wire_row(wire: Wire) -> WireRow {
+    let mut row = [0; 64];
+    let addresses = wire.addresses.into_iter().chain(wire.gateways);
     for (place, address) in row.chunks_exact_mut(16).zip(addresses) {
         if let Some(address) = address {
             place.copy_from_slice(&address_key(address.into()));

@@ -20,8 +20,8 @@ pub use desired::{
 };
 pub use node::{Effect, Links, Node, Overview, OwnRead, START_LIMIT};
 pub use outcome::{
-    Applied, BackendEvent, Flow, Looked, Observed, Probe, Results, Retire, RuleId, RuleUse, Trace,
-    TraceStep, Tuple,
+    Applied, BackendEvent, Flow, Looked, Observed, Paths, Probe, Results, Retire, RuleId, RuleUse,
+    Trace, TraceStep, Tuple,
 };
 pub use realized::{Report, ReportTo};
 pub use replicas::{Next, Replicas};

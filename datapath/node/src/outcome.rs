@@ -104,7 +104,7 @@ pub struct Flow {
     pub is_logged: bool,
     /// The length of the packet in bytes.
     pub length: u32,
-    /// The packet takes the fast path between two pods of the node, without the host's stack.
+    /// The packet takes the fast path, without the host's stack.
     pub is_fast: bool,
 }
 
@@ -116,6 +116,29 @@ pub struct RuleId {
     pub direction: Direction,
     /// The position among the policy's rules of that direction, from 0.
     pub index: usize,
+}
+
+/// The open connections of a pod, by the path of their packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    /// Through the host's stack.
+    pub stack: u64,
+    /// On the fast path, to and from pods of the node.
+    pub pods: u64,
+    /// On the fast path, to and from other nodes.
+    pub nodes: u64,
+}
+
+impl std::ops::Add for Paths {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            stack: self.stack + other.stack,
+            pods: self.pods + other.pods,
+            nodes: self.nodes + other.nodes,
+        }
+    }
 }
 
 /// Use of a rule on this node since its last change.

@@ -183,6 +183,20 @@ impl AgentAt {
         self.answer(deadline, agent.uses(within(deadline, asked))).await
     }
 
+    /// The open connections of the pod with this UID by path.
+    ///
+    /// # Errors
+    /// The agent has not answered by `deadline`, or its node does not have the pod.
+    pub async fn paths(
+        &self,
+        uid: String,
+        deadline: Instant,
+    ) -> Result<wire::PathsReply, AgentError> {
+        let mut agent = self.dial(deadline).await?;
+        let asked = wire::PathsRequest { versions: versions(), uid };
+        self.answer(deadline, agent.paths(within(deadline, asked))).await
+    }
+
     /// The verdict about a packet in the state in force. The request needs no versions.
     ///
     /// # Errors

@@ -52,6 +52,11 @@ pub trait Agent: Send + Sync + 'static {
         ready(Err(Status::unimplemented("this agent counts no use of rules")))
     }
 
+    /// The open connections of the pod with this UID by path; [`serve`] fills in the version.
+    fn paths(&self, _uid: String) -> impl Future<Output = Result<wire::PathsReply, Status>> + Send {
+        ready(Err(Status::unimplemented("this agent counts no connections")))
+    }
+
     /// The verdict about a packet; [`serve`] fills in the version.
     fn look_up(
         &self,
@@ -162,6 +167,16 @@ impl<A: Agent> agent_server::Agent for Endpoint<A> {
         let version = version(request.into_inner().versions)?;
         let reply = self.agent.uses().await?;
         Ok(Response::new(wire::UsesReply { version, ..reply }))
+    }
+
+    async fn paths(
+        &self,
+        request: Request<wire::PathsRequest>,
+    ) -> Result<Response<wire::PathsReply>, Status> {
+        let request = request.into_inner();
+        let version = version(request.versions)?;
+        let reply = self.agent.paths(request.uid).await?;
+        Ok(Response::new(wire::PathsReply { version, ..reply }))
     }
 
     async fn look_up(

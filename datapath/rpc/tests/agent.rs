@@ -71,6 +71,11 @@ impl Agent for Recorder {
         Ok(StatusReply { generation: 3, ..StatusReply::default() })
     }
 
+    async fn paths(&self, uid: String) -> Result<wire::PathsReply, Status> {
+        let known = wire::PathsReply { stack: 1, pods: 2, nodes: 3, version: 0 };
+        (uid == "u-0").then_some(known).ok_or_else(|| Status::not_found("no such pod"))
+    }
+
     fn flows(&self, _: wire::FlowsRequest) -> Result<Flows, Status> {
         let flow = |length| Flow { length, reason: "r".repeat(100), ..Flow::default() };
         let flows = futures::stream::iter((0..FLOWS).map(flow));
@@ -111,6 +116,9 @@ async fn an_admission_arrives_with_its_links_and_the_answer_returns() {
         assert_eq!(admission, sent);
         assert_eq!(agent.status(soon()).await.unwrap().generation, 3);
         agent.forget(&pod(""), soon()).await.unwrap();
+        let paths = agent.paths("u-0".into(), soon()).await.unwrap();
+        assert_eq!(paths, wire::PathsReply { version: 1, stack: 1, pods: 2, nodes: 3 });
+        assert!(agent.paths("u-1".into(), soon()).await.is_err());
     }
 }
 

@@ -17,20 +17,25 @@ use crate::{
 };
 use axum::{
     Router,
-    extract::State,
+    extract::{Path, State},
     http::{StatusCode, header},
     response::{IntoResponse, Json, Response},
     routing::get,
 };
+use config_model::causes;
 use config_settings::{Bind, Settings};
+use datapath_rpc::{AgentAt, wire::PathsReply};
 use runtime_process::published::{Published, publish};
 use serde_json::{Value, json};
 use std::{
     net::{Ipv6Addr, SocketAddr},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::{Mutex, watch},
+    time::timeout,
+};
 
 /// The sources of the pages.
 #[derive(Clone)]
@@ -41,6 +46,8 @@ pub(crate) struct Shown {
     pub(crate) reports: watch::Receiver<PassReport>,
     pub(crate) cluster: Cluster,
     pub(crate) troubles: watch::Receiver<Vec<OpenProblem>>,
+    /// `None` if ferrule-agent does not enforce policy on this node.
+    pub(crate) agent: Option<AgentAt>,
 }
 
 impl Shown {
@@ -73,6 +80,8 @@ impl Shown {
 struct Introspection {
     view: Published<View>,
     shown: Shown,
+    /// The agent counts the connections of one pod at a time.
+    counting: Arc<Mutex<()>>,
 }
 
 impl Introspection {
@@ -92,7 +101,8 @@ pub(crate) async fn serve_metrics(shown: Shown, port: u16) {
 /// Serves introspection and never returns.
 pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
     let (view, task) = publish(PAUSE, async || shown.view().await);
-    let introspection = Introspection { view, shown: shown.clone() };
+    let counting = Arc::default();
+    let introspection = Introspection { view, shown: shown.clone(), counting };
     let router = Router::new()
         .route("/v1/enis", get(enis))
         .route("/v1/ipamd-env-settings", get(ipamd_settings))
@@ -100,6 +110,7 @@ pub(crate) async fn serve_introspection(shown: Shown, at: Bind) {
         .route(view_node::PODS, get(pods))
         .route(view_node::STATUS, get(status))
         .route(view_node::ADDRESSES, get(addresses))
+        .route(&format!("{}/{{uid}}", view_node::PATHS), get(paths))
         .route("/v1/ferrule/explain", get(explain))
         .fallback(commands)
         .with_state(introspection);
@@ -133,6 +144,19 @@ async fn addresses(State(of): State<Introspection>) -> Response {
     answer(of.view().await.map(|view| json!(addresses::addresses(&view, settings))))
 }
 
+async fn paths(State(of): State<Introspection>, Path(uid): Path<String>) -> Response {
+    let Some(agent) = &of.shown.agent else { return Json(Value::Null).into_response() };
+    let _counting = of.counting.lock().await;
+    match agent.paths(uid, Instant::now() + ANSWER_TIME).await {
+        Ok(PathsReply { stack, pods, nodes, .. }) => {
+            Json(json!(view_node::Paths { stack, pods, nodes })).into_response()
+        }
+        Err(error) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", causes(&error))).into_response()
+        }
+    }
+}
+
 async fn explain(State(of): State<Introspection>) -> Response {
     let report = of.shown.reports.borrow().clone();
     let cluster = of.shown.cluster.clone();
@@ -160,13 +184,14 @@ fn answer(body: Option<Value>) -> Response {
     }
 }
 
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "/v1/enis",
     "/v1/ipamd-env-settings",
     "/v1/networkutils-env-settings",
     view_node::PODS,
     view_node::STATUS,
     view_node::ADDRESSES,
+    view_node::PATHS,
     "/v1/ferrule/explain",
 ];
 /// The timeout of the event loop's answer.

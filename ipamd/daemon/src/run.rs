@@ -154,6 +154,7 @@ where
         reports: seen_reports.clone(),
         cluster: cluster.clone(),
         troubles: seen_troubles,
+        agent: policy::agent(&settings),
     };
     if settings.metrics {
         tasks.spawn(http::serve_metrics(shown.clone(), metrics_port));

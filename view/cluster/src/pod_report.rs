@@ -8,7 +8,7 @@ use crate::{
     pod_state::of_pod,
 };
 use serde::Serialize;
-use view_node::{PodAssignment, Severity, Status, Trouble, WaitingAdd};
+use view_node::{Paths, PodAssignment, Severity, Status, Trouble, WaitingAdd};
 
 /// The answers of the API server, the pod's daemon and the controller.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub struct PodData {
     pub events_unknown: Option<String>,
     /// The pod's policies or the error; `None` if the controller was not called.
     pub policies: Option<Result<Vec<String>, String>>,
+    /// The paths of the pod's connections or the error; `None` if no agent was asked.
+    pub paths: Option<Result<Paths, String>>,
 }
 
 /// The report about one pod.
@@ -45,6 +47,11 @@ pub struct PodReport {
     pub policies: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies_unknown: Option<String>,
+    /// The pod's open connections by path; `None` if they are unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paths: Option<Paths>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paths_unknown: Option<String>,
     /// The reason if Ferrule does not run on the pod's node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
@@ -91,6 +98,11 @@ impl PodReport {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
+        let (paths, paths_unknown) = match about.paths.clone() {
+            Some(Ok(paths)) => (Some(paths), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         let shared = about.daemon.iter().flatten().any(|status| status.rules == COMPACT);
         let interfaces = held.iter().map(|held| Interface {
             rules: if shared { Vec::new() } else { rules(held) },
@@ -105,6 +117,8 @@ impl PodReport {
             interfaces: interfaces.collect(),
             policies,
             policies_unknown,
+            paths,
+            paths_unknown,
             excluded: about.excluded.clone(),
             events_unknown: about.events_unknown.clone(),
             findings: findings(about),

@@ -4,10 +4,12 @@
 //! of the two may differ. Start with [`Status`].
 
 mod addresses;
+mod paths;
 mod status;
 mod subnet;
 
 pub use addresses::{Addresses, Eni, PodRef, UsedAddress};
+pub use paths::Paths;
 pub use status::{
     Budget, Limits, PodAssignment, Pool, PoolSettings, Severity, Status, Trouble, WaitingAdd,
 };
@@ -17,5 +19,7 @@ pub use subnet::{Sample, Subnet};
 pub const STATUS: &str = "/v1/ferrule/status";
 /// The introspection path of the reservations, a list of [`PodAssignment`].
 pub const PODS: &str = "/v1/ferrule/pods";
+/// The introspection path of a pod's [`Paths`], before its UID. The document is null if no `ferrule-agent` runs on the node.
+pub const PATHS: &str = "/v1/ferrule/paths";
 /// The introspection path of [`Addresses`].
 pub const ADDRESSES: &str = "/v1/ferrule/addresses";

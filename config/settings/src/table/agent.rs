@@ -55,7 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         default: "none",
         meaning: "The component that serves Services to pods and processes of this node, and to \
                   clients outside. `ebpf` needs the backend `ebpf`, \
-                  `CLUSTER_ENDPOINT` with the API server's own URL, and 55 MiB of \
+                  `CLUSTER_ENDPOINT` with the API server's own URL, and 56 MiB of \
                   `FERRULE_AGENT_MAP_MEMORY`. A kube-proxy on the node serves the rest.",
         set: |d, v| {
             let components = [("none", false), ("ebpf", true)];
@@ -68,9 +68,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         name: "FERRULE_FAST_PATH",
         kind: Kind::Choice("on or off"),
         default: "on",
-        meaning: "With `FERRULE_SERVICES=ebpf`, packets between two pods of this node pass neither \
-                  the host's netfilter nor its routing rules. `off` is for operators who need each \
-                  packet there or in `tcpdump` of the host. A connection keeps its path until it ends.",
+        meaning: "With `FERRULE_SERVICES=ebpf`, packets between two pods of this node, and between \
+                  a pod and other nodes, pass neither the host's netfilter nor its routing rules. \
+                  `off` is for operators who need each packet there or in `tcpdump` of the host. A \
+                  connection keeps its path until it ends.",
         set: |d, v| {
             let paths = [("on", true), ("off", false)];
             parse::choice(v, &paths, "on or off")

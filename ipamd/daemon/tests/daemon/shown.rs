@@ -101,6 +101,8 @@ fn the_status_document_has_the_counts_of_the_pool_and_the_reservations() {
     let pods: Vec<PodAssignment> = serde_json::from_value(get(&node, view_node::PODS)).unwrap();
     assert_eq!(pods[0].address.as_deref(), Some(held.as_str()));
     assert_eq!((pods[0].table, pods[0].host_interface.as_deref()), (Some(254), Some("eni0")));
+    let paths = get(&node, &format!("{}/uid", view_node::PATHS));
+    assert!(paths.is_null(), "no agent enforces policy: {paths}");
     daemon.terminate();
 }
 

@@ -17,7 +17,7 @@ use datapath_ebpf::{FastPods, Programs};
 use nix::{
     net::if_::if_nametoindex,
     sys::socket::{
-        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, recv, sendto,
+        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recv, sendto,
         setsockopt, socket, sockopt::ReceiveTimeout,
     },
     sys::time::TimeVal,
@@ -27,7 +27,7 @@ use service_core::Place;
 use service_objects::Protocol;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsRawFd as _,
     path::Path,
     process::{Command, Stdio},
@@ -36,7 +36,7 @@ use std::{
 };
 
 /// Counts the packets that the host's stack forwards.
-const COUNT: &str = "
+pub(crate) const COUNT: &str = "
 table inet count {
     chain forward {
         type filter hook forward priority 0;
@@ -57,14 +57,14 @@ const QUIET: Duration = Duration::from_millis(250);
 /// linux/errno.h
 const EMSGSIZE: i32 = 90;
 
-fn nft(rules: &str) {
+pub(crate) fn nft(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     writeln!(nft.stdin.take().unwrap(), "{rules}").unwrap();
     assert!(nft.wait().unwrap().success());
 }
 
 /// The packets that the host's stack has forwarded.
-fn forwarded() -> u64 {
+pub(crate) fn forwarded() -> u64 {
     let list = Command::new("nft").args(["list", "chain", "inet", "count", "forward"]).output();
     let text = String::from_utf8(list.unwrap().stdout).unwrap();
     let mut words = text.split_whitespace().skip_while(|word| *word != "packets");
@@ -145,19 +145,30 @@ fn switch(object: &Path, bpffs: &Path, fast_path: bool) {
     Programs::load(object, Some(&bpffs.join("maps")), &connections).unwrap();
 }
 
-/// Sends an echo request of pod a to pod b by a raw socket. True if it is answered.
-fn pings() -> bool {
-    in_pod("a", || {
-        let (raw, icmp) = (SockType::Raw, SockProtocol::Icmp);
-        let socket = socket(AddressFamily::Inet, raw, SockFlag::empty(), icmp).unwrap();
-        let time = TimeVal::new(0, 400_000);
-        setsockopt(&socket, ReceiveTimeout, &time).unwrap();
-        // Type 8, checksum, number 1 and sequence 1.
-        let echo = [8, 0, 0xf7, 0xfd, 0, 1, 0, 1];
-        let to = SockaddrIn::new(10, 0, 0, 2, 0);
-        sendto(socket.as_raw_fd(), &echo, &to, MsgFlags::empty()).unwrap();
+/// Sends an echo request of a pod by a raw socket. True if it is answered.
+pub(crate) fn pings(from: &str, to: IpAddr) -> bool {
+    in_pod(from, move || {
+        let (family, icmp) = match to {
+            IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
+            IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6),
+        };
+        let socket = socket(family, SockType::Raw, SockFlag::empty(), icmp).unwrap();
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::new(0, 400_000)).unwrap();
+        // Type, checksum, number 1 and sequence 1. The kernel writes the checksum of ICMPv6.
+        let (echo, start, answer) = match to {
+            IpAddr::V4(_) => ([8, 0, 0xf7, 0xfd, 0, 1, 0, 1], 20, 0),
+            IpAddr::V6(_) => ([128, 0, 0, 0, 0, 1, 0, 1], 0, 129),
+        };
+        let at = SockaddrStorage::from(SocketAddr::new(to, 0));
+        sendto(socket.as_raw_fd(), &echo, &at, MsgFlags::empty()).unwrap();
         let mut bytes = [0; 64];
-        recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).is_ok() && bytes[20] == 0
+        // The socket receives neighbor discovery too.
+        while recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).is_ok() {
+            if bytes[start] == answer {
+                return true;
+            }
+        }
+        false
     })
 }
 
@@ -185,7 +196,7 @@ fn packets_between_two_pods_pass_no_rule_of_the_host() {
             assert_eq!((count, fast(&kernel) - before), (0, 2), "UDP to {address}");
         }
     }
-    assert_eq!(forwards(|| assert!(pings())), 0);
+    assert_eq!(forwards(|| assert!(pings("a", b(false)))), 0);
     // Beyond the node, and through a Service to itself, the stack has them.
     assert!(forwards(|| assert!(answered(at([10, 9, 0, 2], 8080)))) > 0);
     serve(&mut kernel, &[(Place::Port(VIP, 81, Protocol::Tcp), to(&[at([10, 0, 0, 1], 8080)]))]);
@@ -278,6 +289,15 @@ fn policies_of_both_pods_apply() {
     check(&[cluster("a", "egress", "Reject")], refused, Some("egress_reject"));
     check(&[cluster("b", "ingress", "Drop")], Some(ErrorKind::TimedOut), Some("ingress_rule"));
     check(&[], None, None);
+    // An echo request in the other direction of an echo is no answer to it.
+    let silent_b = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": "b", "namespace": "x", "uid": "b"},
+        "spec": {"podSelector": {"matchLabels": {"app": "b"}}, "policyTypes": ["Egress"]},
+    });
+    write(&mut kernel, &[silent_b]);
+    assert!(pings("a", b(false)) && pings("a", b(true)));
+    assert!(!pings("b", [10, 0, 0, 1].into()) && !pings("b", v6_of("a").into()));
     // A rejected datagram is answered from the address that was asked for.
     write(&mut kernel, &[cluster("b", "ingress", "Reject")]);
     let count = forwards(|| {
@@ -349,6 +369,12 @@ fn a_connection_keeps_its_path_when_the_setting_changes() {
     assert_eq!(forwards(|| assert!(late_datagrams())), 0, "the first packet took the fast path");
     assert!(by_stack(&connect_to(server).unwrap()));
 
+    for pod in ["a", "b"] {
+        // Of both, with a connection and a datagram on each path. The last connection has ended.
+        let paths = kernel.programs.paths(if_nametoindex(pod).unwrap()).unwrap();
+        assert_eq!((paths.pods, paths.nodes), (2, 0), "{pod}");
+        assert!(paths.stack >= 2, "{paths:?}");
+    }
     // Without a process the packets keep their paths.
     drop(kernel);
     assert!(by_stack(&early) && !by_stack(&late));

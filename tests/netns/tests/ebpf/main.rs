@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a lane reads the skips of its tests")]
 
 mod bad_input;
+mod beyond;
 mod contract;
 mod events;
 mod existing;

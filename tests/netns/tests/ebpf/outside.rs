@@ -7,7 +7,7 @@ use crate::{
     service::{answer_datagrams, at, for_sources, serve, serve_all, serve_with, start, to, vip_v6},
     traffic::{SILENCE, answer, answers, in_pod, ip, v6_of, write},
 };
-use datapath_ebpf::{Hook, Wires};
+use datapath_ebpf::{Hook, Wire, Wires};
 use nix::{
     errno::Errno,
     net::if_::if_nametoindex,
@@ -66,8 +66,10 @@ pub(crate) fn open(object: &Path, bpffs: &Path) -> Kernel {
         .into();
     write(&mut kernel, &[]);
     let wires = [("wire", NODE, 9), ("other", TOWARDS_FAR.parse().unwrap(), 8)];
-    let wires =
-        wires.map(|(link, v4, net)| (if_nametoindex(link).unwrap(), [Some(v4), Some(v6(net, 1))]));
+    let wires = wires.map(|(link, v4, net)| {
+        let addresses = [Some(v4), Some(v6(net, 1))];
+        (if_nametoindex(link).unwrap(), Wire { addresses, ..Wire::default() })
+    });
     kernel.programs.set_wires(&Wires::from(wires)).unwrap();
     kernel.attach(Hook::ToWire, "other");
     kernel.attach(Hook::FromWire, "wire");

@@ -675,10 +675,10 @@ fn clients_outside_are_served_again_after_their_program_or_address_was_removed()
     assert_eq!(agent.change(put_node_port(1, at([10, 9, 0, 2], 8080))), BTreeMap::new());
     assert!(reached_from_outside());
     let pin = MapData::from_pin(agent.pins.join("wires")).unwrap();
-    let mut wires = HashMap::<_, u32, [u8; 32]>::try_from(Map::HashMap(pin)).unwrap();
+    let mut wires = HashMap::<_, u32, [u8; 64]>::try_from(Map::HashMap(pin)).unwrap();
     let link = if_nametoindex("wire").unwrap();
     let row = wires.get(&link, 0).unwrap();
-    let foreign = [7; 32];
+    let foreign = [7; 64];
     for (key, value) in [(link, None), (link, Some(foreign)), (u32::MAX, Some(foreign))] {
         match value {
             Some(value) => wires.insert(key, value, 0).unwrap(),

@@ -187,6 +187,11 @@ pub(crate) fn policy(port: u16) -> Value {
 
 /// The state of the node with these policies.
 pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
+    snapshot_of(&PODS, policies)
+}
+
+/// The state of a node with these pods.
+fn snapshot_of(pods: &[(&str, &str)], policies: &[Value]) -> NodeSnapshot {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({
@@ -194,7 +199,7 @@ pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
             "status": {"addresses": [{"type": "InternalIP", "address": NODE}]},
         }),
     ];
-    for (pod, address) in PODS {
+    for (pod, address) in pods {
         objects.push(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": pod, "namespace": "x", "uid": pod, "labels": {"app": pod}},
@@ -222,14 +227,26 @@ pub(crate) fn write_between(
     policies: &[Value],
     probe: impl FnMut(&mut Programs),
 ) {
-    let tables = compile(&snapshot(policies), &Names::none());
+    let pods = PODS.map(|pod| (if_nametoindex(pod.0).unwrap(), pod));
+    write_pods(kernel, &pods, policies, probe);
+}
+
+/// The same for a node with these pods, by link.
+pub(crate) fn write_pods(
+    kernel: &mut Kernel,
+    pods: &[(u32, (&str, &str))],
+    policies: &[Value],
+    probe: impl FnMut(&mut Programs),
+) {
     let mut endpoints = BTreeMap::new();
-    for (pod, address) in PODS {
+    for (link, (pod, address)) in pods {
         let address: IpAddr = address.parse().unwrap();
         let (v4, v6) = (Some(address.into()), Some(IpAddr::from(v6_of(pod)).into()));
-        let of = Pod { uid: pod.to_owned(), v4, v6, ..Pod::default() };
-        endpoints.insert(if_nametoindex(pod).unwrap(), of);
+        let of = Pod { uid: (*pod).to_owned(), v4, v6, ..Pod::default() };
+        endpoints.insert(*link, of);
     }
+    let pods: Vec<(&str, &str)> = pods.iter().map(|(_, pod)| *pod).collect();
+    let tables = compile(&snapshot_of(&pods, policies), &Names::none());
     kernel.write_between(&tables, endpoints, probe);
 }
 

@@ -32,6 +32,7 @@ fn the_report_of_a_running_pod_has_all_its_parts() {
     about.held = vec![held(2)];
     about.daemon = Some(Ok(Status::default()));
     about.policies = Some(Ok(vec!["NetworkPolicy shop/web".to_owned()]));
+    about.paths = Some(Ok(Paths { stack: 2, pods: 3, nodes: 14 }));
     let report = PodReport::of(&about);
     assert!(report.is_good());
     let wanted = "\
@@ -45,8 +46,14 @@ shop/web: Running on n1
   rule      1536: from 10.0.0.7 lookup 2
   since     2026-01-01T00:00:00Z
   policy    NetworkPolicy shop/web
+  paths     2 connections by the stack; fast path: 3 within the node, 14 with other nodes
 ";
     assert_eq!(report.to_string(), wanted);
+    assert_eq!(json!(report)["paths"], json!({"stack": 2, "pods": 3, "nodes": 14}));
+    about.paths = Some(Err("no answer".to_owned()));
+    let report = PodReport::of(&about);
+    assert!(report.to_string().contains("  paths     unknown: no answer\n"), "{report}");
+    assert!(report.is_good(), "the agent may be older");
     about.held = vec![held(MAIN)];
     assert_eq!(PodReport::of(&about).interfaces[0].rules.len(), 1, "main needs no rule");
     about.daemon = Some(Ok(Status { rules: COMPACT.to_owned(), ..Status::default() }));

@@ -2,6 +2,7 @@
 
 use super::{Interface, PodReport};
 use std::fmt;
+use view_node::Paths;
 
 impl fmt::Display for PodReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,6 +33,13 @@ impl fmt::Display for PodReport {
             }
             (None, Some(why)) => line(f, "policies", &format!("unknown: {why}"))?,
             (None, None) => {}
+        }
+        if let Some(Paths { stack, pods, nodes }) = &self.paths {
+            let fast = format!("fast path: {pods} within the node, {nodes} with other nodes");
+            line(f, "paths", &format!("{stack} connections by the stack; {fast}"))?;
+        }
+        if let Some(why) = &self.paths_unknown {
+            line(f, "paths", &format!("unknown: {why}"))?;
         }
         if let Some(why) = &self.events_unknown {
             line(f, "events", &format!("unknown: {why}"))?;
