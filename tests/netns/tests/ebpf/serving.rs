@@ -669,6 +669,7 @@ fn clients_outside_are_served_again_after_their_program_or_address_was_removed()
     let bpffs = tempfile::tempdir().unwrap();
     let mut agent = Agent::start(&object, bpffs.path());
     wire();
+    ip("route add default via 10.9.0.2 dev wire");
     answer(in_pod("out", || listen("0.0.0.0:8080")));
     agent.apply();
     // The backend is on another node, which is that of the client.
@@ -678,6 +679,11 @@ fn clients_outside_are_served_again_after_their_program_or_address_was_removed()
     let mut wires = HashMap::<_, u32, [u8; 64]>::try_from(Map::HashMap(pin)).unwrap();
     let link = if_nametoindex("wire").unwrap();
     let row = wires.get(&link, 0).unwrap();
+    let keys = ["10.9.0.1", "::", "10.9.0.2", "::"].map(|at| match at.parse::<IpAddr>().unwrap() {
+        IpAddr::V4(at) => at.to_ipv6_mapped().octets(),
+        IpAddr::V6(at) => at.octets(),
+    });
+    assert_eq!(row.as_slice(), keys.as_flattened(), "addresses, then gateways");
     let foreign = [7; 64];
     for (key, value) in [(link, None), (link, Some(foreign)), (u32::MAX, Some(foreign))] {
         match value {
