@@ -3,17 +3,13 @@
 
 use crate::{
     Installed,
-    installed::{WAIT, output_of, retry},
+    based::BasedImage,
+    installed::{WAIT, retry},
 };
 use anyhow::{Context as _, Result, ensure};
 use lab_programs::{Program, VPC_CNI_VERSION};
 use serde_json::{Value, json};
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path};
 
 impl Installed {
     /// Runs amazon-vpc-cni on every node, and waits until the nodes are ready.
@@ -21,10 +17,13 @@ impl Installed {
     /// # Errors
     /// If it cannot be built or does not get ready, with the cluster's state.
     pub fn run_amazon_vpc_cni(&self) -> Result<()> {
-        let folder = tempfile::tempdir().context("cannot create a folder for an image")?;
-        let archive = image(folder.path(), self.image())?;
-        let archive = archive.to_str().context("the path is not UTF-8")?;
-        self.lab().run(&["cluster", "load-image", archive])?;
+        let image = BasedImage::new()?;
+        lay(&image)?;
+        let config = json!({
+            "Entrypoint": ["/app/aws-vpc-cni"], "WorkingDir": "/app",
+            "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+        });
+        self.load_archive(&image.pack(self.image(), IMAGE, &config)?)?;
         let definitions = [config_crds::eni_config_crd(), config_crds::cni_node_crd()];
         self.cluster().apply(&definitions)?;
         for definition in &definitions {
@@ -53,59 +52,15 @@ impl Installed {
     }
 }
 
-/// Builds one image from both of its images. The programs are in their folders, and the base is Ferrule's image, which
-/// has iptables too.
-fn image(folder: &Path, ours: &Path) -> Result<PathBuf> {
-    let tar = |args: &[&str]| output_of(Command::new("tar").current_dir(folder).args(args));
-    let of_ours = |path: &str| -> Result<()> {
-        let ours = ours.to_str().context("the path is not UTF-8")?;
-        tar(&["-xf", ours, path]).map(drop)
-    };
-    let json = |path: &str| -> Result<Value> {
-        let path = folder.join(path);
-        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("cannot parse {}", path.display()))
-    };
-    of_ours("manifest.json")?;
-    let manifest = json("manifest.json")?;
-    let named = |of: &Value| of.as_str().map(str::to_owned).context("an image without layers");
-    let (config, base) = (named(&manifest[0]["Config"])?, named(&manifest[0]["Layers"][0])?);
-    of_ours(&config)?;
-    of_ours(&base)?;
-    let base_digest = named(&json(&config)?["rootfs"]["diff_ids"][0])?;
-    let architecture = json(&config)?["architecture"].clone();
-
-    let root = folder.join("root");
+/// Builds one image from both of its images. The programs are in their folders.
+fn lay(image: &BasedImage) -> Result<()> {
+    let root = image.root();
     copy(Program::vpc_cni()?.path(), &root.join("app"))?;
     copy(Program::plugins()?.path(), &root.join("init"))?;
     let init = "aws-vpc-cni-init";
     fs::rename(root.join("app").join(init), root.join("init").join(init))
         .context("cannot move the program of the init container")?;
-    let programs = root.join("usr/sbin");
-    fs::create_dir_all(&programs).context("cannot create a folder for iptables")?;
-    for name in ["iptables", "iptables-save", "iptables-restore"] {
-        symlink("xtables-nft-multi", programs.join(name)).context("cannot link iptables")?;
-    }
-    tar(&["--owner=0", "--group=0", "-C", "root", "-cf", "layer.tar", "app", "init", "usr"])?;
-    let digest = output_of(Command::new("sha256sum").current_dir(folder).arg("layer.tar"))?;
-    let digest = digest.split_whitespace().next().context("sha256sum printed nothing")?;
-    let config = json!({
-        "architecture": architecture, "os": "linux",
-        "config": {
-            "Entrypoint": ["/app/aws-vpc-cni"], "WorkingDir": "/app",
-            "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
-        },
-        "rootfs": { "type": "layers", "diff_ids": [base_digest, format!("sha256:{digest}")] },
-    });
-    let manifest = json!([{
-        "Config": "config.json", "RepoTags": [IMAGE], "Layers": [base, "layer.tar"],
-    }]);
-    for (name, content) in [("config.json", config), ("manifest.json", manifest)] {
-        fs::write(folder.join(name), content.to_string())
-            .with_context(|| format!("cannot write the image's {name}"))?;
-    }
-    tar(&["-cf", "image.tar", "manifest.json", "config.json", &base, "layer.tar"])?;
-    Ok(folder.join("image.tar"))
+    image.link_iptables(&["iptables", "iptables-save", "iptables-restore"])
 }
 
 /// Copies the files of a folder.

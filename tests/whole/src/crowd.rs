@@ -2,7 +2,7 @@
 
 use crate::{
     Cluster, Pod,
-    traffic::{inside, outside, terminate},
+    traffic::{Client, inside, terminate},
 };
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -79,7 +79,7 @@ impl Crowd {
     /// # Errors
     /// If a program is missing.
     pub fn outside(lab: &Lab, to: &str, requests: Requests<'_>, size: Size<'_>) -> Result<Self> {
-        Self::start(outside(lab)?, "outside", to, requests, size)
+        Self::start(Client::Outside(lab).probe()?, "outside", to, requests, size)
     }
 
     fn start(

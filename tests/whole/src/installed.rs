@@ -126,7 +126,16 @@ impl Installed {
     /// # Errors
     /// With the output of the lab's tool.
     pub fn load_image(&self, args: &[&str]) -> Result<()> {
-        let archive = self.inputs.image.to_str().context("the image's path is not UTF-8")?;
+        self.load_on(&self.inputs.image, args)
+    }
+
+    /// Loads the archive of an image on all nodes.
+    pub(crate) fn load_archive(&self, archive: &Path) -> Result<()> {
+        self.load_on(archive, &[])
+    }
+
+    fn load_on(&self, archive: &Path, args: &[&str]) -> Result<()> {
+        let archive = archive.to_str().context("the image's path is not UTF-8")?;
         self.lab().run(&[&["cluster", "load-image", archive], args].concat()).map(drop)
     }
 
@@ -154,18 +163,26 @@ impl Installed {
     /// # Errors
     /// With the output of helm or kubectl and the cluster's state.
     pub fn install_with_services_and(&self, sets: &[&str]) -> Result<()> {
-        let endpoint = format!("env.CLUSTER_ENDPOINT={}", self.api_server()?);
-        let services = [
-            "enableNetworkPolicy=true",
-            "policy.backend=ebpf",
-            "env.FERRULE_SERVICES=ebpf",
-            &endpoint,
-        ];
+        let services = self.services("ebpf")?;
+        let services: Vec<&str> = services.iter().map(String::as_str).collect();
         self.install(&[&services, sets].concat())
     }
 
+    /// Returns the settings of the chart for agents with the backend `ebpf` and this value of `FERRULE_SERVICES`.
+    ///
+    /// # Errors
+    /// With the output of the lab's tool.
+    pub fn services(&self, value: &str) -> Result<Vec<String>> {
+        Ok(vec![
+            "enableNetworkPolicy=true".to_owned(),
+            "policy.backend=ebpf".to_owned(),
+            format!("env.FERRULE_SERVICES={value}"),
+            format!("env.CLUSTER_ENDPOINT={}", self.api_server()?),
+        ])
+    }
+
     /// Returns the URL of the API server as the kubelets have it.
-    fn api_server(&self) -> Result<String> {
+    pub(crate) fn api_server(&self) -> Result<String> {
         let config = self.lab().on_node("node1", &["cat", "/var/lib/kubelet/kubeconfig"])?;
         let config: Value = serde_json::from_str(&config).context("the kubelet's kubeconfig")?;
         let server = config["clusters"][0]["cluster"]["server"].as_str();
@@ -352,7 +369,7 @@ impl Installed {
     }
 
     /// Returns nodes, pods, warnings and logs of the cluster for an error message.
-    fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let asked = [
             &["get", "nodes,pods", "-A", "-o", "wide"][..],
             &["get", "events", "-A", "--field-selector", "type=Warning"],

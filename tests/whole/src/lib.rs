@@ -4,15 +4,17 @@
 
 mod amazon;
 mod balancer;
+mod based;
 mod crowd;
 mod installed;
+mod kube_proxy;
 mod prometheus;
 mod traffic;
 
 pub use crowd::{Crowd, CrowdReport, EndpointWatch, Failure, Loss, Removals, Requests, Size};
 pub use installed::{CONTROLLERS, Installed, LaneInputs, NODE_PODS, POLICY, Pod, probe};
 pub use prometheus::{Hold, Prometheus, Target};
-pub use traffic::{Counts, Flows, LongConnections, ShortConnections, ShortCounts};
+pub use traffic::{Client, Counts, Flows, LongConnections, ShortConnections, ShortCounts};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lab_kubernetes::Program;

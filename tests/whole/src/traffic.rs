@@ -25,6 +25,39 @@ use std::{
 use tests_eventually::{PATIENCE, within};
 use tests_lab::Lab;
 
+/// The place of a client's processes.
+#[derive(Clone, Copy)]
+pub enum Client<'a> {
+    Pod(&'a Pod),
+    /// A process of a node, by the node's name.
+    Node(&'a Lab, &'a str),
+    /// Outside the VPC.
+    Outside(&'a Lab),
+}
+
+impl Client<'_> {
+    fn name(self) -> String {
+        match self {
+            Self::Pod(pod) => pod.name.clone(),
+            Self::Node(_, node) => format!("a process of {node}"),
+            Self::Outside(_) => "outside".to_owned(),
+        }
+    }
+
+    /// Returns a command that runs the probe there. It becomes the probe, so a signal reaches the probe.
+    pub(crate) fn probe(self) -> Result<Command> {
+        let probe = Program::probe()?;
+        let probe = probe.path().to_str().context("the path of the probe is not UTF-8")?;
+        let mut command = match self {
+            Self::Pod(pod) => return inside(pod),
+            Self::Node(lab, node) => lab.command(&["node", "exec", node, "--", probe]),
+            Self::Outside(lab) => lab.command(&["client", "exec", "--", probe]),
+        };
+        command.stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
 /// Long-lived connections from one client to one address. A drop closes them.
 pub struct LongConnections {
     /// The ends, for messages.
@@ -49,21 +82,17 @@ impl LongConnections {
     /// # Errors
     /// If a program is missing, or the pod's namespace is not found.
     pub fn between(from: &Pod, to: &Pod, connections: u32) -> Result<Self> {
-        let path = format!("connections from {} to {}", from.name, to.name);
-        Self::open(inside(from)?, path, &format!("{}:8081", to.address), connections)
+        Self::from(Client::Pod(from), &format!("{}:8081", to.address), connections)
     }
 
-    /// As [`LongConnections::between`], from the client outside the VPC to an address and a port.
+    /// As [`LongConnections::between`], to an address and a port.
     ///
     /// # Errors
-    /// If a program is missing.
-    pub fn outside(lab: &Lab, to: &str, connections: u32) -> Result<Self> {
-        let path = format!("connections from outside to {to}");
-        Self::open(outside(lab)?, path, to, connections)
-    }
-
-    fn open(mut probe: Command, path: String, to: &str, connections: u32) -> Result<Self> {
-        let holder = probe
+    /// As [`LongConnections::between`].
+    pub fn from(client: Client<'_>, to: &str, connections: u32) -> Result<Self> {
+        let path = format!("connections from {} to {to}", client.name());
+        let holder = client
+            .probe()?
             .args(["hold", to, &connections.to_string(), "100ms"])
             .stdout(Stdio::piped())
             .spawn()
@@ -106,6 +135,8 @@ pub type ShortCounts = (u64, Vec<String>);
 
 /// A stream of short connections, one after the other.
 pub struct ShortConnections {
+    /// The ends, for messages.
+    path: String,
     is_over: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     opener: Option<JoinHandle<Result<ShortCounts>>>,
@@ -115,18 +146,20 @@ impl ShortConnections {
     /// Starts the stream. Each connection sends a line and reads the answer.
     pub fn between(from: &Pod, to: &Pod) -> Self {
         let from = from.clone();
-        Self::start(format!("{}:8081", to.address), move || inside(&from))
+        let path = format!("connections from {} to {}", from.name, to.name);
+        Self::start(path, format!("{}:8081", to.address), move || inside(&from))
     }
 
-    /// As [`ShortConnections::between`], from the client outside the VPC to an address and a port.
+    /// As [`ShortConnections::between`], to an address and a port. The client stays where it is.
     ///
     /// # Errors
-    /// If a program is missing.
-    pub fn outside(lab: &Lab, to: &str) -> Result<Self> {
-        let probe = outside(lab)?;
+    /// As [`LongConnections::between`].
+    pub fn from(client: Client<'_>, to: &str) -> Result<Self> {
+        let probe = client.probe()?;
         let program = probe.get_program().to_owned();
         let args: Vec<_> = probe.get_args().map(ToOwned::to_owned).collect();
-        Ok(Self::start(to.to_owned(), move || {
+        let path = format!("connections from {} to {to}", client.name());
+        Ok(Self::start(path, to.to_owned(), move || {
             let mut probe = Command::new(&program);
             probe.args(&args).stdin(Stdio::null()).stderr(Stdio::piped());
             Ok(probe)
@@ -145,7 +178,11 @@ impl ShortConnections {
         Ok(())
     }
 
-    fn start(address: String, probe: impl Fn() -> Result<Command> + Send + 'static) -> Self {
+    fn start(
+        path: String,
+        address: String,
+        probe: impl Fn() -> Result<Command> + Send + 'static,
+    ) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicU64::new(0));
         let (over, count) = (is_over.clone(), answered.clone());
@@ -163,7 +200,7 @@ impl ShortConnections {
             }
             Ok((count.load(Ordering::Relaxed), failed))
         });
-        Self { is_over, answered, opener: Some(opener) }
+        Self { path, is_over, answered, opener: Some(opener) }
     }
 
     /// Stops the stream and returns its answers and errors.
@@ -183,24 +220,43 @@ impl Drop for ShortConnections {
     }
 }
 
-/// Fifty long-lived connections between two pods, half of them in each direction, and a stream of short ones in each
-/// direction.
+/// Long-lived connections, and a stream of short ones for each client.
 pub struct Flows {
-    held: Vec<LongConnections>,
+    /// With the number of connections of each client.
+    held: Vec<(u32, LongConnections)>,
     short: Vec<ShortConnections>,
 }
 
 impl Flows {
-    /// Opens the connections and starts the streams.
+    /// Opens fifty connections between two pods, half of them in each direction, and starts a stream in each direction.
     ///
     /// # Errors
     /// As [`LongConnections::between`].
     pub fn between(one: &Pod, other: &Pod) -> Result<Self> {
         let ways = [(one, other), (other, one)];
-        let held = ways.map(|(from, to)| LongConnections::between(from, to, EACH_WAY));
+        let held = |(from, to)| Ok((EACH_WAY, LongConnections::between(from, to, EACH_WAY)?));
         Ok(Self {
-            held: held.into_iter().collect::<Result<_>>()?,
+            held: ways.into_iter().map(held).collect::<Result<_>>()?,
             short: ways.map(|(from, to)| ShortConnections::between(from, to)).into(),
+        })
+    }
+
+    /// Opens this number of connections of each client to an address and a port, and starts a stream of each client.
+    ///
+    /// # Errors
+    /// As [`LongConnections::between`].
+    pub fn from(clients: &[(Client<'_>, u32)], to: &str) -> Result<Self> {
+        let held = |(client, count): &(Client<'_>, u32)| {
+            Ok((*count, LongConnections::from(*client, to, *count)?))
+        };
+        let short = |(client, _): &(Client<'_>, u32)| ShortConnections::from(*client, to);
+        Ok(Self {
+            held: clients
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(held)
+                .collect::<Result<_>>()?,
+            short: clients.iter().map(short).collect::<Result<_>>()?,
         })
     }
 
@@ -212,39 +268,38 @@ impl Flows {
         self.short.iter().try_for_each(|short| short.wait_for_answers(wanted))
     }
 
+    /// Returns the number of answers of the stream that has most.
+    pub fn answered(&self) -> u64 {
+        let answered = self.short.iter().map(|short| short.answered.load(Ordering::Relaxed));
+        answered.max().unwrap_or_default()
+    }
+
     /// Closes all connections and prints their counts.
     ///
     /// # Errors
     /// If a connection was broken or not answered.
     pub fn end(self) -> Result<()> {
-        for held in self.held {
+        let mut faults = Vec::new();
+        for (expected, held) in self.held {
+            let path = held.path.clone();
             let Counts { connections, answered, broken } = held.end()?;
-            println!("{connections} connections, {answered} lines answered, {broken} broken");
-            ensure!(
-                (connections, broken) == (u64::from(EACH_WAY), 0),
-                "{broken} of {connections} connections were lost"
-            );
-            ensure!(answered > connections, "only {answered} lines were answered");
+            println!("{path}: {connections}, {answered} lines answered, {broken} broken");
+            let is_complete = connections == u64::from(expected) && answered > connections;
+            if !is_complete || broken > 0 {
+                faults.push(format!("{path}: {broken} of {connections} lost, {answered} lines"));
+            }
         }
         for short in self.short {
+            let path = short.path.clone();
             let (answered, failed) = short.end()?;
-            println!("{answered} new connections, {} failed", failed.len());
-            ensure!(
-                answered > 0 && failed.is_empty(),
-                "{answered} new connections; errors: {failed:?}"
-            );
+            println!("{path}: {answered} new, {} failed", failed.len());
+            if answered == 0 || !failed.is_empty() {
+                faults.push(format!("{path}: {answered} new; errors: {failed:?}"));
+            }
         }
+        ensure!(faults.is_empty(), "{}", faults.join("\n"));
         Ok(())
     }
-}
-
-/// Returns a command that runs the probe outside the VPC. It becomes the probe, so a signal reaches the probe.
-pub(crate) fn outside(lab: &Lab) -> Result<Command> {
-    let probe = Program::probe()?;
-    let probe = probe.path().to_str().context("the path of the probe is not UTF-8")?;
-    let mut command = lab.command(&["client", "exec", "--", probe]);
-    command.stderr(Stdio::piped());
-    Ok(command)
 }
 
 /// Returns a command that runs the probe in a pod's network namespace.

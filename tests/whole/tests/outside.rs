@@ -9,7 +9,7 @@
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 use tests_lab::wait_for;
-use tests_whole::{Installed, LaneInputs, LongConnections, Pod, ShortConnections};
+use tests_whole::{Client, Installed, LaneInputs, LongConnections, Pod, ShortConnections};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const NODES: [&str; 2] = ["node1", "node2"];
@@ -67,8 +67,9 @@ fn clients_outside_reach_services_without_kube_proxy() {
     has_own_address(&cluster, &local);
 
     println!("a drained node: no connection fails, and open ones continue");
-    let long = LongConnections::outside(cluster.lab(), &echo, 20).unwrap();
-    let short = ShortConnections::outside(cluster.lab(), &echo).unwrap();
+    let outside = Client::Outside(cluster.lab());
+    let long = LongConnections::from(outside, &echo, 20).unwrap();
+    let short = ShortConnections::from(outside, &echo).unwrap();
     short.wait_for_answers(10).unwrap();
     cluster.lab().run(&["nlb", "deregister", "local", "node1"]).unwrap();
     targets_become(&cluster, ["draining", "healthy"]);
