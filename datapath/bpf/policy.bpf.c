@@ -1832,7 +1832,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	struct choice *choice;
 	struct frontend *frontend = 0;
 	enum served served = parse_served(skb, work, 1);
-	int fault = 0, begins = 0, is_first;
+	int fault = 0, begins = 0, is_first, has_row;
 	__u64 now;
 
 	if (served == NOT_SERVED) {
@@ -1862,6 +1862,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
 	       &service->key);
 	choice = map_lookup(&outside_choices, &service->key);
+	has_row = !!choice;
 	if (choice && !is_chosen(choice, packet, now))
 		choice = 0;
 	is_first = packet->protocol == TCP && is_start(packet);
@@ -1889,6 +1890,9 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 			/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
 			if (map_lookup(&outside_flows, &service->key))
 				map_delete(&outside_flows, &service->key);
+			/* Later packets of this connection may not follow an earlier one, whose Service is no longer served. */
+			if (has_row)
+				map_delete(&outside_choices, &service->key);
 			into_fast_pod(skb, work);
 			return TC_ACT_UNSPEC;
 		case REFUSED:

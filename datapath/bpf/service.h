@@ -665,12 +665,19 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 			result = note_asked(packet, work);
 			choice->source_port = work->choice.source_port;
 		}
-	} else {
+	} else if (is_start(packet)) {
 		result = choose_for(packet, work, now);
+	} else {
+		/* Of a connection of the host's stack, such as one that netfilter translates. */
+		return NO_SERVICE;
 	}
 	/* The client asks for the backend itself. An earlier connection of these ends may have asked for a Service. */
-	if (result == NO_SERVICE && is_start(packet))
+	if (result == NO_SERVICE && is_start(packet)) {
 		map_delete(&asked_addresses, &work->key);
+		/* Later packets of this connection may not follow an earlier one, whose Service is no longer served. */
+		if (choice)
+			map_delete(&choices, &work->key);
+	}
 	if (result != TRANSLATED)
 		return result;
 	if (work->choice.source_port && rewrite(skb, packet, &packet->source, work->choice.source_port, 1))

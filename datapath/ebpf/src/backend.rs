@@ -3,6 +3,7 @@
 use crate::{
     LoadError, Programs,
     compare::Comparison,
+    draining::has_open,
     events::{self, Events, RuleNames},
     existing::{Existing, monotonic},
     fast::{FastPods, Fit, fast_pods},
@@ -130,6 +131,9 @@ struct Goal {
 impl EbpfBackend {
     /// Loads the programs, and finds the maps and filters that an earlier process left. `pins` is a folder on a bpffs.
     ///
+    /// Without Services, open connections that an earlier process with Services has translated continue. New ones are those of
+    /// the host's stack.
+    ///
     /// # Errors
     /// If the kernel is too old, refuses the programs or has no TCX, or the folder or the maps cannot be used.
     pub fn open(
@@ -139,10 +143,24 @@ impl EbpfBackend {
         method: Method,
     ) -> Result<Self, LoadError> {
         kernel::require(&kernel::release(), method)?;
-        let connections = Connections { map_memory: budget(connections.map_memory), ..connections };
-        let Opened { programs, folder, others, earlier, has_smaller } =
+        let drains = !connections.services && has_open(pins);
+        let connections = Connections {
+            map_memory: budget(connections.map_memory),
+            services: connections.services || drains,
+            ..connections
+        };
+        let Opened { mut programs, folder, others, earlier, has_smaller } =
             upgrade::open(object, pins, &connections)?;
+        if drains {
+            programs.drain_services()?;
+            tracing::info!(
+                "open connections to Services keep their backends until the agent starts after a day without their packets"
+            );
+        }
         let mut backend = Self { method, ..Self::over(programs, &folder, connections)? };
+        if drains {
+            backend.serving = None;
+        }
         // Maps exist already. A state that needs more is refused when it comes.
         if let Err(error) = backend.check_memory(&Plan::default()) {
             tracing::error!(why = causes(&error), "maps are larger than their limit");

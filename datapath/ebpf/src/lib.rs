@@ -7,6 +7,7 @@ mod backend;
 mod classes;
 mod closing;
 mod compare;
+mod draining;
 mod error;
 mod events;
 mod existing;

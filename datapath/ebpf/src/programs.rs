@@ -260,6 +260,12 @@ impl Programs {
         Ok(repaired)
     }
 
+    /// Serves no new connections. Open TCP connections to Services keep their rows.
+    pub(crate) fn drain_services(&mut self) -> Result<(), LoadError> {
+        self.effect()?;
+        self.services.drain()
+    }
+
     /// Removes the pins of maps and programs. Filters keep their programs.
     pub(crate) fn remove_pins(&mut self) -> Result<(), LoadError> {
         self.pinned_maps = None;

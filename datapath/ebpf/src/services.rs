@@ -3,6 +3,7 @@
 use crate::{
     LoadError,
     fast::{FastRow, FastWrite},
+    grace::GRACE,
     maps::{FAST_PODS, Layout, SOURCE_RANGES, WIRES, gone, typed},
     wires::{Wire, Wires},
 };
@@ -15,7 +16,11 @@ use service_abi::{
     BackendRow, FrontendKey, FrontendRow, Held, Limits, Row, SocketKey, SourceKey, TableSize,
     TableSlot, Word, Write,
 };
-use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
+use service_core::Place;
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    thread,
+};
 
 type Small = [u32; 16];
 type Medium = [u32; 512];
@@ -175,6 +180,30 @@ impl ServiceMaps {
         let fault = |cause| LoadError::Map { name: SOURCE_RANGES, cause };
         for key in self.source_keys()?.iter().filter(|key| key.range().is_none()) {
             gone(self.sources.remove(&trie_key(key))).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the frontends, and marks the backends as removed. Open TCP connections keep their rows.
+    pub(crate) fn drain(&mut self) -> Result<(), LoadError> {
+        let fault = |cause| LoadError::Map { name: "frontends", cause };
+        let keys: Vec<[u8; 24]> = self.frontends.keys().collect::<Result<_, _>>().map_err(fault)?;
+        let is_whole =
+            |key: &&[u8; 24]| matches!(FrontendKey(**key).place(), Some(Place::OtherPorts(_)));
+        // With the row of a whole address the programs refuse each port of it that has no row.
+        let (whole, ports): (Vec<_>, Vec<_>) = keys.iter().partition(is_whole);
+        for key in whole.into_iter().chain(ports) {
+            gone(self.frontends.remove(key)).map_err(fault)?;
+        }
+        // A program that has found a frontend may choose a backend still.
+        thread::sleep(GRACE);
+        let fault = |cause| LoadError::Map { name: "backends", cause };
+        for number in 0..self.limits.backends {
+            let row = BackendRow::from_bytes(&self.backends.get(&number, 0).map_err(fault)?);
+            if row.is_present {
+                let row = BackendRow { is_present: false, ..row };
+                self.backends.set(number, row.to_bytes(), 0).map_err(fault)?;
+            }
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     Kernel, connections,
+    fast::nft,
     nat::{listen, only_8080, only_a},
     object,
     traffic::{
@@ -334,6 +335,27 @@ fn connections_stay_and_datagrams_leave_a_removed_backend() {
     assert!(answered(at(VIP, 80)));
     ip("-n out route del blackhole 10.0.0.1/32");
     assert!(answers(&open), "an open connection stays with its backend");
+}
+
+#[test]
+fn a_connection_that_netfilter_translates_stays_with_it() {
+    let name = "a_connection_that_netfilter_translates_stays_with_it";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    let rule = "ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.0.2:8080";
+    let chain = "type nat hook prerouting priority -100";
+    nft(&format!("table ip t {{ chain c {{ {chain}; {rule}\n}}\n}}"));
+    let open = connect_to(at(VIP, 80)).unwrap();
+    assert!(answers(&open));
+    // The programs would choose another backend.
+    serve(&mut kernel, &[(tcp(VIP), to(&[at([10, 9, 0, 2], 8080)]))]);
+    assert!(answers(&open), "an open connection stays with netfilter");
+    let chosen = || kernel.programs.counters().unwrap()["chosen_for_pod"];
+    let before = chosen();
+    assert!(answered(at(VIP, 80)) && chosen() > before, "a new one is that of the programs");
+    serve(&mut kernel, &[(tcp(VIP), Choice::NoEndpoints)]);
+    assert!(answers(&open), "an open one does not need endpoints");
 }
 
 #[test]

@@ -3,21 +3,28 @@
 use crate::{
     connections, detach,
     existing::desired,
+    fast::nft,
     nat::listen,
     object,
     service::{answer_datagrams, answered, at, connect_error},
-    traffic::{SILENCE, answer, in_pod, ip, node, wire},
+    traffic::{SILENCE, answer, answers, connect_to, in_pod, ip, node, wire},
 };
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, lpm_trie::Key};
 use config_model::Span;
 use config_settings::Connections;
 use control_wire::SharedMap;
 use datapath_backend::Backend as _;
-use datapath_ebpf::{EbpfBackend, Hook, Programs};
+use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{
     Applied, BackendEvent, Changed, Desired, NodeIdentity, ServiceChanges, Services,
 };
-use nix::net::if_::if_nametoindex;
+use nix::{
+    net::if_::if_nametoindex,
+    sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
+        sockopt::Linger,
+    },
+};
 use routing_netlink::{Side, Socket};
 use serde_json::json;
 use service_abi::{
@@ -28,8 +35,10 @@ use service_core::{Index, NodeView, Place, World};
 use service_objects::{ObjectName, Protocol, Service, Slice};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::ErrorKind,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -842,4 +851,80 @@ fn the_next_process_closes_sockets_of_backends_that_were_removed_before() {
     assert_eq!(agent.apply(), BTreeMap::new());
     agent.until(|_| are_closed(&gone));
     assert_eq!(kept.peer_addr().unwrap(), at(vip(2), 53));
+}
+
+/// A connection of pod a from this port. Its end leaves no socket that waits.
+fn connect_from(port: u16, to: SocketAddr) -> TcpStream {
+    in_pod("a", move || {
+        let (kind, flags) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
+        let socket = socket(AddressFamily::Inet, kind, flags, None).unwrap();
+        let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+        setsockopt(&socket, Linger, &at_once).unwrap();
+        let from = SocketAddr::from(([0; 4], port));
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
+        connect(socket.as_raw_fd(), &SockaddrStorage::from(to)).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        stream
+    })
+}
+
+#[test]
+fn a_process_without_services_keeps_the_open_connections_of_an_earlier_one() {
+    let test = "a_process_without_services_keeps_the_open_connections_of_an_earlier_one";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    node(bpffs.path());
+    for port in [8080, 8081] {
+        answer(in_pod("b", move || listen(&format!("0.0.0.0:{port}"))));
+    }
+    let pins = bpffs.path().join("pins");
+    let start = |connections| {
+        let backend = EbpfBackend::open(&object, &pins, connections, Method::Filters).unwrap();
+        let (desired, pins) = (desired(1, &[]), pins.clone());
+        Agent { backend, desired, object: object.clone(), pins }
+    };
+    let without_services = || Connections { services: false, ..with_services() };
+    let count = |pins: &Path| fs::read_dir(pins).unwrap().count();
+    let mut agent = start(with_services());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    let stream = connect_to(at(vip(1), 80)).unwrap();
+    assert!(answers(&stream) && answered(at(vip(1), 80)));
+    assert!(answers(&connect_from(40_000, at(vip(1), 80))));
+    drop(agent);
+    // Twice: the second process finds no frontends.
+    for _ in 0..2 {
+        let mut agent = start(without_services());
+        assert!(answers(&stream), "before the first state");
+        agent.apply();
+        assert!(answers(&stream));
+        // Not even the stack translates a new connection.
+        assert!(connect_error(at(vip(1), 80)).is_some());
+        assert!(agent.backend.health_checks().is_none());
+    }
+    // netfilter translates a new connection. An earlier one from the same port does not lead its packets elsewhere.
+    let chain = "type nat hook prerouting priority -100";
+    let rule = "ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.0.2:8081";
+    nft(&format!("table ip t {{ chain c {{ {chain}; {rule}\n}}\n}}"));
+    assert!(answers(&connect_from(40_000, at(vip(1), 80))));
+    nft("flush ruleset");
+    // The Services are switched on again.
+    let mut agent = start(with_services());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    assert!(answers(&stream) && answered(at(vip(1), 80)));
+    drop(agent);
+    // No connection is open any more.
+    let mut folders = fs::read_dir(&pins).unwrap().flatten().map(|entry| entry.path());
+    let folder = folders.find(|path| path.join("choices").exists()).unwrap();
+    let choices = MapData::from_pin(folder.join("choices")).unwrap();
+    let mut choices = HashMap::<_, [u8; 40], [u8; 40]>::try_from(Map::LruHashMap(choices)).unwrap();
+    for key in choices.keys().collect::<Result<Vec<_>, _>>().unwrap() {
+        choices.remove(&key).unwrap();
+    }
+    let mut agent = start(without_services());
+    agent.apply();
+    assert!(!answers(&stream));
+    assert!(!folder.exists() && count(&pins) == 1, "the maps of Services are removed");
 }
