@@ -304,7 +304,8 @@ impl fmt::Display for Wait {
                 [node] => write!(f, "no flow of {node} needs the rules of kube-proxy"),
                 [node, more @ ..] => {
                     let more = more.len();
-                    write!(f, "no flow of {node} and {more} more nodes needs the rules of kube-proxy")
+                    let nodes = if more == 1 { "node" } else { "nodes" };
+                    write!(f, "no flow of {node} and {more} more {nodes} needs the rules of kube-proxy")
                 }
                 [] => f.write_str("no flow needs the rules of kube-proxy"),
             },
