@@ -44,6 +44,15 @@ impl Client<'_> {
         }
     }
 
+    /// Returns true if a server at an address and a port answers.
+    ///
+    /// # Errors
+    /// If the probe cannot be started.
+    pub fn is_answered(self, to: &str) -> Result<bool> {
+        let output = self.probe()?.args(["tcp", to]).stdin(Stdio::null()).output();
+        Ok(output.context("cannot start the probe")?.status.success())
+    }
+
     /// Returns a command that runs the probe there. It becomes the probe, so a signal reaches the probe.
     pub(crate) fn probe(self) -> Result<Command> {
         let probe = Program::probe()?;
@@ -268,10 +277,14 @@ impl Flows {
         self.short.iter().try_for_each(|short| short.wait_for_answers(wanted))
     }
 
-    /// Returns the number of answers of the stream that has most.
-    pub fn answered(&self) -> u64 {
-        let answered = self.short.iter().map(|short| short.answered.load(Ordering::Relaxed));
-        answered.max().unwrap_or_default()
+    /// Waits until each stream has this number of answers more than now.
+    ///
+    /// # Errors
+    /// After a timeout.
+    pub fn wait_for_more_answers(&self, more: u64) -> Result<()> {
+        self.short.iter().try_for_each(|short| {
+            short.wait_for_answers(short.answered.load(Ordering::Relaxed) + more)
+        })
     }
 
     /// Closes all connections and prints their counts.

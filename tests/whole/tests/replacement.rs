@@ -36,7 +36,7 @@ fn agents_that_are_killed_at_each_step_lose_no_connection() {
 
 fn replace_and_return(test: &str, mode: &str, kills: bool) {
     let Some(inputs) = LaneInputs::or_skip(test) else { return };
-    let cluster = Installed::without_proxy(inputs, "replacement", NODES.len()).unwrap();
+    let cluster = Installed::without_proxy(inputs, "replacement", NODES.len(), &[]).unwrap();
     cluster.run_kube_proxy(mode).unwrap();
     let sets = cluster.services("none").unwrap();
     cluster.install(&words(&sets)).unwrap();
@@ -50,24 +50,27 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
     cluster.cluster().apply(&[echo]).unwrap();
     let service = cluster.cluster().json(&["-n", "default", "get", "service", "echo"]).unwrap();
     let echo = format!("{}:7", service["spec"]["clusterIP"].as_str().unwrap());
-    wait_for("rules of the Service on each node", PATIENCE, || {
-        Ok(NODES.iter().all(|node| rules(&cluster, node).contains("default/echo")))
+    let ends = ends(&cluster, &clients);
+    wait_for("an answer of the Service to each client", PATIENCE, || {
+        ends.iter().try_fold(true, |all, (client, _)| Ok(all && client.is_answered(&echo)?))
     })
     .unwrap();
     let original = spec(&cluster);
     let pods = workload(&cluster);
 
     println!("kube-proxy in the mode {mode} leaves; agents are killed: {kills}");
-    let flows = Flows::from(&ends(&cluster, &clients, 10, 7), &echo).unwrap();
+    let flows = Flows::from(&ends, &echo).unwrap();
     flows.wait_for_answers(10).unwrap();
     set(&cluster, "ebpf");
+    let mut killed = 0;
     let printed = migrate(&cluster, &["apply"], |line| {
         if kills {
-            kill_agents(&cluster, line);
+            killed += kill_agents(&cluster, line);
         }
     });
     assert_eq!(kube_proxies(&cluster), 0, "{printed:#?}");
-    flows.wait_for_answers(flows.answered() + 20).unwrap();
+    assert_eq!(killed >= 2 * NODES.len(), kills, "{killed} agents were killed");
+    flows.wait_for_more_answers(20).unwrap();
     // kube-proxy translates the long connections until they end.
     for node in NODES {
         assert!(rules(&cluster, node).contains("default/echo"), "{node}");
@@ -80,6 +83,8 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
     for deployment in ["coredns", "ferrule-controller"] {
         let deployment = format!("deployment/{deployment}");
         cluster.kubectl(&["-n", "kube-system", "rollout", "restart", &deployment]).unwrap();
+        let status = ["-n", "kube-system", "rollout", "status", &deployment, "--timeout=180s"];
+        cluster.kubectl(&status).unwrap();
     }
     wait_for("nodes without rules of kube-proxy", PATIENCE, || {
         Ok(NODES.iter().all(|node| !has_rules(&cluster, node)))
@@ -95,18 +100,17 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
 
     println!("kube-proxy returns");
     let pods = workload(&cluster);
-    // netfilter does not know the connections of pods that the programs translate.
-    let flows = Flows::from(&ends(&cluster, &clients, 0, 9), &echo).unwrap();
+    let flows = Flows::from(&ends, &echo).unwrap();
     flows.wait_for_answers(10).unwrap();
     migrate(&cluster, &["rollback"], |line| {
         if kills {
-            kill_agents(&cluster, line);
+            killed += kill_agents(&cluster, line);
         }
         if line.contains("FERRULE_SERVICES is none") {
             set(&cluster, "none");
         }
     });
-    flows.wait_for_answers(flows.answered() + 20).unwrap();
+    flows.wait_for_more_answers(20).unwrap();
     flows.end().unwrap();
     assert_eq!(workload(&cluster), pods, "a pod has restarted");
     assert_eq!(kube_proxies(&cluster), NODES.len());
@@ -119,14 +123,9 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
 }
 
 /// The clients with their numbers of long connections.
-fn ends<'a>(
-    cluster: &'a Installed,
-    pods: &'a [Pod],
-    of_pod: u32,
-    of_node: u32,
-) -> Vec<(Client<'a>, u32)> {
-    let nodes = NODES.iter().map(|node| (Client::Node(cluster.lab(), node), of_node));
-    pods.iter().map(|pod| (Client::Pod(pod), of_pod)).chain(nodes).collect()
+fn ends<'a>(cluster: &'a Installed, pods: &'a [Pod]) -> Vec<(Client<'a>, u32)> {
+    let nodes = NODES.iter().map(|node| (Client::Node(cluster.lab(), node), 7));
+    pods.iter().map(|pod| (Client::Pod(pod), 10)).chain(nodes).collect()
 }
 
 /// The operator sets FERRULE_SERVICES. No pod of the DaemonSet restarts.
@@ -165,25 +164,29 @@ fn migrate(cluster: &Installed, args: &[&str], mut on_line: impl FnMut(&str)) ->
     printed
 }
 
-/// Kills the agents on the node that a line names, or on all nodes if it names none.
-fn kill_agents(cluster: &Installed, line: &str) {
+/// Kills the agents on the node that a line names, or on all nodes if it names none. Returns the number of killed agents.
+fn kill_agents(cluster: &Installed, line: &str) -> usize {
     let named = NODES.iter().filter(|node| line.contains(**node)).collect::<Vec<_>>();
     let nodes = if named.is_empty() { NODES.iter().collect() } else { named };
-    let folders: Vec<String> = nodes
-        .into_iter()
-        .map(|node| format!("/ferrule-lab.{}.{node}/", cluster.lab().name()))
-        .collect();
+    // The name of a node's cgroup is that of the lab, a number and the node's name.
+    let of_lab = format!("/ferrule-lab.{}.", cluster.lab().name());
+    let of_nodes: Vec<String> = nodes.into_iter().map(|node| format!(".{node}/")).collect();
+    let mut count = 0;
     for entry in fs::read_dir("/proc").unwrap() {
         let process = entry.unwrap().path();
         let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
-        let is_of_nodes = || folders.iter().any(|folder| read("cgroup").contains(folder));
-        if read("comm").trim_end() == "ferrule-agent" && is_of_nodes() {
+        if read("comm").trim_end() != "ferrule-agent" {
+            continue;
+        }
+        let cgroup = read("cgroup");
+        if cgroup.contains(&of_lab) && of_nodes.iter().any(|node| cgroup.contains(node)) {
             let id = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
             // It may have ended meanwhile.
-            let killed = kill(Pid::from_raw(id), Signal::SIGKILL);
-            println!("        kill the agent {id}: {killed:?}");
+            count += usize::from(kill(Pid::from_raw(id), Signal::SIGKILL).is_ok());
         }
     }
+    println!("        {count} agents killed");
+    count
 }
 
 /// The pods of workloads with their restarts.
@@ -211,7 +214,7 @@ fn rules(cluster: &Installed, node: &str) -> String {
 
 fn has_rules(cluster: &Installed, node: &str) -> bool {
     let rules = rules(cluster, node);
-    ["KUBE-SVC-", "KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-FORWARD", "kube-proxy"]
+    ["KUBE-SVC-", "KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-FORWARD", "KUBE-PROXY", "kube-proxy"]
         .iter()
         .any(|name| rules.contains(name))
 }

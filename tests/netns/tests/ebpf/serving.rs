@@ -915,7 +915,7 @@ fn a_process_without_services_keeps_the_open_connections_of_an_earlier_one() {
     agent.change(put(1, &[b(8080)]));
     assert!(answers(&stream) && answered(at(vip(1), 80)));
     drop(agent);
-    // No connection is open any more.
+    // All connections have ended.
     let mut folders = fs::read_dir(&pins).unwrap().flatten().map(|entry| entry.path());
     let folder = folders.find(|path| path.join("choices").exists()).unwrap();
     let choices = MapData::from_pin(folder.join("choices")).unwrap();
