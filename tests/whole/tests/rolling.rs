@@ -171,8 +171,9 @@ fn losses(title: &str, report: &CrowdReport, removals: &Removals) -> Vec<String>
         lines.push(format!("{title}: {unlisted} more failures"));
     }
     // Otherwise the clients have missed the change.
-    if !is_dns && (servers <= REPLICAS || report.removed_servers(removals) == 0) {
-        lines.push(format!("{title}: answers of {servers} servers only: {:?}", report.hosts));
+    let removed = report.removed_servers(removals);
+    if !is_dns && (removed == 0 || removed == servers) {
+        lines.push(format!("{title}: {removed} of {servers} servers were removed"));
     }
     if is_long && *closed == 0 {
         lines.push(format!("{title}: no server has closed a connection"));
@@ -244,11 +245,12 @@ fn dns_as_on_eks(cluster: &Installed) {
     let corefile = config["data"]["Corefile"].as_str().unwrap();
     assert!(corefile.contains("    health\n"), "{corefile}");
     let corefile = corefile.replace("    health\n", "    health {\n        lameduck 5s\n    }\n");
-    let apart = json!({ "podAffinityTerm": {
+    let apart = json!({
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": { "matchLabels": { "k8s-app": "kube-dns" } },
-    }, "weight": 100 });
-    let affinity = json!({ "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [apart] } });
+    });
+    let affinity =
+        json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [apart] } });
     for (object, patch) in [
         ("configmap/coredns", json!({ "data": { "Corefile": corefile } })),
         (
