@@ -55,9 +55,13 @@ table inet coherent {
     }
 }";
 
-/// As for pods that reach the internet.
+/// As for pods that reach the internet, and a port that leads to another one of the same address.
 const SNAT: &str = "
 table ip outside {
+    chain pre {
+        type nat hook prerouting priority dstnat;
+        ip daddr 10.0.1.1 tcp dport 80 dnat to 10.0.1.1:8080
+    }
     chain post {
         type nat hook postrouting priority srcnat;
         ip saddr 10.0.0.0/24 ip daddr 203.0.113.0/24 snat to 10.90.0.1
@@ -405,8 +409,8 @@ fn a_service_with_a_backend_on_another_node_is_asked_by_the_fast_path() {
 }
 
 #[test]
-fn packets_whose_source_the_node_changes_take_the_stack() {
-    let name = "packets_whose_source_the_node_changes_take_the_stack";
+fn packets_that_the_node_translates_take_the_stack() {
+    let name = "packets_that_the_node_translates_take_the_stack";
     let Some(object) = object(name) else { return };
     let bpffs = tempfile::tempdir().unwrap();
     let _nodes = open(&object, bpffs.path());
@@ -422,6 +426,7 @@ fn packets_whose_source_the_node_changes_take_the_stack() {
                 assert_eq!(ask(pod, at(outside, 5353)), Ok("10.90.0.1".to_owned()));
             });
             assert!(count[0] > 0, "{pod}");
+            assert!(forwards(|| assert!(answered(pod, at(c(false), 80))))[0] > 0, "{pod}");
         }
     }
     assert_eq!(misplaced(), 0);
