@@ -38,6 +38,11 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
     let Some(inputs) = LaneInputs::or_skip(test) else { return };
     let cluster = Installed::without_proxy(inputs, "replacement", NODES.len(), &[]).unwrap();
     cluster.run_kube_proxy(mode).unwrap();
+    // The kernel may not see the last packets of a pod that ends. Its connection then leaves the table after this time.
+    let timeout = "echo 120 >/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+    for node in NODES {
+        cluster.lab().on_node(node, &["bash", "-c", timeout]).unwrap();
+    }
     let sets = cluster.services("none").unwrap();
     cluster.install(&words(&sets)).unwrap();
     cluster.probes("web").unwrap();
