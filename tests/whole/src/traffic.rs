@@ -180,7 +180,7 @@ impl ShortConnections {
     /// # Errors
     /// After a timeout.
     pub fn wait_for_answers(&self, wanted: u64) -> Result<()> {
-        within(&format!("{wanted} answered connections"), PATIENCE, || {
+        within(&format!("{wanted} answered {}", self.path), PATIENCE, || {
             let answered = self.answered.load(Ordering::Relaxed);
             if answered >= wanted { Ok(()) } else { Err(format!("{answered} are answered")) }
         })?;
