@@ -147,6 +147,8 @@ impl EbpfBackend {
         let connections = Connections {
             map_memory: budget(connections.map_memory),
             services: connections.services || drains,
+            // netfilter translates new connections, so it has to receive their answers.
+            fast_path: connections.fast_path && !drains,
             ..connections
         };
         let Opened { mut programs, folder, others, earlier, has_smaller } =
