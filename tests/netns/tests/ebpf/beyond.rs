@@ -8,8 +8,8 @@ use crate::{
     fast::{COUNT, forwarded, nft, pings},
     nat::{listen, policy},
     object,
-    outside::{any, node_port},
-    service::{VIP, answer_datagrams, at, serve, to, vip_v6},
+    outside::node_port,
+    service::{self, VIP, answer_datagrams, any, at, serve, to, vip_v6},
     traffic::{
         NODE, PODS, SILENCE, answer, answers, attach, connect_pod, in_pod, ip, node, v6_of, write,
         write_pods,
@@ -314,15 +314,7 @@ fn ask(from: &str, to: SocketAddr) -> Result<String, ErrorKind> {
 
 /// The same from a port of the pod.
 fn ask_from(from: &str, port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
-    in_pod(from, move || {
-        let socket = UdpSocket::bind(SocketAddr::new(any(to).ip(), port)).unwrap();
-        socket.set_read_timeout(Some(SILENCE)).unwrap();
-        socket.connect(to).unwrap();
-        socket.send(&[7]).unwrap();
-        let mut text = [0; 64];
-        let length = socket.recv(&mut text).map_err(|error| error.kind())?;
-        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
-    })
+    service::ask_from(from, any(to, port), to)
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::{
     hostile::{PASS, SHOT, frame, v4},
     nat::only_a,
     object,
-    outside::{CLIENT, EXTERNAL, FAR, NODE, any, node_port, open, v6},
-    service::{VIP, at, serve, to, vip_v6},
+    outside::{CLIENT, EXTERNAL, FAR, NODE, node_port, open, v6},
+    service::{VIP, any, at, serve, to, vip_v6},
     traffic::{SILENCE, in_pod, ip, v6_of, write},
 };
 use datapath_ebpf::Hook;
@@ -62,7 +62,7 @@ fn bytes(length: usize) -> Vec<u8> {
 /// A client's socket that receives from this address only.
 fn client(namespace: &str, to: SocketAddr) -> UdpSocket {
     in_pod(namespace, move || {
-        let socket = UdpSocket::bind(any(to)).unwrap();
+        let socket = UdpSocket::bind(any(to, 0)).unwrap();
         socket.set_read_timeout(Some(SILENCE)).unwrap();
         socket.connect(to).unwrap();
         socket

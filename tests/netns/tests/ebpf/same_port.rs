@@ -4,7 +4,7 @@ use crate::{
     fast::reach,
     object,
     outside::{open, v6},
-    service::{VIP, at, serve, to, vip_v6},
+    service::{VIP, any, at, bound, serve, to, vip_v6},
     traffic::{SILENCE, answers, in_pod, v6_of},
 };
 use nix::sys::socket::{
@@ -61,13 +61,10 @@ fn frontends(backends: [IpAddr; 2], port: u16) -> Vec<(Place, Choice)> {
 /// A connected socket of pod a at this port. Several sockets have the same port.
 fn connected(kind: SockType, port: u16, to: SocketAddr) -> OwnedFd {
     in_pod("a", move || {
-        let (family, any) = match to {
-            SocketAddr::V4(_) => (AddressFamily::Inet, at([0; 4], port)),
-            SocketAddr::V6(_) => (AddressFamily::Inet6, at([0_u16; 8], port)),
-        };
+        let family = if to.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
         let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
         setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(any)).unwrap();
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(any(to, port))).unwrap();
         connect(socket.as_raw_fd(), &SockaddrStorage::from(to)).unwrap();
         socket
     })
@@ -82,16 +79,8 @@ fn client(to: SocketAddr) -> UdpSocket {
 
 /// Sends a datagram from the port to each address at once. Returns the senders of the answers.
 fn asked(to: &[SocketAddr]) -> BTreeSet<SocketAddr> {
-    let any = if to[0].is_ipv4() { at([0; 4], PORT) } else { at([0_u16; 8], PORT) };
-    // A process that another test starts may have the last socket of this port until its `exec`.
-    let socket = in_pod("a", move || {
-        loop {
-            match UdpSocket::bind(any) {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::yield_now(),
-                bound => break bound.unwrap(),
-            }
-        }
-    });
+    let from = any(to[0], PORT);
+    let socket = in_pod("a", move || bound(from));
     socket.set_read_timeout(Some(SILENCE)).unwrap();
     for address in to {
         socket.send_to(&[7], address).unwrap();

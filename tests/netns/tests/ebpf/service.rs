@@ -117,17 +117,30 @@ pub(crate) fn connect_error(to: SocketAddr) -> Option<ErrorKind> {
     in_pod("a", move || TcpStream::connect_timeout(&to, SILENCE)).err().map(|error| error.kind())
 }
 
-/// Sends a datagram from pod a. Returns the answer, which has to come from the address that was asked for.
-pub(crate) fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
-    in_pod("a", move || {
-        let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
-        // A process that another test starts may have the last socket of this port until its `exec`.
-        let socket = loop {
-            match UdpSocket::bind((any, from_port)) {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::yield_now(),
-                bound => break bound.unwrap(),
-            }
-        };
+/// A socket at an address of the present namespace.
+pub(crate) fn bound(from: SocketAddr) -> UdpSocket {
+    // A process that another test starts may have the last socket of this port until its `exec`.
+    loop {
+        match UdpSocket::bind(from) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => std::thread::yield_now(),
+            bound => break bound.unwrap(),
+        }
+    }
+}
+
+/// The unspecified address of the same family, with this port.
+pub(crate) fn any(of: SocketAddr, port: u16) -> SocketAddr {
+    if of.is_ipv6() { at([0_u16; 8], port) } else { at([0; 4], port) }
+}
+
+/// Sends a datagram from an address of a namespace. Returns the answer, which has to come from the address that was asked for.
+pub(crate) fn ask_from(
+    namespace: &str,
+    from: SocketAddr,
+    to: SocketAddr,
+) -> Result<String, ErrorKind> {
+    in_pod(namespace, move || {
+        let socket = bound(from);
         socket.set_read_timeout(Some(SILENCE)).unwrap();
         // A connected socket receives from this address only.
         socket.connect(to).unwrap();
@@ -136,6 +149,11 @@ pub(crate) fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
         let length = socket.recv(&mut text).map_err(|error| error.kind())?;
         Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     })
+}
+
+/// The same from a port of pod a.
+pub(crate) fn ask(from_port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
+    ask_from("a", any(to, from_port), to)
 }
 
 /// True if pod a's connection is answered, by the address that it asked for.
