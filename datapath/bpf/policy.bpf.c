@@ -973,8 +973,8 @@ static inline_always __u64 way_of_answer(const struct judged *judged)
 }
 
 /*
- * NAT of the host has led the packet in `work`, which a pod has sent, to the pod of this link; 0 stands for none. Answers go the
- * same way.
+ * NAT of the host has changed the packet in `work`, which a pod has sent. Its answers take the stack. `receiver` is the link of the
+ * pod that receives it, or 0.
  */
 checked_alone int note_nat(__u32 receiver)
 {
@@ -982,7 +982,7 @@ checked_alone int note_nat(__u32 receiver)
 	struct flow *earlier;
 	struct fast_pod *pod;
 
-	if (!work || !receiver)
+	if (!work)
 		return 0;
 	/* An earlier connection of these ends may have taken the fast path. */
 	earlier = map_lookup(&flows, &work->key);
@@ -990,7 +990,7 @@ checked_alone int note_nat(__u32 receiver)
 		earlier = map_lookup(&half_open, &work->key);
 	if (earlier && earlier->path)
 		earlier->path = PATH_STACK;
-	if (work->packet.protocol != UDP)
+	if (!receiver || work->packet.protocol != UDP)
 		return 0;
 	pod = map_lookup(&fast_pods, &work->packet.destination);
 	if (pod && !(pod->flags & BEHIND_NAT))

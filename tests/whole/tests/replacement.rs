@@ -85,7 +85,8 @@ fn replace_and_return(test: &str, mode: &str, kills: bool) {
 
     println!("the rules leave with the last connection that they translate");
     // kube-proxy translates the connections of a pod that starts while its node has no agent.
-    cluster.rolled_out().unwrap();
+    let ready = ["wait", "--for=condition=Ready", "pod", "-l", NODE_PODS, "--timeout=180s"];
+    cluster.kubectl(&[&["-n", "kube-system"][..], &ready].concat()).unwrap();
     // They keep a connection to the Service of the API server.
     for deployment in ["coredns", "ferrule-controller"] {
         let deployment = format!("deployment/{deployment}");

@@ -9,6 +9,7 @@ use crate::{
     nat::{listen, policy},
     object,
     outside::node_port,
+    same_port::connected,
     service::{self, VIP, answer_datagrams, any, at, serve, to, vip_v6},
     traffic::{
         NODE, PODS, SILENCE, answer, answers, attach, connect_pod, in_pod, ip, node, v6_of, write,
@@ -18,7 +19,7 @@ use crate::{
 use config_settings::Connections;
 use datapath_ebpf::{FastPods, Hook, Programs, Wire, Wires};
 use datapath_node::Paths;
-use nix::net::if_::if_nametoindex;
+use nix::{net::if_::if_nametoindex, sys::socket::SockType};
 use serde_json::{Value, json};
 use service_core::Place;
 use service_objects::{Family, Protocol};
@@ -65,6 +66,15 @@ table ip outside {
     chain post {
         type nat hook postrouting priority srcnat;
         ip saddr 10.0.0.0/24 ip daddr 203.0.113.0/24 snat to 10.90.0.1
+    }
+}";
+/// As kube-proxy serves a Service.
+const PROXY: &str = "
+table ip proxy {
+    chain pre {
+        type nat hook prerouting priority dstnat;
+        ip daddr 172.20.0.1 tcp dport 80 dnat to 10.0.1.1:8080
+        ip daddr 172.20.0.1 udp dport 53 dnat to 10.0.1.1:5353
     }
 }";
 /// Host ports at the primary ENI that lead to pod b, whose answers leave by that ENI.
@@ -421,6 +431,32 @@ fn packets_that_the_node_translates_take_the_stack() {
             assert!(forwards(|| assert!(answered(pod, at(c(false), 80))))[0] > 0, "{pod}");
         }
     }
+    assert_eq!(misplaced(), 0);
+}
+
+#[test]
+fn a_connection_of_kube_proxy_does_not_take_the_path_of_an_earlier_one() {
+    let name = "a_connection_of_kube_proxy_does_not_take_the_path_of_an_earlier_one";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = open(&object, bpffs.path());
+    introduce();
+    let (web, dns) = (at(c(false), 8080), at(c(false), 5353));
+    let port = |port, protocol| Place::Port(VIP, port, protocol);
+    let frontends = [(port(80, Protocol::Tcp), to(&[web])), (port(53, Protocol::Udp), to(&[dns]))];
+    let tcp = || {
+        let stream = TcpStream::from(connected(SockType::Stream, 40_080, at(VIP, 80)));
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        forwards(|| assert!(answers(&stream)))[0]
+    };
+    let client = Ok("10.0.0.1".to_owned());
+    let udp = || forwards(|| assert_eq!(ask_from("a", 40_053, at(VIP, 53)), client))[0];
+    serve(&mut nodes.one, &frontends);
+    assert_eq!((tcp(), udp()), (0, 0));
+    // The NAT of kube-proxy chooses the same backends.
+    serve(&mut nodes.one, &[]);
+    nft(PROXY);
+    assert!(tcp() > 0 && udp() > 0);
     assert_eq!(misplaced(), 0);
 }
 

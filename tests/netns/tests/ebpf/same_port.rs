@@ -59,7 +59,7 @@ fn frontends(backends: [IpAddr; 2], port: u16) -> Vec<(Place, Choice)> {
 }
 
 /// A connected socket of pod a at this port. Several sockets have the same port.
-fn connected(kind: SockType, port: u16, to: SocketAddr) -> OwnedFd {
+pub(crate) fn connected(kind: SockType, port: u16, to: SocketAddr) -> OwnedFd {
     in_pod("a", move || {
         let family = if to.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
         let socket = socket(family, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
