@@ -288,7 +288,7 @@ fn log_problems(kind: Resource, of: &ObjectName, problems: &[Problem]) {
             name = of.name,
             field,
             cause,
-            "field ignored"
+            "cannot use a field of the object: the rest is served; correct the field, or remove it"
         );
     }
 }

@@ -7,6 +7,7 @@ mod clock;
 pub mod command;
 mod credentials;
 mod event;
+mod exhaustion;
 mod flows;
 mod follow;
 mod health_checks;

@@ -4,6 +4,7 @@ use crate::{
     clock::Clock,
     credentials::Credentials,
     event::{EVENTS, Event},
+    exhaustion::Exhaustion,
     flows::{self, FlowLog, Query},
     follow::{Follower, StreamState},
     health_checks::{self, HealthServer, Hosts, ServiceHealth},
@@ -261,6 +262,7 @@ async fn drive(
     let Calls { mut todo, mut asked, mut listeners, service_health, clock } = calls;
     listeners.mark_changed();
     let mut listens = false;
+    let mut exhaustion = Exhaustion::default();
     loop {
         let event = tokio::select! {
             Some(query) = asked.recv() => {
@@ -298,7 +300,9 @@ async fn drive(
                     if events.send(Event::Links(observe_links().await)).await.is_err() {
                         break;
                     }
-                    metrics.packets(&backend.packets());
+                    let packets = backend.packets();
+                    metrics.packets(&packets);
+                    exhaustion.note(&packets);
                     metrics.map_memory(backend.map_memory());
                     if let Some(figures) = backend.service_figures() {
                         metrics.services(&figures);

@@ -23,6 +23,7 @@ mod memory;
 mod names;
 mod pins;
 mod pods;
+mod port_users;
 mod programs;
 mod reasons;
 mod retire;

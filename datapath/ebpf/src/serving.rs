@@ -1,11 +1,11 @@
 //! Services in force: the frontends of the desired state, and the mirror of their maps.
 
-use crate::{LoadError, Programs, closing::Closing, grace::GRACE};
+use crate::{LoadError, Programs, closing::Closing, grace::GRACE, port_users::PortUsers};
 use config_model::causes;
 use datapath_backend::ServiceFigures;
 use datapath_node::{Desired, NodeIdentity};
 use service_abi::{Mirror, Plan, Refused};
-use service_core::{Frontend, HealthChecks, Index, NodeView, Place};
+use service_core::{Frontend, HealthChecks, Index, MOST_BACKENDS, NodeView, Place, Taken};
 use service_objects::ObjectName;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,6 +39,9 @@ pub(crate) struct Serving {
     compare_at: Instant,
     /// The number of rows that were compared since the first one.
     compared: usize,
+    /// The places of other Services that were logged last, with the Service that claims each and the one that has it.
+    taken: BTreeSet<(ObjectName, Place, ObjectName)>,
+    port_users: PortUsers,
     /// The Services that were reported as not in force.
     reported: BTreeMap<ObjectName, String>,
     /// The health checks of the Services in force; `None` before the first ones.
@@ -65,6 +68,8 @@ impl Serving {
             written: now,
             compare_at: now + EVERY,
             compared: 0,
+            taken: BTreeSet::new(),
+            port_users: PortUsers::default(),
             reported: BTreeMap::new(),
             checks: None,
             programming: Programming::default(),
@@ -99,6 +104,7 @@ impl Serving {
         if !desired.services.is_empty() {
             let is_changed = self.update(desired);
             let changes = self.index.take_changes();
+            self.log_taken();
             if desired.changed.is_none() || self.mirror.is_none() {
                 sleep_until(self.written + GRACE).await;
                 self.restore(programs);
@@ -154,6 +160,7 @@ impl Serving {
             self.compare(programs);
             self.note_effect();
             self.attach_sockets(programs);
+            self.port_users.step(now, &self.index);
         }
         // A repair may have written rows just now.
         if let Some(mirror) = &self.mirror
@@ -341,6 +348,22 @@ impl Serving {
         }
     }
 
+    /// Logs the addresses and ports of Services that other Services have.
+    fn log_taken(&mut self) {
+        let owned = |of: Taken<'_>| (of.service.clone(), of.place, of.owner.clone());
+        let taken: BTreeSet<_> = self.index.taken().map(owned).collect();
+        for (service, at, owner) in taken.difference(&self.taken).take(LOGGED) {
+            tracing::warn!(
+                %service,
+                %at,
+                %owner,
+                "cannot serve an address or port of the Service: another Service has it; use another one in one of the two \
+                 Services"
+            );
+        }
+        self.taken = taken;
+    }
+
     /// The Services that are not in force as they should be, each with the cause.
     fn failing(&self) -> BTreeMap<ObjectName, String> {
         if let Some(why) = self.fault.as_ref().or(self.sockets_fault.as_ref()) {
@@ -349,7 +372,9 @@ impl Serving {
         }
         let mut failing: BTreeMap<ObjectName, String> = BTreeMap::new();
         for (name, count) in self.index.left_out() {
-            let why = format!("{count} endpoints are not used: a table has 8191 places");
+            let why = format!(
+                "{count} endpoints are not used: a table has {MOST_BACKENDS} places; split the Service"
+            );
             failing.insert(name.clone(), why);
         }
         let mut causes: BTreeMap<&ObjectName, BTreeSet<String>> = BTreeMap::new();

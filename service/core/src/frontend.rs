@@ -1,8 +1,9 @@
 //! The answers of one node by destination.
 
 use ipnet::IpNet;
-use service_objects::{Family, Protocol};
+use service_objects::{Family, ObjectName, Protocol};
 use std::{
+    fmt,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
@@ -15,6 +16,20 @@ pub enum Place {
     NodePort(Family, u16, Protocol),
     /// The other ports of a cluster IP.
     OtherPorts(IpAddr),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(address, port, protocol) => {
+                write!(f, "{}/{protocol}", SocketAddr::new(*address, *port))
+            }
+            Self::NodePort(family, port, protocol) => {
+                write!(f, "node port {port}/{protocol} ({family})")
+            }
+            Self::OtherPorts(address) => write!(f, "other ports of {address}"),
+        }
+    }
 }
 
 /// The answer to a client's first packet.
@@ -37,6 +52,15 @@ pub struct Frontend {
     pub affinity: u32,
     /// The clients that are served; `None` is every client. A packet of another client is dropped.
     pub sources: Option<Arc<[IpNet]>>,
+}
+
+/// A claim of a Service without effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Taken<'a> {
+    pub service: &'a ObjectName,
+    pub place: Place,
+    /// The Service that has the place.
+    pub owner: &'a ObjectName,
 }
 
 /// The largest number of backends of a choice.

@@ -9,7 +9,7 @@ mod health;
 
 use crate::{
     Backend, Choice, Client, DropReason, Frontend, NodeView, Packet, Place, RejectReason, Route,
-    World,
+    Taken, World,
 };
 use choices::{Choices, choices};
 use service_objects::{
@@ -35,6 +35,8 @@ pub struct Index {
     frontends: BTreeMap<Place, Frontend>,
     /// The endpoints without a place in the largest table, of each Service that has some.
     left_out: BTreeMap<ObjectName, BTreeMap<Place, usize>>,
+    /// Places that more than one Service claims.
+    contested: BTreeSet<Place>,
     /// Places whose frontend may differ from `frontends`.
     marked: BTreeSet<Place>,
     /// The Services with health checks.
@@ -134,6 +136,11 @@ impl Index {
         let mut shared = Shared::new();
         for place in std::mem::take(&mut self.marked) {
             let frontend = self.frontend(&place, &mut shared);
+            let is_contested = self.taken_at(&place).next().is_some();
+            match is_contested {
+                true => self.contested.insert(place),
+                false => self.contested.remove(&place),
+            };
             if frontend.as_ref() == self.frontends.get(&place) {
                 continue;
             }
@@ -157,6 +164,26 @@ impl Index {
             Place::OtherPorts(address) => self.cluster_ips.get(address)?.first(),
             Place::Port(..) | Place::NodePort(..) => self.winner(place).map(|claim| &claim.service),
         }
+    }
+
+    /// The claims that another Service has, as of the last [`take_changes`](Self::take_changes).
+    pub fn taken(&self) -> impl Iterator<Item = Taken<'_>> {
+        self.contested.iter().flat_map(|place| self.taken_at(place))
+    }
+
+    fn taken_at(&self, place: &Place) -> impl Iterator<Item = Taken<'_>> {
+        let place = *place;
+        let owner = self.owner(&place).or_else(|| match place {
+            // A cluster IP of another Service has all its ports.
+            Place::Port(address, ..) => self.owner(&Place::OtherPorts(address)),
+            Place::NodePort(..) | Place::OtherPorts(_) => None,
+        });
+        let claims = self.claims.get(&place).into_iter().flatten();
+        owner.into_iter().flat_map(move |owner| {
+            let others = claims.clone().map(|claim| &claim.service);
+            let others = others.filter(move |service| *service != owner);
+            others.map(move |service| Taken { service, place, owner })
+        })
     }
 
     /// The Services with more endpoints than the largest table has places, with the number of the others.

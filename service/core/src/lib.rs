@@ -13,7 +13,7 @@ mod model;
 mod reserved_ports;
 
 pub use explanation::{EndpointUse, Explanation, OutReason, Use};
-pub use frontend::{Choice, Frontend, MOST_BACKENDS, Place};
+pub use frontend::{Choice, Frontend, MOST_BACKENDS, Place, Taken};
 pub use health::{HealthAnswer, HealthCheck, HealthChecks, HealthPort, ProxyHealth};
 pub use index::Index;
 pub use model::{Backend, Client, DropReason, NodeView, Packet, RejectReason, Route, World};

@@ -2,7 +2,7 @@
 
 use crate::{ObjectName, Problem, Protocol};
 use serde::{Deserialize, Serialize};
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 /// Names the Service of a slice.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -22,6 +22,15 @@ pub enum Family {
 impl Family {
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
     }
 }
 

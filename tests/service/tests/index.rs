@@ -1,8 +1,8 @@
 //! The index of `service-core` against the naive evaluator: random worlds, changes, and the vectors.
 
 use proptest::prelude::*;
-use service_core::{Frontend, Index, Place, World};
-use std::collections::BTreeMap;
+use service_core::{Frontend, Index, Place, Taken, World};
+use std::collections::{BTreeMap, BTreeSet};
 use tests_service::{
     judge::{WORLDS, cases, judge},
     scenario::{Scenario, events, world},
@@ -24,6 +24,25 @@ fn apply(index: &mut Index, changes: BTreeMap<Place, Option<Frontend>>, of: &mut
         };
     }
     assert_eq!(of, index.frontends(), "each change is reported");
+}
+
+/// The claims of each Service that another one has.
+fn all_taken(index: &Index) -> BTreeSet<Taken<'_>> {
+    let mut taken = BTreeSet::new();
+    for service in index.world().services.keys() {
+        for place in index.places(service) {
+            let owner = match place {
+                Place::OtherPorts(_) => continue,
+                Place::NodePort(..) => index.owner(&place),
+                Place::Port(address, ..) => {
+                    index.owner(&place).or_else(|| index.owner(&Place::OtherPorts(address)))
+                }
+            };
+            let others = owner.filter(|owner| *owner != service);
+            taken.extend(others.map(|owner| Taken { service, place, owner }));
+        }
+    }
+    taken
 }
 
 type Frontends = BTreeMap<Place, Frontend>;
@@ -62,6 +81,8 @@ proptest! {
             prop_assert_eq!(index.world(), &world);
             let fresh = compiled(&world);
             prop_assert_eq!(index.frontends(), fresh.frontends(), "{:?}", event);
+            let taken: BTreeSet<Taken<'_>> = index.taken().collect();
+            prop_assert_eq!(taken, all_taken(&fresh), "{:?}", event);
         }
         judge(&world, |packet| index.route(packet)).map_err(TestCaseError::fail)?;
         prop_assert!(index.take_changes().is_empty());

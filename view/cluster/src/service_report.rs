@@ -278,7 +278,7 @@ fn frontend(data: &ServiceData, name: &ObjectName, place: &Place) -> FrontendVie
         Place::NodePort(..) | Place::OtherPorts(_) => None,
     });
     let mut view = FrontendView {
-        at: at(place),
+        at: place.to_string(),
         port: None,
         taken_by: owner.filter(|owner| *owner != name).map(ToString::to_string),
         sources: None,
@@ -303,25 +303,6 @@ fn frontend(data: &ServiceData, name: &ObjectName, place: &Place) -> FrontendVie
 fn port(of: &ServicePort) -> PortView {
     let ServicePort { name, protocol, port, node_port } = of;
     PortView { name: name.clone(), port: *port, protocol: *protocol, node_port: *node_port }
-}
-
-fn at(place: &Place) -> String {
-    match place {
-        Place::Port(address, port, protocol) => {
-            format!("{}/{protocol}", SocketAddr::new(*address, *port))
-        }
-        Place::NodePort(family, port, protocol) => {
-            format!("node port {port}/{protocol} ({})", family_name(*family))
-        }
-        Place::OtherPorts(address) => format!("other ports of {address}"),
-    }
-}
-
-fn family_name(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
-    }
 }
 
 fn client(data: &ServiceData, choice: &Choice, policy: Option<TrafficPolicy>) -> ClientView {

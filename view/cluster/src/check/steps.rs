@@ -33,10 +33,14 @@ pub(super) fn next_step(column: Column) -> &'static str {
         Column::HostPort => {
             "check that the plugin portmap is in the node's folder of plugins, and that security groups admit the port"
         }
-        Column::Service => "check that kube-proxy runs on the node, and its log",
+        Column::Service => {
+            "with FERRULE_SERVICES=ebpf run `ferrule service` on the node; otherwise check that kube-proxy runs there, \
+             and its log"
+        }
         Column::NodePort => {
-            "check that kube-proxy runs, that security groups admit node ports, and \
-             AWS_VPC_CNI_NODE_PORT_SUPPORT; `ferrule doctor` finds strict rp_filter"
+            "with FERRULE_SERVICES=ebpf run `ferrule service` on the node; otherwise check that kube-proxy runs, and \
+             AWS_VPC_CNI_NODE_PORT_SUPPORT; check that security groups admit node ports; `ferrule doctor` finds strict \
+             rp_filter"
         }
         Column::Host => "check the node's firewall, and policies that deny egress to nodes",
         Column::Dns => {

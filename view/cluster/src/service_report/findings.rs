@@ -75,6 +75,7 @@ impl Found<'_> {
             let next = format!("{}; check the pods behind it", self.look());
             self.add(Severity::Notice, "draining", cause, next);
         }
+        self.of_hints(report, frontend, &port);
         let beyond = Use::Out(OutReason::BeyondLimit);
         let beyond = frontend.endpoints.iter().filter(|of| of.uses.contains(&beyond)).count();
         if beyond > 0 {
@@ -83,6 +84,29 @@ impl Found<'_> {
             );
             self.add(Severity::Trouble, "left_out", cause, "split the Service".to_owned());
         }
+    }
+
+    /// Hints count only if each ready endpoint has some, and one of them has the zone.
+    fn of_hints(&mut self, report: &ServiceReport, frontend: &FrontendView, port: &str) {
+        let Some(node) = &report.node else { return };
+        let ready = || frontend.endpoints.iter().filter(|of| of.ready && of.port.is_some());
+        let zones: BTreeSet<&str> =
+            ready().flat_map(|of| &of.zone_hints).map(String::as_str).collect();
+        let has_all = ready().all(|of| !of.zone_hints.is_empty() && of.node_hints.is_empty());
+        let zone = report.zone.as_deref();
+        if zones.is_empty() || !has_all || zone.is_some_and(|zone| zones.contains(zone)) {
+            return;
+        }
+        let zones = zones.into_iter().collect::<Vec<_>>().join(", ");
+        let place = match zone {
+            Some(zone) => format!("{node} is in zone {zone}"),
+            None => format!("{node} has no zone"),
+        };
+        let cause =
+            format!("{port}hints of endpoints are not used: they are for {zones}, and {place}");
+        let next = "compare with kubectl get nodes -L topology.kubernetes.io/zone; fix the label of the \
+                    node or the hints";
+        self.add(Severity::Notice, "hints_not_used", cause, next.to_owned());
     }
 
     fn of_counts(&mut self, report: &ServiceReport) {

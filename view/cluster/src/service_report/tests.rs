@@ -195,6 +195,31 @@ fn hints_and_an_empty_node_are_explained() {
 }
 
 #[test]
+fn hints_that_count_for_no_client_of_the_node_are_a_notice() {
+    let hinted = |zones: [Option<&str>; 2]| {
+        let endpoints = zones.map(|zone| {
+            let mut endpoint = endpoint("10.0.1.7", "n1", "a", READY);
+            if let Some(zone) = zone {
+                endpoint["hints"] = json!({ "forZones": [{ "name": zone }] });
+            }
+            endpoint
+        });
+        let mut endpoints = json!(endpoints);
+        endpoints[1]["addresses"] = json!(["10.0.2.8"]);
+        report("n1", &[web()], &[slice("web-1", &endpoints)])
+    };
+    let unknown = hinted([Some("nowhere"), Some("x")]);
+    assert!(kinds(&unknown).contains(&(Severity::Notice, "hints_not_used")), "{unknown:?}");
+    let text = unknown.text(None).to_string();
+    let notice = "notice   port http: hints of endpoints are not used: they are for nowhere, x, and n1 is in zone a\n";
+    assert!(text.contains(notice), "{text}");
+    for used in [[Some("a"), Some("nowhere")], [None, None]] {
+        let report = hinted(used);
+        assert!(kinds(&report).iter().all(|(_, kind)| *kind != "hints_not_used"), "{used:?}");
+    }
+}
+
+#[test]
 fn an_address_of_another_service_is_taken() {
     let mut other = web();
     other["metadata"] =

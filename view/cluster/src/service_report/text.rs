@@ -1,8 +1,7 @@
 //! The report about one Service as text.
 
 use super::{
-    Answer, ClientView, EndpointView, FrontendView, InForce, PortView, ServiceReport, family_name,
-    texts,
+    Answer, ClientView, EndpointView, FrontendView, InForce, PortView, ServiceReport, texts,
 };
 use service_core::{MOST_BACKENDS, OutReason, Use};
 use service_objects::{Family, Ingress, IngressMode};
@@ -189,7 +188,7 @@ impl ServiceReport {
         }
         if of_other_family > 0 {
             let address = all.iter().find(|of| !is_listed(of)).map(|of| Family::of(of.address));
-            let family = address.map(family_name).unwrap_or_default();
+            let family = address.map(|of| of.to_string()).unwrap_or_default();
             text.push_plain(&format!(
                 "  out: {} of the other family ({family})\n",
                 counted(of_other_family, "endpoint")

@@ -1,0 +1,141 @@
+//! Processes of the node that listen at node ports of Services. The programs lead the packets of clients to the Service.
+
+use config_model::causes;
+use datapath_sockets::{DiagError, Listener, Sockets, Transport};
+use service_core::{Index, Place};
+use service_objects::{ObjectName, Protocol};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// The passes over the sockets of the node.
+#[derive(Debug, Default)]
+pub(crate) struct PortUsers {
+    /// `None` before the first pass.
+    due: Option<Instant>,
+    /// The sockets that were logged last.
+    logged: BTreeSet<(Listener, ObjectName)>,
+    /// The last fault, which is logged once.
+    fault: Option<String>,
+}
+
+/// The Services of node ports.
+type Owners = BTreeMap<(Transport, u16), ObjectName>;
+
+impl PortUsers {
+    /// Logs the new sockets, if a pass is due.
+    pub(crate) fn step(&mut self, now: Instant, index: &Index) {
+        if self.due.is_some_and(|due| now < due) {
+            return;
+        }
+        self.due = Some(now + EVERY);
+        let owners = owners(index);
+        if owners.is_empty() {
+            self.logged.clear();
+            return;
+        }
+        let addresses = &index.world().node.addresses;
+        match find(&owners, |address| is_served(address, addresses)) {
+            Ok(found) => self.settle(found),
+            Err(error) => {
+                let why = causes(&error);
+                if self.fault.as_ref() != Some(&why) {
+                    tracing::warn!(why, "cannot look for sockets at node ports of Services");
+                }
+                self.fault = Some(why);
+            }
+        }
+    }
+
+    fn settle(&mut self, found: BTreeSet<(Listener, ObjectName)>) {
+        self.fault = None;
+        for (Listener { transport, local }, service) in found.difference(&self.logged).take(LOGGED)
+        {
+            tracing::warn!(
+                %service,
+                port = local.port(),
+                socket = %format_args!("{transport} {local}"),
+                "a process listens at a node port of the Service, and clients reach the Service instead; give the process \
+                 or the Service another port"
+            );
+        }
+        self.logged = found;
+    }
+}
+
+fn owners(index: &Index) -> Owners {
+    let ports = index.frontends().keys().filter_map(|place| {
+        let Place::NodePort(_, port, protocol) = place else { return None };
+        let transport = match protocol {
+            Protocol::Tcp => Transport::Tcp,
+            Protocol::Udp => Transport::Udp,
+            Protocol::Sctp => return None,
+        };
+        Some(((transport, *port), index.owner(place)?.clone()))
+    });
+    ports.collect()
+}
+
+/// True if node ports are served at the address of a socket.
+fn is_served(address: IpAddr, node: &BTreeSet<IpAddr>) -> bool {
+    let address = address.to_canonical();
+    address.is_unspecified() || address.is_loopback() || node.contains(&address)
+}
+
+fn find(
+    owners: &Owners,
+    is_served: impl Fn(IpAddr) -> bool,
+) -> Result<BTreeSet<(Listener, ObjectName)>, DiagError> {
+    let ports: BTreeSet<u16> = owners.keys().map(|(_, port)| *port).collect();
+    let listeners = Sockets::open()?
+        .listeners(|local| ports.contains(&local.port()) && is_served(local.ip()))?;
+    let owned = listeners.into_iter().filter_map(|listener| {
+        let owner = owners.get(&(listener.transport, listener.local.port()))?;
+        Some((listener, owner.clone()))
+    });
+    Ok(owned.collect())
+}
+
+/// The time between two lists of sockets.
+const EVERY: Duration = Duration::from_secs(30);
+/// The number of sockets that one pass logs.
+const LOGGED: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops where its premise fails")]
+
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+    #[test]
+    fn a_socket_is_found_at_the_port_and_protocol_of_a_service_only() {
+        let used = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = used.local_addr().unwrap().port();
+        let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let name = ObjectName::new("shop", "web");
+        let owners: Owners =
+            [((Transport::Tcp, port), name.clone()), ((Transport::Tcp, other), name.clone())]
+                .into();
+        let node = BTreeSet::new();
+        let found = find(&owners, |address| is_served(address, &node)).unwrap();
+        let listener = Listener { transport: Transport::Tcp, local: used.local_addr().unwrap() };
+        assert_eq!(found, BTreeSet::from([(listener, name)]));
+        assert!(find(&owners, |_| false).unwrap().is_empty());
+    }
+
+    #[test]
+    fn addresses_with_node_ports_are_those_of_the_node() {
+        let node = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
+        let served = |text: &str| is_served(text.parse().unwrap(), &node);
+        for text in ["0.0.0.0", "::", "127.0.0.1", "::1", "10.0.0.1", "::ffff:10.0.0.1"] {
+            assert!(served(text), "{text}");
+        }
+        for text in ["169.254.20.10", "10.0.0.2", "fd00::1"] {
+            assert!(!served(text), "{text}");
+        }
+    }
+}
