@@ -1,7 +1,8 @@
 //! The nodes' cgroups in the machine's tree of cgroup v2.
 //!
 //! Each node has one. Programs that enter the node join its child [`SYSTEM`], and a kubelet creates those of pods
-//! beside it. With version 2 a cgroup that hands controllers down has no processes itself.
+//! beside it. With version 2 a cgroup that hands controllers down has no processes itself. Without trees of version 1 the
+//! node's cgroup is the root of a cgroup namespace, in which all programs of the node are.
 
 use crate::{FabricError, state::make_folder};
 use nix::{
@@ -58,7 +59,12 @@ pub(crate) fn create(cgroup: &Path) -> Result<(), FabricError> {
 
 /// Moves the calling process, which has a single thread, into the cgroup for programs of a node.
 pub(crate) fn join(cgroup: &Path) -> Result<(), FabricError> {
-    let path = cgroup.join(SYSTEM).join(MEMBERS);
+    join_itself(&cgroup.join(SYSTEM))
+}
+
+/// Moves the calling process, which has a single thread, into a cgroup.
+pub(crate) fn join_itself(cgroup: &Path) -> Result<(), FabricError> {
+    let path = cgroup.join(MEMBERS);
     fs::write(&path, "0").map_err(|cause| FabricError::File { action: "write", path, cause })
 }
 

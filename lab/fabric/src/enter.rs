@@ -5,7 +5,7 @@
 
 use crate::{
     FabricError, cgroup,
-    namespace::{NamespaceSet, bind, do_mount, forget_namespaces, make_private},
+    namespace::{NamespaceSet, bind, bind_file, do_mount, forget_namespaces, make_private},
 };
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::{
@@ -25,6 +25,9 @@ use std::{
 /// Writable `/proc/sys/net` in the daemon's container.
 pub const HOST_PROC_SYS_NET: &str = "/host/proc/sys/net";
 
+/// The first argument of a binary that is to pin a cgroup namespace.
+const PIN_ARGUMENT: &str = "__pin-cgroup";
+
 /// The first argument of a binary that is to enter a node.
 pub const ENTER_ARGUMENT: &str = "__enter";
 
@@ -32,13 +35,15 @@ pub const ENTER_ARGUMENT: &str = "__enter";
 /// code of its failure (125). The result is `None` for any other process, and `main` continues.
 pub fn dispatch() -> Option<ExitCode> {
     let mut args = env::args_os().skip(1);
-    if args.next()? != ENTER_ARGUMENT {
+    let first = args.next()?;
+    let done = if first == ENTER_ARGUMENT {
+        become_program(args).map(|never| match never {})
+    } else if first == PIN_ARGUMENT {
+        hold_cgroup_namespace(args)
+    } else {
         return None;
-    }
-    let failure = match become_program(args) {
-        Ok(never) => match never {},
-        Err(failure) => failure,
     };
+    let Err(failure) = done else { return Some(ExitCode::SUCCESS) };
     let binary = env::current_exe().unwrap_or_default();
     let name = binary.file_name().unwrap_or(OsStr::new(ENTER_ARGUMENT));
     eprintln!("{}: {failure}", name.display());
@@ -74,6 +79,36 @@ fn absolute(program: &OsStr) -> OsString {
         return program.to_owned();
     }
     std::path::absolute(path).map_or_else(|_| program.to_owned(), PathBuf::into_os_string)
+}
+
+/// Pins a cgroup namespace whose root is the cgroup, which has no processes before and after. A process cannot change the
+/// cgroup of one of its threads alone, so a child does it.
+pub(crate) fn pin_cgroup_namespace(
+    node: &str,
+    cgroup: &Path,
+    pin: &Path,
+) -> Result<(), FabricError> {
+    let failed = |cause| FabricError::Namespace {
+        action: "create",
+        name: format!("cgroup of node {node}"),
+        cause,
+    };
+    let mut command = Command::new(OWN_BINARY);
+    let output = command.arg(PIN_ARGUMENT).args([cgroup, pin]).output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())))
+}
+
+fn hold_cgroup_namespace(mut args: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let (Some(cgroup), Some(pin)) = (args.next(), args.next()) else {
+        return Err(Failure::new("a cgroup and a pin are needed"));
+    };
+    cgroup::join_itself(Path::new(&cgroup))?;
+    let created = unshare(CloneFlags::CLONE_NEWCGROUP);
+    created.map_err(|cause| Failure::new(format!("create a cgroup namespace: {cause}")))?;
+    Ok(bind_file(Path::new("/proc/self/ns/cgroup"), Path::new(&pin))?)
 }
 
 enum Never {}

@@ -29,6 +29,8 @@ pub(crate) struct NamespaceSet {
     pub(crate) uts: Option<PathBuf>,
     /// The pin of the network namespace.
     pub(crate) net: Option<PathBuf>,
+    /// The pin of the cgroup namespace.
+    pub(crate) cgroup: Option<PathBuf>,
     /// The path of a network namespace within the mount namespace; entered last.
     pub(crate) pod: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl NamespaceSet {
         let (mnt, uts, net) = open(&self.mnt)
             .and_then(|mnt| Ok((mnt, open(&self.uts)?, open(&self.net)?)))
             .map_err(failed)?;
+        let cgroup = open(&self.cgroup).map_err(failed)?;
         if let Some(mnt) = mnt {
             // The kernel refuses a new mount namespace to whom shares root and cwd with others.
             unshare(CloneFlags::CLONE_FS).map_err(io::Error::from).map_err(failed)?;
@@ -59,6 +62,9 @@ impl NamespaceSet {
         }
         if let Some(net) = net {
             join(&net, CloneFlags::CLONE_NEWNET).map_err(failed)?;
+        }
+        if let Some(cgroup) = cgroup {
+            join(&cgroup, CloneFlags::CLONE_NEWCGROUP).map_err(failed)?;
         }
         let pod = open(&self.pod).map_err(failed)?;
         pod.map_or(Ok(()), |pod| join(&pod, CloneFlags::CLONE_NEWNET).map_err(failed))

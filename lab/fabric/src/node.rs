@@ -2,7 +2,7 @@
 
 use crate::{
     FabricError, NodeSpec, Power, cgroup,
-    enter::{EnterSpec, OWN_BINARY, enter_command},
+    enter::{EnterSpec, OWN_BINARY, enter_command, pin_cgroup_namespace},
     namespace::{self, Kind, NamespaceSet},
     process,
     state::{State, delete_folder, make_folder, write_file},
@@ -59,7 +59,8 @@ impl Node {
 
     /// True if its namespaces exist.
     pub fn is_up(&self) -> bool {
-        self.pins().iter().all(|(_, pin)| namespace::is_pinned(pin))
+        let cgroup = self.cgroup_pin();
+        self.pins().iter().map(|(_, pin)| pin).chain(&cgroup).all(|pin| namespace::is_pinned(pin))
     }
 
     /// The id of its present boot.
@@ -144,7 +145,14 @@ impl Node {
     pub(crate) fn place(&self) -> NamespaceSet {
         let [(_, net), (_, mnt), (_, uts)] = self.pins();
         let name = format!("node {}", self.name);
-        NamespaceSet { name, mnt: Some(mnt), uts: Some(uts), net: Some(net), pod: None }
+        NamespaceSet {
+            name,
+            mnt: Some(mnt),
+            uts: Some(uts),
+            net: Some(net),
+            cgroup: self.cgroup_pin(),
+            pod: None,
+        }
     }
 
     /// The network namespace alone: the machine's files, the node's links.
@@ -162,6 +170,21 @@ impl Node {
 
     fn pin(&self, kind: Kind) -> PathBuf {
         self.state.pins().join(format!("node-{}.{}", self.name, kind.file()))
+    }
+
+    /// The pin of the node's cgroup namespace. `None` with trees of version 1: kubelets then use these for pods, with names
+    /// of the whole machine.
+    fn cgroup_pin(&self) -> Option<PathBuf> {
+        let is_alone = cgroup::root().is_some_and(|root| !cgroup::is_beside_version_1(&root));
+        is_alone.then(|| self.state.pins().join(format!("node-{}.cgroup", self.name)))
+    }
+
+    /// The cgroup above its pods, as programs of the node name it.
+    pub fn cgroup_root(&self) -> String {
+        match self.cgroup_pin() {
+            Some(_) => "/".to_owned(),
+            None => format!("/{}", self.cgroup_name()),
+        }
     }
 
     /// The name of its cgroup, which is also that of the cgroup above its pods in the trees of version 1.
@@ -202,6 +225,9 @@ impl Node {
         }
         write_file(&self.boot_id_file(), &new_boot_id()?)?;
         self.cgroup().as_deref().map_or(Ok(()), cgroup::create)?;
+        if let (Some(cgroup), Some(pin)) = (self.cgroup(), self.cgroup_pin()) {
+            pin_cgroup_namespace(&self.name, &cgroup, &pin)?;
+        }
         let root = self.folder().join("root");
         make_folder(&root)?;
         namespace::create(&format!("node {}", self.name), &self.pins(), || {
@@ -224,8 +250,9 @@ impl Node {
     /// Takes the node down, with all that runs in it; what is on its disk stays.
     pub(crate) fn halt(&self) -> Result<(), FabricError> {
         self.kill_all()?;
-        for (_, pin) in self.pins() {
-            namespace::unpin(&pin)?;
+        let pins = self.pins().map(|(_, pin)| pin);
+        for pin in pins.iter().chain(&self.cgroup_pin()) {
+            namespace::unpin(pin)?;
         }
         self.cgroup().as_deref().map_or(Ok(()), cgroup::remove)?;
         delete_folder(&self.own_folder("/run"))

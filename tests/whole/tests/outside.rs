@@ -186,8 +186,10 @@ fn programs_of_a_node_act_for_its_processes_only(cluster: &Installed, pods: &BTr
     println!("processes of another node");
     let lab = cluster.lab();
     let cgroup = lab.node("node1").unwrap()["cgroup"].as_str().unwrap_or_default().to_owned();
-    if !cgroup.starts_with("/sys/fs/cgroup/unified/") {
-        println!("SKIP programs_of_a_node_act_for_its_processes_only: cgroup v1 is not beside v2");
+    if cgroup.is_empty() {
+        println!(
+            "SKIP programs_of_a_node_act_for_its_processes_only: the machine has no cgroup v2"
+        );
         return;
     }
     let status = lab.json(&["cluster", "status"]).unwrap();

@@ -73,19 +73,20 @@ impl Node {
         do_mount(source, target, Some("sysfs"), flags, None, "mount a sysfs on")?;
         let (from, to) = (Path::new(cgroup::TOP), target.join("fs/cgroup"));
         if from.is_dir() && to.is_dir() {
-            bind(from, &to, true)?;
-            self.show_own_cgroup(&to)?;
+            self.cgroups(from, &to)?;
         }
         bpffs(&target.join("fs/bpf"))
     }
 
-    /// Mounts the node's cgroup as the root of version 2. Without trees of version 1 the machine's root stays: kubelets
-    /// and runtimes look there for the cgroups that the kernel names.
-    fn show_own_cgroup(&self, trees: &Path) -> Result<(), FabricError> {
-        let own = cgroup::root().filter(|root| cgroup::is_beside_version_1(root));
-        own.map_or(Ok(()), |root| {
-            bind(&root.join(self.cgroup_name()), &trees.join(cgroup::UNIFIED), false)
-        })
+    /// Mounts the node's cgroup as the root of version 2, beside the machine's trees of version 1.
+    fn cgroups(&self, from: &Path, to: &Path) -> Result<(), FabricError> {
+        let Some(root) = cgroup::root() else { return bind(from, to, true) };
+        let own = root.join(self.cgroup_name());
+        if !cgroup::is_beside_version_1(&root) {
+            return bind(&own, to, false);
+        }
+        bind(from, to, true)?;
+        bind(&own, &to.join(cgroup::UNIFIED), false)
     }
 }
 

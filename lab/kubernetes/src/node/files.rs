@@ -22,6 +22,8 @@ pub struct NodeConfig {
     pub proxy: ProxyMode,
     /// The cgroup below which its pods are, without a slash: [`lab_fabric::Node::cgroup_name`].
     pub cgroup: String,
+    /// The same as programs of the node name it: [`lab_fabric::Node::cgroup_root`].
+    pub cgroup_root: String,
     /// The folder of the CNI project's plugins, which nodes' images bring.
     pub plugins: PathBuf,
 }
@@ -70,7 +72,7 @@ impl NodeConfig {
             "tlsPrivateKeyFile": "/var/lib/kubelet/serving.key",
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": format!("/{}", self.cgroup),
+            "cgroupRoot": self.cgroup_root,
             // The machine may have the old ones only.
             "failCgroupV1": false,
             "failSwapOn": false,
@@ -167,6 +169,7 @@ mod tests {
             server: "https://10.0.0.2:443".to_owned(),
             proxy: ProxyMode::Nftables,
             cgroup: "ferrule-lab.a.node1".to_owned(),
+            cgroup_root: "/ferrule-lab.a.node1".to_owned(),
             plugins: PathBuf::new(),
         }
     }

@@ -13,10 +13,10 @@ use crate::{
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser as _;
 use config_crds::{NAMESPACE, SERVICE_ACCOUNT};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node as ClusterNode};
 use kube::{Api, Client, api::ListParams};
 use lab_cloud::InstanceType;
-use lab_fabric::Fabric;
+use lab_fabric::{Fabric, Node};
 use lab_kubernetes::{
     Access, ClusterSpec, Identity, InLab, Part, Program, VERSION, image, keep,
     node::{self, Machine, NodeConfig, ProxyMode},
@@ -282,7 +282,7 @@ impl Tool {
         let names: Vec<String> = views.iter().map(|view| view.name.clone()).collect();
         for view in views {
             let node = Fabric::open(&self.layout.fabric())?.node(&view.name)?;
-            let config = config(&view, &kept, node.cgroup_name(), plugins.path())?;
+            let config = config(&view, &kept, &node, plugins.path())?;
             let folder = folder.to_owned();
             tasks.spawn_blocking(move || {
                 let access = Access::open(&folder.join("access"))?;
@@ -340,7 +340,7 @@ fn up_args(name: &str, words: &[OsString]) -> Result<UpArgs> {
 fn config(
     view: &NodeView,
     kept: &ClusterRecord,
-    cgroup: String,
+    node: &Node,
     plugins: &Path,
 ) -> Result<NodeConfig> {
     let kind = InstanceType::require(&view.instance_type)?;
@@ -355,7 +355,8 @@ fn config(
         max_pods: enis * (u32::from(kind.ipv4_per_interface) - 1) + 2,
         server: kept.server.clone(),
         proxy: kept.proxy,
-        cgroup,
+        cgroup: node.cgroup_name(),
+        cgroup_root: node.cgroup_root(),
         plugins: plugins.to_owned(),
     })
 }
@@ -376,10 +377,10 @@ async fn prepare(client: &Client, cni: Network) -> Result<()> {
 }
 
 async fn wait_for_nodes(client: &Client, count: usize, ready: bool) -> Result<()> {
-    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes: Api<ClusterNode> = Api::all(client.clone());
     wait_for(async || {
         let all = nodes.list(&ListParams::default()).await.context("list nodes")?;
-        let is_ready = |node: &&Node| {
+        let is_ready = |node: &&ClusterNode| {
             let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
             conditions.into_iter().flatten().any(|of| of.type_ == "Ready" && of.status == "True")
         };
