@@ -1,7 +1,7 @@
 //! A network load balancer: its targets, their health, and the targets of new connections.
 //!
-//! The model works as Elastic Load Balancing does for targets of type `instance`. The owner runs the health checks
-//! that are due and passes the results. Targets are named by their nodes.
+//! The model works as Elastic Load Balancing does for targets of the types `instance` and `ip`. The owner runs the health
+//! checks that are due and passes the results. Targets have the names of their nodes, or their addresses as names.
 
 use config_model::{Span, Time};
 use serde::{Deserialize, Serialize};

@@ -213,7 +213,7 @@ impl Fabric {
     /// # Errors
     /// If the kernel refuses the rules; the earlier ones then stay.
     pub fn balance(&self, forwardings: &[Forwarding]) -> Result<(), FabricError> {
-        let script = balancer::transaction(forwardings);
+        let script = balancer::transaction(forwardings, !self.vpc.cidrs_v6.is_empty());
         self.router().try_run(|| tool::nft(&script, "forward connections for load balancers"))
     }
 

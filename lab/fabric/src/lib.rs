@@ -40,7 +40,7 @@ mod sysctl;
 mod table;
 mod tool;
 
-pub use balancer::{BALANCER_ADDRESSES, Forwarding, Transport};
+pub use balancer::{BALANCER_ADDRESSES, BALANCER_ADDRESSES_V6, Forwarding, Transport};
 pub use cgroup::cgroup_prefix;
 pub use counters::{Counters, DropReason, EniCounters, Packets};
 pub use desired::{

@@ -300,6 +300,11 @@ fn an_error_about_a_wrong_name_lists_the_right_ones() {
         ("nlb remove nope", "there is no load balancer nope"),
         ("nlb register nope node1", "there is no load balancer nope"),
         ("nlb add web --listener 80:30080 --target nope", "there is no node nope"),
+        ("nlb add web --listener 80:80 --target 192.0.2.7", "192.0.2.7 is no address in the VPC"),
+        (
+            "nlb add web --listener 80:80 --target node1 --target 10.0.1.7",
+            "only nodes or only addresses",
+        ),
         ("nlb add web --listener 80:30080 --interval 1ms", "an interval from 100ms"),
         ("nlb add web --listener 80:1 --listener 80:2", "two listeners have one port"),
     ] {
@@ -515,7 +520,7 @@ fn states(lab: &Lab) -> Vec<String> {
     let all = lab.json(&["nlb", "list"]);
     let targets = all[0]["targets"].as_array().unwrap().iter();
     targets
-        .map(|target| format!("{} {}", target["node"], target["state"]).replace('"', ""))
+        .map(|target| format!("{} {}", target["target"], target["state"]).replace('"', ""))
         .collect()
 }
 

@@ -4,7 +4,7 @@
 //! port, which permanently has the ENI's Ethernet address.
 
 use super::{LinkMac, ObservedLinks, Plan};
-use crate::{EniSpec, FabricError, Vpc, sysctl::write_sysctl, tool};
+use crate::{BALANCER_ADDRESSES_V6, EniSpec, FabricError, Vpc, sysctl::write_sysctl, tool};
 use config_model::{EniId, Mac, registry};
 use ipnet::Ipv6Net;
 use serde::Deserialize;
@@ -37,6 +37,8 @@ pub(super) fn set_up(vpc: &Vpc) -> Result<String, FabricError> {
     for cidr in &vpc.cidrs_v6 {
         let _ = writeln!(script, "route add blackhole {cidr}");
     }
+    // A packet that no load balancer forwards.
+    let _ = writeln!(script, "route add blackhole {BALANCER_ADDRESSES_V6}");
     Ok(script)
 }
 

@@ -30,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_millis(500);
 
 fn forward(transport: Transport, targets: &[&str]) -> Forwarding {
-    let targets = targets.iter().map(|target| ip(target)).collect();
-    Forwarding { address: ADDRESS, transport, port: 80, target_port: NODE_PORT, targets }
+    let targets = targets.iter().map(|target| ip(target).into()).collect();
+    Forwarding { address: ADDRESS.into(), transport, port: 80, target_port: NODE_PORT, targets }
 }
 
 /// Serves on the nodes: each line is answered with the node and the address of the client.

@@ -5,7 +5,8 @@ use crate::{
     lab::{TestLab, eni_id, group, ip_batch},
 };
 use lab_fabric::{
-    Applied, DropReason, NicProfile, Peer,
+    Applied, BALANCER_ADDRESSES_V6, DropReason, Forwarding, INTERNET_HOST_V6, NicProfile, Peer,
+    Transport,
     probe::{self, ProbePlan, ProbePod},
 };
 use std::{
@@ -19,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("pods_of_two_nodes_are_probed_over_ipv6", pods_are_probed),
     ("an_ipv6_source_that_is_not_the_enis_is_dropped", a_strange_source_is_dropped),
     ("security_groups_hold_for_ipv6", security_groups_hold),
+    ("a_load_balancer_of_ipv6_leads_clients_to_nodes_and_pods", a_balancer_leads_clients),
     ("ipv6_follows_its_eni_and_applying_again_changes_nothing", ipv6_follows_its_eni),
 ];
 
@@ -157,6 +159,30 @@ fn pods_are_probed() {
         let named = because.contains(&format!("no route to {victim} in table main on node a"));
         assert!(named, "{failure:#?}");
     }
+}
+
+fn a_balancer_leads_clients() {
+    let lab = two_nodes();
+    let pod = pod_address(2, 0x22);
+    let name = wire(&lab, "b", pod);
+    let bind = |at: Ipv6Addr| move || TcpListener::bind((at, 0)).unwrap();
+    let of_node = lab.node("a").inside(bind(node_address(1))).unwrap();
+    let of_pod = lab.node("b").inside_pod(&name, bind(pod)).unwrap();
+    let address: IpAddr = BALANCER_ADDRESSES_V6.hosts().nth(1).unwrap().into();
+    let to = SocketAddr::new(address, 80);
+    for listener in [of_node, of_pod] {
+        let at = listener.local_addr().unwrap();
+        let (targets, target_port) = (vec![at.ip()], at.port());
+        let transport = Transport::Tcp;
+        let forward = Forwarding { address, transport, port: 80, target_port, targets };
+        lab.fabric.balance(&[forward]).unwrap();
+        let client = lab.fabric.inside_internet(|| connect(to, PATIENCE)).unwrap();
+        assert_eq!(client, Some(INTERNET_HOST_V6.into()), "{at}");
+        let (_, from) = listener.accept().unwrap();
+        assert_eq!(from.ip(), INTERNET_HOST_V6, "the target has the address of the client");
+    }
+    lab.fabric.balance(&[]).unwrap();
+    assert_eq!(lab.fabric.inside_internet(|| connect(to, SILENCE)).unwrap(), None);
 }
 
 fn a_strange_source_is_dropped() {

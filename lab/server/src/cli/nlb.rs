@@ -23,11 +23,11 @@ impl Tool {
                 return self.print(&removed, |_| format!("{nlb} is gone"));
             }
             NlbVerb::Add(args) => self.client.post("/balancers", &args.spec()).await?,
-            NlbVerb::Register { nlb, nodes } => {
-                self.client.post(&path(&nlb), &BalancerOrder::Register { nodes }).await?
+            NlbVerb::Register { nlb, targets } => {
+                self.client.post(&path(&nlb), &BalancerOrder::Register { targets }).await?
             }
-            NlbVerb::Deregister { nlb, nodes } => {
-                self.client.post(&path(&nlb), &BalancerOrder::Deregister { nodes }).await?
+            NlbVerb::Deregister { nlb, targets } => {
+                self.client.post(&path(&nlb), &BalancerOrder::Deregister { targets }).await?
             }
         };
         self.print(&view, |view| show_nlb::balancers(std::slice::from_ref(view)))

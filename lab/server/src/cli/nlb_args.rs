@@ -20,22 +20,22 @@ pub enum NlbVerb {
         /// Name of the load balancer.
         nlb: String,
     },
-    /// Add nodes as targets.
+    /// Add targets. All targets of a load balancer are nodes, or all are addresses.
     Register {
         /// Name of the load balancer.
         nlb: String,
-        /// Node names, such as node1.
+        /// Names of nodes, such as node1, or addresses.
         #[arg(required = true)]
-        nodes: Vec<String>,
+        targets: Vec<String>,
     },
-    /// Give nodes no new connections. Open connections continue, and the target stays listed for the deregistration
+    /// Give targets no new connections. Open connections continue, and the target stays listed for the deregistration
     /// delay.
     Deregister {
         /// Name of the load balancer.
         nlb: String,
-        /// Node names, such as node1.
+        /// Names of nodes, such as node1, or addresses.
         #[arg(required = true)]
-        nodes: Vec<String>,
+        targets: Vec<String>,
     },
 }
 
@@ -44,15 +44,15 @@ pub enum NlbVerb {
 pub struct NlbArgs {
     /// Name of the load balancer.
     nlb: String,
-    /// Port of the load balancer and node port, such as 80:30080 or 53:30053/udp; repeatable.
+    /// Port of the load balancer, and node port or port of targets that are addresses, such as 80:30080 or 53:30053/udp; repeatable.
     #[arg(long = "listener", value_name = "PORT:NODEPORT[/udp]", value_parser = listener, required = true)]
     listeners: Vec<Listener>,
     /// Health check: tcp, tcp:PORT or http:PORT/PATH, such as http:32000/healthz for a health check node port.
-    /// Without a port, the node port of the first listener.
+    /// Without a port, the second port of the first listener.
     #[arg(long, value_name = "CHECK", value_parser = check, default_value = "tcp")]
     check: CheckArg,
-    /// Node that is a target; repeatable. Default: all nodes.
-    #[arg(long = "target", value_name = "NODE")]
+    /// Target: a node, or an address in the VPC, such as that of a pod; repeatable. Default: all nodes.
+    #[arg(long = "target", value_name = "NODE|ADDRESS")]
     targets: Vec<String>,
     /// Time between two checks of a target.
     #[arg(long, value_parser = duration, value_name = "TIME", default_value = "1s")]

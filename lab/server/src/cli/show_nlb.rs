@@ -15,7 +15,11 @@ pub(super) fn balancers(all: &[BalancerView]) -> String {
     for view in all {
         out.row([
             view.name.clone(),
-            view.address.to_string(),
+            join(
+                [view.address.to_string()]
+                    .into_iter()
+                    .chain(view.address_v6.map(|of| of.to_string())),
+            ),
             join(view.listeners.iter().map(listener)),
             probe(&view.check.probe),
             join(view.targets.iter().map(target)),
@@ -58,7 +62,7 @@ fn target(target: &TargetView) -> String {
         TargetState::Draining => "draining",
     };
     let open = target.receives && target.state == TargetState::Unhealthy;
-    format!("{} ({state}{})", target.node, if open { ", gets connections" } else { "" })
+    format!("{} ({state}{})", target.target, if open { ", gets connections" } else { "" })
 }
 
 fn join(words: impl Iterator<Item = String>) -> String {

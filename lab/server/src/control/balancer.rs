@@ -4,13 +4,13 @@ use config_model::Span;
 use lab_cloud::{HealthCheck, TargetState};
 use lab_fabric::Transport;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A port of a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
     pub port: u16,
-    /// The node port.
+    /// The node port, or the port of targets that are addresses.
     pub target_port: u16,
     pub transport: Transport,
 }
@@ -22,7 +22,7 @@ pub struct BalancerSpec {
     pub listeners: Vec<Listener>,
     pub check: HealthCheck,
     pub deregistration_delay: Span,
-    /// Nodes; empty takes all nodes of the lab.
+    /// All nodes, or all addresses, such as those of pods; empty takes all nodes of the lab.
     pub targets: Vec<String>,
 }
 
@@ -30,10 +30,10 @@ pub struct BalancerSpec {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub enum BalancerOrder {
-    /// Give these nodes new connections once they are healthy.
-    Register { nodes: Vec<String> },
-    /// Give these nodes no new connections.
-    Deregister { nodes: Vec<String> },
+    /// Give these targets new connections once they are healthy.
+    Register { targets: Vec<String> },
+    /// Give these targets no new connections.
+    Deregister { targets: Vec<String> },
 }
 
 /// A load balancer as the lab shows it.
@@ -41,6 +41,8 @@ pub enum BalancerOrder {
 pub struct BalancerView {
     pub name: String,
     pub address: Ipv4Addr,
+    /// `None` in a VPC without IPv6.
+    pub address_v6: Option<Ipv6Addr>,
     pub listeners: Vec<Listener>,
     pub check: HealthCheck,
     pub targets: Vec<TargetView>,
@@ -49,9 +51,10 @@ pub struct BalancerView {
 /// A target as the lab shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TargetView {
-    pub node: String,
-    /// The primary address of the node; none if it is terminated.
-    pub address: Option<Ipv4Addr>,
+    /// Name of a node, or an address.
+    pub target: String,
+    /// The primary IPv4 address of a node, or the address of the target; none if the node is terminated.
+    pub address: Option<IpAddr>,
     pub state: TargetState,
     /// True if new connections can get this target.
     pub receives: bool,

@@ -4,11 +4,11 @@ use super::{Lab, LabError, blocking, names};
 use crate::control::{BalancerOrder, BalancerSpec, BalancerView, Listener, TargetView};
 use config_model::Span;
 use lab_cloud::{Balancer, HealthCheck, HealthProbe};
-use lab_fabric::{BALANCER_ADDRESSES, Forwarding};
+use lab_fabric::{BALANCER_ADDRESSES, BALANCER_ADDRESSES_V6, Forwarding};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -28,6 +28,8 @@ pub(super) struct Balancers {
 
 struct Entry {
     address: Ipv4Addr,
+    /// `None` in a VPC without IPv6.
+    address_v6: Option<Ipv6Addr>,
     listeners: Vec<Listener>,
     balancer: Balancer,
 }
@@ -35,9 +37,36 @@ struct Entry {
 /// A health check that is due.
 struct DueCheck {
     name: String,
-    node: String,
-    address: Option<Ipv4Addr>,
+    target: String,
+    address: Option<IpAddr>,
     check: HealthCheck,
+}
+
+/// The kinds of targets in the API of Elastic Load Balancing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TargetKind {
+    /// Names of nodes.
+    Instance,
+    Ip,
+}
+
+impl TargetKind {
+    fn of(target: &str) -> Self {
+        if target.parse::<IpAddr>().is_ok() { Self::Ip } else { Self::Instance }
+    }
+}
+
+/// The addresses of nodes that are not terminated.
+struct NodeAddresses(BTreeMap<String, Vec<IpAddr>>);
+
+impl NodeAddresses {
+    /// The addresses of a target: at most one of each family, of IPv4 first.
+    fn of(&self, target: &str) -> Vec<IpAddr> {
+        match target.parse() {
+            Ok(address) => vec![address],
+            Err(_) => self.0.get(target).cloned().unwrap_or_default(),
+        }
+    }
 }
 
 impl Balancers {
@@ -50,10 +79,11 @@ impl Lab {
     pub(crate) fn add_balancer(&self, spec: BalancerSpec) -> Result<BalancerView, LabError> {
         names::check("load balancer", &spec.name, 32)?;
         check(&spec)?;
-        let nodes = match spec.targets.as_slice() {
+        let targets = match spec.targets.as_slice() {
             [] => self.nodes().keys().cloned().collect(),
-            nodes => self.known(nodes)?,
+            targets => self.known(targets)?,
         };
+        let has_v6 = !self.cloud.truth().vpc_ipv6_cidrs.is_empty();
         let name = spec.name.clone();
         {
             let mut all = self.balancers.all();
@@ -63,9 +93,11 @@ impl Lab {
             let taken: BTreeSet<Ipv4Addr> = all.values().map(|entry| entry.address).collect();
             let free = BALANCER_ADDRESSES.hosts().find(|address| !taken.contains(address));
             let address = free.ok_or(LabError::NoBalancerAddress)?;
+            let address_v6 = has_v6.then(|| in_v6(address));
             let mut balancer = Balancer::new(spec.check, spec.deregistration_delay);
-            nodes.iter().for_each(|node| balancer.register(node, self.cloud.now()));
-            all.insert(name.clone(), Entry { address, listeners: spec.listeners, balancer });
+            targets.iter().for_each(|target| balancer.register(target, self.cloud.now()));
+            let entry = Entry { address, address_v6, listeners: spec.listeners, balancer };
+            all.insert(name.clone(), entry);
         }
         self.balancers.changed.notify_one();
         self.balancer_view(&name)
@@ -84,21 +116,24 @@ impl Lab {
         order: BalancerOrder,
     ) -> Result<BalancerView, LabError> {
         let now = self.cloud.now();
-        let (BalancerOrder::Register { nodes } | BalancerOrder::Deregister { nodes }) = &order;
-        let nodes = match order {
-            BalancerOrder::Register { .. } => self.known(nodes)?,
+        let (BalancerOrder::Register { targets } | BalancerOrder::Deregister { targets }) = &order;
+        let targets = match order {
+            BalancerOrder::Register { .. } => self.known(targets)?,
             // A node that was removed can still be a target.
-            BalancerOrder::Deregister { .. } => nodes.clone(),
+            BalancerOrder::Deregister { .. } => targets.clone(),
         };
         {
             let mut all = self.balancers.all();
             let entry = all.get_mut(name).ok_or_else(|| LabError::NoBalancer(name.to_owned()))?;
-            for node in nodes {
+            for target in targets {
                 match order {
-                    BalancerOrder::Register { .. } => entry.balancer.register(&node, now),
+                    BalancerOrder::Register { .. } => {
+                        one_kind(entry.balancer.targets().map(|(of, _)| of).chain([&*target]))?;
+                        entry.balancer.register(&target, now);
+                    }
                     BalancerOrder::Deregister { .. } => {
-                        if !entry.balancer.deregister(&node, now) {
-                            return Err(LabError::NoTarget { balancer: name.to_owned(), node });
+                        if !entry.balancer.deregister(&target, now) {
+                            return Err(LabError::NoTarget { balancer: name.to_owned(), target });
                         }
                     }
                 }
@@ -109,19 +144,20 @@ impl Lab {
     }
 
     pub(crate) fn balancer_views(&self) -> Vec<BalancerView> {
-        let addresses = self.primary_addresses();
+        let addresses = self.node_addresses();
         let all = self.balancers.all();
         let views = all.iter().map(|(name, entry)| {
             let receivers = entry.balancer.receivers();
-            let targets = entry.balancer.targets().map(|(node, state)| TargetView {
-                node: node.to_owned(),
-                address: addresses.get(node).copied(),
+            let targets = entry.balancer.targets().map(|(target, state)| TargetView {
+                target: target.to_owned(),
+                address: addresses.of(target).first().copied(),
                 state,
-                receives: receivers.contains(&node),
+                receives: receivers.contains(&target),
             });
             BalancerView {
                 name: name.clone(),
                 address: entry.address,
+                address_v6: entry.address_v6,
                 listeners: entry.listeners.clone(),
                 check: entry.balancer.check().clone(),
                 targets: targets.collect(),
@@ -135,48 +171,63 @@ impl Lab {
         found.ok_or_else(|| LabError::NoBalancer(name.to_owned()))
     }
 
-    /// These names, if each one is a node's.
-    fn known(&self, nodes: &[String]) -> Result<Vec<String>, LabError> {
+    /// These targets, if all are names of nodes, or all are addresses in the VPC.
+    fn known(&self, targets: &[String]) -> Result<Vec<String>, LabError> {
+        one_kind(targets.iter().map(String::as_str))?;
         let all = self.nodes();
-        match nodes.iter().find(|node| !all.contains_key(*node)) {
-            Some(unknown) => Err(LabError::NoNode(unknown.clone())),
-            None => Ok(nodes.to_vec()),
+        let truth = self.cloud.truth();
+        for target in targets {
+            match target.parse() {
+                Ok(IpAddr::V4(at)) if truth.vpc_cidrs.iter().any(|cidr| cidr.contains(&at)) => {}
+                Ok(IpAddr::V6(at))
+                    if truth.vpc_ipv6_cidrs.iter().any(|cidr| cidr.contains(&at)) => {}
+                Ok(at) => return Err(LabError::TargetOutside(at)),
+                Err(_) if all.contains_key(target) => {}
+                Err(_) => return Err(LabError::NoNode(target.clone())),
+            }
         }
+        Ok(targets.to_vec())
     }
 
-    /// The primary address of each instance that is not terminated, by node.
-    fn primary_addresses(&self) -> BTreeMap<String, Ipv4Addr> {
+    fn node_addresses(&self) -> NodeAddresses {
         let truth = self.cloud.truth();
         let nodes = self.nodes();
         let of = |(name, entry): (&String, &Arc<super::nodes::NodeEntry>)| {
             let instance = truth.instances.iter().find(|of| of.id == entry.instance)?;
-            Some((name.clone(), instance.enis.first()?.primary))
+            let primary = instance.enis.first()?;
+            let v6 = primary.ipv6_addresses.first().map(|at| IpAddr::V6(*at));
+            let all = [IpAddr::V4(primary.primary)].into_iter().chain(v6);
+            Some((name.clone(), all.collect()))
         };
-        nodes.iter().filter_map(of).collect()
+        NodeAddresses(nodes.iter().filter_map(of).collect())
     }
 
     /// The checks that are due, and the forwarding of the present targets.
     fn balance_now(&self) -> (Vec<DueCheck>, Vec<Forwarding>) {
-        let (now, addresses) = (self.cloud.now(), self.primary_addresses());
+        let (now, addresses) = (self.cloud.now(), self.node_addresses());
         let mut all = self.balancers.all();
         let (mut due, mut forwardings) = (Vec::new(), Vec::new());
         for (name, entry) in all.iter_mut() {
             entry.balancer.advance(now);
-            for node in entry.balancer.start_checks(now) {
-                let address = addresses.get(&node).copied();
+            for target in entry.balancer.start_checks(now) {
+                let address = addresses.of(&target).first().copied();
                 let check = entry.balancer.check().clone();
-                due.push(DueCheck { name: name.clone(), node, address, check });
+                due.push(DueCheck { name: name.clone(), target, address, check });
             }
             let receivers = entry.balancer.receivers();
-            let targets = receivers.iter().filter_map(|node| addresses.get(*node).copied());
-            let targets: Vec<Ipv4Addr> = targets.collect();
-            forwardings.extend(entry.listeners.iter().map(|listener| Forwarding {
-                address: entry.address,
-                transport: listener.transport,
-                port: listener.port,
-                target_port: listener.target_port,
-                targets: targets.clone(),
-            }));
+            let targets: Vec<IpAddr> = receivers.iter().flat_map(|of| addresses.of(of)).collect();
+            let own = [IpAddr::V4(entry.address)];
+            for address in own.into_iter().chain(entry.address_v6.map(IpAddr::V6)) {
+                let is_of_family = |of: &&IpAddr| of.is_ipv4() == address.is_ipv4();
+                let targets: Vec<IpAddr> = targets.iter().filter(is_of_family).copied().collect();
+                forwardings.extend(entry.listeners.iter().map(|listener| Forwarding {
+                    address,
+                    transport: listener.transport,
+                    port: listener.port,
+                    target_port: listener.target_port,
+                    targets: targets.clone(),
+                }));
+            }
         }
         (due, forwardings)
     }
@@ -199,24 +250,27 @@ impl Lab {
                     .await
                     .unwrap_or(Err(io::ErrorKind::TimedOut.into()))
             }
-            None => Err(io::Error::other("the node has no address")),
+            None => Err(io::Error::other("the target has no address")),
         };
         if let Err(err) = &outcome {
-            tracing::debug!(balancer = due.name, node = due.node, %err, "a health check failed");
+            tracing::debug!(balancer = due.name, target = due.target, %err, "a health check failed");
         }
         if let Some(entry) = self.balancers.all().get_mut(&due.name) {
-            entry.balancer.record(&due.node, outcome.is_ok());
+            entry.balancer.record(&due.target, outcome.is_ok());
         }
         self.balancers.changed.notify_one();
     }
 
-    async fn probe(self: &Arc<Self>, address: Ipv4Addr, probe: &HealthProbe) -> io::Result<()> {
+    async fn probe(self: &Arc<Self>, address: IpAddr, probe: &HealthProbe) -> io::Result<()> {
         let (HealthProbe::Tcp { port } | HealthProbe::Http { port, .. }) = probe;
         let lab = Arc::clone(self);
-        let socket = blocking(move || lab.fabric.inside_vpc(TcpSocket::new_v4)).await;
+        let open = if address.is_ipv4() { TcpSocket::new_v4 } else { TcpSocket::new_v6 };
+        let socket = blocking(move || lab.fabric.inside_vpc(open)).await;
         let socket = socket.map_err(io::Error::other)??;
-        // An address of the router in the VPC, as the health checks of a load balancer come from its subnets.
-        socket.bind((self.ec2_endpoint, 0).into())?;
+        if address.is_ipv4() {
+            // An address of the router in the VPC, as the health checks of a load balancer come from its subnets.
+            socket.bind((self.ec2_endpoint, 0).into())?;
+        }
         let mut stream = socket.connect(SocketAddr::from((address, *port))).await?;
         match probe {
             HealthProbe::Tcp { .. } => Ok(()),
@@ -257,7 +311,8 @@ pub(crate) async fn balance(lab: Arc<Lab>) {
 }
 
 /// Sends a request, and fails unless the status is from 200 to 399.
-async fn ask(stream: &mut TcpStream, host: Ipv4Addr, path: &str) -> io::Result<()> {
+async fn ask(stream: &mut TcpStream, host: IpAddr, path: &str) -> io::Result<()> {
+    let host = SocketAddr::new(host, 80);
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
@@ -271,6 +326,19 @@ async fn ask(stream: &mut TcpStream, host: Ipv4Addr, path: &str) -> io::Result<(
         Some(code) => Err(io::Error::other(format!("HTTP status {code}"))),
         None => Err(io::Error::other("no HTTP answer")),
     }
+}
+
+/// The address of IPv6 with the last part of an address of IPv4.
+fn in_v6(address: Ipv4Addr) -> Ipv6Addr {
+    let [.., last] = address.octets();
+    (u128::from(BALANCER_ADDRESSES_V6.addr()) | u128::from(last)).into()
+}
+
+/// Refuses names of nodes beside addresses.
+fn one_kind<'a>(targets: impl Iterator<Item = &'a str>) -> Result<(), LabError> {
+    let mut kinds = targets.map(TargetKind::of);
+    let first = kinds.next();
+    if kinds.all(|kind| Some(kind) == first) { Ok(()) } else { Err(LabError::MixedTargets) }
 }
 
 fn status(head: &str) -> Option<u16> {

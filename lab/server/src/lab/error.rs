@@ -39,10 +39,16 @@ pub(crate) enum LabError {
     )]
     NoBalancerAddress,
     #[error(
-        "cannot deregister node {node}: it is no target of load balancer {balancer}, or it is \
+        "cannot deregister {target}: it is no target of load balancer {balancer}, or it is \
          draining; see: ferrule-lab nlb list"
     )]
-    NoTarget { balancer: String, node: String },
+    NoTarget { balancer: String, target: String },
+    #[error("the target {0} is no address in the VPC; see: ferrule-lab eni list")]
+    TargetOutside(std::net::IpAddr),
+    #[error(
+        "targets are nodes and addresses; use only nodes or only addresses in one load balancer"
+    )]
+    MixedTargets,
     #[error("there is no pod {0}")]
     NoPod(String),
     #[error("there is a pod {0} already")]
