@@ -115,7 +115,8 @@ mod tests {
     fn a_socket_is_found_at_the_port_and_protocol_of_a_service_only() {
         let used = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = used.local_addr().unwrap().port();
-        let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let other = datagrams.local_addr().unwrap().port();
         let name = ObjectName::new("shop", "web");
         let owners: Owners =
             [((Transport::Tcp, port), name.clone()), ((Transport::Tcp, other), name.clone())]
