@@ -74,7 +74,7 @@ impl<'a> Machine<'a> {
                 SCRIPT,
             ])
             .args(["machine", &kubernetes.path().display().to_string(), &config.name])
-            .args([&config.address.to_string(), &config.labels()])
+            .args([&config.addresses(), &config.labels()])
             .env("PATH", SEARCH_PATH)
             .stdin(Stdio::null())
             .stdout(out.try_clone().context("share a log")?)

@@ -39,6 +39,8 @@ pub struct ClusterSpec {
     pub also_at: Vec<Ipv4Addr>,
     /// Its addresses in a lab; `None` if no nodes join.
     pub lab: Option<InLab>,
+    /// True for Services of both families.
+    pub has_v6: bool,
 }
 
 /// Addresses of a control plane beside a lab.
@@ -248,7 +250,7 @@ impl Cluster {
             ("service-account-issuer", "https://kubernetes.default.svc"),
             ("service-account-key-file", &file("accounts.pub")),
             ("service-account-signing-key-file", &accounts),
-            ("service-cluster-ip-range", "172.20.0.0/16"),
+            ("service-cluster-ip-range", &self.service_ranges()),
             ("authorization-mode", "Node,RBAC"),
             ("enable-admission-plugins", "NodeRestriction"),
             ("allow-privileged", "true"),
@@ -263,6 +265,11 @@ impl Cluster {
         }
         args.extend(self.wanted.api_server_args.iter().cloned());
         Ok(args)
+    }
+
+    fn service_ranges(&self) -> String {
+        let v6 = self.wanted.has_v6.then_some(SERVICES_V6);
+        [SERVICES].into_iter().chain(v6).collect::<Vec<_>>().join(",")
     }
 
     /// Flags with which nodes and pods reach the API server, and it reaches them.
@@ -401,6 +408,9 @@ pub(crate) const API_SERVER: &str = "kube-apiserver";
 pub(crate) const ETCD: &str = "etcd";
 /// The API server, as kubelets know it.
 pub(crate) const KUBELETS_CLIENT: &str = "kube-apiserver-kubelet-client";
+/// The cluster IPs of Services.
+const SERVICES: &str = "172.20.0.0/16";
+const SERVICES_V6: &str = "fd00:172:20::/108";
 /// The port of the API server in a VPC.
 const NODES_KNOW: u16 = 443;
 const READY_WITHIN: Duration = Duration::from_secs(180);

@@ -87,6 +87,14 @@ impl Installed {
         Self::up(inputs, name, nodes, &[&["--proxy", "none", "--"], lab].concat())
     }
 
+    /// Like [`Installed::without_proxy`], with nodes and Services of both families.
+    ///
+    /// # Errors
+    /// With the output of the lab's tool.
+    pub fn of_both_families(inputs: LaneInputs, name: &str, nodes: usize) -> Result<Self> {
+        Self::up(inputs, name, nodes, &["--proxy", "none", "--ipv6"])
+    }
+
     fn up(inputs: LaneInputs, name: &str, nodes: usize, args: &[&str]) -> Result<Self> {
         let helm = Program::helm()?;
         let nodes = nodes.to_string();

@@ -13,7 +13,8 @@ use nix::{
 use serde_json::Value;
 use std::{
     fs,
-    path::PathBuf,
+    net::IpAddr,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Arc,
@@ -49,8 +50,19 @@ impl Client<'_> {
     /// # Errors
     /// If the probe cannot be started.
     pub fn is_answered(self, to: &str) -> Result<bool> {
+        Ok(self.answer(to)?.is_some())
+    }
+
+    /// Returns the line with which a server at an address and a port answers, which starts with its host name. `None`
+    /// without an answer.
+    ///
+    /// # Errors
+    /// If the probe cannot be started.
+    pub fn answer(self, to: &str) -> Result<Option<String>> {
         let output = self.probe()?.args(["tcp", to]).stdin(Stdio::null()).output();
-        Ok(output.context("cannot start the probe")?.status.success())
+        let output = output.context("cannot start the probe")?;
+        let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(output.status.success().then_some(line))
     }
 
     /// Returns a command that runs the probe there. It becomes the probe, so a signal reaches the probe.
@@ -328,25 +340,36 @@ pub(crate) fn inside(pod: &Pod) -> Result<Command> {
 /// test's own processes enter the namespace too. Neither is in a cgroup of this lab's nodes.
 fn namespace_of(pod: &Pod) -> Result<PathBuf> {
     ensure!(!pod.address.is_empty(), "{} has no address yet", pod.name);
-    let local = format!("|-- {}\n", pod.address);
+    let address: IpAddr =
+        pod.address.parse().with_context(|| format!("the address of {}", pod.name))?;
     let nodes = format!("/ferrule-lab.{}.", pod.lab);
     let processes = fs::read_dir("/proc").context("cannot list processes")?;
     let folders = processes.filter_map(|entry| entry.ok().map(|entry| entry.path()));
     let is_of_pod = |folder: &PathBuf| {
         let Ok(comm) = fs::read_to_string(folder.join("comm")) else { return false };
         let Ok(cgroup) = fs::read_to_string(folder.join("cgroup")) else { return false };
-        let Ok(routes) = fs::read_to_string(folder.join("net/fib_trie")) else { return false };
-        comm.trim() == "probe"
-            && cgroup.contains(&nodes)
-            && routes
-                .split(&local)
-                .skip(1)
-                .any(|rest| rest.lines().next().is_some_and(|line| line.contains("host LOCAL")))
+        comm.trim() == "probe" && cgroup.contains(&nodes) && has_address(folder, address)
     };
     let found = folders.into_iter().find(is_of_pod);
     found
         .map(|folder| folder.join("ns/net"))
         .with_context(|| format!("no process has the address {} of {}", pod.address, pod.name))
+}
+
+/// True if the network namespace of a process has the address.
+fn has_address(process: &Path, address: IpAddr) -> bool {
+    let read = |file: &str| fs::read_to_string(process.join("net").join(file)).unwrap_or_default();
+    match address {
+        IpAddr::V4(address) => {
+            let local = format!("|-- {address}\n");
+            let is_local = |rest: &str| rest.trim_start().starts_with("/32 host LOCAL");
+            read("fib_trie").split(&local).skip(1).any(is_local)
+        }
+        IpAddr::V6(address) => {
+            let local = format!("{:032x} ", u128::from(address));
+            read("if_inet6").lines().any(|line| line.starts_with(&local))
+        }
+    }
 }
 
 pub(crate) fn terminate(child: &Child) -> Result<()> {

@@ -2,7 +2,10 @@
 
 use crate::{CLUSTER_DNS, image};
 use serde_json::json;
-use std::{net::Ipv4Addr, path::PathBuf};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    path::PathBuf,
+};
 
 /// Settings of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub struct NodeConfig {
     pub name: String,
     /// Its primary address.
     pub address: Ipv4Addr,
+    /// Its IPv6 address; `None` for a node of IPv4 alone.
+    pub address_v6: Option<Ipv6Addr>,
     pub instance: String,
     /// The instance's type.
     pub instance_type: String,
@@ -42,6 +47,12 @@ pub enum ProxyMode {
 }
 
 impl NodeConfig {
+    /// The addresses of the node in the cluster, with commas.
+    pub(super) fn addresses(&self) -> String {
+        let all = [IpAddr::V4(self.address)].into_iter().chain(self.address_v6.map(IpAddr::V6));
+        all.map(|address| address.to_string()).collect::<Vec<_>>().join(",")
+    }
+
     /// Labels that the kubelet sets on its node beside the ones that it detects.
     pub(super) fn labels(&self) -> String {
         let region = self.zone.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
@@ -162,6 +173,7 @@ mod tests {
         NodeConfig {
             name: "node1".to_owned(),
             address: Ipv4Addr::new(10, 0, 0, 7),
+            address_v6: None,
             instance: "i-1".to_owned(),
             instance_type: "m5.large".to_owned(),
             zone: "eu-west-1a".to_owned(),
@@ -185,6 +197,13 @@ mod tests {
             (&kubelet["maxPods"], &kubelet["cgroupRoot"]),
             (&json!(29), &json!("/ferrule-lab.a.node1"))
         );
+    }
+
+    #[test]
+    fn a_node_of_both_families_has_the_address_of_ipv4_first() {
+        assert_eq!(node().addresses(), "10.0.0.7");
+        let both = NodeConfig { address_v6: Some("fd00::7".parse().unwrap()), ..node() };
+        assert_eq!(both.addresses(), "10.0.0.7,fd00::7");
     }
 
     #[test]

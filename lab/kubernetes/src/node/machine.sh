@@ -1,9 +1,9 @@
 # The first process of a node: in its namespaces, and in process, mount and UTS namespaces of its own below
 # them. It keeps a runtime, a kubelet and a proxy running, as an init system would; with it they all end.
-# Arguments: the program of Kubernetes, the node's name, the node's address.
+# Arguments: the program of Kubernetes, the node's name, its addresses with commas, its labels.
 set -u
 trap '' TERM
-kubernetes=$1 name=$2 address=$3
+kubernetes=$1 name=$2 addresses=$3
 
 # Pods with host networking have the node's name as their host name.
 echo "$name" >/proc/sys/kernel/hostname
@@ -34,7 +34,7 @@ keep() {
 keep containerd containerd --config /var/lib/containerd/config.toml &
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.05; done
 keep kubelet "$kubernetes" kubelet --config=/var/lib/kubelet/config.yaml \
-	--kubeconfig=/var/lib/kubelet/kubeconfig --hostname-override="$name" --node-ip="$address" \
+	--kubeconfig=/var/lib/kubelet/kubeconfig --hostname-override="$name" --node-ip="$addresses" \
 	--node-labels="$4" &
 if [ -e /var/lib/kubelet/proxy.yaml ]; then
 	keep kube-proxy "$kubernetes" kube-proxy --config=/var/lib/kubelet/proxy.yaml &

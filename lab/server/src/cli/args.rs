@@ -226,6 +226,10 @@ pub struct ClusterUp {
     /// Network of the pods. With none, nodes are not ready until a plugin is installed.
     #[arg(long, value_enum, default_value_t = Network::None)]
     pub cni: Network,
+    /// Give the VPC IPv6, nodes an address of each family, and Services a range of each. The daemon's setting `ENABLE_IPv6`
+    /// decides about the addresses of pods.
+    #[arg(long)]
+    pub ipv6: bool,
     /// Keep all parts for inspection if the start fails.
     #[arg(long)]
     pub keep: bool,

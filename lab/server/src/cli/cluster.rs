@@ -201,6 +201,9 @@ impl Tool {
         let mut words: Vec<OsString> = vec!["--nodes".into(), args.nodes.to_string().into()];
         words.extend(["--api-server".into(), listen.to_string().into()]);
         words.extend(["--kubeconfig".into(), kubeconfig.into()]);
+        if args.ipv6 {
+            words.push("--ipv6".into());
+        }
         if args.cni == Network::None {
             words.extend(["--no-daemon".into(), "--bin-dir".into(), nothing.into()]);
         }
@@ -218,7 +221,7 @@ impl Tool {
             server: format!("https://{advertised}:{API_SERVER_PORT}"),
             cgroups: lab_fabric::cgroup_prefix(&self.layout.fabric()),
         };
-        self.control_plane(&folder, loopback(whose), advertised, &kept).await?;
+        self.control_plane(&folder, loopback(whose), advertised, &kept, args.ipv6).await?;
         self.check(&up)?;
         let client = lab_kubernetes::client(&keep::kubeconfig(&folder)).await?;
         prepare(&client, args.cni).await?;
@@ -251,6 +254,7 @@ impl Tool {
         at: Ipv4Addr,
         advertised: Ipv4Addr,
         kept: &ClusterRecord,
+        has_v6: bool,
     ) -> Result<()> {
         let text = serde_json::to_string_pretty(kept).context("write the cluster's facts")?;
         let path = folder.join(KEPT);
@@ -258,6 +262,7 @@ impl Tool {
         let wanted = ClusterSpec {
             parts: vec![Part::ControllerManager, Part::Scheduler],
             lab: Some(InLab { at, advertised, api_proxy: self.layout.api_proxy() }),
+            has_v6,
             ..ClusterSpec::default()
         };
         let folder = folder.to_owned();
@@ -348,6 +353,7 @@ fn config(
     Ok(NodeConfig {
         name: view.name.clone(),
         address: view.address.with_context(|| format!("{} has no address", view.name))?,
+        address_v6: view.enis.first().and_then(|eni| eni.ipv6_addresses.first().copied()),
         instance: view.instance.clone(),
         instance_type: view.instance_type.clone(),
         zone: view.zone.clone(),
