@@ -83,6 +83,11 @@ pub fn route(world: &World, packet: &Packet) -> Route {
     Route::To(chosen.into_iter().take(MOST_BACKENDS).collect())
 }
 
+/// True if a client keeps its backend.
+pub fn is_affine(world: &World, packet: &Packet) -> bool {
+    frontend(world, packet).is_some_and(|frontend| frontend.service.affinity.is_some())
+}
+
 /// The frontend of a destination. Of several the best kind wins, then the oldest Service, then the smallest name, then
 /// the first port of the list.
 fn frontend<'a>(world: &'a World, packet: &Packet) -> Option<Frontend<'a>> {

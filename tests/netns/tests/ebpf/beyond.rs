@@ -34,7 +34,7 @@ use std::{
 /// The links of the nodes to the router: the node's namespace, or none for the first one, the link, and its subnet.
 const ENIS: [(Option<&str>, &str, u8); 3] =
     [(None, "eni0", 90), (None, "eni1", 91), (Some("n2"), "eni2", 92)];
-const C: (&str, &str) = ("c", "10.0.1.1");
+pub(crate) const C: (&str, &str) = ("c", "10.0.1.1");
 /// The address of the router at each link.
 const ROUTER_V6: &str = "fe80::fe";
 /// The router's check of sources.
@@ -101,7 +101,10 @@ struct Nodes {
 }
 
 /// Runs a function in a node.
-fn on<T: Send + 'static>(node: Option<&str>, run: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn on<T: Send + 'static>(
+    node: Option<&str>,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> T {
     match node {
         Some(node) => in_pod(node, run),
         None => run(),
@@ -171,13 +174,11 @@ fn route() {
         nft(SOURCES);
         ip("link set lo up");
         ip("addr add 203.0.113.1/32 dev lo");
-        answer(listen("[::]:8080"));
     });
-    answer_datagrams("router", 5353);
 }
 
 /// The packets that the router has dropped.
-fn misplaced() -> u64 {
+pub(crate) fn misplaced() -> u64 {
     in_pod("router", || {
         let list = std::process::Command::new("nft").args(["list", "ruleset"]).output().unwrap();
         let text = String::from_utf8(list.stdout).unwrap();
@@ -224,7 +225,8 @@ fn open(object: &Path, bpffs: &Path) -> Nodes {
     open_with(object, bpffs, &Connections { services: true, ..connections() })
 }
 
-fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
+/// Moves the calling thread into the first node. The nodes have no servers and no programs.
+pub(crate) fn place(bpffs: &Path) {
     node(bpffs);
     ip("netns add n2");
     ip("netns add c");
@@ -246,9 +248,13 @@ fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
         });
     }
     route();
-    for pod in ["a", "b", "c"] {
-        answer(in_pod(pod, || listen("[::]:8080")));
-        answer_datagrams(pod, 5353);
+}
+
+fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
+    place(bpffs);
+    for namespace in ["a", "b", "c", "router"] {
+        answer(in_pod(namespace, || listen("[::]:8080")));
+        answer_datagrams(namespace, 5353);
     }
     let load = |folder: &str| {
         Kernel::over(Programs::load(object, Some(&bpffs.join(folder)), connections).unwrap())

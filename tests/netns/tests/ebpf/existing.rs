@@ -80,12 +80,16 @@ fn passes(mut from: &TcpStream, mut to: &TcpStream) -> bool {
 
 /// The pods with their links. The container is that of a pod that the plugin has reported, or empty.
 pub(crate) fn endpoints(container: &str) -> Endpoints {
-    endpoints_at(container, str::to_owned)
+    endpoints_at(&PODS, container, str::to_owned)
 }
 
-/// The pods with their links, whose names follow from those of the pods.
-fn endpoints_at(container: &str, link: impl Fn(&str) -> String) -> Endpoints {
-    let one = |(pod, address): (&str, &str)| {
+/// These pods with their links, whose names follow from those of the pods.
+pub(crate) fn endpoints_at(
+    pods: &[(&str, &str)],
+    container: &str,
+    link: impl Fn(&str) -> String,
+) -> Endpoints {
+    let one = |&(pod, address): &(&str, &str)| {
         let name = link(pod);
         let id = PodId { uid: pod.to_owned(), namespace: "x".to_owned(), name: pod.to_owned() };
         let addresses = [address.parse().unwrap()].into();
@@ -104,7 +108,7 @@ fn endpoints_at(container: &str, link: impl Fn(&str) -> String) -> Endpoints {
         let pod = LocalPod { pod: id, container: container.to_owned(), addresses };
         (pod.pod.uid.clone(), Arc::new(Endpoint { pod, links: vec![link] }))
     };
-    PODS.into_iter().map(one).collect()
+    pods.iter().map(one).collect()
 }
 
 /// The state with these policies, for a full pass.
@@ -135,7 +139,7 @@ pub(crate) fn enforce_at(
     policies: &[Value],
     link: impl Fn(&str) -> String,
 ) {
-    enforce_for(backend, revision, policies, endpoints_at("", link));
+    enforce_for(backend, revision, policies, endpoints_at(&PODS, "", link));
 }
 
 fn enforce_for(backend: &mut EbpfBackend, revision: u64, policies: &[Value], endpoints: Endpoints) {

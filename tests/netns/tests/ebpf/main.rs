@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod beyond;
+mod clusters;
 mod contract;
 mod events;
 mod existing;

@@ -16,7 +16,7 @@ use nix::{
     net::if_::if_nametoindex,
     sys::{
         socket::{
-            AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket,
+            AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
             sockopt,
         },
         time::{TimeVal, TimeValLike as _},
@@ -26,9 +26,10 @@ use service_core::{Choice, Frontend, Place};
 use service_objects::{Family, Protocol};
 use std::{
     io::ErrorKind,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsRawFd as _,
     path::Path,
+    time::Duration,
 };
 
 /// The address of the node at the link of the client.
@@ -322,20 +323,30 @@ fn a_client_that_asks_for_the_backend_itself_has_answers_of_the_backend() {
     }
 }
 
-/// The error of a TCP connection of the client from this port, which is reset at its end. `None` if it is established.
-fn connect_from(port: u16, to: Ipv4Addr, to_port: u16) -> Option<Errno> {
-    in_pod("out", move || {
-        let none = SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Inet, SockType::Stream, none, None).unwrap();
-        setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
-        let patience = TimeVal::milliseconds(SILENCE.as_millis().try_into().unwrap());
-        setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();
-        // No end is left in a state in which it waits.
-        let reset = nix::libc::linger { l_onoff: 1, l_linger: 0 };
-        setsockopt(&socket, sockopt::Linger, &reset).unwrap();
-        bind(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(CLIENT, port))).unwrap();
-        connect(socket.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(to, to_port))).err()
-    })
+/// A connection from this address of the present namespace, which is reset at its end. Without an answer for this time the
+/// error is `EINPROGRESS`.
+pub(crate) fn connect_by(
+    from: SocketAddr,
+    to: SocketAddr,
+    patience: Duration,
+) -> Result<TcpStream, Errno> {
+    let family = if to.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
+    let patience = TimeVal::milliseconds(patience.as_millis().try_into().unwrap());
+    setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();
+    setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
+    // No end is left in a state in which it waits.
+    let reset = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(&socket, sockopt::Linger, &reset).unwrap();
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(TcpStream::from(socket))
+}
+
+/// The error of a TCP connection of the client from this port. `None` if it is established.
+fn connect_from(port: u16, to: SocketAddr) -> Option<Errno> {
+    in_pod("out", move || connect_by(at(CLIENT, port), to, SILENCE).err())
 }
 
 #[test]
@@ -345,17 +356,16 @@ fn a_new_connection_of_the_same_ends_needs_the_service() {
     };
     let bpffs = tempfile::tempdir().unwrap();
     let mut kernel = open(&object, bpffs.path());
-    let node = Ipv4Addr::new(10, 9, 0, 1);
     let tcp = node_port(Family::V4, Protocol::Tcp);
     for backend in [at([10, 0, 0, 2], 8080), at(FAR, 8080)] {
         // Another frontend keeps the backend.
         let other = Place::Port(EXTERNAL, 80, Protocol::Tcp);
         serve(&mut kernel, &[(tcp, to(&[backend])), (other, to(&[backend]))]);
         for _ in 0..2 {
-            assert_eq!(connect_from(4001, node, 30_080), None, "{backend}");
+            assert_eq!(connect_from(4001, at(NODE, 30_080)), None, "{backend}");
         }
         serve(&mut kernel, &[(tcp, Choice::NoEndpoints), (other, to(&[backend]))]);
-        assert_eq!(connect_from(4001, node, 30_080), Some(Errno::ECONNREFUSED), "{backend}");
+        assert_eq!(connect_from(4001, at(NODE, 30_080)), Some(Errno::ECONNREFUSED), "{backend}");
     }
 }
 

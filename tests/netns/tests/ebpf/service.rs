@@ -141,14 +141,30 @@ pub(crate) fn ask_from(
 ) -> Result<String, ErrorKind> {
     in_pod(namespace, move || {
         let socket = bound(from);
-        socket.set_read_timeout(Some(SILENCE)).unwrap();
         // A connected socket receives from this address only.
         socket.connect(to).unwrap();
-        socket.send(&[7]).unwrap();
-        let mut text = [0; 64];
-        let length = socket.recv(&mut text).map_err(|error| error.kind())?;
-        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+        exchange(&socket, SILENCE)
     })
+}
+
+/// Sends a datagram by a socket without a peer. Returns the sender of the answer, and the answer.
+pub(crate) fn exchange_with(
+    socket: &UdpSocket,
+    to: SocketAddr,
+) -> Result<(SocketAddr, String), ErrorKind> {
+    socket.send_to(&[7], to).map_err(|error| error.kind())?;
+    let mut text = [0; 64];
+    let (length, from) = socket.recv_from(&mut text).map_err(|error| error.kind())?;
+    Ok((from, String::from_utf8_lossy(&text[..length]).into_owned()))
+}
+
+/// Sends a datagram by a connected socket. Returns the answer, which has to come in this time.
+pub(crate) fn exchange(socket: &UdpSocket, patience: Duration) -> Result<String, ErrorKind> {
+    socket.set_read_timeout(Some(patience)).unwrap();
+    socket.send(&[7]).unwrap();
+    let mut text = [0; 64];
+    let length = socket.recv(&mut text).map_err(|error| error.kind())?;
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// The same from a port of pod a.

@@ -6,7 +6,9 @@ use crate::{
     fast::nft,
     nat::listen,
     object,
-    service::{answer_datagrams, answered, at, connect_error},
+    outside::connect_by,
+    service::{answer_datagrams, answered, any, at, connect_error},
+    sockets::CGROUP,
     traffic::{SILENCE, answer, answers, connect_to, in_pod, ip, node, wire},
 };
 use aya::maps::{Array, HashMap, LpmTrie, Map, MapData, lpm_trie::Key};
@@ -18,13 +20,7 @@ use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{
     Applied, BackendEvent, Changed, Desired, NodeIdentity, ServiceChanges, Services,
 };
-use nix::{
-    net::if_::if_nametoindex,
-    sys::socket::{
-        AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
-        sockopt::Linger,
-    },
-};
+use nix::net::if_::if_nametoindex;
 use routing_netlink::{Side, Socket};
 use serde_json::json;
 use service_abi::{
@@ -38,7 +34,6 @@ use std::{
     fs,
     io::ErrorKind,
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
-    os::fd::AsRawFd as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -48,17 +43,14 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The time of one look at the backend's events.
 const LOOK: Duration = Duration::from_millis(50);
-/// The folder with the cgroup trees.
-const CGROUP: &str = "/sys/fs/cgroup";
-
 fn vip(last: u8) -> IpAddr {
     IpAddr::from([172, 20, 0, last])
 }
 
 /// An agent's backend over a state that changes.
-struct Agent {
+pub(crate) struct Agent {
     backend: EbpfBackend,
-    desired: Desired,
+    pub(crate) desired: Desired,
     object: PathBuf,
     pins: PathBuf,
 }
@@ -76,14 +68,18 @@ impl Agent {
         for port in [8080, 8081] {
             answer(in_pod("b", move || listen(&format!("0.0.0.0:{port}"))));
         }
-        let pins = bpffs.join("maps");
-        let programs = Programs::load(object, Some(&pins), &with_services()).unwrap();
-        let backend = EbpfBackend::over(programs, &pins, with_services()).unwrap();
-        Self { backend, desired: desired(1, &[]), object: object.to_owned(), pins }
+        Self::of(object, &bpffs.join("maps"), desired(1, &[]))
+    }
+
+    /// A backend that has applied no state, in the network namespace of the calling thread.
+    pub(crate) fn of(object: &Path, pins: &Path, desired: Desired) -> Self {
+        let programs = Programs::load(object, Some(pins), &with_services()).unwrap();
+        let backend = EbpfBackend::over(programs, pins, with_services()).unwrap();
+        Self { backend, desired, object: object.to_owned(), pins: pins.to_owned() }
     }
 
     /// The same maps as another process has them.
-    fn other(&self) -> Programs {
+    pub(crate) fn other(&self) -> Programs {
         Programs::load(&self.object, Some(&self.pins), &with_services()).unwrap()
     }
 
@@ -91,13 +87,11 @@ impl Agent {
     fn restart(self) -> Self {
         let Self { backend, desired, object, pins } = self;
         drop(backend);
-        let programs = Programs::load(&object, Some(&pins), &with_services()).unwrap();
-        let backend = EbpfBackend::over(programs, &pins, with_services()).unwrap();
-        Self { backend, desired: Desired { changed: None, ..desired }, object, pins }
+        Self::of(&object, &pins, Desired { changed: None, ..desired })
     }
 
     /// Serves processes of the node too.
-    fn with_sockets(self, cgroup: &Path) -> Self {
+    pub(crate) fn with_sockets(self, cgroup: &Path) -> Self {
         Self { backend: self.backend.with_sockets(cgroup).unwrap(), ..self }
     }
 
@@ -107,14 +101,14 @@ impl Agent {
         runtime.block_on(run(&mut self.backend, &self.desired))
     }
 
-    fn apply(&mut self) -> BTreeMap<ObjectName, String> {
+    pub(crate) fn apply(&mut self) -> BTreeMap<ObjectName, String> {
         let applied: Applied = self.run(async |backend, desired| backend.apply(desired).await);
         assert_eq!(applied.in_force, Ok(()));
         applied.services
     }
 
     /// Applies the next state, which differs in some Services and slices. Returns the Services that are not in force.
-    fn change(
+    pub(crate) fn change(
         &mut self,
         change: impl FnOnce(&mut Services, &mut ServiceChanges),
     ) -> BTreeMap<ObjectName, String> {
@@ -899,18 +893,7 @@ fn the_next_process_closes_sockets_of_backends_that_were_removed_before() {
 
 /// A connection of pod a from this port. Its end leaves no socket that waits.
 fn connect_from(port: u16, to: SocketAddr) -> TcpStream {
-    in_pod("a", move || {
-        let (kind, flags) = (SockType::Stream, SockFlag::SOCK_CLOEXEC);
-        let socket = socket(AddressFamily::Inet, kind, flags, None).unwrap();
-        let at_once = nix::libc::linger { l_onoff: 1, l_linger: 0 };
-        setsockopt(&socket, Linger, &at_once).unwrap();
-        let from = SocketAddr::from(([0; 4], port));
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
-        connect(socket.as_raw_fd(), &SockaddrStorage::from(to)).unwrap();
-        let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(SILENCE)).unwrap();
-        stream
-    })
+    in_pod("a", move || connect_by(any(to, port), to, SILENCE).unwrap())
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     Kernel, connections, object,
-    service::{VIP, at, for_sources, serve, serve_all, start, to, vip_v6},
+    service::{VIP, at, exchange_with, for_sources, serve, serve_all, start, to, vip_v6},
     traffic::{NODE, SILENCE, answers, in_pod, ip, v6_of, write},
 };
 use config_settings::Connections;
@@ -16,7 +16,7 @@ use std::{
 };
 
 /// The folder with the cgroup trees. The programs act in the network namespace of the test only.
-const CGROUP: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUP: &str = "/sys/fs/cgroup";
 
 const NODE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 3, 0, 0, 0, 0, 0, 1);
 
@@ -65,9 +65,7 @@ fn datagrams(of: SocketAddr) -> UdpSocket {
 
 /// Sends a datagram of a socket without a peer. Returns the sender of the answer.
 fn ask(socket: &UdpSocket, to: SocketAddr) -> Result<SocketAddr, ErrorKind> {
-    socket.send_to(&[7], to).map_err(|error| error.kind())?;
-    let (_, from) = socket.recv_from(&mut [0; 64]).map_err(|error| error.kind())?;
-    Ok(from)
+    exchange_with(socket, to).map(|(from, _)| from)
 }
 
 #[test]

@@ -187,16 +187,22 @@ pub(crate) fn policy(port: u16) -> Value {
 
 /// The state of the node with these policies.
 pub(crate) fn snapshot(policies: &[Value]) -> NodeSnapshot {
-    snapshot_of(&PODS, policies)
+    snapshot_of(&[NODE], &PODS, policies)
 }
 
-/// The state of a node with these pods.
-fn snapshot_of(pods: &[(&str, &str)], policies: &[Value]) -> NodeSnapshot {
+/// The state of a node with these addresses and pods.
+pub(crate) fn snapshot_of(
+    node: &[&str],
+    pods: &[(&str, &str)],
+    policies: &[Value],
+) -> NodeSnapshot {
+    let addresses = node.iter().map(|at| json!({"type": "InternalIP", "address": at}));
+    let addresses: Vec<Value> = addresses.collect();
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", "uid": "x"}}),
         json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "n"},
-            "status": {"addresses": [{"type": "InternalIP", "address": NODE}]},
+            "status": {"addresses": addresses},
         }),
     ];
     for (pod, address) in pods {
@@ -246,7 +252,7 @@ pub(crate) fn write_pods(
         endpoints.insert(*link, of);
     }
     let pods: Vec<(&str, &str)> = pods.iter().map(|(_, pod)| *pod).collect();
-    let tables = compile(&snapshot_of(&pods, policies), &Names::none());
+    let tables = compile(&snapshot_of(&[NODE], &pods, policies), &Names::none());
     kernel.write_between(&tables, endpoints, probe);
 }
 
