@@ -190,7 +190,7 @@ impl EbpfBackend {
         let held = programs.read()?;
         let numbers = held.numbers();
         let now = Instant::now();
-        let monitor = subscribe();
+        let monitor = subscribe(connections.services);
         let names = Resolver::new(programs.names())?;
         Ok(Self {
             programs,
@@ -895,8 +895,9 @@ fn time(span: Span) -> Duration {
     Duration::from_millis(span.0)
 }
 
-fn subscribe() -> Option<Monitor> {
-    let monitor = Monitor::of_filters();
+/// Subscribes to changes of links. With Services the gateways of links and the routes to pods count too.
+fn subscribe(serves: bool) -> Option<Monitor> {
+    let monitor = Monitor::of_filters(serves);
     let monitor = monitor.inspect_err(|error| {
         tracing::warn!(why = causes(error), "cannot subscribe to changes of links");
     });
@@ -1017,7 +1018,7 @@ impl Backend for EbpfBackend {
     async fn event(&mut self) -> BackendEvent {
         loop {
             if self.monitor.is_none() {
-                self.monitor = subscribe();
+                self.monitor = subscribe(self.connections.services);
                 // A change before the subscription has no event.
                 self.check_at.get_or_insert(Instant::now() + CHECK_AFTER);
             }

@@ -41,6 +41,8 @@ const FILTER_GROUPS: [MulticastGroup; 4] = [
     MulticastGroup::Ipv6Ifaddr,
 ];
 
+const ROUTE_GROUPS: [MulticastGroup; 2] = [MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
+
 const GATHER: Duration = Duration::from_millis(5);
 /// The other tasks of the thread wait while these are read.
 const QUEUED_MAX: usize = 1024;
@@ -56,12 +58,15 @@ impl Monitor {
         Self::of(&GROUPS)
     }
 
-    /// Subscribes to changes of links, their addresses and their filters only.
+    /// Subscribes to changes of links, their addresses and their filters only, and to those of routes if `has_routes`.
     ///
     /// # Errors
     /// The kernel refuses a socket.
-    pub fn of_filters() -> Result<Self, KernelError> {
-        Self::of(&FILTER_GROUPS)
+    pub fn of_filters(has_routes: bool) -> Result<Self, KernelError> {
+        match has_routes {
+            true => Self::of(&[&FILTER_GROUPS[..], &ROUTE_GROUPS].concat()),
+            false => Self::of(&FILTER_GROUPS),
+        }
     }
 
     fn of(groups: &[MulticastGroup]) -> Result<Self, KernelError> {

@@ -731,6 +731,11 @@ fn clients_outside_are_served_again_after_their_program_or_address_was_removed()
         IpAddr::V6(at) => at.octets(),
     });
     assert_eq!(row.as_slice(), keys.as_flattened(), "addresses, then gateways");
+    for gateway in [[10, 9, 0, 3], [10, 9, 0, 2]].map(Ipv4Addr::from) {
+        ip(&format!("route replace default via {gateway} dev wire"));
+        let key = gateway.to_ipv6_mapped().octets();
+        agent.until(|_| wires.get(&link, 0).is_ok_and(|row| row[32..48] == key));
+    }
     let foreign = [7; 64];
     for (key, value) in [(link, None), (link, Some(foreign)), (u32::MAX, Some(foreign))] {
         match value {
