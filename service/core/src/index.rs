@@ -5,6 +5,7 @@
 
 mod choices;
 mod explain;
+mod few;
 mod health;
 
 use crate::{
@@ -12,10 +13,12 @@ use crate::{
     Taken, World,
 };
 use choices::{Choices, choices};
+use few::{ByName, Few};
 use service_objects::{
     Family, IngressMode, ObjectName, Protocol, Service, ServiceKind, Slice, TrafficPolicy,
 };
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     net::{IpAddr, SocketAddr},
     sync::Arc,
@@ -25,13 +28,11 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     world: World,
-    /// The slices of each Service. A slice can come before its Service.
-    slices: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
-    claims: BTreeMap<Place, BTreeSet<Claim>>,
-    /// The claims of each Service.
-    claimed: BTreeMap<ObjectName, Vec<(Place, Claim)>>,
-    /// The Services of each cluster IP.
-    cluster_ips: BTreeMap<IpAddr, BTreeSet<ObjectName>>,
+    /// The slices of each Service by name. A slice can come before its Service.
+    slices: BTreeMap<ObjectName, Few<ByName<Slice>>>,
+    claims: BTreeMap<Place, Few<Claim>>,
+    /// The Services of each cluster IP by name.
+    cluster_ips: BTreeMap<IpAddr, Few<ByName<Service>>>,
     frontends: BTreeMap<Place, Frontend>,
     /// The endpoints without a place in the largest table, of each Service that has some.
     left_out: BTreeMap<ObjectName, BTreeMap<Place, usize>>,
@@ -53,14 +54,40 @@ enum Kind {
 }
 
 /// A Service's port that claims a place. The smallest claim has the place: of one kind, that of the oldest Service.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 struct Claim {
     kind: Kind,
-    created: String,
-    service: ObjectName,
+    service: Arc<Service>,
     /// The position of the port in the Service's list.
     position: usize,
     has_sources: bool,
+}
+
+impl Claim {
+    fn order(&self) -> (Kind, &str, &ObjectName, usize, bool) {
+        let Service { created, name, .. } = &*self.service;
+        (self.kind, created, name, self.position, self.has_sources)
+    }
+}
+
+impl PartialEq for Claim {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Claim {}
+
+impl PartialOrd for Claim {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Claim {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order().cmp(&other.order())
+    }
 }
 
 /// The choices of a Service's port, which its places share: by Service, position and family. SCTP ports are not
@@ -99,7 +126,8 @@ impl Index {
             return;
         }
         self.remove_slice(&slice.name);
-        self.slices.entry(slice.service.clone()).or_default().insert(slice.name.clone());
+        let slices = self.slices.entry(slice.service.clone()).or_default();
+        slices.insert(ByName(Arc::clone(&slice)));
         self.mark_service(&slice.service);
         self.world.slices.insert(slice.name.clone(), slice);
     }
@@ -107,7 +135,7 @@ impl Index {
     pub fn remove_slice(&mut self, name: &ObjectName) {
         let Some(slice) = self.world.slices.remove(name) else { return };
         if let Some(slices) = self.slices.get_mut(&slice.service) {
-            slices.remove(name);
+            slices.remove(&ByName(Arc::clone(&slice)));
             if slices.is_empty() {
                 self.slices.remove(&slice.service);
             }
@@ -161,8 +189,12 @@ impl Index {
     /// The Service that has a place.
     pub fn owner(&self, place: &Place) -> Option<&ObjectName> {
         match place {
-            Place::OtherPorts(address) => self.cluster_ips.get(address)?.first(),
-            Place::Port(..) | Place::NodePort(..) => self.winner(place).map(|claim| &claim.service),
+            Place::OtherPorts(address) => {
+                self.cluster_ips.get(address)?.first().map(|service| &service.0.name)
+            }
+            Place::Port(..) | Place::NodePort(..) => {
+                self.winner(place).map(|claim| &claim.service.name)
+            }
         }
     }
 
@@ -180,7 +212,7 @@ impl Index {
         });
         let claims = self.claims.get(&place).into_iter().flatten();
         owner.into_iter().flat_map(move |owner| {
-            let others = claims.clone().map(|claim| &claim.service);
+            let others = claims.clone().map(|claim| &claim.service.name);
             let others = others.filter(move |service| *service != owner);
             others.map(move |service| Taken { service, place, owner })
         })
@@ -236,9 +268,8 @@ impl Index {
     }
 
     fn frontend(&mut self, place: &Place, shared: &mut Shared) -> Option<Frontend> {
-        let owners = self.claims.get(place).into_iter().flatten().map(|claim| &claim.service);
-        for owner in owners {
-            if let Some(places) = self.left_out.get_mut(owner) {
+        for owner in self.claims.get(place).into_iter().flatten() {
+            if let Some(places) = self.left_out.get_mut(&owner.service.name) {
                 places.remove(place);
             }
         }
@@ -256,12 +287,12 @@ impl Index {
             }
         };
         let claim = self.winner(place)?.clone();
-        let service = self.world.services.get(&claim.service)?;
+        let service = &claim.service;
         let of_port = service.ports.get(claim.position)?;
         let only_port = (of_port.protocol == Protocol::Sctp).then_some(port);
-        let key = (claim.service.clone(), claim.position, family, only_port);
+        let key = (service.name.clone(), claim.position, family, only_port);
         let found = shared.entry(key).or_insert_with(|| {
-            let slices = self.slices(&claim.service);
+            let slices = self.slices(&service.name);
             choices(&self.world.node, slices, of_port, family, only_port)
         });
         let [inside, outside] = policies(service, claim.kind);
@@ -275,19 +306,19 @@ impl Index {
             },
         };
         if found.left_out > 0 {
-            let places = self.left_out.entry(claim.service).or_default();
+            let places = self.left_out.entry(service.name.clone()).or_default();
             places.insert(*place, found.left_out);
         }
         Some(frontend)
     }
 
     fn mark_service(&mut self, service: &ObjectName) {
-        let claims = self.claimed.get(service).into_iter().flatten();
-        self.marked.extend(claims.map(|(place, _)| *place));
+        let claims = self.world.services.get(service).into_iter().flat_map(claims_of);
+        self.marked.extend(claims.map(|(place, _)| place));
     }
 
-    fn remove_claims(&mut self, service: &Service) {
-        for (place, claim) in self.claimed.remove(&service.name).unwrap_or_default() {
+    fn remove_claims(&mut self, service: &Arc<Service>) {
+        for (place, claim) in claims_of(service) {
             if let Some(claims) = self.claims.get_mut(&place) {
                 claims.remove(&claim);
                 if claims.is_empty() {
@@ -300,31 +331,29 @@ impl Index {
         self.checked.remove(&service.name);
         for address in &service.cluster_ips {
             let Some(services) = self.cluster_ips.get_mut(address) else { continue };
-            if services.remove(&service.name) && services.is_empty() {
+            if services.remove(&ByName(Arc::clone(service))) && services.is_empty() {
                 self.cluster_ips.remove(address);
                 self.mark_address(*address);
             }
         }
     }
 
-    fn add_claims(&mut self, service: &Service) {
+    fn add_claims(&mut self, service: &Arc<Service>) {
         if !is_served(service) {
             return;
         }
         for address in &service.cluster_ips {
             let services = self.cluster_ips.entry(*address).or_default();
             let is_new = services.is_empty();
-            services.insert(service.name.clone());
+            services.insert(ByName(Arc::clone(service)));
             if is_new {
                 self.mark_address(*address);
             }
         }
-        let claims = claims_of(service);
-        for (place, claim) in &claims {
-            self.claims.entry(*place).or_default().insert(claim.clone());
-            self.marked.insert(*place);
+        for (place, claim) in claims_of(service) {
+            self.claims.entry(place).or_default().insert(claim);
+            self.marked.insert(place);
         }
-        self.claimed.insert(service.name.clone(), claims);
         if health::port(service).is_some() {
             self.checked.insert(service.name.clone());
         }
@@ -356,8 +385,12 @@ fn is_served(service: &Service) -> bool {
     !service.headless && service.other_proxy.is_none() && service.kind != ServiceKind::ExternalName
 }
 
-/// The places that a Service claims, in the families of its cluster IPs. A port claims a place once, by its best kind.
-fn claims_of(service: &Service) -> Vec<(Place, Claim)> {
+/// The places that a Service claims, in the families of its cluster IPs. A port claims a place once, by its best kind. A
+/// Service that no node serves claims none.
+fn claims_of(service: &Arc<Service>) -> Vec<(Place, Claim)> {
+    if !is_served(service) {
+        return Vec::new();
+    }
     let families: BTreeSet<bool> = service.cluster_ips.iter().map(IpAddr::is_ipv4).collect();
     let vips = service.ingress.iter().filter(|ingress| ingress.mode == IngressMode::Vip);
     let cluster_ips = service.cluster_ips.iter().map(|at| (*at, Kind::ClusterIp, false));
@@ -371,13 +404,8 @@ fn claims_of(service: &Service) -> Vec<(Place, Claim)> {
     }
     let mut claims = Vec::new();
     for (position, port) in service.ports.iter().enumerate() {
-        let claim = |kind, has_sources| Claim {
-            kind,
-            created: service.created.clone(),
-            service: service.name.clone(),
-            position,
-            has_sources,
-        };
+        let claim =
+            |kind, has_sources| Claim { kind, service: Arc::clone(service), position, has_sources };
         claims.extend(addresses.iter().map(|(address, (kind, has_sources))| {
             (Place::Port(*address, port.port, port.protocol), claim(*kind, *has_sources))
         }));

@@ -3,7 +3,7 @@
 use super::{
     Index,
     choices::{Candidate, Rule, Selection, State, candidates, is_named, select, unused},
-    policies,
+    claims_of, policies,
 };
 use crate::{EndpointUse, Explanation, MOST_BACKENDS, OutReason, Place, Use};
 use service_objects::{Endpoint, Family, ObjectName, Protocol, Slice};
@@ -16,19 +16,19 @@ impl Index {
     /// The places that a Service claims, and the other ports of its cluster IPs. Another Service may have such a place:
     /// see [`owner`](Self::owner). A Service that no node serves has none.
     pub fn places(&self, service: &ObjectName) -> Vec<Place> {
-        let claimed = self.claimed.get(service).into_iter().flatten().map(|(place, _)| *place);
-        let addresses = self.world.services.get(service).into_iter();
-        let addresses = addresses.flat_map(|service| service.cluster_ips.iter().copied());
+        let Some(service) = self.world.services.get(service) else { return Vec::new() };
+        let claimed = claims_of(service).into_iter().map(|(place, _)| place);
         let is_own = |at: &IpAddr| {
-            self.cluster_ips.get(at).is_some_and(|services| services.contains(service))
+            let mut services = self.cluster_ips.get(at).into_iter().flatten();
+            services.any(|of| Arc::ptr_eq(&of.0, service))
         };
-        claimed.chain(addresses.filter(is_own).map(Place::OtherPorts)).collect()
+        let addresses = service.cluster_ips.iter().copied().filter(is_own);
+        claimed.chain(addresses.map(Place::OtherPorts)).collect()
     }
 
     /// The slices of a Service.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<Slice>> {
-        let names = self.slices.get(service).into_iter().flatten();
-        names.filter_map(|name| self.world.slices.get(name))
+        self.slices.get(service).into_iter().flatten().map(|slice| &slice.0)
     }
 
     /// Explains the choices of a place, as of the present objects. `None` for a place without a Service, and for the
@@ -40,11 +40,11 @@ impl Index {
             Place::OtherPorts(_) => return None,
         };
         let claim = self.winner(place)?;
-        let service = self.world.services.get(&claim.service)?;
+        let service = &claim.service;
         let port = service.ports.get(claim.position)?;
         let only_port = (port.protocol == Protocol::Sctp).then_some(number);
         let node = &self.world.node;
-        let slices = || self.slices(&claim.service);
+        let slices = || self.slices(&service.name);
         let candidates = candidates(node, slices(), port, family, only_port);
         let policies = policies(service, claim.kind);
         let selections = policies.map(|policy| select(node, &candidates, policy));

@@ -36,8 +36,7 @@ impl Index {
     /// The number of addresses of ready endpoints on the node. The port of an endpoint does not count.
     fn ready_here(&self, service: &ObjectName, family: Family) -> usize {
         let node = &self.world.node.name;
-        let slices = self.slices.get(service).into_iter().flatten();
-        let slices = slices.filter_map(|name| self.world.slices.get(name)).filter(|slice| {
+        let slices = self.slices(service).filter(|slice| {
             slice.family == family
                 && !slice.headless
                 && slice.other_proxy.is_none()
