@@ -95,9 +95,8 @@ struct choice {
 	__u16 source_port;
 	__u32 backend;
 	__u32 life;
-	__u32 unused;
-	/* Of the last packet, in nanoseconds since the boot. */
-	__u64 seen;
+	/* CHOICE_TICK of the last packet. */
+	__u32 seen;
 };
 
 /* The address that was asked for. Its key has the client as `low` and the backend as `high`. */
@@ -390,8 +389,17 @@ static inline_always void key_of(const struct address *client, __u16 client_port
 	key->ports = client_port | (__u32)other_port << 16 | (__u64)protocol << 32;
 }
 
+/* About milliseconds since the boot, in 2^20 ns. They start again after 52 days. */
+#define CHOICE_TICK(now) ((__u32)((now) >> 20))
 /* A connection without a packet for so long is over, and its client may get another backend: one minute. */
-#define CHOICE_TIME 60000000000ull
+#define CHOICE_TIME 57220u
+/* Another processor can have noted a later time: one second. */
+#define CHOICE_LEAD 954u
+
+static inline_always int is_recent(const struct choice *choice, __u64 now)
+{
+	return (__u32)(CHOICE_TICK(now) - choice->seen + CHOICE_LEAD) <= CHOICE_TIME + CHOICE_LEAD;
+}
 
 /* True if the choice of an earlier packet counts for this one. */
 static inline_always int is_chosen(const struct choice *choice, const struct packet *packet, __u64 now)
@@ -402,7 +410,7 @@ static inline_always int is_chosen(const struct choice *choice, const struct pac
 	/* An open TCP connection stays with its backend until one end closes it. */
 	if (!is_start(packet))
 		return 1;
-	if ((__s64)(now - choice->seen) > (__s64)CHOICE_TIME)
+	if (!is_recent(choice, now))
 		return 0;
 	backend = map_lookup(&backends, &number);
 	return backend && backend->is_present && backend->life == choice->life;
@@ -546,7 +554,7 @@ static inline_always enum translated choose_backend(const struct frontend *front
 		.port = backend->port,
 		.backend = number,
 		.life = backend->life,
-		.seen = now,
+		.seen = CHOICE_TICK(now),
 	};
 	if (affinity && number == kept) {
 		affinity->seen = now;
@@ -657,8 +665,8 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 	       &work->key);
 	choice = map_lookup(&choices, &work->key);
 	if (choice && is_chosen(choice, packet, now)) {
-		if (choice->seen != now)
-			choice->seen = now;
+		if (choice->seen != CHOICE_TICK(now))
+			choice->seen = CHOICE_TICK(now);
 		work->choice = *choice;
 		/* Meanwhile another connection may have had these ends. */
 		if (is_start(packet)) {

@@ -111,13 +111,13 @@ static inline_always int has_choice(const struct socket_key *asked, struct servi
 	struct backend *backend;
 	__u32 number;
 
-	if (!choice || (__s64)(now - choice->seen) > (__s64)CHOICE_TIME)
+	if (!choice || !is_recent(choice, now))
 		return 0;
 	number = choice->backend;
 	backend = map_lookup(&backends, &number);
 	if (!backend || !backend->is_present || backend->life != choice->life)
 		return 0;
-	choice->seen = now;
+	choice->seen = CHOICE_TICK(now);
 	work->choice = *choice;
 	return 1;
 }

@@ -1,6 +1,6 @@
 //! The content of the maps.
 
-use crate::{BackendRow, FrontendRow, SourceRange, TableSize, TableSlot, Word, Write};
+use crate::{BackendRow, Backends, FrontendRow, SourceRange, TableSize, TableSlot, Word, Write};
 use service_core::Place;
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -41,7 +41,7 @@ pub struct Held {
     /// The numbers of the backends in each table; those of `words` only.
     pub tables: BTreeMap<TableSlot, Arc<[u32]>>,
     /// Numbers that have had a backend.
-    pub backends: BTreeMap<u32, BackendRow>,
+    pub backends: Backends,
 }
 
 /// A row of a map.
@@ -64,7 +64,7 @@ impl Held {
             .flat_map(|(word, ranges)| ranges.iter().map(move |range| Row::Source(*word, *range)));
         let words = self.words.iter().map(|(number, word)| Row::Word(*number, *word));
         let tables = self.tables.iter().map(|(slot, of)| Row::Table(*slot, of));
-        let backends = self.backends.iter().map(|(number, row)| Row::Backend(*number, *row));
+        let backends = self.backends.iter().map(|(number, row)| Row::Backend(number, *row));
         frontends.chain(sources).chain(words).chain(tables).chain(backends)
     }
 

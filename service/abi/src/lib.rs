@@ -3,6 +3,7 @@
 //! A [`Mirror`] has the content of the maps, and plans the writes to the next state. Between two writes each packet finds the
 //! earlier or the later choice of its frontend, whole. The layouts are those of `datapath/bpf/service.h`.
 
+mod backends;
 mod bytes;
 mod free;
 mod held;
@@ -13,6 +14,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use backends::Backends;
 pub use bytes::{BackendRow, FrontendKey, FrontendRow, SocketKey, SourceKey, SourceRange, Word};
 pub use held::{Held, Limits, Row};
 pub use mirror::{MapUse, Mirror};

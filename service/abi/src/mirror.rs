@@ -5,6 +5,7 @@ mod room;
 
 use crate::{
     BackendRow, FrontendRow, Held, Plan, Refused, SourceRange, TableSize, TableSlot, Word, Write,
+    backends::{Numbers, Uses},
     free::Free,
 };
 use service_core::{Choice, Frontend, Place};
@@ -29,13 +30,12 @@ pub struct Mirror {
     stale: BTreeSet<u32>,
     /// The number of all rows of source ranges.
     source_rows: usize,
-    /// The numbers of present backends.
-    numbers: BTreeMap<SocketAddr, u32>,
+    numbers: Numbers,
     slots: BTreeMap<Arc<[u32]>, TableSlot>,
     /// The number of words that refer to each table.
     table_uses: BTreeMap<TableSlot, u32>,
     /// The number of tables that refer to each backend.
-    backend_uses: BTreeMap<u32, u32>,
+    backend_uses: Uses,
     /// Tables and present backends that may have no use.
     unused_tables: BTreeSet<TableSlot>,
     unused_backends: BTreeSet<u32>,
@@ -108,7 +108,7 @@ impl Mirror {
 
     /// True if a table refers to the backend. Its connections can be of any protocol.
     pub fn has_backend(&self, at: SocketAddr) -> bool {
-        self.numbers.contains_key(&at)
+        self.numbers.get(at).is_some()
     }
 
     /// Plans a change of some frontends; `None` removes one.
@@ -298,7 +298,7 @@ impl Mirror {
         let size = TableSize::of(numbers.len())?;
         let slot = TableSlot { size, number: self.free_tables[size as usize].take()? };
         for number in &*numbers {
-            *self.backend_uses.entry(*number).or_default() += 1;
+            self.backend_uses.begin(*number);
         }
         steps.tables.push(Write::Table(slot, Arc::clone(&numbers)));
         self.slots.insert(Arc::clone(&numbers), slot);
@@ -307,11 +307,11 @@ impl Mirror {
     }
 
     fn backend(&mut self, at: SocketAddr, steps: &mut Steps) -> Option<u32> {
-        if let Some(number) = self.numbers.get(&at) {
-            return Some(*number);
+        if let Some(number) = self.numbers.get(at) {
+            return Some(number);
         }
         let number = self.free_backends.take()?;
-        let life = self.held.backends.get(&number).map_or(1, |row| row.life.wrapping_add(1));
+        let life = self.held.backends.get(number).map_or(1, |row| row.life.wrapping_add(1));
         // 0 is the life of a number that has had no backend.
         let row = BackendRow { at: Some(at), is_present: true, life: life.max(1) };
         steps.backends.push(Write::Backend(number, row));
@@ -347,25 +347,20 @@ impl Mirror {
             }
             self.retired_tables.push(slot);
             for number in &*numbers {
-                if let Some(uses) = self.backend_uses.get_mut(number) {
-                    *uses = uses.saturating_sub(1);
-                }
+                self.backend_uses.end(*number);
                 self.unused_backends.insert(*number);
             }
         }
         for number in std::mem::take(&mut self.unused_backends) {
-            if self.backend_uses.get(&number).is_some_and(|uses| *uses > 0) {
+            if self.backend_uses.has(number) {
                 continue;
             }
-            self.backend_uses.remove(&number);
-            let Some(row) = self.held.backends.get_mut(&number) else { continue };
+            let Some(row) = self.held.backends.get_mut(number) else { continue };
             row.is_present = false;
             steps.removals.push(Write::Backend(number, *row));
             self.retired_backends.push(number);
-            if let Some(at) = row.at
-                && self.numbers.get(&at) == Some(&number)
-            {
-                self.numbers.remove(&at);
+            if let Some(at) = row.at {
+                self.numbers.remove(at, number);
             }
         }
     }

@@ -130,7 +130,7 @@ fn resolve(held: &Held, word: &Word) -> Option<Choice> {
         Word::Table { slot, count } => {
             let table = held.tables.get(slot)?;
             assert!(table.is_sorted(), "a program searches the table: {table:?}");
-            let of = |number: &u32| held.backends.get(number).filter(|row| row.is_present)?.at;
+            let of = |number: &u32| held.backends.get(*number).filter(|row| row.is_present)?.at;
             let backends = table.iter().take(usize::from(*count)).map(of);
             Choice::Backends(sorted(backends.collect::<Option<_>>()?))
         }

@@ -127,7 +127,7 @@ impl Tables<'_> {
     }
 
     fn backend(&self, number: u32) -> Backend {
-        let row = BackendRow::from_bytes(&self.maps.backends[&number].to_bytes());
+        let row = BackendRow::from_bytes(&self.maps.backends[number].to_bytes());
         assert!(row.is_present);
         let at = row.at.expect("a backend");
         Backend { address: at.ip(), port: at.port() }

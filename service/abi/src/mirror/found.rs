@@ -1,10 +1,13 @@
 //! A mirror of the rows that a process finds. Another process may have changed each of them.
 
 use super::Mirror;
-use crate::{BackendRow, FrontendRow, Held, TableSize, TableSlot, Word, free::Free};
+use crate::{
+    FrontendRow, Held, TableSize, TableSlot, Word,
+    backends::{Numbers, Uses},
+    free::Free,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     sync::Arc,
 };
 
@@ -12,7 +15,7 @@ impl Mirror {
     /// Returns the mirror of these rows. The next [`Mirror::replace`] gives new words to each frontend with rows that no plan
     /// writes.
     pub fn of(held: Held) -> Self {
-        let numbers = numbers(&held.backends);
+        let numbers = Numbers::of(&held.backends);
         let tables: BTreeMap<TableSlot, Arc<[u32]>> = held
             .tables
             .iter()
@@ -55,7 +58,7 @@ impl Mirror {
             numbers,
             slots: BTreeMap::new(),
             table_uses: BTreeMap::new(),
-            backend_uses: BTreeMap::new(),
+            backend_uses: Uses::default(),
             unused_tables: BTreeSet::new(),
             unused_backends: BTreeSet::new(),
             free_pairs: Free::new(
@@ -80,7 +83,7 @@ impl Mirror {
         self.held.tables.retain(|slot, _| table_uses.contains_key(slot));
         for (slot, table) in &self.held.tables {
             slots.entry(Arc::clone(table)).or_insert(*slot);
-            table.iter().for_each(|number| *backend_uses.entry(*number).or_default() += 1);
+            table.iter().for_each(|number| backend_uses.begin(*number));
         }
         let used = |size| {
             let slots = self.held.tables.keys().filter(move |slot| slot.size == size);
@@ -88,35 +91,19 @@ impl Mirror {
         };
         self.free_tables =
             TableSize::ALL.map(|size| Free::new(&used(size), self.held.limits.tables(size)));
-        let present = self.held.backends.iter().filter(|(_, row)| row.is_present);
-        let present: BTreeSet<u32> = present.map(|(number, _)| *number).collect();
-        let is_unused = |number: &&u32| !self.backend_uses.contains_key(number);
+        let present: BTreeSet<u32> =
+            self.held.backends.present().map(|(number, _)| number).collect();
+        let is_unused = |number: &&u32| !self.backend_uses.has(**number);
         self.unused_backends = present.iter().filter(is_unused).copied().collect();
         self.free_backends = Free::new(&present, self.held.limits.backends);
     }
 }
 
-/// The numbers of present backends. Of two with one address the first counts.
-fn numbers(backends: &BTreeMap<u32, BackendRow>) -> BTreeMap<SocketAddr, u32> {
-    let mut numbers = BTreeMap::new();
-    for (number, row) in backends.iter().filter(|(_, row)| row.is_present) {
-        if let Some(at) = row.at {
-            numbers.entry(at).or_insert(*number);
-        }
-    }
-    numbers
-}
-
 /// True if a plan could have written the table.
-fn is_table(
-    held: &Held,
-    numbers: &BTreeMap<SocketAddr, u32>,
-    slot: TableSlot,
-    table: &[u32],
-) -> bool {
+fn is_table(held: &Held, numbers: &Numbers, slot: TableSlot, table: &[u32]) -> bool {
     let is_backend = |number: &u32| {
-        let row = held.backends.get(number).filter(|row| row.is_present);
-        row.and_then(|row| numbers.get(&row.at?)) == Some(number)
+        let row = held.backends.get(*number).filter(|row| row.is_present);
+        row.and_then(|row| numbers.get(row.at?)) == Some(*number)
     };
     slot.number < held.limits.tables(slot.size)
         && TableSize::of(table.len()) == Some(slot.size)

@@ -38,7 +38,7 @@ impl Mirror {
                 map: TableSize::Large.map(),
                 limit: u32::try_from(MOST_BACKENDS).unwrap_or(u32::MAX),
             })?;
-            missing.extend(backends.iter().filter(|at| !self.numbers.contains_key(at)));
+            missing.extend(backends.iter().filter(|at| !self.has_backend(**at)));
             if !self.has_table(backends) {
                 new_tables[size as usize] += 1;
             }
@@ -55,7 +55,7 @@ impl Mirror {
     }
 
     fn has_table(&self, backends: &[SocketAddr]) -> bool {
-        let numbers = backends.iter().map(|at| self.numbers.get(at).copied());
+        let numbers = backends.iter().map(|at| self.numbers.get(*at));
         let Some(mut numbers) = numbers.collect::<Option<Vec<u32>>>() else { return false };
         numbers.sort_unstable();
         numbers.dedup();

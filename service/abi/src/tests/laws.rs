@@ -57,7 +57,7 @@ fn check_seen(kernel: &Held, seen: &Seen) -> Result<(), TestCaseError> {
     for (word, choice) in seen.choices.values() {
         let Word::Table { slot, count } = word else { continue };
         let table = kernel.tables.get(slot).expect("a table of a word");
-        let at = |number: &u32| kernel.backends.get(number).and_then(|row| row.at);
+        let at = |number: &u32| kernel.backends.get(*number).and_then(|row| row.at);
         let backends = table.iter().take(usize::from(*count)).map(at).collect::<Option<Vec<_>>>();
         prop_assert_eq!(&Choice::Backends(sorted(backends.unwrap_or_default())), choice);
     }
@@ -118,8 +118,8 @@ fn check_numbers(node: &Node) -> Result<(), TestCaseError> {
     let contents: BTreeSet<_> = held.tables.values().collect();
     prop_assert_eq!(contents.len(), held.tables.len(), "equal tables are one");
     let used: BTreeSet<u32> = held.tables.values().flat_map(|of| of.iter().copied()).collect();
-    let present = held.backends.iter().filter(|(_, row)| row.is_present);
-    prop_assert_eq!(used, present.map(|(number, _)| *number).collect());
+    let present = held.backends.present().map(|(number, _)| number);
+    prop_assert_eq!(used, present.collect());
     Ok(())
 }
 
@@ -137,7 +137,7 @@ fn check_free(node: &Node, limits: Limits) -> Result<(), TestCaseError> {
         let free = mirror.free_tables[size as usize].len();
         prop_assert_eq!(free + used, limits.tables(size) as usize);
     }
-    let present = mirror.held().backends.values().filter(|row| row.is_present).count();
+    let present = mirror.held().backends.present().count();
     prop_assert_eq!(mirror.free_backends.len() + present, limits.backends as usize);
     Ok(())
 }
@@ -275,6 +275,10 @@ impl Foreign {
         fn key<K: Copy + Ord, V>(map: &BTreeMap<K, V>, at: usize) -> Option<K> {
             map.keys().nth(at % map.len().max(1)).copied()
         }
+        fn backend(held: &Held, at: usize) -> Option<u32> {
+            let count = held.backends.iter().count().max(1);
+            held.backends.iter().nth(at % count).map(|(number, _)| number)
+        }
         match self {
             Self::Frontend(place, row) => {
                 held.frontends.insert(place, row);
@@ -294,10 +298,14 @@ impl Foreign {
                 key(&held.tables, at).map(|slot| held.tables.insert(slot, of.into()));
             }
             Self::Backend(at, row) => {
-                key(&held.backends, at).map(|number| held.backends.insert(number, row));
+                if let Some(number) = backend(held, at) {
+                    held.backends.insert(number, row);
+                }
             }
             Self::NoBackend(at) => {
-                key(&held.backends, at).map(|number| held.backends.remove(&number));
+                if let Some(number) = backend(held, at) {
+                    held.backends.remove(number);
+                }
             }
             Self::Source(word, range) => held.apply(&Write::Source(word, range)),
             Self::NoSource(at) => {

@@ -22,10 +22,9 @@ proptest! {
         for word in held.words.values() {
             prop_assert_eq!(Word::from_number(word.to_number()), Some(*word));
         }
-        for row in held.backends.values() {
+        for (_, row) in held.backends.iter() {
             prop_assert_eq!(BackendRow::from_bytes(&row.to_bytes()), *row);
-            let is_used = |of: &BackendRow| of.is_present && of.at == row.at;
-            let is_used = held.backends.values().any(is_used);
+            let is_used = held.backends.present().any(|(_, of)| of.at == row.at);
             prop_assert_eq!(row.at.is_some_and(|at| node.mirror.has_backend(at)), is_used);
         }
     }

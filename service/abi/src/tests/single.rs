@@ -35,12 +35,12 @@ fn a_change_of_one_frontend_writes_no_row_of_another() {
 fn a_backend_that_returns_has_another_life() {
     let mut node = Node::new(LIMITS);
     node.reach(&one(&[backend(1)]));
-    let before = node.kernel.backends[&0];
+    let before = node.kernel.backends[0];
     node.reach(&one(&[backend(2)]));
-    assert!(!node.kernel.backends[&0].is_present && node.kernel.backends[&1].is_present);
+    assert!(!node.kernel.backends[0].is_present && node.kernel.backends[1].is_present);
     node.release();
     node.reach(&one(&[backend(1)]));
-    let after = node.kernel.backends[&0];
+    let after = node.kernel.backends[0];
     assert!(after.is_present && after.life != before.life, "{before:?} {after:?}");
 }
 

@@ -20,7 +20,10 @@ use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{
     Applied, BackendEvent, Changed, Desired, NodeIdentity, ServiceChanges, Services,
 };
-use nix::net::if_::if_nametoindex;
+use nix::{
+    net::if_::if_nametoindex,
+    time::{ClockId, clock_gettime},
+};
 use routing_netlink::{Side, Socket};
 use serde_json::json;
 use service_abi::{
@@ -396,12 +399,12 @@ fn rows_of_services_that_another_process_changes_are_repaired() {
         ("an empty table", |held| Write::Table(table(held), [0; 16].as_slice().into())),
         ("a removed backend", |held| {
             let number = held.tables[&table(held)][0];
-            Write::Backend(number, BackendRow { is_present: false, ..held.backends[&number] })
+            Write::Backend(number, BackendRow { is_present: false, ..held.backends[number] })
         }),
         ("a moved backend", |held| {
             let number = held.tables[&table(held)][1];
             let at = Some(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 1)));
-            Write::Backend(number, BackendRow { at, ..held.backends[&number] })
+            Write::Backend(number, BackendRow { at, ..held.backends[number] })
         }),
     ];
     for (what, change) in changes {
@@ -951,7 +954,7 @@ fn a_process_without_services_keeps_the_open_connections_of_an_earlier_one() {
     let mut folders = fs::read_dir(&pins).unwrap().flatten().map(|entry| entry.path());
     let folder = folders.find(|path| path.join("choices").exists()).unwrap();
     let choices = MapData::from_pin(folder.join("choices")).unwrap();
-    let mut choices = HashMap::<_, [u8; 40], [u8; 40]>::try_from(Map::LruHashMap(choices)).unwrap();
+    let mut choices = HashMap::<_, [u8; 40], [u8; 32]>::try_from(Map::LruHashMap(choices)).unwrap();
     for key in choices.keys().collect::<Result<Vec<_>, _>>().unwrap() {
         choices.remove(&key).unwrap();
     }
@@ -959,4 +962,36 @@ fn a_process_without_services_keeps_the_open_connections_of_an_earlier_one() {
     agent.apply();
     assert!(!answers(&stream));
     assert!(!folder.exists() && count(&pins) == 1, "the maps of Services are removed");
+}
+
+#[test]
+fn a_client_keeps_its_backend_for_a_minute_after_its_last_packet() {
+    let test = "a_client_keeps_its_backend_for_a_minute_after_its_last_packet";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    agent.change(put(2, &[b(8080)]));
+    drop(connect_from(40_000, at(vip(1), 80)));
+    let choices = MapData::from_pin(agent.pins.join("choices")).unwrap();
+    let mut choices = HashMap::<_, [u8; 40], [u8; 32]>::try_from(Map::LruHashMap(choices)).unwrap();
+    let rows: Vec<_> = choices.iter().collect::<Result<_, _>>().unwrap();
+    let [(key, row)] = rows[..] else { panic!("{rows:?}") };
+    // The other Service still has the backend.
+    agent.change(put(1, &[b(8081)]));
+    let port = |row: [u8; 32]| [row[16], row[17]];
+    for (age, is_kept) in
+        [(0, true), (59_000, true), (61_000, false), (-500, true), (-2_000, false)]
+    {
+        let now = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap());
+        let then = i64::try_from(now.as_millis()).unwrap() - age;
+        let seen = (u64::try_from(then).unwrap() * 1_000_000) >> 20;
+        let mut earlier = row;
+        earlier[28..].copy_from_slice(&seen.to_ne_bytes()[..4]);
+        choices.insert(key, earlier, 0).unwrap();
+        drop(connect_from(40_000, at(vip(1), 80)));
+        let later = choices.get(&key, 0).unwrap();
+        assert_eq!(port(later) == port(row), is_kept, "{age} ms");
+    }
 }
