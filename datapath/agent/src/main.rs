@@ -94,6 +94,10 @@ fn agent(flags: Flags) -> Result<ExitCode> {
     log(settings.agent.log_level).start(&settings.agent.log_to, LOG_TO);
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-agent");
     runtime_process::files::raise_limit();
+    // Before the first thread starts.
+    if !runtime_process::memory::limit_arenas() {
+        tracing::debug!("the allocator keeps an arena for each thread");
+    }
     for warning in &warnings {
         tracing::warn!(setting = warning.setting, "{warning}");
     }

@@ -25,10 +25,15 @@ use config_settings::Agent;
 use datapath_backend::Backend;
 use datapath_node::{Answer, BackendEvent, Desired, Effect, Links, Node, Retire, Ticket};
 use datapath_rpc::SERVICES_SOCKET;
+use runtime_process::memory::{self, FreeMemory};
 use runtime_socket::server::{Health, HealthName, Incoming, listen};
 use std::{
-    collections::BTreeMap, future::Future, net::SocketAddr, path::PathBuf, sync::Arc,
-    time::Duration,
+    collections::BTreeMap,
+    future::Future,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -162,6 +167,7 @@ pub async fn run(
         replies: BTreeMap::new(),
         disconnected: None,
         following,
+        free_memory: free_memory(),
     };
     owner.run(inbox, stop).await;
     if timeout(RETIRE, driving).await.is_err() {
@@ -362,6 +368,14 @@ struct Owner {
     disconnected: Option<String>,
     /// True while a replica is followed.
     following: watch::Sender<bool>,
+    free_memory: FreeMemory,
+}
+
+/// The state from the disk was read just now.
+fn free_memory() -> FreeMemory {
+    let mut free = FreeMemory::default();
+    free.note(memory::MANY, Instant::now());
+    free
 }
 
 impl Owner {
@@ -386,6 +400,9 @@ impl Owner {
                 () = sleep(wake) => {}
             }
             self.node.tick(self.clock.now());
+            if self.free_memory.is_due(Instant::now()) {
+                drop(spawn_blocking(memory::trim));
+            }
         }
         tracing::info!("the agent exits; the state in force stays");
         if let Some(store) = self.store.take() {
@@ -421,9 +438,13 @@ impl Owner {
                 self.node.disconnected(why);
             }
             Event::NotListed(why) => self.node.not_listed(why),
-            Event::Part(part) => self.node.part(part, now),
+            Event::Part(part) => {
+                self.free_memory.note(part.changes.len(), Instant::now());
+                self.node.part(part, now);
+            }
             Event::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
             Event::ReadServices(read) => {
+                self.free_memory.note(read.objects.len(), Instant::now());
                 if let Err(fault) = self.node.read_services(&read, now) {
                     tracing::error!(%fault, "cannot use the Services that the daemon has read");
                 }

@@ -22,7 +22,6 @@ mod http;
 mod inbox;
 pub mod install;
 pub mod logging;
-pub mod memory;
 mod messages;
 mod metrics;
 mod nat;

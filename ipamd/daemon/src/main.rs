@@ -8,7 +8,7 @@ use ipamd_daemon::{
     Access, Connect, Daemon, Metrics, ProcSys, Trigger, clock,
     command::{Command, HELP},
     install::Order,
-    logging, memory, watch_kernel,
+    logging, watch_kernel,
 };
 use ipamd_node::desired;
 use routing_netlink::LinuxKernel;
@@ -121,7 +121,7 @@ fn daemon() -> Result<ExitCode> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "ferrule-ipamd");
     runtime_process::files::raise_limit();
     // Before the first thread starts.
-    if !memory::limit_arenas() {
+    if !runtime_process::memory::limit_arenas() {
         tracing::debug!("the allocator keeps an arena for each thread");
     }
     for warning in &warnings {

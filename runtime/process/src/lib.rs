@@ -2,10 +2,11 @@
 //!
 //! [`listen`] serves HTTP on an address or a unix socket, with limits on connections. [`published`] makes a page once for
 //! many readers. [`log`] writes log lines, [`meter`] registers the metrics of the catalog in `config-metrics`, and
-//! [`files`] raises the limit of open files. This crate reads no settings and decides nothing.
+//! [`files`] raises the limit of open files, and [`memory`] limits what the allocator keeps. This crate reads no settings and decides nothing.
 
 pub mod files;
 pub mod listen;
 pub mod log;
+pub mod memory;
 pub mod meter;
 pub mod published;
