@@ -9,9 +9,11 @@ use control_wire::proto::{Change, Part};
 use datapath_backend::Backend as _;
 use datapath_ebpf::{EbpfBackend, Hook, Method, Programs};
 use datapath_node::{BackendEvent, Effect, Node};
+use runtime_process::memory::{self, FreeMemory};
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    ops::Range,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -24,6 +26,7 @@ pub struct Agent {
     backend: EbpfBackend,
     generation: u64,
     started: Instant,
+    free_memory: FreeMemory,
     pub maps: PathBuf,
 }
 
@@ -34,7 +37,7 @@ impl Agent {
         let maps = pins.join("maps");
         let programs = Programs::load(object, Some(&maps), &connections)?;
         let backend = EbpfBackend::over(programs, &maps, connections)?;
-        let mut agent = Self::over(backend, "", maps, world.pods);
+        let mut agent = Self::over(backend, "", maps, 0..world.pods);
         agent.receive(world.objects()).await?;
         Ok(agent)
     }
@@ -46,7 +49,7 @@ impl Agent {
         pins: &Path,
         name: &str,
         cgroup: Option<&Path>,
-        pods: u32,
+        pods: Range<u32>,
     ) -> Result<Self> {
         let connections = Connections { services: true, ..Settings::defaults().agent.connections };
         let mut backend = EbpfBackend::open(object, pins, connections, Method::Filters)?;
@@ -56,12 +59,13 @@ impl Agent {
         Ok(Self::over(backend, name, pins.to_owned(), pods))
     }
 
-    fn over(backend: EbpfBackend, name: &str, maps: PathBuf, pods: u32) -> Self {
+    fn over(backend: EbpfBackend, name: &str, maps: PathBuf, pods: Range<u32>) -> Self {
         let node = Node::new(Default::default(), BTreeMap::new(), &BTreeMap::new());
         let mut node = node.named(name, !name.is_empty());
         node.began(([10, 9, 9, 1], 1).into(), &[1; 16], false);
-        let mut agent = Self { node, backend, generation: 0, started: Instant::now(), maps };
-        for pod in 0..pods {
+        let (started, free_memory) = (Instant::now(), FreeMemory::default());
+        let mut agent = Self { node, backend, generation: 0, started, free_memory, maps };
+        for pod in pods {
             let now = agent.now();
             agent.node.admit(local(pod), vec![link(pod)], EnforcingMode::Standard, now);
             agent.node.take_effects();
@@ -76,10 +80,29 @@ impl Agent {
     /// Receives a generation. Returns the time until it is in force.
     pub async fn receive(&mut self, changes: Vec<Change>) -> Result<Duration> {
         self.generation += 1;
-        let part = Part { generation: self.generation, changes, last: true };
         let received = Instant::now();
-        self.node.part(part, self.now());
+        self.part(Part { generation: self.generation, changes, last: true });
         Ok(self.carry_out().await? - received)
+    }
+
+    /// Receives a generation in parts, each as it comes.
+    pub async fn receive_parts(
+        &mut self,
+        parts: impl Iterator<Item = Result<Vec<Change>>>,
+    ) -> Result<()> {
+        self.generation += 1;
+        let mut parts = parts.peekable();
+        while let Some(changes) = parts.next() {
+            let (generation, last) = (self.generation, parts.peek().is_none());
+            self.part(Part { generation, changes: changes?, last });
+        }
+        self.carry_out().await.map(drop)
+    }
+
+    fn part(&mut self, part: Part) {
+        self.free_memory.note(part.changes.len(), Instant::now());
+        let now = self.now();
+        self.node.part(part, now);
     }
 
     /// Observes everything, and repairs what differs. Replaces filters that have other programs.
@@ -102,12 +125,14 @@ impl Agent {
         loop {
             tokio::select! {
                 message = stream.receive() => {
-                    let now = self.now();
                     match message.context("receive from the replica")? {
-                        StreamEvent::Bookmark(bookmark) => self.node.bookmark(&bookmark, now),
+                        StreamEvent::Bookmark(bookmark) => {
+                            let now = self.now();
+                            self.node.bookmark(&bookmark, now);
+                        }
                         StreamEvent::Part(part) => {
                             let generation = part.generation;
-                            self.node.part(part, now);
+                            self.part(part);
                             if self.effects().await?.is_some() {
                                 return stream.acknowledge(generation).await.context("acknowledge");
                             }
@@ -128,6 +153,7 @@ impl Agent {
 
     /// Returns the moment at which the first state is in force. `None` if there is nothing to apply.
     async fn effects(&mut self) -> Result<Option<Instant>> {
+        self.return_memory();
         let mut in_force = None;
         loop {
             let effects = self.node.take_effects();
@@ -184,6 +210,13 @@ impl Agent {
         }
         let now = self.now();
         self.node.tick(now);
+        self.return_memory();
+    }
+
+    fn return_memory(&mut self) {
+        if self.free_memory.is_due(Instant::now()) {
+            memory::trim();
+        }
     }
 
     /// Ends the agent and returns its programs, with those that only tests run.

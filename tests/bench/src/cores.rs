@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result};
 use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     sys::resource::{UsageWho, getrusage},
+    time::{ClockId, clock_gettime},
     unistd::Pid,
 };
 use std::time::{Duration, Instant};
@@ -38,4 +39,10 @@ pub fn processor_time() -> Result<Duration> {
             + Duration::from_micros(of.tv_usec().unsigned_abs())
     };
     Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
+/// The processor time of the calling thread.
+pub fn thread_time() -> Result<Duration> {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.map(Duration::from).context("read the processor time of a thread")
 }

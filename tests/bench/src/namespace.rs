@@ -7,6 +7,7 @@ use std::{
     fmt::Write as _,
     fs::File,
     io::Write as _,
+    ops::Range,
     os::fd::AsRawFd as _,
     process::{Command, Stdio, id},
     thread,
@@ -70,9 +71,22 @@ impl Namespace {
     /// Gives a node its links: of each pod, and one to other nodes.
     pub fn add_links(&self, pods: u32) -> Result<()> {
         self.silence()?;
-        let mut batch = format!("link add index {WIRE} name wire type veth peer name beyond\n");
-        batch.push_str("link set beyond up\nlink set wire up\n");
-        for pod in 0..pods {
+        self.add_wire()?;
+        self.add_pods(0..pods)
+    }
+
+    /// Adds the link to other nodes, `wire`. Its other end is `beyond`.
+    pub fn add_wire(&self) -> Result<()> {
+        self.ip(&format!(
+            "link add index {WIRE} name wire type veth peer name beyond\n\
+             link set beyond up\nlink set wire up\n"
+        ))
+    }
+
+    /// Adds the links of pods with their routes.
+    pub fn add_pods(&self, pods: Range<u32>) -> Result<()> {
+        let mut batch = String::new();
+        for pod in pods {
             let link = world::link(pod);
             let (name, index, address) = (link.name, link.ifindex, world::pod_address(pod));
             writeln!(batch, "link add index {index} name {name} type veth peer name pod{pod}")?;

@@ -35,9 +35,22 @@ impl Cluster {
 
     /// All objects, as a replica sends them.
     pub(crate) fn changes(&self) -> Result<Vec<Change>> {
+        self.each_change().collect()
+    }
+
+    fn each_change(&self) -> impl Iterator<Item = Result<Change>> + use<> {
         let services = self.services().map(|service| read_service(&service));
         let slices = self.slices().map(|slice| read_slice(&slice));
-        services.chain(slices).collect()
+        services.chain(slices)
+    }
+
+    /// All objects in parts, each made when it is received.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Result<Vec<Change>>> + use<> {
+        let mut changes = self.each_change();
+        std::iter::from_fn(move || {
+            let part: Result<Vec<Change>> = changes.by_ref().take(PART).collect();
+            Some(part).filter(|part| part.as_ref().map_or(true, |changes| !changes.is_empty()))
+        })
     }
 }
 
@@ -139,5 +152,7 @@ const PORT: u16 = 80;
 pub(crate) const NODE_PORT: u16 = 30_080;
 /// Below the ports that clients have.
 pub(crate) const FIRST_BACKEND: u16 = 20_000;
+/// The objects of a part. A part of a replica has about 32 KiB.
+const PART: usize = 100;
 /// The endpoints of a slice, as the controller of Kubernetes fills it.
 const SLICE: usize = 100;

@@ -7,6 +7,7 @@ use crate::{
     site::Site,
 };
 use anyhow::{Context as _, Result, ensure};
+use runtime_process::memory;
 use std::{
     fs,
     io::Write as _,
@@ -45,8 +46,10 @@ pub(crate) fn ours(
 
 /// Prints the resident memory of an agent's core with its backend, in MiB.
 pub(crate) fn print_memory(site: &Site, programs: Programs<'_>, cluster: &Cluster) -> Result<()> {
+    ensure!(memory::limit_arenas(), "the allocator refuses the limit that the agent sets");
     let memory = in_node(site, async || {
-        let mut agent = programs.start_with(cluster.changes()?).await?;
+        let mut agent = programs.start().await?;
+        agent.receive_parts(cluster.parts()).await?;
         agent.rest(REST).await;
         resident("self")
     })?;

@@ -49,7 +49,7 @@ pub(crate) fn swaps(
     bytes.push(0);
     fs::write(&object, bytes).context("write another object")?;
     let other = Programs { object: &object, ..programs };
-    put_into_force(site, programs, cluster)?;
+    put_into_force(&site.node, programs, cluster)?;
     let work = async || {
         let mut first = programs.start_with(cluster.changes()?).await?;
         let mut second = other.start_with(cluster.changes()?).await?;
@@ -70,12 +70,12 @@ pub(crate) fn swaps(
 
 /// Starts an agent whose maps have another layout than those of the agent before.
 pub(crate) fn upgrade(site: &Site, programs: Programs<'_>, cluster: &Cluster) -> Result<Losses> {
-    put_into_force(site, programs, cluster)?;
+    put_into_force(&site.node, programs, cluster)?;
     under_traffic(site, || {
         // An agent knows the layout by the name of the folder.
         let earlier = maps(programs.pins)?;
         fs::rename(&earlier, programs.pins.join("maps-0")).context("rename the maps")?;
-        put_into_force(site, programs, cluster)?;
+        put_into_force(&site.node, programs, cluster)?;
         thread::sleep(AFTER);
         Ok(())
     })

@@ -5,6 +5,7 @@
 
 mod api;
 mod changes;
+mod churn;
 mod cluster;
 mod connection;
 mod load;
@@ -16,6 +17,7 @@ mod replica;
 mod site;
 
 use anyhow::{Context as _, Result};
+use churn::{Churn, Connections};
 use clap::{Parser, ValueEnum};
 use cluster::{Backends, Cluster};
 use connection::{Span, To, Way, in_turns, pair};
@@ -97,8 +99,33 @@ impl Run<'_> {
     fn ours(&self, name: &str, cluster: &Cluster, cgroup: Option<&Path>) -> Result<Site> {
         let site = site_for(cluster)?;
         let pins = self.pins.join(name);
-        let programs = Programs { object: &self.args.object, pins: &pins, cgroup };
-        put_into_force(&site, programs, cluster).context(name.to_owned())?;
+        let programs = Programs { cgroup, ..Programs::new(&self.args.object, &pins) };
+        put_into_force(&site.node, programs, cluster).context(name.to_owned())?;
+        Ok(site)
+    }
+
+    /// Two nodes whose agents have put a cluster's Services into force.
+    fn ours_across(&self, cluster: &Cluster) -> Result<Site> {
+        let site = Site::across().context("create two nodes")?;
+        for (name, node, pods) in
+            [("near", Some(&site.node), [1, 2]), ("far", site.other.as_ref(), [0, 1])]
+        {
+            let pins = self.pins.join(name);
+            let programs = Programs { pods, ..Programs::new(&self.args.object, &pins) };
+            let node = node.context("there is one node")?;
+            put_into_force(node, programs, cluster).context(name)?;
+        }
+        Ok(site)
+    }
+
+    /// Two nodes with the rules of kube-proxy, which has ended.
+    fn theirs_across(&self, mode: &str, cluster: &Cluster) -> Result<Site> {
+        let site = Site::across().context("create two nodes")?;
+        let other = site.other.as_ref().context("there is one node")?;
+        // The nodes have default routes.
+        for node in [&site.node, other] {
+            drop(Proxy::start_on(node, node, self.kubernetes()?, mode, cluster)?);
+        }
         Ok(site)
     }
 
@@ -173,6 +200,20 @@ impl Run<'_> {
         {
             bench.push(Figure::in_turns(name, "us", &pair(&turns, [0, reference])).at_most(0.85));
         }
+        drop(sites);
+        let sites = [
+            self.ours_across(&more)?,
+            self.theirs_across("iptables", &more)?,
+            self.theirs_across("nftables", &more)?,
+        ];
+        let to = To::Services(more.services);
+        let ways = [0, 1, 2].map(|at| Way { site: &sites[at], from: Place::Pod, to });
+        let turns = in_turns(&ways, Span::Whole, self.rounds * 2)?;
+        for (name, reference) in
+            [("other_node_beside_nftables_5000", 2), ("other_node_beside_iptables_5000", 1)]
+        {
+            bench.push(Figure::in_turns(name, "us", &pair(&turns, [0, reference])).at_most(0.9));
+        }
         Ok(())
     }
 
@@ -225,8 +266,7 @@ impl Run<'_> {
     fn measure_changes(&self, bench: &mut Bench) -> Result<()> {
         let cluster = self.cluster(10_000);
         let pins = ["changes", "churn"].map(|name| self.pins.join(name));
-        let [changes, churn] =
-            pins.each_ref().map(|pins| Programs { object: &self.args.object, pins, cgroup: None });
+        let [changes, churn] = pins.each_ref().map(|pins| Programs::new(&self.args.object, pins));
         let ours = changes::ours(&site_with(2)?, changes, &cluster, self.rounds)?;
         bench.push(Figure::bounded("slice_in_force_p99", ours.p99(), "ms", 150.0));
         bench.push(Figure::reported("slice_in_force_p50", ours.p50(), "ms"));
@@ -239,8 +279,13 @@ impl Run<'_> {
             bench.push(Figure::with_reference(name, ours, "ms", theirs).at_most(0.3));
         }
         let seconds = if self.args.small { 6 } else { 60 };
-        let share = changes::share_of_core(&site_with(2)?, churn, &cluster, seconds)?;
-        bench.push(Figure::bounded("core_1000_endpoints_a_second", share, "%", 30.0));
+        let churn = churn::under_changes(&site_with(2)?, churn, &cluster, seconds)?;
+        let Churn { core, connections: Connections { opened, to_removed, failed } } = churn;
+        let count = |name, count: u64| Figure::reported(name, count as f64, "");
+        bench.push(Figure::bounded("core_1000_endpoints_a_second", core, "%", 30.0));
+        bench.push(count("churn_connections", opened));
+        bench.push(count("churn_connections_to_removed_backends", to_removed).none());
+        bench.push(count("churn_connections_not_opened", failed).none());
         Ok(())
     }
 
@@ -248,7 +293,7 @@ impl Run<'_> {
         let cluster = self.large();
         let pins = self.pins.join("load");
         std::fs::create_dir(&pins).context("create a folder of pins")?;
-        let programs = Programs { object: &self.args.object, pins: &pins, cgroup: None };
+        let programs = Programs::new(&self.args.object, &pins);
         let (times, memory) = load::ours(&site_with(1)?, programs, &cluster, LOADS)?;
         bench.push(Figure::bounded("load_of_100000_endpoints", times.p50(), "ms", 1000.0));
         let [all, of_services] = memory.map(|bytes| bytes as f64 / 1e6);
@@ -268,7 +313,7 @@ impl Run<'_> {
         let (swaps, restarts) = (self.rounds * 3 / 2, self.rounds / 10);
         let pins = ["swaps", "upgrade"].map(|name| self.pins.join(name));
         let [of_swaps, of_upgrade] =
-            pins.each_ref().map(|pins| Programs { object: &self.args.object, pins, cgroup: None });
+            pins.each_ref().map(|pins| Programs::new(&self.args.object, pins));
         let count = |name: &str, count: u64| Figure::reported(name, count as f64, "");
         bench.push(count("program_swaps", swaps.into()));
         bench.push(count("agent_restarts", restarts.into()));
@@ -294,7 +339,7 @@ impl Run<'_> {
     /// Prints the memory of an agent, for the process that measures it beside kube-proxy.
     fn print_memory(&self) -> Result<()> {
         let pins = self.pins.join("resident");
-        let programs = Programs { object: &self.args.object, pins: &pins, cgroup: None };
+        let programs = Programs::new(&self.args.object, &pins);
         load::print_memory(&site_with(1)?, programs, &self.large())
     }
 }

@@ -10,6 +10,7 @@ use control_wire::proto::Change;
 use std::path::Path;
 use tests_bench::{
     agent::Agent,
+    namespace::Namespace,
     world::{self, World},
 };
 use tokio::runtime::Builder;
@@ -33,12 +34,20 @@ pub(crate) struct Programs<'a> {
     pub(crate) pins: &'a Path,
     /// `None`: processes of the node are not served.
     pub(crate) cgroup: Option<&'a Path>,
+    /// The numbers of the node's pods.
+    pub(crate) pods: [u32; 2],
 }
 
-impl Programs<'_> {
+impl<'a> Programs<'a> {
+    /// Programs for a node with client and server, without its processes.
+    pub(crate) fn new(object: &'a Path, pins: &'a Path) -> Self {
+        Self { object, pins, cgroup: None, pods: [0, PODS] }
+    }
+
     /// Starts an agent that has received nothing. The calling thread is in the node.
     pub(crate) async fn serve(&self) -> Result<Agent> {
-        Agent::serve(self.object, self.pins, NODE_NAME, self.cgroup, WORLD.pods).await
+        let [first, end] = self.pods;
+        Agent::serve(self.object, self.pins, NODE_NAME, self.cgroup, first..end).await
     }
 
     /// Starts an agent that has received policies, and no Services.
@@ -71,13 +80,21 @@ pub(crate) fn in_node<T: Send>(
     site: &Site,
     call: impl AsyncFnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    site.node.run(|| {
+    within(&site.node, call)
+}
+
+fn within<T: Send>(node: &Namespace, call: impl AsyncFnOnce() -> Result<T> + Send) -> Result<T> {
+    node.run(|| {
         let mut runtime = Builder::new_current_thread();
         runtime.enable_all().build().context("start a runtime")?.block_on(call())
     })
 }
 
 /// Puts Services into force and ends the agent. Programs and maps stay.
-pub(crate) fn put_into_force(site: &Site, programs: Programs<'_>, cluster: &Cluster) -> Result<()> {
-    in_node(site, async || programs.start_with(cluster.changes()?).await.map(drop))
+pub(crate) fn put_into_force(
+    node: &Namespace,
+    programs: Programs<'_>,
+    cluster: &Cluster,
+) -> Result<()> {
+    within(node, async || programs.start_with(cluster.changes()?).await.map(drop))
 }

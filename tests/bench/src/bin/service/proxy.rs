@@ -32,7 +32,18 @@ impl Proxy {
         site: &Site,
         cluster: &Cluster,
     ) -> Result<Self> {
-        let api = site.node.run(|| Api::start(cluster))?;
+        Self::start_on(&site.node, &site.client, program, mode, cluster)
+    }
+
+    /// `client` can reach Services of the node.
+    pub(crate) fn start_on(
+        node: &Namespace,
+        client: &Namespace,
+        program: &Path,
+        mode: &str,
+        cluster: &Cluster,
+    ) -> Result<Self> {
+        let api = node.run(|| Api::start(cluster))?;
         let log = NamedTempFile::new().context("create a file for the log of kube-proxy")?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program).arg("kube-proxy");
@@ -48,21 +59,21 @@ impl Proxy {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         // The kernel kills it when this thread ends, so that no other thread may start it.
         let own = Namespace::current()?;
-        site.node.enter()?;
+        node.enter()?;
         let process = command.spawn();
         own.enter()?;
         let process = process.context("start setpriv with kube-proxy")?;
         let mut proxy = Self { process, log, api };
-        proxy.wait(site)?;
+        proxy.wait(client)?;
         Ok(proxy)
     }
 
     /// Waits until the client reaches the first Service. kube-proxy puts all Services into force at once.
-    fn wait(&mut self, site: &Site) -> Result<()> {
+    fn wait(&mut self, client: &Namespace) -> Result<()> {
         let until = Instant::now() + START;
         let look = || Ok(TcpStream::connect_timeout(&cluster::frontend(0), PATIENCE));
         loop {
-            let Err(error) = site.client.run(look)? else { return Ok(()) };
+            let Err(error) = client.run(look)? else { return Ok(()) };
             let ended = self.process.try_wait().context("look at kube-proxy")?;
             if Instant::now() > until || ended.is_some() {
                 let log = fs::read_to_string(self.log.path()).unwrap_or_default();

@@ -11,7 +11,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 use tests_bench::{namespace::Namespace, world};
@@ -23,6 +23,8 @@ pub(crate) struct Site {
     pub(crate) client: Namespace,
     pub(crate) server: Namespace,
     pub(crate) outside: Namespace,
+    /// The server's node, if it is another one than the client's.
+    pub(crate) other: Option<Namespace>,
     /// Listeners of the server's ports, in their order.
     pub(crate) listeners: Vec<TcpListener>,
 }
@@ -50,23 +52,39 @@ impl Site {
             outside.path()
         ))?;
         for (pod, of) in [(0, &server), (1, &client)] {
-            of.ip(&format!(
-                "link set lo up\nlink set pod{pod} up\naddr add {}/32 dev pod{pod}\n\
-                 route add {GATEWAY} dev pod{pod}\nroute add default via {GATEWAY}\n",
-                world::pod_address(pod)
-            ))?;
+            connect_pod(of, pod)?;
         }
         outside.ip(&format!(
             "link set lo up\nlink set beyond up\naddr add {OUTSIDE}/24 dev beyond\n\
              route add default via {NODE}\n"
         ))?;
         node.run(track)?;
-        let listeners = server.run(|| {
-            let ports = (0..ports).map(|port| FIRST_BACKEND + port);
-            let listen = |port| TcpListener::bind((world::pod_address(0), port));
-            ports.map(listen).collect::<Result<_, _>>().context("listen in the pod")
-        })?;
-        Ok(Self { node, client, server, outside, listeners })
+        let listeners = listen(&server, ports)?;
+        Ok(Self { node, client, server, outside, other: None, listeners })
+    }
+
+    /// Two nodes on one link. The client is a pod of the first one, and the server of the other one.
+    pub(crate) fn across() -> Result<Self> {
+        let [node, other] = [Namespace::new()?, Namespace::new()?];
+        let [server, client, outside] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
+        node.add_wire()?;
+        node.ip(&format!("link set beyond netns {}\n", other.path()))?;
+        other.ip("link set beyond name wire\nlink set wire up\n")?;
+        for (node, [own, next], pod, of) in
+            [(&node, [NODE, OUTSIDE], 1, &client), (&other, [OUTSIDE, NODE], 0, &server)]
+        {
+            node.set("net/ipv4/ip_forward", "1")?;
+            node.add_pods(pod..pod + 1)?;
+            node.ip(&format!(
+                "link set lo up\naddr add {own}/24 dev wire\nroute add default via {next}\n\
+                 addr add {GATEWAY}/32 dev lo scope host\nlink set pod{pod} netns {}\n",
+                of.path()
+            ))?;
+            connect_pod(of, pod)?;
+            node.run(track)?;
+        }
+        let listeners = listen(&server, 1)?;
+        Ok(Self { node, client, server, outside, other: Some(other), listeners })
     }
 
     /// Adds the routing rules of this number of pods whose ENI is a secondary one. The rules of the client and the
@@ -105,6 +123,24 @@ impl Site {
         Ok(())
     }
 
+    /// Opens a connection, and returns the number of the listener that it reaches. The calling thread is in the client.
+    pub(crate) fn reach(&self, arrivals: &Arrivals<'_>, to: SocketAddr) -> Result<usize> {
+        let mut client = TcpStream::connect_timeout(&to, PATIENCE).context("connect")?;
+        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed).to_ne_bytes();
+        client.write_all(&number).context("send a number")?;
+        loop {
+            let at = arrivals.next(PATIENCE)?.context("a connection does not arrive")?;
+            let (mut server, _) = at.accept().context("accept a connection")?;
+            server.set_read_timeout(Some(PATIENCE)).context("set a time-out")?;
+            // Earlier connections may wait to be accepted. The kernel may have given the client another port.
+            let mut found = [0; 8];
+            if server.read_exact(&mut found).is_ok() && found == number {
+                let number = self.listeners.iter().position(|of| std::ptr::eq(of, at));
+                return number.context("another listener");
+            }
+        }
+    }
+
     /// Waits for connections at all ports of the server.
     pub(crate) fn arrivals(&self) -> Result<Arrivals<'_>> {
         let epoll = Epoll::new(EpollCreateFlags::empty()).context("create an epoll instance")?;
@@ -114,6 +150,24 @@ impl Site {
         }
         Ok(Arrivals { epoll, listeners: &self.listeners })
     }
+}
+
+/// Gives a pod its address and routes.
+fn connect_pod(of: &Namespace, pod: u32) -> Result<()> {
+    of.ip(&format!(
+        "link set lo up\nlink set pod{pod} up\naddr add {}/32 dev pod{pod}\n\
+         route add {GATEWAY} dev pod{pod}\nroute add default via {GATEWAY}\n",
+        world::pod_address(pod)
+    ))
+}
+
+/// Listens at this number of ports of the server.
+fn listen(server: &Namespace, ports: u16) -> Result<Vec<TcpListener>> {
+    server.run(|| {
+        let ports = (0..ports).map(|port| FIRST_BACKEND + port);
+        let listen = |port| TcpListener::bind((world::pod_address(0), port));
+        ports.map(listen).collect::<Result<_, _>>().context("listen in the pod")
+    })
 }
 
 /// Connections that the server has not accepted yet.
@@ -148,7 +202,7 @@ pub(crate) fn exchange(client: &mut TcpStream) -> Result<()> {
     client.read_exact(&mut bytes).context("an answer was lost")
 }
 
-/// Masquerades packets to other hosts, as each node does. The kernel then tracks all connections.
+/// Masquerades packets of pods beyond the VPC, as each node does. The kernel then tracks all connections.
 fn track() -> Result<()> {
     let mut nft = Command::new("nft");
     let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("start nft")?;
@@ -161,10 +215,12 @@ const RULES: &str = "
 table ip node {
     chain post {
         type nat hook postrouting priority srcnat;
-        oifname \"wire\" ip saddr 10.200.0.0/16 masquerade
+        oifname \"wire\" ip saddr 10.200.0.0/16 ip daddr != 10.0.0.0/8 masquerade
     }
 }
 ";
+/// Counts the connections of [`Site::reach`].
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// The server and the client.
 pub(crate) const PODS: u32 = 2;
 /// The node's address for clients outside.
