@@ -845,20 +845,15 @@ static inline_always void keep_last(struct __sk_buff *skb, struct last *last, co
 	last->protocol = packet->protocol;
 }
 
-/*
- * True for a packet of an open connection that this generation allows, and notes the packet. Most packets are such ones.
- * `judge_packet` comes to the same result in more steps, also for echoes. The key is that of the packet as its pod sent it, if it is known.
- */
-static inline_always int is_followed(const struct packet *packet, const struct flow_key *key, int from_low, __u32 sender,
-					     __u32 receiver, int is_from_node, int is_sent, int is_answer,
-					     __u64 active_generation, __u64 now)
+/* True for a packet of this row, if the row is open and this generation allows it. Notes the packet. */
+static inline_always int follows(struct flow *flow, const struct packet *packet, int from_low, __u32 sender, __u32 receiver,
+				 int is_from_node, int is_sent, int is_answer, __u64 active_generation, __u64 now)
 {
-	struct flow *flow = map_lookup(&flows, key);
 	int is_reply;
 
 	if (!flow || !flow->is_open || flow->decision != ALLOW || flow->generation != (__u32)active_generation ||
 	    (packet->protocol == TCP && is_start(packet)) || (receiver && packet->source_port == DNS) ||
-	    is_expired(flow, key->protocol, now))
+	    is_expired(flow, packet->ip_protocol, now))
 		return 0;
 	is_reply = flow->from_low != from_low;
 	if ((is_reply ? receiver : sender) != flow->initiator || (is_reply ? sender : receiver) != flow->responder)
@@ -869,6 +864,18 @@ static inline_always int is_followed(const struct packet *packet, const struct f
 		return 0;
 	note(flow, packet, is_reply, now);
 	return 1;
+}
+
+/*
+ * True for a packet of an open connection that this generation allows, and notes the packet. Most packets are such ones.
+ * `judge_packet` comes to the same result in more steps, also for echoes. The key is that of the packet as its pod sent it, if it is known.
+ */
+static inline_always int is_followed(const struct packet *packet, const struct flow_key *key, int from_low, __u32 sender,
+					     __u32 receiver, int is_from_node, int is_sent, int is_answer,
+					     __u64 active_generation, __u64 now)
+{
+	return follows(map_lookup(&flows, key), packet, from_low, sender, receiver, is_from_node, is_sent, is_answer,
+		       active_generation, now);
 }
 
 /* The key of a fragmented packet. A literal would be on the stack first. */
@@ -1682,6 +1689,7 @@ static inline_always int translate(struct __sk_buff *skb, struct work *work, str
 	case UNTRANSLATED:
 		return drop(skb, &work->judged, NO_BACKEND);
 	case TRANSLATED:
+		service->is_translated = 1;
 		note_ports(skb, work, &service_fragments, now);
 		return TC_ACT_UNSPEC;
 	default:
@@ -1700,6 +1708,10 @@ int from_pod_service(struct __sk_buff *skb)
 
 	if (!work || !service)
 		return TC_ACT_SHOT;
+	action = deliver_directly(skb);
+	if (action != TC_ACT_UNSPEC)
+		return action;
+	service->is_translated = 0;
 	action = translate(skb, work, service);
 	if (action != TC_ACT_UNSPEC)
 		return action;
@@ -1744,7 +1756,7 @@ int from_pod_to_pod(struct __sk_buff *skb)
 	packet = &work->packet;
 	from_low = is_lower(packet);
 	now = time_of(work);
-	if (!is_fast(skb, work, from_low, now)) {
+	if (!is_fast(skb, work, service, from_low, now)) {
 		remember(skb, link, 0, packet, &work->key, from_low);
 		return TC_ACT_UNSPEC;
 	}
@@ -1755,7 +1767,7 @@ int from_pod_to_pod(struct __sk_buff *skb)
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
-	return deliver(skb, packet, &work->receiver, service);
+	return deliver(skb, packet, &work->receiver, service, !service->is_translated);
 }
 
 /* The last stage of `from_pod` for a packet beyond the node. `work` has the packet and its key. */
@@ -1973,7 +1985,7 @@ int from_wire_to_pod(struct __sk_buff *skb)
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
-	return deliver(skb, packet, &work->receiver, service);
+	return deliver(skb, packet, &work->receiver, service, 0);
 }
 
 /* The last stage of `to_wire`: gives an answer the address that its client asked for. */

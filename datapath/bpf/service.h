@@ -434,7 +434,8 @@ struct service_work {
 	struct flow_key client;
 	struct affinity affinity;
 	__u32 action;
-	__u32 unused;
+	/* The packet has another destination than its pod gave it. */
+	__u32 is_translated;
 };
 
 struct {
@@ -467,6 +468,27 @@ static inline_always int is_taken(const struct asked_address *asked, const struc
 	       is_equal(&other->address, &work->choice.address);
 }
 
+/* The ends in `key` of the work have a connection to a Service now. */
+checked_alone int end_direct(void)
+{
+	__u32 first = 0;
+	struct service_work *work = map_lookup(&service_works, &first);
+	struct flow *flow;
+
+	if (!work)
+		return 0;
+	flow = map_lookup(&flows, &work->key);
+	if (!flow) {
+		work->client.low = work->key.high;
+		work->client.high = work->key.low;
+		work->client.ports = work->key.high_port | (__u32)work->key.low_port << 16 | (__u64)work->key.protocol << 32;
+		flow = map_lookup(&flows, &work->client);
+	}
+	if (flow && flow->path == PATH_POD)
+		flow->wire = 0;
+	return 0;
+}
+
 /*
  * Notes the address that was asked for, for answers of the chosen backend. Two connections of a client to one backend need
  * different ports there. The later one gets another port in `choice` of `work`, unless its protocol has a checksum over ports.
@@ -489,7 +511,10 @@ static inline_always enum translated note_asked(const struct packet *packet, str
 			work->asked = (struct asked_address){ .address = packet->destination,
 							      .port = packet->destination_port,
 							      .client_port = client_port };
-			return map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY) ? UNTRANSLATED : TRANSLATED;
+			if (map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY))
+				return UNTRANSLATED;
+			end_direct();
+			return TRANSLATED;
 		}
 		port = FIRST_CLIENT_PORT + ((__u64)random_number() * CLIENT_PORTS >> 32);
 	}

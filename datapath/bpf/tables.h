@@ -138,6 +138,9 @@ enum path {
 	PATHS,
 };
 
+/* Of `wire` in `struct flow`. */
+#define WITHOUT_SERVICE 1
+
 /*
  * A connection. Its key has the ends as one pod sees them: as the pod sent the packet, or as it receives the packet. NAT
  * may be between the pods, and the rest is behind it.
@@ -175,7 +178,10 @@ struct flow {
 	__u8 is_service_known;
 	/* One of `enum path`. */
 	__u8 path;
-	/* The link to other nodes by which its packets leave the node. 0 for packets that the stack routes, or between two pods. */
+	/*
+	 * The link to other nodes by which its packets leave the node, or 0 if the stack routes them. Between two pods it is WITHOUT_SERVICE
+	 * while no packet asks for a Service, or 0 if that is not known.
+	 */
 	__u16 wire;
 };
 

@@ -5,8 +5,8 @@ use crate::{
     nat::{only_8080, only_a},
     object,
     service::{
-        VIP, answer_datagrams, answered, ask, at, connect_error, serve, start, start_with, to,
-        vip_v6,
+        VIP, answer_datagrams, answered, any, ask, at, bound, connect_error, serve, start,
+        start_with, to, vip_v6,
     },
     traffic::{
         PODS, SILENCE, answer, answers, attach, connect_pod, connect_to, in_pod, ip, v6_of, write,
@@ -462,6 +462,32 @@ fn a_packet_in_the_middle_of_an_unknown_connection_takes_the_stack() {
     ip("-n a route replace 10.0.0.2/32 via 169.254.1.1 dev eth0 src 10.0.0.9");
     assert!(connect_to(at([10, 0, 0, 2], 8080)).is_none());
     assert!(kernel.programs.counters().unwrap()["spoofed_v4"] > before);
+}
+
+#[test]
+fn a_service_and_its_backend_answer_one_port_of_a_client() {
+    let name = "a_service_and_its_backend_answer_one_port_of_a_client";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    let (backend, service) = (at(b(false), 5353), at(VIP, 53));
+    serve(&mut kernel, &[(Place::Port(VIP, 53, Protocol::Udp), to(&[backend]))]);
+    // A long datagram takes the stack, which makes fragments of it. Its answer takes the fast path.
+    ip("link set dev b mtu 1280");
+    let socket = in_pod("a", move || {
+        std::fs::write("/proc/sys/net/ipv4/ip_no_pmtu_disc", "1").unwrap();
+        bound(any(backend, 40_053))
+    });
+    socket.set_read_timeout(Some(SILENCE)).unwrap();
+    let exchange = |to, length| {
+        socket.send_to(&vec![7; length], to).unwrap();
+        assert_eq!(socket.recv_from(&mut [0; 64]).map(|of| of.1).ok(), Some(to));
+    };
+    for length in [1, 1400, 1] {
+        assert_eq!(forwards(|| (0..3).for_each(|_| exchange(backend, 1))), 0);
+        exchange(service, length);
+        assert_eq!(forwards(|| (0..3).for_each(|_| exchange(service, 1))), 0);
+    }
 }
 
 #[test]
