@@ -19,9 +19,9 @@ use crate::{
     say,
     vm::{self, Suite},
 };
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     path::PathBuf,
     process::ExitCode,
@@ -193,14 +193,15 @@ const LANES: &[Lane] = &[
     },
     Lane {
         name: "vm",
-        about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, SCTP, pods with branch ENIs",
+        about: "Debian's kernels 6.1 and 6.12 under QEMU: eBPF programs, SCTP, pods with branch ENIs, nodes of the lab without cgroup v1",
         needs: &[Need::Linker, Need::Iproute, Need::Nft, Need::Clang, Need::Machine],
         root: false,
         tests: Tests::Long {
-            crates: &["tests-netns"],
+            crates: &["tests-netns", "lab-fabric"],
             smoke: &[
                 Part { krate: "tests-netns", target: EBPF, filter: "verifier" },
                 Part { krate: "tests-netns", target: BRANCH, filter: "branch" },
+                Part { krate: "lab-fabric", target: FABRIC, filter: "cgroup" },
             ],
         },
         side_by_side: 1,
@@ -341,6 +342,8 @@ const EBPF_ON_MACHINES: &str = "--include-ignored --skip each_planted_fault --sk
 /// The test programs that run on a machine.
 const EBPF: &str = "ebpf";
 const BRANCH: &str = "plugin";
+/// The nodes of the lab, whose cgroups differ without version 1.
+const FABRIC: &str = "fabric";
 
 fn machines(session: &mut Session) -> Result<()> {
     let (plugin, object) = (binaries::plugin()?, bpf::object()?);
@@ -348,7 +351,15 @@ fn machines(session: &mut Session) -> Result<()> {
     let [Some(ebpf), Some(branch)] = programs.each_ref().map(|of| of.first()) else {
         anyhow::bail!("the tests of tests-netns were not built: see above");
     };
+    let fabric = session.programs.tests("lab-fabric", Some(FABRIC));
+    let fabric = fabric.first().context("the tests of lab-fabric were not built: see above")?;
     let suites = [
+        Suite {
+            name: FABRIC,
+            executable: fabric.executable(),
+            arguments: "each_program_of_a_node a_node_has_its_cgroup the_cgroup_of_a_node_goes",
+            files: BTreeMap::new(),
+        },
         Suite {
             name: EBPF,
             executable: ebpf.executable(),

@@ -1,5 +1,5 @@
 //! Tests on other kernels than this machine's: Debian's, under QEMU. An initial file system has the needed programs: a
-//! shell, `ip`, `tc`, `nft`, the test programs and the libraries of all.
+//! shell, `ip`, `tc`, `nft`, the test programs and the libraries of all. Its only tree of cgroups is that of version 2.
 //!
 //! QEMU translates (TCG), so the machine needs no virtualization. One processor is used, since kernels crash with more of
 //! them under QEMU 7.2.
@@ -28,7 +28,7 @@ const KERNEL: &str = "linux-image-cloud-amd64";
 const ARCHIVE: &str = "http://deb.debian.org";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Kernel modules of the machine. Their dependencies are added.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "8021q",
     "veth",
     "sch_ingress",
@@ -46,9 +46,13 @@ const MODULES: [&str; 17] = [
     "nft_fib_inet",
     "sctp",
     "udp_diag",
+    "overlay",
 ];
+/// Modules of 6.1 whose parts later kernels have in other modules.
+const EARLIER_MODULES: [&str; 1] = ["nft_objref"];
 /// Commands of the shell in the initial file system.
-const APPLETS: [&str; 6] = ["sh", "mount", "mkdir", "insmod", "poweroff", "echo"];
+const APPLETS: [&str; 9] =
+    ["sh", "mount", "mkdir", "insmod", "poweroff", "echo", "chroot", "cat", "sleep"];
 /// The time limit for one machine. A longer run is a failure.
 const DEADLINE: Duration = Duration::from_secs(2700);
 /// The memory of one machine, in MiB. One process runs all tests of the programs, and maps of 30 MB are in use.
@@ -205,7 +209,7 @@ fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<Path
     let _ = fs::remove_dir_all(&root);
     for folder in [
         "bin", "usr/sbin", "lib64", "modules", "proc", "sys", "dev", "run", "tmp", "var/log",
-        "tests", "files",
+        "tests", "files", "whole",
     ] {
         fs::create_dir_all(root.join(folder))?;
     }
@@ -214,11 +218,17 @@ fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<Path
     for applet in APPLETS {
         symlink("busybox", root.join("bin").join(applet))?;
     }
+    // Nodes of the lab exchange their root, and the kernel does not exchange its first one. So a mount of it is moved there.
+    let first =
+        "#!/bin/sh\nmount --bind / /whole; cd /whole; mount --move . /; exec chroot . /tests/all\n";
     let mut script = String::from(
         "#!/bin/sh\nmount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev\n\
          mount -t tmpfs tmp /tmp; mount -t tmpfs run /run; mount -t cgroup2 cgroup /sys/fs/cgroup\n",
     );
-    for (module, contents) in kernel.modules()?.with_dependencies(&MODULES)? {
+    let modules = kernel.modules()?;
+    let earlier = EARLIER_MODULES.into_iter().filter(|name| modules.has(name));
+    let names: Vec<&str> = MODULES.into_iter().chain(earlier).collect();
+    for (module, contents) in modules.with_dependencies(&names)? {
         let path = format!("modules/{module}.ko");
         fs::write(root.join(&path), contents).with_context(|| format!("write {path}"))?;
         script += &format!("insmod /{path}\n");
@@ -241,13 +251,15 @@ fn file_system(dir: &Path, kernel: &Kernel, suites: &[Suite<'_>]) -> Result<Path
             script += &format!("export {variable}=/files/{variable}\n");
         }
         script += &format!(
-            "/{path} {arguments} --nocapture --test-threads 1\necho \"{ENDED}{name} $?\"\n"
+            "/{path} {arguments} --nocapture --test-threads=1\necho \"{ENDED}{name} $?\"\n"
         );
     }
     script += "poweroff -f\n";
-    let init = root.join("init");
-    fs::write(&init, script)?;
-    succeed(Command::new("chmod").arg("755").arg(&init))?;
+    for (file, text) in [("init", first), ("tests/all", &*script)] {
+        let file = root.join(file);
+        fs::write(&file, text)?;
+        succeed(Command::new("chmod").arg("755").arg(&file))?;
+    }
     let packed = dir.join("initrd");
     let file = fs::File::create(&packed)?;
     let pack = "find . | busybox cpio -o -H newc";

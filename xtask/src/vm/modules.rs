@@ -27,6 +27,10 @@ impl Modules {
         Ok(Self { files, built_in })
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
     /// Returns names and contents of these modules and of all that they need, in the order of loading.
     pub(super) fn with_dependencies(&self, names: &[&str]) -> Result<Vec<(String, Vec<u8>)>> {
         let (mut loaded, mut seen) = (Vec::new(), BTreeSet::new());
