@@ -66,6 +66,15 @@ fn clients_outside_reach_services_without_kube_proxy() {
     answers_become(&cluster, &local, &names(&pods));
     has_own_address(&cluster, &local);
 
+    println!("a load balancer whose targets are the addresses of pods");
+    let mut of_pods = vec!["pods", "--listener", "80:8080"];
+    of_pods.extend(pods.iter().flat_map(|pod| ["--target", pod.address.as_str()]));
+    let of_pods = format!("{}/80", cluster.balancer(&of_pods).unwrap());
+    answers_become(&cluster, &of_pods, &names(&pods));
+    has_own_address(&cluster, &of_pods);
+    cluster.lab().run(&["nlb", "deregister", "pods", &pods[0].address]).unwrap();
+    answers_become(&cluster, &of_pods, &BTreeSet::from([pods[1].name.clone()]));
+
     println!("a drained node: no connection fails, and open ones continue");
     let outside = Client::Outside(cluster.lab());
     let long = LongConnections::from(outside, &echo, 20).unwrap();
