@@ -82,7 +82,7 @@ pub(crate) fn serve(netns: &NetworkNamespace) -> Result<()> {
 
 impl Connection {
     /// True if a byte is answered.
-    fn answers(&mut self) -> Result<bool> {
+    pub(crate) fn answers(&mut self) -> Result<bool> {
         self.0.write_all(&[7])?;
         match self.0.read(&mut [0]) {
             Ok(count) => Ok(count == 1),
@@ -138,9 +138,32 @@ impl<'a> Site<'a> {
         node: &'static str,
         replica: SocketAddr,
     ) -> Result<Self> {
+        Self::with(lab, object, AgentSite::new(world, bin, node)?, node, replica)
+    }
+
+    /// The same with an agent that serves Services.
+    pub(crate) fn serving(
+        world: &World,
+        lab: &'a Lab,
+        bin: &Path,
+        object: &Path,
+        node: &'static str,
+        replica: SocketAddr,
+    ) -> Result<Self> {
+        let mut site = AgentSite::new(world, bin, node)?;
+        site.services = true;
+        Self::with(lab, object, site, node, replica)
+    }
+
+    fn with(
+        lab: &'a Lab,
+        object: &Path,
+        site: AgentSite,
+        node: &'static str,
+        replica: SocketAddr,
+    ) -> Result<Self> {
         let gate = Gate::open(lab, node, Ipv4Addr::LOCALHOST)?;
         gate.lead_to(Some(replica));
-        let site = AgentSite::new(world, bin, node)?;
         let mut site = Self { lab, node, agent: None, site, gate };
         site.start(object)?;
         Ok(site)

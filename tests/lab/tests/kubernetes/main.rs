@@ -20,5 +20,6 @@ mod matrix;
 mod membership;
 mod policed;
 mod proxy;
+mod shortcut;
 mod theirs;
 mod world;

@@ -42,6 +42,8 @@ pub(crate) struct Controllers {
     program: PathBuf,
     kubeconfig: PathBuf,
     folder: TempDir,
+    /// Replicas send Services to nodes.
+    pub(crate) services: bool,
 }
 
 /// A running replica: the production program on this machine. A drop kills it.
@@ -64,7 +66,8 @@ impl Controllers {
         let identity = Identity::service_account(NAMESPACE, CONTROLLER_ACCOUNT);
         let kubeconfig = world.cluster.kubeconfig_of("controller", &identity)?;
         let folder = tempfile::tempdir()?;
-        Ok(Self { program: bin.join("ferrule-controller"), kubeconfig, folder })
+        let program = bin.join("ferrule-controller");
+        Ok(Self { program, kubeconfig, folder, services: false })
     }
 
     /// Starts a replica, and waits until it serves nodes.
@@ -75,6 +78,9 @@ impl Controllers {
         command.arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(["--listen", "127.0.0.1:0", "--health", "127.0.0.1:0"]);
         command.args(["--lease-lasts", "5s", "--grace", "500ms"]).env_clear();
+        if self.services {
+            command.args(["--services", "ebpf"]);
+        }
         let child = command.stdin(Stdio::null()).stderr(File::create(&log)?).spawn();
         let child = child.with_context(|| self.program.display().to_string())?;
         let mut replica = Replica { child, at: SocketAddr::from(([0; 4], 0)) };
@@ -129,6 +135,8 @@ pub(crate) struct AgentSite {
     folder: TempDir,
     /// The place of the metrics; `None` is a socket in the folder.
     pub(crate) metrics_at: Option<String>,
+    /// The agent serves Services.
+    pub(crate) services: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -156,6 +164,7 @@ impl AgentSite {
             program: bin.join("ferrule-agent"),
             folder,
             metrics_at: None,
+            services: false,
         })
     }
 
@@ -188,6 +197,9 @@ impl AgentSite {
         let metrics = self.metrics_at.as_deref().unwrap_or(&metrics);
         vars.push(format!("FERRULE_AGENT_METRICS={metrics}"));
         vars.push(format!("CLUSTER_ENDPOINT=https://{API_SERVER}"));
+        if self.services {
+            vars.push("FERRULE_SERVICES=ebpf".to_owned());
+        }
         let mut call = vec!["node", "exec", &self.node, "--"];
         match backend {
             Backend::None => vars.push("FERRULE_AGENT_BACKEND=none".to_owned()),

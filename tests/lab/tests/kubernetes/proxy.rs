@@ -158,7 +158,7 @@ fn pod_on(lab: &Lab, node: &str, eni: Eni) -> Result<Pod> {
 }
 
 /// Creates a Service with one Service endpoint. Returns its address and its node port.
-fn service(
+pub(crate) fn service(
     world: &World,
     name: &str,
     spec: &Value,

@@ -28,6 +28,7 @@ pub(crate) struct Running<'a> {
     pub(crate) path: String,
     /// The result of the ADD.
     pub(crate) result: Value,
+    pub(crate) uid: String,
 }
 
 /// Creates a pod with the label `app` in the API, bound to the node.
@@ -67,7 +68,8 @@ pub(crate) fn start<'a>(
     let netns = enter(lab, node, &path)?;
     let address = address_of(&result)?;
     runs(world, name, address)?;
-    Ok(Running { name: name.to_owned(), node, address, netns, path, result })
+    let Started { name, uid } = pod.clone();
+    Ok(Running { name, node, address, netns, path, result, uid })
 }
 
 /// Opens a network namespace of the node by its name there.
