@@ -22,7 +22,7 @@ pub fn trim() {
     }
 }
 
-/// Tells when the work on many changes has left free memory.
+/// The time after the work on many changes, which has left free memory.
 #[derive(Debug, Default)]
 pub struct FreeMemory {
     changes: usize,

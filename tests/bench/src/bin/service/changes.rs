@@ -6,7 +6,7 @@ use crate::{
     ours::{Programs, in_node, policies},
     proxy::Proxy,
     replica::Replica,
-    site::{PATIENCE, Site},
+    site::Site,
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -68,7 +68,9 @@ pub(crate) fn theirs(
         let written = Instant::now();
         proxy.api.put_slice(slice)?;
         let arrived = || until_moved(site, service);
-        let in_force = site.client.run(arrived).context("kube-proxy does not follow a slice")?;
+        let in_force = site.client.run(arrived).with_context(|| {
+            format!("kube-proxy does not follow a slice; its log:\n{}", proxy.last_lines())
+        })?;
         samples.push(in_force - written);
     }
     Ok(samples)
@@ -77,7 +79,7 @@ pub(crate) fn theirs(
 /// Connects until a connection arrives at the second port of the server.
 fn until_moved(site: &Site, service: u32) -> Result<Instant> {
     let arrivals = site.arrivals()?;
-    let until = Instant::now() + PATIENCE * 10;
+    let until = Instant::now() + LONGEST;
     while Instant::now() < until {
         let connected = Instant::now();
         if site.reach(&arrivals, cluster::frontend(service))? == 1 {
@@ -90,6 +92,8 @@ fn until_moved(site: &Site, service: u32) -> Result<Instant> {
 
 /// Longer than the time after which unused rows are removed.
 pub(crate) const PAUSE: Duration = Duration::from_millis(25);
+/// kube-proxy waits 30 s after rules that it could not write.
+const LONGEST: Duration = Duration::from_secs(120);
 /// The time between two connections.
 const POLL: Duration = Duration::from_micros(500);
 const PAUSE_OF_PROXY: Duration = Duration::from_millis(1200);

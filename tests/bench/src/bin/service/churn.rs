@@ -54,8 +54,12 @@ pub(crate) fn under_changes(
     thread::scope(|scope| {
         let client = scope.spawn(|| {
             site.client.enter()?;
+            while begun.get().is_none() && !is_done.load(Ordering::Relaxed) {
+                thread::sleep(REST);
+            }
+            let before = thread_time()?;
             let connections = connect(site, plan, &last, begun, is_done)?;
-            Ok::<_, anyhow::Error>((connections, thread_time()?))
+            Ok::<_, anyhow::Error>((connections, thread_time()? - before))
         });
         let driven = in_node(site, async || {
             let mut agent = programs.start_with(cluster.changes()?).await?;

@@ -76,13 +76,17 @@ impl Proxy {
             let Err(error) = client.run(look)? else { return Ok(()) };
             let ended = self.process.try_wait().context("look at kube-proxy")?;
             if Instant::now() > until || ended.is_some() {
-                let log = fs::read_to_string(self.log.path()).unwrap_or_default();
-                let from = log.lines().count().saturating_sub(20);
-                let log: Vec<_> = log.lines().skip(from).collect();
-                bail!("kube-proxy serves no Service: {error}; its log:\n{}", log.join("\n"));
+                bail!("kube-proxy serves no Service: {error}; its log:\n{}", self.last_lines());
             }
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The end of its log.
+    pub(crate) fn last_lines(&self) -> String {
+        let log = fs::read_to_string(self.log.path()).unwrap_or_default();
+        let from = log.lines().count().saturating_sub(20);
+        log.lines().skip(from).collect::<Vec<_>>().join("\n")
     }
 
     /// The resident memory in MiB.
