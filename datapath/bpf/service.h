@@ -675,6 +675,36 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	return result;
 }
 
+/* True if the Service that a pod's packet asks for has this backend. */
+checked_alone int is_backend_of(const struct packet *packet, __u32 backend)
+{
+	struct frontend_key place = {};
+	struct frontend *frontend;
+	__u32 action, number;
+	__u64 *word;
+
+	if (!packet)
+		return 0;
+	place.address = packet->destination;
+	place.port = packet->destination_port;
+	place.protocol = packet->protocol;
+	frontend = frontend_of(&place, 0, &action);
+	if (!frontend)
+		return 0;
+	number = frontend->word + WORD_INSIDE;
+	word = map_lookup(&service_words, &number);
+	return word && has_backend(*(volatile __u64 *)word, backend);
+}
+
+/* The same as `is_chosen`, for a pod. A datagram in the tick of the last one has the same backend. */
+static inline_always int is_chosen_for_pod(const struct choice *choice, const struct packet *packet, __u64 now)
+{
+	if (!is_chosen(choice, packet, now))
+		return 0;
+	return !is_start(packet) || (packet->protocol == UDP && choice->seen == CHOICE_TICK(now)) ||
+	       is_backend_of(packet, choice->backend);
+}
+
 /* Gives a pod's packet the address of a backend. */
 static inline_always enum translated to_backend(struct __sk_buff *skb, const struct packet *packet,
 						struct service_work *work, __u64 now)
@@ -689,7 +719,7 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
 	       &work->key);
 	choice = map_lookup(&choices, &work->key);
-	if (choice && is_chosen(choice, packet, now)) {
+	if (choice && is_chosen_for_pod(choice, packet, now)) {
 		if (choice->seen != CHOICE_TICK(now))
 			choice->seen = CHOICE_TICK(now);
 		work->choice = *choice;
