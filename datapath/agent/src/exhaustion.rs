@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_before_the_start_of_the_agent_are_no_news() {
+    fn drops_before_the_start_of_the_agent_are_not_logged() {
         let mut exhaustion = Exhaustion::default();
         let mut grows_at = |count| {
             exhaustion.note(&BTreeMap::from([(NO_SOURCE_PORT, count)]));

@@ -7,10 +7,10 @@ use std::{
     ops::Index,
 };
 
-/// Rows by number. Numbers are given from 0, so a row takes no more than its own size.
+/// The rows of backends, with their numbers as indices. The numbers start at 0 and are used again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backends {
-    /// The last one is a row.
+    /// The last element is never `None`, so that equal rows have equal vectors.
     rows: Vec<Option<BackendRow>>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Numbers(BTreeMap<At, u32>);
 type At = (IpAddr, u16);
 
 impl Numbers {
-    /// Of two present rows with one address the first counts.
+    /// The first of two present rows with one address has the entry.
     pub(crate) fn of(rows: &Backends) -> Self {
         let mut numbers = BTreeMap::new();
         for (number, row) in rows.present() {
