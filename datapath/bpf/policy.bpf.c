@@ -1888,8 +1888,8 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		fault = continue_outside(skb, packet, outside, now);
 		/* Another connection has taken the port meanwhile. */
 		begins = fault == NO_SOURCE_PORT && is_start(packet);
-		if (!fault && choice->seen != now)
-			choice->seen = now;
+		if (!fault)
+			note_time(choice, now);
 	} else if (packet->protocol == TCP && !is_first) {
 		into_fast_pod(skb, work);
 		/* Of a connection of the host's stack. */

@@ -401,6 +401,13 @@ static inline_always int is_recent(const struct choice *choice, __u64 now)
 	return (__u32)(CHOICE_TICK(now) - choice->seen + CHOICE_LEAD) <= CHOICE_TIME + CHOICE_LEAD;
 }
 
+/* Notes the time of a packet. */
+static inline_always void note_time(struct choice *choice, __u64 now)
+{
+	if (choice->seen != CHOICE_TICK(now))
+		choice->seen = CHOICE_TICK(now);
+}
+
 /* True if the choice of an earlier packet counts for this one. */
 static inline_always int is_chosen(const struct choice *choice, const struct packet *packet, __u64 now)
 {
@@ -720,8 +727,7 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 	       &work->key);
 	choice = map_lookup(&choices, &work->key);
 	if (choice && is_chosen_for_pod(choice, packet, now)) {
-		if (choice->seen != CHOICE_TICK(now))
-			choice->seen = CHOICE_TICK(now);
+		note_time(choice, now);
 		work->choice = *choice;
 		/* Meanwhile another connection may have had these ends. */
 		if (is_start(packet)) {

@@ -117,7 +117,7 @@ static inline_always int has_choice(const struct socket_key *asked, struct servi
 	backend = map_lookup(&backends, &number);
 	if (!backend || !backend->is_present || backend->life != choice->life)
 		return 0;
-	choice->seen = CHOICE_TICK(now);
+	note_time(choice, now);
 	work->choice = *choice;
 	return 1;
 }
