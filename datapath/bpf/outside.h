@@ -310,16 +310,6 @@ static inline_always int describe(struct __sk_buff *skb, const struct packet *pa
 	return 0;
 }
 
-/* The frontend that a packet asks for. Without one, `action` is as that of `frontend_of`. */
-static inline_always struct frontend *frontend_for(const struct packet *packet, struct service_work *service)
-{
-	struct frontend_key place = { .address = packet->destination,
-				      .port = packet->destination_port,
-				      .protocol = packet->protocol };
-
-	return frontend_of(&place, 0, &service->action);
-}
-
 /* Chooses one of the frontend's backends for a new connection. The key of its choice is in `service.key`. */
 static inline_always enum translated choose_outside(const struct frontend *frontend, const struct packet *packet,
 						    struct outside_work *work, __u64 now)
@@ -341,18 +331,13 @@ static inline_always enum translated choose_outside(const struct frontend *front
 	return choose_backend(frontend, service, WORD_OUTSIDE, now);
 }
 
-/* True if a new TCP connection of the same ends may have the backend of the last one. */
+/* True if a new connection of the same ends, or a datagram, may have the backend of the last one. */
 static inline_always int is_served_again(const struct frontend *frontend, const struct packet *packet,
 					 const struct choice *choice)
 {
-	__u32 number, backend = choice->backend;
-	__u64 *word;
+	__u32 backend = choice->backend;
 
-	if (!frontend || !is_served(frontend, &packet->source))
-		return 0;
-	number = frontend->word + WORD_OUTSIDE;
-	word = map_lookup(&service_words, &number);
-	return word && has_backend(*(volatile __u64 *)word, backend);
+	return frontend && is_served(frontend, &packet->source) && is_in_table(frontend, WORD_OUTSIDE, backend);
 }
 
 /* Sends a packet to a backend on another node. */

@@ -1878,11 +1878,11 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	if (choice && !is_chosen(choice, packet, now))
 		choice = 0;
 	is_first = packet->protocol == TCP && is_start(packet);
-	/* A new TCP connection of the same ends needs the Service too. */
-	if (is_first || (!choice && packet->protocol != TCP))
+	if (choice ? needs_table(choice, packet, now) : is_start(packet)) {
 		frontend = frontend_for(packet, service);
-	if (choice && is_first && !is_served_again(frontend, packet, choice))
-		choice = 0;
+		if (choice && !is_served_again(frontend, packet, choice))
+			choice = 0;
+	}
 	if (choice) {
 		service->choice = *choice;
 		fault = continue_outside(skb, packet, outside, now);

@@ -423,6 +423,15 @@ static inline_always int is_chosen(const struct choice *choice, const struct pac
 	return backend && backend->is_present && backend->life == choice->life;
 }
 
+/*
+ * True if a choice that counts has to be in the table of its frontend: another Service may still have a backend that left this one.
+ * Of the datagrams of one tick only the first is looked up.
+ */
+static inline_always int needs_table(const struct choice *choice, const struct packet *packet, __u64 now)
+{
+	return is_start(packet) && (packet->protocol == TCP || choice->seen != CHOICE_TICK(now));
+}
+
 /* What is to be done with a pod's packet. */
 enum translated {
 	NO_SERVICE,
@@ -652,13 +661,29 @@ static inline_always int is_silent(__u32 action)
 	return action == SERVICE_NO_LOCAL_ENDPOINTS || action == SERVICE_SOURCE_RANGE;
 }
 
-/* Chooses a backend for a packet of a pod. */
-static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
+/* The frontend that a packet asks for. Without one, `action` of the work is as that of `frontend_of`. */
+static inline_always struct frontend *frontend_for(const struct packet *packet, struct service_work *work)
 {
 	struct frontend_key place = { .address = packet->destination,
 				      .port = packet->destination_port,
 				      .protocol = packet->protocol };
-	struct frontend *frontend = frontend_of(&place, 0, &work->action);
+
+	return frontend_of(&place, 0, &work->action);
+}
+
+/* True if the frontend has the backend for these clients: WORD_INSIDE or WORD_OUTSIDE. */
+static inline_always int is_in_table(const struct frontend *frontend, __u32 clients, __u32 backend)
+{
+	__u32 number = frontend->word + clients;
+	__u64 *word = map_lookup(&service_words, &number);
+
+	return word && has_backend(*(volatile __u64 *)word, backend);
+}
+
+/* Chooses a backend for a packet of a pod. */
+static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
+{
+	struct frontend *frontend = frontend_for(packet, work);
 	enum translated result;
 
 	if (!frontend)
@@ -685,31 +710,21 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 /* True if the Service that a pod's packet asks for has this backend. */
 checked_alone int is_backend_of(const struct packet *packet, __u32 backend)
 {
-	struct frontend_key place = {};
+	__u32 first = 0;
+	struct service_work *work = map_lookup(&service_works, &first);
 	struct frontend *frontend;
-	__u32 action, number;
-	__u64 *word;
 
-	if (!packet)
+	if (!packet || !work)
 		return 0;
-	place.address = packet->destination;
-	place.port = packet->destination_port;
-	place.protocol = packet->protocol;
-	frontend = frontend_of(&place, 0, &action);
-	if (!frontend)
-		return 0;
-	number = frontend->word + WORD_INSIDE;
-	word = map_lookup(&service_words, &number);
-	return word && has_backend(*(volatile __u64 *)word, backend);
+	frontend = frontend_for(packet, work);
+	return frontend && is_in_table(frontend, WORD_INSIDE, backend);
 }
 
-/* The same as `is_chosen`, for a pod. A datagram in the tick of the last one has the same backend. */
+/* The same as `is_chosen`, for a pod. */
 static inline_always int is_chosen_for_pod(const struct choice *choice, const struct packet *packet, __u64 now)
 {
-	if (!is_chosen(choice, packet, now))
-		return 0;
-	return !is_start(packet) || (packet->protocol == UDP && choice->seen == CHOICE_TICK(now)) ||
-	       is_backend_of(packet, choice->backend);
+	return is_chosen(choice, packet, now) &&
+	       (!needs_table(choice, packet, now) || is_backend_of(packet, choice->backend));
 }
 
 /* Gives a pod's packet the address of a backend. */

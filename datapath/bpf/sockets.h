@@ -104,8 +104,9 @@ static inline_always void set_peer(struct bpf_sock_addr *call, int is_v6, const 
 	call->user_port = from_be16(port);
 }
 
-/* The choice of an earlier datagram to this address, as long as its backend exists. */
-static inline_always int has_choice(const struct socket_key *asked, struct service_work *work, __u64 now)
+/* The choice of an earlier datagram to this address, as long as the frontend has its backend. */
+static inline_always int has_choice(const struct frontend *frontend, const struct socket_key *asked, struct service_work *work,
+				    __u64 now)
 {
 	struct choice *choice = map_lookup(&socket_choices, asked);
 	struct backend *backend;
@@ -115,7 +116,8 @@ static inline_always int has_choice(const struct socket_key *asked, struct servi
 		return 0;
 	number = choice->backend;
 	backend = map_lookup(&backends, &number);
-	if (!backend || !backend->is_present || backend->life != choice->life)
+	if (!backend || !backend->is_present || backend->life != choice->life ||
+	    !is_in_table(frontend, WORD_INSIDE, number))
 		return 0;
 	note_time(choice, now);
 	work->choice = *choice;
@@ -167,7 +169,7 @@ static inline_always int ask(struct bpf_sock_addr *call, int is_v6, int is_conne
 			map_delete(&socket_asked_addresses, &key);
 		return CALL_CONTINUES;
 	}
-	if (is_connected || !has_choice(&key, &work, now)) {
+	if (is_connected || !has_choice(frontend, &key, &work, now)) {
 		if (!serves_node(frontend, &key.address))
 			return refuse_call(SERVICE_SOURCE_RANGE);
 		/* All sockets of the node are one client. */

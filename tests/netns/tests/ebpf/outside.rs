@@ -370,6 +370,32 @@ fn a_new_connection_of_the_same_ends_needs_the_service() {
 }
 
 #[test]
+fn datagrams_of_a_client_keep_a_backend_of_their_service_only() {
+    let name = "datagrams_of_a_client_keep_a_backend_of_their_service_only";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    let udp = node_port(Family::V4, Protocol::Udp);
+    let other = Place::Port(EXTERNAL, 80, Protocol::Udp);
+    answer_datagrams("b", 5354);
+    let [first, second] = [5353, 5354].map(|port| to(&[at([10, 0, 0, 2], port)]));
+    let asked = at(NODE, 30_080);
+    for (client, counter) in [("out", "chosen_for_outside"), ("a", "chosen_for_pod")] {
+        let before = kernel.programs.counters().unwrap()[counter];
+        serve(&mut kernel, &[(udp, first.clone()), (other, first.clone())]);
+        for _ in 0..8 {
+            assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
+            // The kernel's coarse time goes on.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(kernel.programs.counters().unwrap()[counter], before + 1, "{client}");
+        serve(&mut kernel, &[(udp, second.clone()), (other, first.clone())]);
+        assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
+        assert_eq!(kernel.programs.counters().unwrap()[counter], before + 2, "{client}");
+    }
+}
+
+#[test]
 fn a_client_outside_keeps_its_backend_by_affinity() {
     let Some(object) = object("a_client_outside_keeps_its_backend_by_affinity") else { return };
     let bpffs = tempfile::tempdir().unwrap();

@@ -2,7 +2,9 @@
 
 use crate::{
     Kernel, connections, object,
-    service::{VIP, at, exchange_with, for_sources, serve, serve_all, start, to, vip_v6},
+    service::{
+        VIP, answer_datagrams, at, exchange_with, for_sources, serve, serve_all, start, to, vip_v6,
+    },
     traffic::{NODE, SILENCE, answers, in_pod, ip, v6_of, write},
 };
 use config_settings::Connections;
@@ -116,6 +118,24 @@ fn processes_of_the_node_reach_the_backends_of_a_service() {
     let counters = kernel.programs.counters().unwrap();
     assert_eq!((counters["no_backend"], counters["chosen_for_pod"]), (0, 0), "{counters:?}");
     assert!(counters["chosen_for_process"] >= 22, "{counters:?}");
+}
+
+#[test]
+fn datagrams_of_a_process_keep_a_backend_of_their_service_only() {
+    let name = "datagrams_of_a_process_keep_a_backend_of_their_service_only";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start_sockets(&object, bpffs.path());
+    answer_datagrams("b", 5354);
+    let other = udp([172, 20, 0, 2].into());
+    let socket = datagrams(at(VIP, 53));
+    for port in [5353, 5354] {
+        serve(&mut kernel, &[(udp(VIP), to(&[b(port)])), (other, to(&[b(5353)]))]);
+        for _ in 0..3 {
+            assert_eq!(ask(&socket, at(VIP, 53)), Ok(at(VIP, 53)));
+        }
+    }
+    assert_eq!(kernel.programs.counters().unwrap()["chosen_for_process"], 2);
 }
 
 #[test]
