@@ -385,7 +385,7 @@ fn datagrams_of_a_client_keep_a_backend_of_their_service_only() {
         serve(&mut kernel, &[(udp, first.clone()), (other, first.clone())]);
         for _ in 0..8 {
             assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
-            // The kernel's coarse time goes on.
+            // The next datagram is in a later tick.
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(kernel.programs.counters().unwrap()[counter], before + 1, "{client}");
