@@ -207,7 +207,7 @@ refused</error>
   <testcase classname="n1" name="service">
     <failure message="HTTP to 10.0.0.1:80: &lt;refused&gt; &amp; &quot;closed&quot;\u{1b}">HTTP to 10.0.0.1:80: &lt;refused&gt; &amp; &quot;closed&quot;\u{1b}
 HTTP to 10.0.0.1:80: no answer
-next: check that kube-proxy runs on the node, and its log</failure>
+next: with FERRULE_SERVICES=ebpf run `ferrule service` on the node; otherwise check that kube-proxy runs there, and its log</failure>
   </testcase>
   <testcase classname="n2" name="probe">
     <error message="its probe: the node has no probe pod">its probe: the node has no probe pod
