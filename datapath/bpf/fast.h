@@ -353,6 +353,9 @@ static inline_always int find_hop(struct work *work, __u32 way)
 
 	if (!wire)
 		return 0;
+	/* An answer has its client's own way. */
+	if (PATH_OF(way) == PATH_CLIENT)
+		return 0;
 	if (PATH_OF(way) == PATH_LINK)
 		work->hop = work->packet.destination;
 	else
@@ -360,11 +363,61 @@ static inline_always int find_hop(struct work *work, __u32 way)
 	return (work->hop.high | work->hop.low) != 0;
 }
 
+/*
+ * The row of a connection from outside to a Service, for an answer of the pod in `work`. Its copy is in `flow` of `outside`. Null if it
+ * is over.
+ */
+static inline_always struct outside_flow *find_asked(struct work *work, struct outside_work *outside, __u64 now)
+{
+	struct packet *packet = &work->packet;
+	struct outside_flow *flow;
+
+	key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port, packet->protocol,
+	       &outside->service.key);
+	flow = map_lookup(&outside_flows, &outside->service.key);
+	if (!flow || is_over(flow, packet->protocol, now))
+		return 0;
+	outside->flow = *flow;
+	return flow;
+}
+
+/* True for an address that a client can have: the stack drops packets from others before it looks up a route. */
+static inline_always int is_of_host(const struct address *address)
+{
+	__u8 start = address->low >> 32;
+
+	if (is_v4(address))
+		return start != 0 && start != 127 && start < 224;
+	/* Not multicast, link-local, loopback or unspecified. */
+	return address->high && (__u8)address->high != 0xff && (address->high & 0xc0ff) != 0x80fe;
+}
+
+/*
+ * Path and wire of a new connection from outside to a Service, whose backend is the pod in `receiver` of `work`, as in the word `how`; 0
+ * if the stack has it. The host has to route packets to the client by a link to other nodes.
+ */
+checked_alone __u32 way_of_client(struct __sk_buff *skb)
+{
+	__u32 first = 0, out, number = skb->ifindex;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	struct packet *packet;
+
+	if (!work || !outside || !has_fast_path())
+		return 0;
+	packet = &work->packet;
+	if (number > LAST_WIRE || !map_lookup(&wires, &number) || !is_of_host(&packet->source))
+		return 0;
+	out = link_to(skb, work->receiver.link, packet->ip_protocol, &packet->destination, &packet->source, &outside->route);
+	return out && map_lookup(&wires, &out) ? WAY(PATH_CLIENT, number) : 0;
+}
+
 /* The packet takes the stack, and the connection has another path. */
 #define WAY_ONCE 1u
 
 /* Path and wire of a pod's packet to an end beyond the node, as in the word `how`; 0 or WAY_ONCE if it takes the stack. */
-static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work, int from_low, __u64 now)
+static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work, struct outside_work *outside, int from_low,
+				       __u64 now)
 {
 	struct packet *packet = &work->packet;
 	struct fast_pod *from = map_lookup(&fast_pods, &packet->source);
@@ -384,11 +437,13 @@ static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work,
 		way = is_first(packet, work, from, now) ? way_of(skb, link, 1) : 0;
 	if (!way)
 		return 0;
+	if (PATH_OF(way) == PATH_CLIENT)
+		return find_asked(work, outside, now) && !has_error(skb, packet, outside->flow.link) ? way : WAY_ONCE;
 	return !has_error(skb, packet, WIRE_OF(way)) && find_hop(work, way) ? way : WAY_ONCE;
 }
 
-/* The same for a packet from beyond the node to the pod in `receiver` of `work`. */
-static inline_always __u32 way_to_pod(struct __sk_buff *skb, struct work *work, int from_low, __u64 now)
+/* The same for a packet from beyond the node to the pod in `receiver` of `work`. `is_asked` says that it has asked for a Service. */
+static inline_always __u32 way_to_pod(struct __sk_buff *skb, struct work *work, int from_low, int is_asked, __u64 now)
 {
 	struct packet *packet = &work->packet;
 	__u32 way;
@@ -399,6 +454,19 @@ static inline_always __u32 way_to_pod(struct __sk_buff *skb, struct work *work, 
 	flow = connection_of(packet, &work->key, now);
 	if (flow) {
 		way = is_between(flow, flow->from_low != from_low, 0, work->receiver.link) ? way_of_row(flow) : 0;
+		/* The same ends ask for a Service now. Netfilter has received none of their packets. */
+		if (way && is_asked && PATH_OF(way) != PATH_CLIENT) {
+			flow->path = PATH_CLIENT;
+			flow->wire = skb->ifindex;
+			way = WAY(PATH_CLIENT, skb->ifindex);
+		}
+		/* They ask for the pod itself now. */
+		if (!is_asked && PATH_OF(way) == PATH_CLIENT)
+			return 0;
+	} else if (is_asked) {
+		if ((packet->protocol != UDP && !has_direction(packet)) || !is_ready(skb, work, now))
+			return 0;
+		way = way_of_client(skb);
 	} else {
 		/* A datagram may be an answer that NAT of the host translates. */
 		if (packet->protocol == UDP || !has_direction(packet) || !is_ready(skb, work, now))
@@ -431,7 +499,28 @@ static inline_always int send_on(struct __sk_buff *skb, struct work *work, __u32
 	return redirect_to(WIRE_OF(way), &to, sizeof(to), 0);
 }
 
-/* Gives a packet from outside, which asks for no Service, to the program of fast pods. It returns if there is none. */
+/* Sends an answer to a client outside, whose row is in `flow` of `outside`, from the address that the client asked for. */
+static inline_always int send_back(struct __sk_buff *skb, const struct packet *packet, struct outside_work *outside, __u64 now)
+{
+	struct outside_flow *flow = map_lookup(&outside_flows, &outside->service.key);
+
+	if (flow)
+		note_outside(flow, packet, 1, now);
+	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1) || lower_hops(skb, packet->hop_limit))
+		return lose(NO_BACKEND);
+	return return_by(skb, &outside->flow);
+}
+
+/* Gives a packet from outside to the pod that receives it. */
+static inline_always int put_into(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to)
+{
+	if (lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0))
+		return lose(NO_BACKEND);
+	skb->tc_index = 0;
+	return redirect_to_peer(to->link, 0);
+}
+
+/* Gives a packet from outside to the program of fast pods. It returns if there is none. */
 static inline_always void into_fast_pod(struct __sk_buff *skb, struct work *work)
 {
 	if (is_simple(skb, &work->packet) && find_receiver(work))

@@ -406,12 +406,22 @@ static inline_always int continue_outside(struct __sk_buff *skb, const struct pa
 	return 0;
 }
 
+/* True if the host routes the address to the link of a fast pod. Without an agent the row of a link stays when it is gone. */
+static inline_always int is_at_fast_pod(struct __sk_buff *skb, const struct address *address)
+{
+	struct fast_pod *pod = map_lookup(&fast_pods, address);
+	__u32 length = 0;
+
+	return pod && check_mtu(skb, pod->link, &length, 0, BPF_MTU_CHK_SEGS) >= 0;
+}
+
 /* The way of the first packet of a connection. */
 static inline_always int begin_outside(struct __sk_buff *skb, const struct packet *packet, struct outside_work *work,
 				       __u64 now)
 {
 	struct choice *choice = &work->service.choice;
-	enum way way = way_to(skb, packet, work);
+	/* A lookup of the route walks the rules of all pods. */
+	enum way way = is_at_fast_pod(skb, &choice->address) ? WAY_HERE : way_to(skb, packet, work);
 
 	if (way == WAY_NONE || describe(skb, packet, &work->flow, now))
 		return NO_BACKEND;

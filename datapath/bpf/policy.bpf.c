@@ -878,6 +878,15 @@ static inline_always int is_followed(const struct packet *packet, const struct f
 		       active_generation, now);
 }
 
+/*
+ * True for a datagram that the stack should not have, because its connection has asked for a Service on the fast path. NAT of the
+ * host has given it the same ends, as for a host port of the pod.
+ */
+static inline_always int is_of_nat(const struct flow *flow, const struct packet *packet)
+{
+	return flow && flow->path == PATH_CLIENT && packet->protocol == UDP && !packet->is_fragment;
+}
+
 /* The key of a fragmented packet. A literal would be on the stack first. */
 static inline_always void fragment_of(const struct packet *packet, struct fragment_key *key)
 {
@@ -969,7 +978,7 @@ static inline_always __u32 recall_ports(struct __sk_buff *skb, struct work *work
 /* It takes a fast path: it is at the link by which it has entered the node. Further bits are path and wire. */
 #define IS_FAST 8u
 #define WAY(path, wire) (IS_FAST | (__u32)(path) << 8 | (__u32)(wire) << 16)
-#define PATH_OF(how) ((how) >> 8 & 3)
+#define PATH_OF(how) ((how) >> 8 & 7)
 #define WIRE_OF(how) ((how) >> 16)
 #define LAST_WIRE 0xffffu
 
@@ -1161,6 +1170,10 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	}
 	if (flow) {
 		int is_reply = flow->from_low != from_low;
+
+		/* Netfilter has to receive the answer too. */
+		if (receiver && !(work->how & IS_FAST) && is_of_nat(flow, &work->packet))
+			flow->path = PATH_STACK;
 
 		/* The class of a Service's address changes with the rules that name the Service. */
 		int is_asked = !is_reply && is_sent, is_as_sent = is_asked && is_same_key(&work->key, &work->sent_as.key);
@@ -1372,9 +1385,13 @@ static inline_always int at_destination(struct __sk_buff *skb, struct work *work
 				   is_followed(&work->packet, &work->sent_as.key, work->sent_as.from_low, sender, receiver,
 					       0, 1, 0, active_generation, now);
 	} else {
+		struct flow *flow;
+
 		flow_of(&work->packet, &work->key);
-		is_followed_here = is_followed(&work->packet, &work->key, is_lower(&work->packet), sender, receiver, !ingress,
-					       0, 0, active_generation, now);
+		flow = map_lookup(&flows, &work->key);
+		is_followed_here = !is_of_nat(flow, &work->packet) &&
+				   follows(flow, &work->packet, is_lower(&work->packet), sender, receiver, !ingress, 0, 0,
+					   active_generation, now);
 	}
 	if (!is_followed_here)
 		return judge_last(skb, ingress, how, receiver);
@@ -1774,18 +1791,19 @@ int from_pod_to_pod(struct __sk_buff *skb)
 SEC("classifier")
 int from_pod_to_wire(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex, way;
+	__u32 first = 0, link = skb->ifindex, way;
 	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
 	struct packet *packet;
 	int from_low;
 	__u64 now;
 
-	if (!work)
+	if (!work || !outside)
 		return TC_ACT_SHOT;
 	packet = &work->packet;
 	from_low = is_lower(packet);
 	now = time_of(work);
-	way = way_to_wire(skb, work, from_low, now);
+	way = way_to_wire(skb, work, outside, from_low, now);
 	if (packet->protocol == ICMP ||
 	    !is_followed(packet, &work->key, from_low, link, 0, 0, (way & IS_FAST) != 0, !(way & IS_FAST), generation(), now)) {
 		int action;
@@ -1804,7 +1822,7 @@ int from_pod_to_wire(struct __sk_buff *skb)
 			keep_last(skb, &work->from_pod, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	}
-	return send_on(skb, work, way);
+	return PATH_OF(way) == PATH_CLIENT ? send_back(skb, packet, outside, now) : send_on(skb, work, way);
 }
 
 /* The last stage of `to_pod`. */
@@ -1847,6 +1865,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	int fault = 0, begins = 0, is_first, has_row;
 	__u64 now;
 
+	service->is_translated = 0;
 	if (served == NOT_SERVED) {
 		into_fast_pod(skb, work);
 		return TC_ACT_UNSPEC;
@@ -1934,6 +1953,11 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		return send_out(skb, packet);
 	if (rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
 		return drop(skb, &work->judged, NO_BACKEND);
+	service->is_translated = 1;
+	packet->destination = service->choice.address;
+	packet->destination_port = service->choice.port;
+	packet->key = packet->protocol << 16 | packet->destination_port;
+	into_fast_pod(skb, work);
 	return TC_ACT_UNSPEC;
 }
 
@@ -1961,20 +1985,22 @@ int from_wire_to_pod(struct __sk_buff *skb)
 	__u32 first = 0, way;
 	struct work *work = work_of();
 	struct service_work *service = map_lookup(&service_works, &first);
+	struct outside_work *outside = map_lookup(&outside_works, &first);
 	struct packet *packet;
-	int from_low;
+	int from_low, is_asked;
 	__u64 now;
 
-	if (!work || !service)
+	if (!work || !service || !outside)
 		return TC_ACT_SHOT;
 	packet = &work->packet;
+	is_asked = outside->service.is_translated != 0;
 	from_low = is_lower(packet);
 	flow_of(packet, &work->key);
 	now = time_of(work);
-	way = way_to_pod(skb, work, from_low, now);
+	way = way_to_pod(skb, work, from_low, is_asked, now);
 	if (!(way & IS_FAST)) {
 		/* Of a connection of the host's stack. */
-		if (!way && is_v4(&packet->source) && packet->protocol == TCP && !is_start(packet))
+		if (!way && !is_asked && is_v4(&packet->source) && packet->protocol == TCP && !is_start(packet))
 			keep_last(skb, &work->from_wire, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	}
@@ -1985,7 +2011,7 @@ int from_wire_to_pod(struct __sk_buff *skb)
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
-	return deliver(skb, packet, &work->receiver, service, 0);
+	return is_asked ? put_into(skb, packet, &work->receiver) : deliver(skb, packet, &work->receiver, service, 0);
 }
 
 /* The last stage of `to_wire`: gives an answer the address that its client asked for. */
@@ -2125,7 +2151,7 @@ int count_paths(struct __sk_buff *skb)
 	for_each(&flows, count_path, &counts, 0);
 	skb->cb[1] = counts.of[PATH_STACK];
 	skb->cb[2] = counts.of[PATH_POD];
-	skb->cb[3] = counts.of[PATH_GATEWAY] + counts.of[PATH_LINK];
+	skb->cb[3] = counts.of[PATH_GATEWAY] + counts.of[PATH_LINK] + counts.of[PATH_CLIENT];
 	return 0;
 }
 

@@ -135,6 +135,8 @@ enum path {
 	/* Between a pod and another node: by the gateway of the wire, or without one. */
 	PATH_GATEWAY,
 	PATH_LINK,
+	/* Between a pod and a client outside that asked for a Service: answers leave by the link of the request. */
+	PATH_CLIENT,
 	PATHS,
 };
 

@@ -78,7 +78,7 @@ table ip proxy {
     }
 }";
 /// Host ports at the primary ENI that lead to pod b, whose answers leave by that ENI.
-const PORTS: &str = "
+pub(crate) const PORTS: &str = "
 table ip ports {
     chain pre {
         type nat hook prerouting priority dstnat;
@@ -95,9 +95,9 @@ table ip ports {
 const EMSGSIZE: i32 = 90;
 
 /// Both nodes.
-struct Nodes {
-    one: Kernel,
-    two: Kernel,
+pub(crate) struct Nodes {
+    pub(crate) one: Kernel,
+    pub(crate) two: Kernel,
 }
 
 /// Runs a function in a node.
@@ -111,7 +111,7 @@ pub(crate) fn on<T: Send + 'static>(
     }
 }
 
-fn address(of: (&str, &str), is_v6: bool) -> IpAddr {
+pub(crate) fn address(of: (&str, &str), is_v6: bool) -> IpAddr {
     if is_v6 { v6_of(of.0).into() } else { of.1.parse().unwrap() }
 }
 
@@ -193,7 +193,9 @@ pub(crate) fn misplaced() -> u64 {
     })
 }
 
-fn pods_of(links: impl IntoIterator<Item = (u32, (&'static str, &'static str))>) -> FastPods {
+pub(crate) fn pods_of(
+    links: impl IntoIterator<Item = (u32, (&'static str, &'static str))>,
+) -> FastPods {
     let mut pods = FastPods::new();
     for (link, pod) in links {
         for is_v6 in [false, true] {
@@ -203,7 +205,7 @@ fn pods_of(links: impl IntoIterator<Item = (u32, (&'static str, &'static str))>)
     pods
 }
 
-fn wires(node: Option<&'static str>) -> Wires {
+pub(crate) fn wires(node: Option<&'static str>) -> Wires {
     let mut wires = Wires::new();
     for (_, link, net) in ENIS.into_iter().filter(|(of, ..)| *of == node) {
         let wire = Wire {
@@ -221,7 +223,7 @@ fn wires(node: Option<&'static str>) -> Wires {
     wires
 }
 
-fn open(object: &Path, bpffs: &Path) -> Nodes {
+pub(crate) fn open(object: &Path, bpffs: &Path) -> Nodes {
     open_with(object, bpffs, &Connections { services: true, ..connections() })
 }
 
@@ -250,7 +252,7 @@ pub(crate) fn place(bpffs: &Path) {
     route();
 }
 
-fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
+pub(crate) fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
     place(bpffs);
     for namespace in ["a", "b", "c", "router"] {
         answer(in_pod(namespace, || listen("[::]:8080")));
@@ -294,7 +296,7 @@ fn open_with(object: &Path, bpffs: &Path, connections: &Connections) -> Nodes {
 }
 
 /// The packets that the stacks of both nodes forward meanwhile. Late acknowledgments of earlier connections do not count.
-fn forwards(run: impl FnOnce()) -> [u64; 2] {
+pub(crate) fn forwards(run: impl FnOnce()) -> [u64; 2] {
     let now = || [forwarded(), in_pod("n2", forwarded)];
     let mut before = now();
     loop {
@@ -310,7 +312,7 @@ fn forwards(run: impl FnOnce()) -> [u64; 2] {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-fn connect(from: &str, to: SocketAddr) -> Result<TcpStream, ErrorKind> {
+pub(crate) fn connect(from: &str, to: SocketAddr) -> Result<TcpStream, ErrorKind> {
     let stream = in_pod(from, move || TcpStream::connect_timeout(&to, SILENCE));
     let stream = stream.map_err(|error| error.kind())?;
     stream.set_read_timeout(Some(SILENCE)).unwrap();
@@ -319,7 +321,7 @@ fn connect(from: &str, to: SocketAddr) -> Result<TcpStream, ErrorKind> {
 }
 
 /// True if a connection of a pod is answered, by the address that it asked for.
-fn answered(from: &str, to: SocketAddr) -> bool {
+pub(crate) fn answered(from: &str, to: SocketAddr) -> bool {
     connect(from, to).is_ok_and(|stream| answers(&stream))
 }
 
@@ -329,7 +331,7 @@ fn ask(from: &str, to: SocketAddr) -> Result<String, ErrorKind> {
 }
 
 /// The same from a port of the pod.
-fn ask_from(from: &str, port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
+pub(crate) fn ask_from(from: &str, port: u16, to: SocketAddr) -> Result<String, ErrorKind> {
     service::ask_from(from, any(to, port), to)
 }
 
@@ -365,7 +367,7 @@ fn packets_to_a_pod_of_another_node_pass_no_rule_of_either_host() {
 }
 
 /// The ways between pods a and b and pod c are known.
-fn introduce() {
+pub(crate) fn introduce() {
     for from in PODS {
         for is_v6 in [false, true] {
             assert!(answered(from.0, at(c(is_v6), 8080)));
@@ -489,7 +491,7 @@ fn from_only(range: &str) -> Value {
     )
 }
 
-fn rejecting(of: &str, direction: &str) -> Value {
+pub(crate) fn rejecting(of: &str, direction: &str) -> Value {
     json!({
         "apiVersion": "crd.antrea.io/v1beta1", "kind": "ClusterNetworkPolicy",
         "metadata": {"name": "p", "uid": "p"},

@@ -123,7 +123,8 @@ fn open(object: &Path, bpffs: &Path) -> Kernel {
     kernel
 }
 
-fn introduce(kernel: &mut Kernel) {
+/// Both pods send a frame.
+pub(crate) fn introduce(kernel: &mut Kernel) {
     nft(COUNT);
     reach(kernel);
     for is_v6 in [false, true] {

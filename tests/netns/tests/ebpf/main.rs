@@ -17,6 +17,7 @@ mod judge;
 mod malformed;
 mod names;
 mod nat;
+mod node_ports;
 mod outside;
 mod places;
 mod planted;

@@ -2,6 +2,7 @@
 
 use crate::{
     Kernel,
+    fast::introduce,
     nat::{listen, only_a},
     object,
     service::{
@@ -81,6 +82,16 @@ pub(crate) fn open(object: &Path, bpffs: &Path) -> Kernel {
     kernel
 }
 
+/// The same node, whose pods are on the fast path.
+pub(crate) fn open_fast(object: &Path, bpffs: &Path) -> Kernel {
+    let mut kernel = open(object, bpffs);
+    introduce(&mut kernel);
+    kernel
+}
+
+/// The node without the fast path, and with it.
+pub(crate) const OPEN: [fn(&Path, &Path) -> Kernel; 2] = [open, open_fast];
+
 pub(crate) fn node_port(family: Family, protocol: Protocol) -> Place {
     Place::NodePort(family, 30_080, protocol)
 }
@@ -103,57 +114,65 @@ fn ask(from: SocketAddr, to: SocketAddr) -> Result<String, ErrorKind> {
 fn a_client_outside_reaches_backends_on_the_node_and_on_another_one() {
     let name = "a_client_outside_reaches_backends_on_the_node_and_on_another_one";
     let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    let here: [IpAddr; 2] = [[10, 0, 0, 2].into(), v6_of("b").into()];
-    let there: [IpAddr; 2] = [FAR.into(), v6(8, 2)];
-    let client = [IpAddr::V4(CLIENT), v6(9, 2)];
-    let towards_far = [TOWARDS_FAR.parse().unwrap(), v6(8, 1)];
-    let asked = [[NODE, EXTERNAL], [v6(9, 1), vip_v6()]];
-    for (backends, seen) in [(here, client), (there, towards_far)] {
-        let mut frontends = Vec::new();
-        for (family, backend) in [Family::V4, Family::V6].into_iter().zip(backends) {
-            let external = asked[usize::from(backend.is_ipv6())][1];
-            for (protocol, port) in [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)] {
-                let choice = to(&[at(backend, port)]);
-                frontends.push((node_port(family, protocol), choice.clone()));
-                frontends.push((Place::Port(external, 80, protocol), choice));
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        let here: [IpAddr; 2] = [[10, 0, 0, 2].into(), v6_of("b").into()];
+        let there: [IpAddr; 2] = [FAR.into(), v6(8, 2)];
+        let client = [IpAddr::V4(CLIENT), v6(9, 2)];
+        let towards_far = [TOWARDS_FAR.parse().unwrap(), v6(8, 1)];
+        let asked = [[NODE, EXTERNAL], [v6(9, 1), vip_v6()]];
+        for (backends, seen) in [(here, client), (there, towards_far)] {
+            let mut frontends = Vec::new();
+            for (family, backend) in [Family::V4, Family::V6].into_iter().zip(backends) {
+                let external = asked[usize::from(backend.is_ipv6())][1];
+                for (protocol, port) in [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)] {
+                    let choice = to(&[at(backend, port)]);
+                    frontends.push((node_port(family, protocol), choice.clone()));
+                    frontends.push((Place::Port(external, 80, protocol), choice));
+                }
             }
-        }
-        serve(&mut kernel, &frontends);
-        for ([at_node, external], seen) in asked.into_iter().zip(seen) {
-            for to in [at(at_node, 30_080), at(external, 80)] {
-                for _ in 0..3 {
-                    assert_eq!(connected(to), Ok(()), "{to} {backends:?}");
-                    assert_eq!(ask(any(to, 0), to), Ok(seen.to_string()), "{to} {backends:?}");
+            serve(&mut kernel, &frontends);
+            for ([at_node, external], seen) in asked.into_iter().zip(seen) {
+                for to in [at(at_node, 30_080), at(external, 80)] {
+                    for _ in 0..3 {
+                        assert_eq!(connected(to), Ok(()), "{to} {backends:?}");
+                        assert_eq!(ask(any(to, 0), to), Ok(seen.to_string()), "{to} {backends:?}");
+                    }
                 }
             }
         }
+        let counters = kernel.programs.counters().unwrap();
+        assert_eq!((counters["no_backend"], counters["no_source_port"]), (0, 0), "{counters:?}");
+        // Each connection has a choice, unless the kernel has repeated a port.
+        assert!((40..=48).contains(&counters["chosen_for_outside"]), "{counters:?}");
+        assert!((20..=24).contains(&counters["source_port_taken"]), "{counters:?}");
     }
-    let counters = kernel.programs.counters().unwrap();
-    assert_eq!((counters["no_backend"], counters["no_source_port"]), (0, 0), "{counters:?}");
-    // Each connection has a choice, unless the kernel has repeated a port.
-    assert!((40..=48).contains(&counters["chosen_for_outside"]), "{counters:?}");
-    assert!((20..=24).contains(&counters["source_port_taken"]), "{counters:?}");
 }
 
 #[test]
 fn answers_leave_by_the_link_of_the_request() {
     let Some(object) = object("answers_leave_by_the_link_of_the_request") else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    // Packets of the pod leave by another link, as those of a pod on a later ENI.
-    ip("rule add from 10.0.0.2 table 7");
-    ip("route add default via 10.8.0.2 dev other table 7");
-    for dev in ["all", "wire", "other"] {
-        std::fs::write(format!("/proc/sys/net/ipv4/conf/{dev}/rp_filter"), "2").unwrap();
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        // Packets of the pod leave by another link, as those of a pod on a later ENI.
+        ip("rule add from 10.0.0.2 table 7");
+        ip("route add default via 10.8.0.2 dev other table 7");
+        for dev in ["all", "wire", "other"] {
+            std::fs::write(format!("/proc/sys/net/ipv4/conf/{dev}/rp_filter"), "2").unwrap();
+        }
+        let tcp = node_port(Family::V4, Protocol::Tcp);
+        serve(&mut kernel, &[(tcp, to(&[at([10, 0, 0, 2], 8080)]))]);
+        for _ in 0..5 {
+            assert_eq!(connected(at(NODE, 30_080)), Ok(()));
+        }
+        assert_eq!(
+            connected(at([10, 0, 0, 2], 8080)),
+            Err(ErrorKind::TimedOut),
+            "without a Service"
+        );
     }
-    let tcp = node_port(Family::V4, Protocol::Tcp);
-    serve(&mut kernel, &[(tcp, to(&[at([10, 0, 0, 2], 8080)]))]);
-    for _ in 0..5 {
-        assert_eq!(connected(at(NODE, 30_080)), Ok(()));
-    }
-    assert_eq!(connected(at([10, 0, 0, 2], 8080)), Err(ErrorKind::TimedOut), "without a Service");
 }
 
 #[test]
@@ -270,56 +289,62 @@ fn a_service_drops_clients_outside_its_source_ranges() {
 #[test]
 fn policies_judge_clients_outside_at_the_backend() {
     let Some(object) = object("policies_judge_clients_outside_at_the_backend") else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    let tcp = node_port(Family::V4, Protocol::Tcp);
-    serve(&mut kernel, &[(tcp, to(&[at([10, 0, 0, 2], 8080)]))]);
-    let to = at(NODE, 30_080);
-    let open = in_pod("out", move || TcpStream::connect_timeout(&to, SILENCE)).unwrap();
-    open.set_read_timeout(Some(SILENCE)).unwrap();
-    assert!(answers(&open));
-    write(&mut kernel, &[only_a()]);
-    assert!(!answers(&open), "the open connection is revoked");
-    assert_eq!(connected(to), Err(ErrorKind::TimedOut));
-    write(&mut kernel, &[]);
-    assert_eq!(connected(to), Ok(()));
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        let tcp = node_port(Family::V4, Protocol::Tcp);
+        serve(&mut kernel, &[(tcp, to(&[at([10, 0, 0, 2], 8080)]))]);
+        let to = at(NODE, 30_080);
+        let open = in_pod("out", move || TcpStream::connect_timeout(&to, SILENCE)).unwrap();
+        open.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(answers(&open));
+        write(&mut kernel, &[only_a()]);
+        assert!(!answers(&open), "the open connection is revoked");
+        assert_eq!(connected(to), Err(ErrorKind::TimedOut));
+        write(&mut kernel, &[]);
+        assert_eq!(connected(to), Ok(()));
+    }
 }
 
 #[test]
 fn connections_of_the_host_stay_with_the_host() {
     let Some(object) = object("connections_of_the_host_stay_with_the_host") else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    // A process of the node, and a proxy in its stack, have connections before the frontend exists.
-    answer(TcpListener::bind((NODE, 30_080)).unwrap());
-    let to_node = at(NODE, 30_080);
-    let earlier = in_pod("out", move || TcpStream::connect_timeout(&to_node, SILENCE)).unwrap();
-    earlier.set_read_timeout(Some(SILENCE)).unwrap();
-    assert!(answers(&earlier));
-    let tcp = node_port(Family::V4, Protocol::Tcp);
-    serve(&mut kernel, &[(tcp, to(&[at(FAR, 8080)]))]);
-    assert!(answers(&earlier), "it stays with the process that has it");
-    assert_eq!(connected(to_node), Ok(()), "a new one has a backend");
-    // The node's own connections, from a port that is a node port too.
-    let own = TcpStream::connect((CLIENT, 8080)).unwrap();
-    own.set_read_timeout(Some(SILENCE)).unwrap();
-    assert!(answers(&own));
-    serve(&mut kernel, &[]);
-    assert!(answers(&earlier) && answers(&own));
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        // A process of the node, and a proxy in its stack, have connections before the frontend exists.
+        answer(TcpListener::bind((NODE, 30_080)).unwrap());
+        let to_node = at(NODE, 30_080);
+        let earlier = in_pod("out", move || TcpStream::connect_timeout(&to_node, SILENCE)).unwrap();
+        earlier.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(answers(&earlier));
+        let tcp = node_port(Family::V4, Protocol::Tcp);
+        serve(&mut kernel, &[(tcp, to(&[at(FAR, 8080)]))]);
+        assert!(answers(&earlier), "it stays with the process that has it");
+        assert_eq!(connected(to_node), Ok(()), "a new one has a backend");
+        // The node's own connections, from a port that is a node port too.
+        let own = TcpStream::connect((CLIENT, 8080)).unwrap();
+        own.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(answers(&own));
+        serve(&mut kernel, &[]);
+        assert!(answers(&earlier) && answers(&own));
+    }
 }
 
 #[test]
 fn a_client_that_asks_for_the_backend_itself_has_answers_of_the_backend() {
     let name = "a_client_that_asks_for_the_backend_itself_has_answers_of_the_backend";
     let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    let udp = node_port(Family::V4, Protocol::Udp);
-    let backend = at([10, 0, 0, 2], 5353);
-    serve(&mut kernel, &[(udp, to(&[backend]))]);
-    // The same port of the client asks for the Service, the backend and the Service.
-    for to in [at(NODE, 30_080), backend, at(NODE, 30_080)] {
-        assert_eq!(ask(at([0; 4], 4000), to), Ok(CLIENT.to_string()), "{to}");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        let udp = node_port(Family::V4, Protocol::Udp);
+        let backend = at([10, 0, 0, 2], 5353);
+        serve(&mut kernel, &[(udp, to(&[backend]))]);
+        // The same port of the client asks for the Service, the backend and the Service.
+        for to in [at(NODE, 30_080), backend, at(NODE, 30_080)] {
+            assert_eq!(ask(at([0; 4], 4000), to), Ok(CLIENT.to_string()), "{to}");
+        }
     }
 }
 
@@ -354,18 +379,24 @@ fn a_new_connection_of_the_same_ends_needs_the_service() {
     let Some(object) = object("a_new_connection_of_the_same_ends_needs_the_service") else {
         return;
     };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    let tcp = node_port(Family::V4, Protocol::Tcp);
-    for backend in [at([10, 0, 0, 2], 8080), at(FAR, 8080)] {
-        // Another frontend keeps the backend.
-        let other = Place::Port(EXTERNAL, 80, Protocol::Tcp);
-        serve(&mut kernel, &[(tcp, to(&[backend])), (other, to(&[backend]))]);
-        for _ in 0..2 {
-            assert_eq!(connect_from(4001, at(NODE, 30_080)), None, "{backend}");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        let tcp = node_port(Family::V4, Protocol::Tcp);
+        for backend in [at([10, 0, 0, 2], 8080), at(FAR, 8080)] {
+            // Another frontend keeps the backend.
+            let other = Place::Port(EXTERNAL, 80, Protocol::Tcp);
+            serve(&mut kernel, &[(tcp, to(&[backend])), (other, to(&[backend]))]);
+            for _ in 0..2 {
+                assert_eq!(connect_from(4001, at(NODE, 30_080)), None, "{backend}");
+            }
+            serve(&mut kernel, &[(tcp, Choice::NoEndpoints), (other, to(&[backend]))]);
+            assert_eq!(
+                connect_from(4001, at(NODE, 30_080)),
+                Some(Errno::ECONNREFUSED),
+                "{backend}"
+            );
         }
-        serve(&mut kernel, &[(tcp, Choice::NoEndpoints), (other, to(&[backend]))]);
-        assert_eq!(connect_from(4001, at(NODE, 30_080)), Some(Errno::ECONNREFUSED), "{backend}");
     }
 }
 
@@ -373,25 +404,27 @@ fn a_new_connection_of_the_same_ends_needs_the_service() {
 fn datagrams_of_a_client_keep_a_backend_of_their_service_only() {
     let name = "datagrams_of_a_client_keep_a_backend_of_their_service_only";
     let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    let udp = node_port(Family::V4, Protocol::Udp);
-    let other = Place::Port(EXTERNAL, 80, Protocol::Udp);
-    answer_datagrams("b", 5354);
-    let [first, second] = [5353, 5354].map(|port| to(&[at([10, 0, 0, 2], port)]));
-    let asked = at(NODE, 30_080);
-    for (client, counter) in [("out", "chosen_for_outside"), ("a", "chosen_for_pod")] {
-        let before = kernel.programs.counters().unwrap()[counter];
-        serve(&mut kernel, &[(udp, first.clone()), (other, first.clone())]);
-        for _ in 0..8 {
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        let udp = node_port(Family::V4, Protocol::Udp);
+        let other = Place::Port(EXTERNAL, 80, Protocol::Udp);
+        answer_datagrams("b", 5354);
+        let [first, second] = [5353, 5354].map(|port| to(&[at([10, 0, 0, 2], port)]));
+        let asked = at(NODE, 30_080);
+        for (client, counter) in [("out", "chosen_for_outside"), ("a", "chosen_for_pod")] {
+            let before = kernel.programs.counters().unwrap()[counter];
+            serve(&mut kernel, &[(udp, first.clone()), (other, first.clone())]);
+            for _ in 0..8 {
+                assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
+                // The next datagram is in a later tick.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            assert_eq!(kernel.programs.counters().unwrap()[counter], before + 1, "{client}");
+            serve(&mut kernel, &[(udp, second.clone()), (other, first.clone())]);
             assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
-            // The next datagram is in a later tick.
-            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(kernel.programs.counters().unwrap()[counter], before + 2, "{client}");
         }
-        assert_eq!(kernel.programs.counters().unwrap()[counter], before + 1, "{client}");
-        serve(&mut kernel, &[(udp, second.clone()), (other, first.clone())]);
-        assert!(ask_from(client, any(asked, 4000), asked).is_ok(), "{client}");
-        assert_eq!(kernel.programs.counters().unwrap()[counter], before + 2, "{client}");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     hostile::{PASS, SHOT, frame, v4},
     nat::only_a,
     object,
-    outside::{CLIENT, EXTERNAL, FAR, NODE, node_port, open, v6},
+    outside::{CLIENT, EXTERNAL, FAR, NODE, OPEN, node_port, open, v6},
     service::{VIP, any, at, serve, to, vip_v6},
     traffic::{SILENCE, in_pod, ip, v6_of, write},
 };
@@ -123,25 +123,27 @@ fn far() -> [IpAddr; 2] {
 fn a_closed_port_of_a_backend_refuses_the_client_of_its_service() {
     let name = "a_closed_port_of_a_backend_refuses_the_client_of_its_service";
     let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    settle();
-    let refused = Err(ErrorKind::ConnectionRefused);
-    let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
-    for backends in [b(), [CLIENT.into(), v6(9, 2)], itself] {
-        serve(&mut kernel, &frontends(backends, CLOSED));
-        for address in [VIP, vip_v6()] {
-            assert_eq!(echoed("a", at(address, 53), 1), refused, "{address} {backends:?}");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        settle();
+        let refused = Err(ErrorKind::ConnectionRefused);
+        let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
+        for backends in [b(), [CLIENT.into(), v6(9, 2)], itself] {
+            serve(&mut kernel, &frontends(backends, CLOSED));
+            for address in [VIP, vip_v6()] {
+                assert_eq!(echoed("a", at(address, 53), 1), refused, "{address} {backends:?}");
+            }
         }
-    }
-    for backends in [b(), far()] {
-        serve(&mut kernel, &frontends(backends, CLOSED));
-        for to in asked_outside() {
-            assert_eq!(echoed("out", to, 1), refused, "{to} {backends:?}");
+        for backends in [b(), far()] {
+            serve(&mut kernel, &frontends(backends, CLOSED));
+            for to in asked_outside() {
+                assert_eq!(echoed("out", to, 1), refused, "{to} {backends:?}");
+            }
         }
+        let counters = kernel.programs.counters().unwrap();
+        assert_eq!((counters["no_backend"], counters["stray_error"]), (0, 0), "{counters:?}");
     }
-    let counters = kernel.programs.counters().unwrap();
-    assert_eq!((counters["no_backend"], counters["stray_error"]), (0, 0), "{counters:?}");
 }
 
 /// The error of a server that answers after the client has closed its socket.
@@ -162,27 +164,29 @@ fn late_answer(server: &str, backend: SocketAddr, client_in: &str, to: SocketAdd
 fn an_error_of_a_client_about_an_answer_reaches_the_backend() {
     let name = "an_error_of_a_client_about_an_answer_reaches_the_backend";
     let Some(object) = object(name) else { return };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    settle();
-    let outside = [CLIENT.into(), v6(9, 2)];
-    let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
-    for (namespace, backends) in [("b", b()), ("out", outside), ("a", itself)] {
-        serve(&mut kernel, &frontends(backends, CLOSED));
-        for (address, backend) in [VIP, vip_v6()].into_iter().zip(backends) {
-            let error = late_answer(namespace, at(backend, CLOSED), "a", at(address, 53));
-            assert_eq!(error, ErrorKind::ConnectionRefused, "{address} {backends:?}");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        settle();
+        let outside = [CLIENT.into(), v6(9, 2)];
+        let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
+        for (namespace, backends) in [("b", b()), ("out", outside), ("a", itself)] {
+            serve(&mut kernel, &frontends(backends, CLOSED));
+            for (address, backend) in [VIP, vip_v6()].into_iter().zip(backends) {
+                let error = late_answer(namespace, at(backend, CLOSED), "a", at(address, 53));
+                assert_eq!(error, ErrorKind::ConnectionRefused, "{address} {backends:?}");
+            }
         }
-    }
-    for (namespace, [v4, v6]) in [("b", b()), ("far", far())] {
-        serve(&mut kernel, &frontends([v4, v6], CLOSED));
-        for (to, backend) in asked_outside().into_iter().zip([v4, v4, v6, v6]) {
-            let error = late_answer(namespace, at(backend, CLOSED), "out", to);
-            assert_eq!(error, ErrorKind::ConnectionRefused, "{to} {backend}");
+        for (namespace, [v4, v6]) in [("b", b()), ("far", far())] {
+            serve(&mut kernel, &frontends([v4, v6], CLOSED));
+            for (to, backend) in asked_outside().into_iter().zip([v4, v4, v6, v6]) {
+                let error = late_answer(namespace, at(backend, CLOSED), "out", to);
+                assert_eq!(error, ErrorKind::ConnectionRefused, "{to} {backend}");
+            }
         }
+        let counters = kernel.programs.counters().unwrap();
+        assert_eq!((counters["no_backend"], counters["stray_error"]), (0, 0), "{counters:?}");
     }
-    let counters = kernel.programs.counters().unwrap();
-    assert_eq!((counters["no_backend"], counters["stray_error"]), (0, 0), "{counters:?}");
 }
 
 /// Lets backends on another node answer pods.
@@ -237,52 +241,54 @@ fn a_small_mtu_of_the_path_is_learned_through_a_service() {
     let Some(object) = object("a_small_mtu_of_the_path_is_learned_through_a_service") else {
         return;
     };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    lead_back();
-    add_behind("far", "other", "deep", 7);
-    add_behind("out", "wire", "beyond", 6);
-    settle();
-    ["b", "far", "deep"].into_iter().for_each(echo);
-    let deep = [[10, 7, 0, 2].into(), v6(7, 2)];
-    // A datagram is lost. The next one has fragments that are small enough.
-    let learns = |namespace: &str, to: SocketAddr, place: &str| {
-        let results = [(); 2].map(|()| echoed(namespace, to, FULL));
-        let is_learned = results[0].is_err() && results[1].is_ok();
-        assert!(is_learned, "{place}: {namespace} asks {to}: {results:?}");
-    };
-    serve(&mut kernel, &frontends(deep, ECHO));
-    for address in [VIP, vip_v6()] {
-        learns("a", at(address, 53), "a router before the backend");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        lead_back();
+        add_behind("far", "other", "deep", 7);
+        add_behind("out", "wire", "beyond", 6);
+        settle();
+        ["b", "far", "deep"].into_iter().for_each(echo);
+        let deep = [[10, 7, 0, 2].into(), v6(7, 2)];
+        // A datagram is lost. The next one has fragments that are small enough.
+        let learns = |namespace: &str, to: SocketAddr, place: &str| {
+            let results = [(); 2].map(|()| echoed(namespace, to, FULL));
+            let is_learned = results[0].is_err() && results[1].is_ok();
+            assert!(is_learned, "{place}: {namespace} asks {to}: {results:?}");
+        };
+        serve(&mut kernel, &frontends(deep, ECHO));
+        for address in [VIP, vip_v6()] {
+            learns("a", at(address, 53), "a router before the backend");
+        }
+        // A router applies an MTU that it has learned itself, so each case has addresses of its own.
+        for address in [EXTERNAL, vip_v6()] {
+            learns("out", at(address, 53), "a router before the backend");
+        }
+        serve(&mut kernel, &frontends(b(), ECHO));
+        for address in [NODE, v6(9, 1)] {
+            learns("beyond", at(address, 30_080), "a router before the client, and a backend here");
+        }
+        serve(&mut kernel, &frontends(far(), ECHO));
+        for address in [NODE, v6(9, 1)] {
+            learns("beyond", at(address, 30_080), "a router before the client, and a far backend");
+        }
+        // The node itself is the router.
+        ip(&format!("route add 10.8.0.2/32 dev other mtu lock {SMALL_MTU}"));
+        ip(&format!("route add {}/128 dev other mtu lock {SMALL_MTU}", v6(8, 2)));
+        let asked = other_vip(2);
+        serve(&mut kernel, &served(asked, far()));
+        for address in asked {
+            learns("a", at(address, 53), "the node");
+        }
+        ip(&format!("link set dev b mtu {SMALL_MTU}"));
+        ip(&format!("-n b link set dev eth0 mtu {SMALL_MTU}"));
+        let asked = other_vip(3);
+        serve(&mut kernel, &served(asked, b()));
+        for address in asked {
+            learns("out", at(address, 53), "the node");
+        }
+        assert_eq!(kernel.programs.counters().unwrap()["no_backend"], 0);
     }
-    // A router applies an MTU that it has learned itself, so each case has addresses of its own.
-    for address in [EXTERNAL, vip_v6()] {
-        learns("out", at(address, 53), "a router before the backend");
-    }
-    serve(&mut kernel, &frontends(b(), ECHO));
-    for address in [NODE, v6(9, 1)] {
-        learns("beyond", at(address, 30_080), "a router before the client, and a backend here");
-    }
-    serve(&mut kernel, &frontends(far(), ECHO));
-    for address in [NODE, v6(9, 1)] {
-        learns("beyond", at(address, 30_080), "a router before the client, and a far backend");
-    }
-    // The node itself is the router.
-    ip(&format!("route add 10.8.0.2/32 dev other mtu lock {SMALL_MTU}"));
-    ip(&format!("route add {}/128 dev other mtu lock {SMALL_MTU}", v6(8, 2)));
-    let asked = other_vip(2);
-    serve(&mut kernel, &served(asked, far()));
-    for address in asked {
-        learns("a", at(address, 53), "the node");
-    }
-    ip(&format!("route replace 10.0.0.2/32 dev b mtu lock {SMALL_MTU}"));
-    ip(&format!("route replace {}/128 dev b mtu lock {SMALL_MTU}", v6_of("b")));
-    let asked = other_vip(3);
-    serve(&mut kernel, &served(asked, b()));
-    for address in asked {
-        learns("out", at(address, 53), "the node");
-    }
-    assert_eq!(kernel.programs.counters().unwrap()["no_backend"], 0);
 }
 
 #[test]
@@ -290,36 +296,39 @@ fn datagrams_of_several_fragments_pass_through_services() {
     let Some(object) = object("datagrams_of_several_fragments_pass_through_services") else {
         return;
     };
-    let bpffs = tempfile::tempdir().unwrap();
-    let mut kernel = open(&object, bpffs.path());
-    settle();
-    ["a", "b", "out", "far"].into_iter().for_each(echo);
-    let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
-    for policies in [&[][..], &[only_a()]] {
-        write(&mut kernel, policies);
-        for backends in [b(), [CLIENT.into(), v6(9, 2)], itself] {
-            serve(&mut kernel, &frontends(backends, ECHO));
-            for address in [VIP, vip_v6()] {
-                let socket = client("a", at(address, 53));
-                for _ in 0..3 {
-                    assert_eq!(exchange(&socket, LONG), Ok(()), "{address} {backends:?}");
+    for open in OPEN {
+        let bpffs = tempfile::tempdir().unwrap();
+        let mut kernel = open(&object, bpffs.path());
+        settle();
+        ["a", "b", "out", "far"].into_iter().for_each(echo);
+        let itself = [[10, 0, 0, 1].into(), v6_of("a").into()];
+        for policies in [&[][..], &[only_a()]] {
+            write(&mut kernel, policies);
+            for backends in [b(), [CLIENT.into(), v6(9, 2)], itself] {
+                serve(&mut kernel, &frontends(backends, ECHO));
+                for address in [VIP, vip_v6()] {
+                    let socket = client("a", at(address, 53));
+                    for _ in 0..3 {
+                        assert_eq!(exchange(&socket, LONG), Ok(()), "{address} {backends:?}");
+                    }
                 }
             }
         }
-    }
-    write(&mut kernel, &[]);
-    for backends in [b(), far()] {
-        serve(&mut kernel, &frontends(backends, ECHO));
-        for to in asked_outside() {
-            let socket = client("out", to);
-            for _ in 0..3 {
-                assert_eq!(exchange(&socket, LONG), Ok(()), "{to} {backends:?}");
+        write(&mut kernel, &[]);
+        for backends in [b(), far()] {
+            serve(&mut kernel, &frontends(backends, ECHO));
+            for to in asked_outside() {
+                let socket = client("out", to);
+                for _ in 0..3 {
+                    assert_eq!(exchange(&socket, LONG), Ok(()), "{to} {backends:?}");
+                }
             }
         }
+        let counters = kernel.programs.counters().unwrap();
+        let lost =
+            ["no_backend", "fragment_unknown", "fragment_late"].map(|reason| counters[reason]);
+        assert_eq!(lost, [0; 3], "{counters:?}");
     }
-    let counters = kernel.programs.counters().unwrap();
-    let lost = ["no_backend", "fragment_unknown", "fragment_late"].map(|reason| counters[reason]);
-    assert_eq!(lost, [0; 3], "{counters:?}");
 }
 
 /// A fragment of pod a's datagram with this number. Only the first one has ports.
