@@ -28,10 +28,22 @@ static inline_always int find_receiver(struct work *work)
 }
 
 /* True for packets that the stack would only route: it checks fragments, options and frames for others. */
+static inline_always int is_only_routed(struct __sk_buff *skb, const struct packet *packet)
+{
+	return !packet->is_fragment && skb->pkt_type == THIS_HOST &&
+	       packet->offset == (is_v4(&packet->source) ? sizeof(struct ipv4) : sizeof(struct ipv6));
+}
+
+/* True for such a packet of a connection. */
 static inline_always int is_simple(struct __sk_buff *skb, const struct packet *packet)
 {
-	return packet->has_flow && !packet->is_error && !packet->is_fragment && skb->pkt_type == THIS_HOST &&
-	       packet->offset == (is_v4(&packet->source) ? sizeof(struct ipv4) : sizeof(struct ipv6));
+	return packet->has_flow && !packet->is_error && is_only_routed(skb, packet);
+}
+
+/* True for such an ICMP error about a packet of its receiver. */
+static inline_always int is_simple_error(struct __sk_buff *skb, const struct packet *packet)
+{
+	return packet->is_error && is_only_routed(skb, packet);
 }
 
 /* Notes the MACs of a pod, whose frame this is. */
@@ -518,6 +530,41 @@ static inline_always int put_into(struct __sk_buff *skb, const struct packet *pa
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
+}
+
+/*
+ * Path and wire of the ICMP error in `work` and `key`, as in the word `how`: those of the connection whose packet it quotes. 0 if it
+ * takes the stack. A pod's error about a connection of others has a path too, and is dropped where it is judged. `sender` is the
+ * link of the pod that has sent it, or 0, and `receiver` that of the fast pod that receives it, or 0.
+ */
+checked_alone __u32 way_of_error(struct __sk_buff *skb, __u32 sender, __u32 receiver, int from_low)
+{
+	struct work *work = work_of();
+	struct packet *packet;
+	struct flow *flow;
+	__u32 way;
+
+	if (!work)
+		return 0;
+	packet = &work->packet;
+	flow = find(&work->key, time_of(work));
+	if (!flow || flow->path == PATH_STACK)
+		return 0;
+	way = flow->path == PATH_POD ? WAY(PATH_POD, 0) : way_of_row(flow);
+	if (sender) {
+		struct fast_pod *from = map_lookup(&fast_pods, &packet->source);
+
+		if (!from || from->link != sender || (flow->path == PATH_POD && !receiver))
+			return 0;
+	} else if (flow->path == PATH_POD || !is_between(flow, flow->from_low == from_low, 0, receiver)) {
+		/* The quoted packet is one of the receiver. */
+		return 0;
+	}
+	if (receiver)
+		return (work->receiver.flags & HAS_MACS) && !has_error(skb, packet, receiver) ? way : 0;
+	if (has_error(skb, packet, WIRE_OF(way)))
+		return 0;
+	return PATH_OF(way) == PATH_CLIENT || find_hop(work, way) ? way : 0;
 }
 
 /* Gives a packet from outside to the program of fast pods. It returns if there is none. */

@@ -1608,6 +1608,8 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 			learn_macs(skb, map_lookup(&fast_pods, &packet->source));
 	} else if (serves && parsed == PARSED && is_simple(skb, packet)) {
 		stage = find_receiver(work) ? STAGE_TO_POD : STAGE_TO_WIRE;
+	} else if (serves && parsed == PARSED && is_simple_error(skb, packet)) {
+		stage = STAGE_ERROR;
 	} else if (is_plain && is_followed(packet, &work->key, from_low, link, 0, 0, 0, 1, active_generation, time_of(work))) {
 		/* An answer to another node is allowed wherever NAT leads it. A local pod has more checks at its link. */
 		skb->tc_index = JUDGED;
@@ -1841,7 +1843,7 @@ int to_pod_service(struct __sk_buff *skb)
 	if (served == NOT_SERVED)
 		return TC_ACT_UNSPEC;
 	if (served == SERVED_ERROR || served == SERVED_LATER) {
-		reason = related_to_pod(skb, served == SERVED_ERROR);
+		reason = related_to_pod(skb, served == SERVED_ERROR, skb->ifindex);
 	} else {
 		enum translated result = from_backend(skb, &work->packet, service);
 
@@ -1870,8 +1872,13 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		into_fast_pod(skb, work);
 		return TC_ACT_UNSPEC;
 	}
-	if (served == SERVED_ERROR || served == SERVED_LATER)
-		return related_from_wire(skb, served == SERVED_ERROR);
+	if (served == SERVED_ERROR || served == SERVED_LATER) {
+		int action = related_from_wire(skb, served == SERVED_ERROR);
+
+		if (action == TC_ACT_UNSPEC && served == SERVED_ERROR)
+			tail_call(skb, &stages, STAGE_ERROR);
+		return action;
+	}
 	now = time_of(work);
 	if (is_own_address(&packet->destination)) {
 		key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port,
@@ -2012,6 +2019,52 @@ int from_wire_to_pod(struct __sk_buff *skb)
 			return action;
 	}
 	return is_asked ? put_into(skb, packet, &work->receiver) : deliver(skb, packet, &work->receiver, service, 0);
+}
+
+/*
+ * The last stage of `from_pod` and `from_wire` for an ICMP error. It takes the path of the packet that it quotes: connection
+ * tracking knows either both or none.
+ */
+SEC("classifier")
+int error_on_path(struct __sk_buff *skb)
+{
+	__u32 link = skb->ifindex, sender = has_pod(link) ? link : 0, receiver, way = 0, reason;
+	struct work *work = work_of();
+	struct packet *packet;
+	int from_low = 0, action;
+
+	if (!work)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	/* `from_wire` may have changed it. */
+	__builtin_memset(packet, 0, sizeof(*packet));
+	if (parse(skb, packet, &work->key, &from_low, 1) != PARSED)
+		return TC_ACT_UNSPEC;
+	receiver = find_receiver(work) ? work->receiver.link : 0;
+	if (is_simple_error(skb, packet) && (sender || receiver))
+		way = way_of_error(skb, sender, receiver, from_low);
+	if (!(way & IS_FAST)) {
+		if (sender)
+			remember(skb, link, 0, packet, &work->key, from_low);
+		return TC_ACT_UNSPEC;
+	}
+	work->sent_as.link = link;
+	work->sent_as.service = 0;
+	work->sent_as.key = work->key;
+	work->sent_as.from_low = from_low;
+	work->sent_as.has_flow = 0;
+	work->sent_as.is_answer = 0;
+	action = judge_packet(skb, link, (sender ? HAS_TICKET | IS_SENT : 0) | way, receiver);
+	if (action != TC_ACT_UNSPEC)
+		return action;
+	packet->hop_limit = hops_of(skb);
+	if (receiver) {
+		reason = related_to_pod(skb, 1, receiver);
+		return reason ? lose(reason) : put_into(skb, packet, &work->receiver);
+	}
+	if (PATH_OF(way) == PATH_CLIENT)
+		return lower_hops(skb, packet->hop_limit) ? lose(NO_BACKEND) : related_to_wire(skb, 1);
+	return send_on(skb, work, way);
 }
 
 /* The last stage of `to_wire`: gives an answer the address that its client asked for. */

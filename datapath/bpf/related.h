@@ -11,7 +11,7 @@
  */
 #pragma once
 
-#include "outside.h"
+#include "fast.h"
 
 /* Largest offset of a quoted packet from the IP header of its error. */
 #define LAST_QUOTED 0x7fffu
@@ -165,9 +165,9 @@ checked_alone __u32 related_from_pod(struct __sk_buff *skb, int is_error)
 
 /*
  * Gives an error about a pod's packet to a Service, or a later fragment of an answer, the address that the pod asked for.
- * Returns 0, or the reason for which the packet is dropped.
+ * `receiver` is the pod's link. Returns 0, or the reason for which the packet is dropped.
  */
-checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error)
+checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error, __u32 receiver)
 {
 	__u32 first = 0;
 	struct work *work = work_of();
@@ -205,7 +205,7 @@ checked_alone __u32 related_to_pod(struct __sk_buff *skb, int is_error)
 		 * The pod's packets have the address of the backend behind its link, so an error from there quotes that
 		 * one. An answer of `refuse` comes from the link itself.
 		 */
-		choice = is_error && skb->ingress_ifindex != skb->ifindex ? map_lookup(&choices, &service->key) : 0;
+		choice = is_error && skb->ingress_ifindex != receiver ? map_lookup(&choices, &service->key) : 0;
 		return choice && is_chosen(choice, quoted, time_of(work)) ? STRAY_ERROR : 0;
 	}
 	/* Another pod is not on the way to the backend. */

@@ -223,6 +223,8 @@ enum stage {
 	STAGE_TO_WIRE,
 	/* After `from_wire`, for packets to a fast pod. */
 	STAGE_INTO_POD,
+	/* After the judging stage or `from_wire`, for ICMP errors. */
+	STAGE_ERROR,
 	STAGES,
 };
 

@@ -121,7 +121,7 @@ const LAYOUTS: [Layout; 58] = [
     Layout::new("affinities", 40, 16, 1),
     Layout::new("service_fragments", 40, 16, 1),
     Layout::new("service_works", 4, 160, 1),
-    Layout::new(STAGES, 4, 4, 7),
+    Layout::new(STAGES, 4, 4, 8),
     Layout::new(FAST_PODS, 16, 20, 1),
     Layout::new(KNOWN_WAYS, 32, 16, 1),
     Layout::new("node_namespace", 4, 8, 1),

@@ -928,7 +928,7 @@ const SUM: &str = "sum_rows";
 const PATHS: &str = "count_paths";
 
 /// The programs that are not attached.
-const RUN: [&str; 10] = [
+const RUN: [&str; 11] = [
     SWEEP,
     SUM,
     PATHS,
@@ -939,10 +939,11 @@ const RUN: [&str; 10] = [
     STAGE_PROGRAMS[4],
     STAGE_PROGRAMS[5],
     STAGE_PROGRAMS[6],
+    STAGE_PROGRAMS[7],
 ];
 
 /// The programs of the stages, in the order of `enum stage` in `datapath/bpf/service.h`.
-const STAGE_PROGRAMS: [&str; 7] = [
+const STAGE_PROGRAMS: [&str; 8] = [
     "from_pod_service",
     "from_pod_judge",
     "to_pod_service",
@@ -950,6 +951,7 @@ const STAGE_PROGRAMS: [&str; 7] = [
     "from_pod_to_pod",
     "from_pod_to_wire",
     "from_wire_to_pod",
+    "error_on_path",
 ];
 
 /// The name of the folder for the programs of an object file.

@@ -115,7 +115,7 @@ pub(crate) fn address(of: (&str, &str), is_v6: bool) -> IpAddr {
     if is_v6 { v6_of(of.0).into() } else { of.1.parse().unwrap() }
 }
 
-fn c(is_v6: bool) -> IpAddr {
+pub(crate) fn c(is_v6: bool) -> IpAddr {
     address(C, is_v6)
 }
 
@@ -326,7 +326,7 @@ pub(crate) fn answered(from: &str, to: SocketAddr) -> bool {
 }
 
 /// The address of a pod as the receiver of its datagram sees it.
-fn ask(from: &str, to: SocketAddr) -> Result<String, ErrorKind> {
+pub(crate) fn ask(from: &str, to: SocketAddr) -> Result<String, ErrorKind> {
     ask_from(from, 0, to)
 }
 

@@ -7,6 +7,7 @@ mod bad_input;
 mod beyond;
 mod clusters;
 mod contract;
+mod errors;
 mod events;
 mod existing;
 mod fast;
