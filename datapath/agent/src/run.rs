@@ -306,12 +306,12 @@ async fn drive(
                     if events.send(Event::Links(observe_links().await)).await.is_err() {
                         break;
                     }
-                    let packets = backend.packets();
-                    metrics.packets(&packets);
-                    exhaustion.note(&packets);
+                    let figures = backend.figures();
+                    metrics.packets(&figures.packets);
+                    exhaustion.note(&figures.packets);
                     metrics.map_memory(backend.map_memory());
-                    if let Some(figures) = backend.service_figures() {
-                        metrics.services(&figures);
+                    if let Some(services) = figures.services {
+                        metrics.services(&services);
                     }
                     Event::Observed(backend.observe().await.map_err(|error| causes(&error)))
                 }

@@ -44,20 +44,14 @@ pub trait Backend: Send + 'static {
     /// Waits for the next event. The future may be dropped at any time, and no event is lost by that.
     async fn event(&mut self) -> BackendEvent;
 
-    /// The number of packets by reason: of those that were dropped, and of others that were treated apart. The numbers
-    /// only grow while the backend's state exists.
-    fn packets(&mut self) -> BTreeMap<&'static str, u64> {
-        BTreeMap::new()
+    /// Figures for metrics. A call reads the backend's counters once.
+    fn figures(&mut self) -> Figures {
+        Figures::default()
     }
 
     /// The memory of the backend's maps in the kernel, in bytes; 0 if it has none.
     fn map_memory(&self) -> u64 {
         0
-    }
-
-    /// Figures of the Services that the backend serves. `None` if it serves none.
-    fn service_figures(&mut self) -> Option<ServiceFigures> {
-        None
     }
 
     /// The health checks of the Services of the last state. `None` if these Services are not in force, and if the backend
@@ -111,7 +105,17 @@ pub trait Backend: Send + 'static {
     async fn retire(&mut self, retire: Retire) -> Result<(), BackendError>;
 }
 
-/// Figures of Services, for metrics. Their cost does not depend on the number of Services.
+/// Figures of a backend, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// The number of packets by reason: of those that were dropped, and of others that were treated apart. The numbers
+    /// only grow while the backend's state exists.
+    pub packets: BTreeMap<&'static str, u64>,
+    /// `None` if the backend serves no Services.
+    pub services: Option<ServiceFigures>,
+}
+
+/// Figures of Services. Their cost does not depend on the number of Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFigures {
     /// By map: the rows in use, and all rows. Empty while the content of the maps is not known.

@@ -31,7 +31,7 @@ use control_wire::{KnownId, ObjectId};
 use datapath_abi::{
     Held, Numbers, Own, Plan, Pod, Row, Scope, Target, cleanup, plan, plan_started, sizes,
 };
-use datapath_backend::{Backend, BackendError, ServiceFigures};
+use datapath_backend::{Backend, BackendError, Figures, ServiceFigures};
 use datapath_names::Wanted;
 use datapath_node::{
     Applied, BackendEvent, Desired, Endpoint, Endpoints, Looked, Observed, Paths, Probe, Results,
@@ -1126,7 +1126,7 @@ impl Backend for EbpfBackend {
         bytes.unwrap_or_default()
     }
 
-    fn packets(&mut self) -> BTreeMap<&'static str, u64> {
+    fn figures(&mut self) -> Figures {
         let counters = self.programs.counters().and_then(|mut counters| {
             counters.extend(self.names.counters()?);
             Ok(counters)
@@ -1134,24 +1134,17 @@ impl Backend for EbpfBackend {
         let counters = counters.inspect_err(|error| {
             tracing::warn!(why = causes(error), "cannot read the counters of packets");
         });
-        let mut counters = counters.unwrap_or_default();
-        for (name, _) in CHOICES.iter().chain(&SOURCE_PORTS) {
-            counters.remove(name);
-        }
-        counters
-    }
-
-    fn service_figures(&mut self) -> Option<ServiceFigures> {
-        let figures = self.serving.as_mut()?.figures();
-        let counters = self.programs.counters().inspect_err(|error| {
-            tracing::warn!(why = causes(error), "cannot read the counters of Services");
-        });
-        let counters = counters.unwrap_or_default();
-        let of = |names: &[(&'static str, &'static str)]| -> BTreeMap<&'static str, u64> {
-            let counted = names.iter().filter_map(|(name, of)| Some((*of, *counters.get(name)?)));
-            counted.collect()
+        let mut packets = counters.unwrap_or_default();
+        let mut of = |names: &[(&'static str, &'static str)]| -> BTreeMap<&'static str, u64> {
+            names.iter().filter_map(|(name, of)| Some((*of, packets.remove(name)?))).collect()
         };
-        Some(ServiceFigures { choices: of(&CHOICES), source_ports: of(&SOURCE_PORTS), ..figures })
+        let (choices, source_ports) = (of(&CHOICES), of(&SOURCE_PORTS));
+        let services = self.serving.as_mut().map(|serving| ServiceFigures {
+            choices,
+            source_ports,
+            ..serving.figures()
+        });
+        Figures { packets, services }
     }
 
     async fn listen(&mut self, allowed: bool) -> Result<(), BackendError> {

@@ -191,7 +191,7 @@ impl Agent {
 
     /// Numbers of packets and answers by their name.
     pub fn counters(&mut self) -> BTreeMap<&'static str, u64> {
-        self.backend.packets()
+        self.backend.figures().packets
     }
 
     /// The memory of the maps in the kernel, in bytes.

@@ -196,7 +196,7 @@ fn a_packet_without_whole_ports_reaches_only_pods_that_are_not_isolated() {
 
 /// The packets that could not be parsed.
 fn counted(backend: &mut EbpfBackend) -> u64 {
-    backend.packets()["bad_ports"]
+    backend.figures().packets["bad_ports"]
 }
 
 /// Linux shows such a process version 2.6.

@@ -309,7 +309,7 @@ fn where_the_kernel_tracks_no_connections_those_of_older_pods_continue() {
     let at_a = SocketAddr::from(([10, 0, 0, 1], 8080));
     let begun = in_pod("b", move || TcpStream::connect_timeout(&at_a, SILENCE));
     assert!(stream(begun).is_none(), "a first packet has its direction");
-    let counted = backend.packets()["window"];
+    let counted = backend.figures().packets["window"];
     assert!(counted >= 3, "{counted}");
     assert!(Instant::now() < end, "the packets were sent too late to show anything");
 
@@ -337,5 +337,5 @@ fn a_pod_that_the_plugin_has_reported_has_no_window() {
     enforce_for(&mut backend, 1, &[only_to_b(), only_a(), not_to_node()], endpoints("container"));
     assert!(!untracked.allowed.answers() && !untracked.from_node.answers());
     assert!(!untracked.arrives(&untracked.answering));
-    assert_eq!(backend.packets()["window"], 0);
+    assert_eq!(backend.figures().packets["window"], 0);
 }

@@ -131,7 +131,7 @@ fn run(
             };
             match order {
                 None => break,
-                Some(Order::Counters(reply)) => reply.send(backend.packets()).unwrap(),
+                Some(Order::Counters(reply)) => reply.send(backend.figures().packets).unwrap(),
                 Some(Order::Apply(state, reply)) => {
                     revision += 1;
                     let state = Desired { revision, ..*state };
