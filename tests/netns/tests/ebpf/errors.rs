@@ -1,9 +1,10 @@
 //! ICMP errors about connections on the fast path. The stacks of both nodes drop packets of an unknown connection.
 
 use crate::{
-    beyond::{Nodes, address, ask, c, forwards, introduce, open},
+    beyond::{Nodes, address, ask, c, forwards, introduce, misplaced, open},
     nat::policy,
     object,
+    outside::node_port,
     related::{CLOSED, client, late_answer, raw, receive, unreachable},
     service::{VIP, at, serve, to, vip_v6},
     traffic::{PODS, SILENCE, in_pod, ip, write},
@@ -11,7 +12,7 @@ use crate::{
 use nix::sys::socket::AddressFamily;
 use serde_json::json;
 use service_core::{Choice, Place};
-use service_objects::Protocol;
+use service_objects::{Family, Protocol};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
@@ -51,6 +52,23 @@ fn fills(from: &str, to: SocketAddr) -> bool {
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&vec![0; LENGTH]).is_ok()
         && stream.read(&mut [0]).is_ok_and(|count| count == 1)
+}
+
+/// Sends many bytes to each client, until the process ends.
+fn pour(namespace: &str) {
+    let listener = in_pod(namespace, || TcpListener::bind("[::]:9001").unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || stream.write_all(&vec![0; LENGTH]));
+        }
+    });
+}
+
+/// True if a client receives all of them.
+fn receives(from: &str, to: SocketAddr) -> bool {
+    let mut stream = in_pod(from, move || TcpStream::connect_timeout(&to, SILENCE)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.read_exact(&mut vec![0; LENGTH]).is_ok()
 }
 
 /// The route of a pod, with the MTU that it has learned.
@@ -155,6 +173,74 @@ fn an_error_about_an_answer_reaches_its_sender_by_the_fast_path() {
         }
     }
     check(&nodes);
+}
+
+/// The node port of the first node at its primary ENI. Pod b is on the second one.
+fn asked(is_v6: bool) -> SocketAddr {
+    let node = if is_v6 { "fd00:90::1" } else { "10.90.0.1" };
+    at(node.parse::<IpAddr>().unwrap(), 30_080)
+}
+
+/// Frontends of the node port, with this port of a pod as the backend.
+fn node_ports(protocol: Protocol, pod: (&str, &str), port: u16) -> Vec<(Place, Choice)> {
+    let families = [(Family::V4, false), (Family::V6, true)].into_iter();
+    let place =
+        |(family, is_v6)| (node_port(family, protocol), to(&[at(address(pod, is_v6), port)]));
+    families.map(place).collect()
+}
+
+#[test]
+fn errors_of_backends_and_of_clients_outside_take_the_fast_path() {
+    let name = "errors_of_backends_and_of_clients_outside_take_the_fast_path";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = open(&object, bpffs.path());
+    introduce();
+    for pod in PODS {
+        serve(&mut nodes.one, &node_ports(Protocol::Udp, pod, CLOSED));
+        for is_v6 in [false, true] {
+            let (to, backend) = (asked(is_v6), at(address(pod, is_v6), CLOSED));
+            let count = forwards(|| {
+                assert_eq!(ask("router", to), Err(ErrorKind::ConnectionRefused), "{to} {pod:?}");
+                let error = late_answer(pod.0, backend, "router", to);
+                assert_eq!(error, ErrorKind::ConnectionRefused, "{to} {pod:?}");
+            });
+            assert_eq!(count[0], 0, "{to} {pod:?}");
+        }
+    }
+    check(&nodes);
+    assert_eq!(misplaced(), 0);
+    // Pod b is no end of the connection of the client and pod a.
+    serve(&mut nodes.one, &node_ports(Protocol::Udp, PODS[0], 5353));
+    let open = client("router", asked(false));
+    let is_open = || open.send(&[7]).is_ok() && receive(&open, &mut [0; 64]).is_ok();
+    assert!(is_open());
+    let (outside, a) = (Ipv4Addr::new(10, 90, 0, 254), v4(address(PODS[0], false)));
+    let forged = unreachable((outside, port(&open)), (a, 5353));
+    raw("b", AddressFamily::Inet).send_to(&forged, (outside, 0)).unwrap();
+    assert_eq!(nodes.one.programs.counters().unwrap()["stray_error"], 1);
+    assert!(is_open());
+}
+
+#[test]
+fn a_backend_learns_a_small_mtu_before_its_client_outside() {
+    let name = "a_backend_learns_a_small_mtu_before_its_client_outside";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = open(&object, bpffs.path());
+    introduce();
+    pour("b");
+    ip(&format!("-n router link set dev eni2 mtu {SMALL_MTU}"));
+    serve(&mut nodes.one, &node_ports(Protocol::Tcp, PODS[1], 9001));
+    for is_v6 in [false, true] {
+        let to = asked(is_v6);
+        let count = forwards(|| assert!(receives("c", to), "{to}"));
+        assert_eq!(count[0], 0, "{to}");
+        let learned = route("b", c(is_v6));
+        assert!(learned.contains(&format!("mtu {SMALL_MTU}")), "{learned}");
+    }
+    check(&nodes);
+    assert_eq!(misplaced(), 0);
 }
 
 fn v4(address: IpAddr) -> Ipv4Addr {
