@@ -449,8 +449,14 @@ static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work,
 		way = is_first(packet, work, from, now) ? way_of(skb, link, 1) : 0;
 	if (!way)
 		return 0;
-	if (PATH_OF(way) == PATH_CLIENT)
-		return find_asked(work, outside, now) && !has_error(skb, packet, outside->flow.link) ? way : WAY_ONCE;
+	if (PATH_OF(way) == PATH_CLIENT) {
+		if (find_asked(work, outside, now))
+			return has_error(skb, packet, outside->flow.link) ? WAY_ONCE : way;
+		/* The next packet of the client adds the row again. */
+		if (flow)
+			flow->wire = 0;
+		return WAY_ONCE;
+	}
 	return !has_error(skb, packet, WIRE_OF(way)) && find_hop(work, way) ? way : WAY_ONCE;
 }
 
@@ -466,8 +472,8 @@ static inline_always __u32 way_to_pod(struct __sk_buff *skb, struct work *work, 
 	flow = connection_of(packet, &work->key, now);
 	if (flow) {
 		way = is_between(flow, flow->from_low != from_low, 0, work->receiver.link) ? way_of_row(flow) : 0;
-		/* The same ends ask for a Service now. Netfilter has received none of their packets. */
-		if (way && is_asked && PATH_OF(way) != PATH_CLIENT) {
+		/* The same ends may ask for a Service first now, or by another link. Netfilter has received none of their packets. */
+		if (way && is_asked) {
 			flow->path = PATH_CLIENT;
 			flow->wire = skb->ifindex;
 			way = WAY(PATH_CLIENT, skb->ifindex);
@@ -511,22 +517,33 @@ static inline_always int send_on(struct __sk_buff *skb, struct work *work, __u32
 	return redirect_to(WIRE_OF(way), &to, sizeof(to), 0);
 }
 
-/* Sends an answer to a client outside, whose row is in `flow` of `outside`, from the address that the client asked for. */
-static inline_always int send_back(struct __sk_buff *skb, const struct packet *packet, struct outside_work *outside, __u64 now)
+/* True for a packet that `rewrite_plain` changes, if it is routed only. */
+static inline_always int is_short(const struct packet *packet)
 {
-	struct outside_flow *flow = map_lookup(&outside_flows, &outside->service.key);
+	return is_v4(&packet->source) && (packet->protocol == TCP || packet->protocol == UDP);
+}
 
-	if (flow)
-		note_outside(flow, packet, 1, now);
-	if (rewrite(skb, packet, &outside->flow.asked, outside->flow.asked_port, 1) || lower_hops(skb, packet->hop_limit))
+/* Sends an answer to a client outside, whose row is in `flow` of `outside`, from the address that the client asked for. */
+static inline_always int send_back(struct __sk_buff *skb, const struct packet *packet, const struct outside_work *outside)
+{
+	const struct outside_flow *flow = &outside->flow;
+
+	if (is_short(packet)) {
+		if (rewrite_plain(skb, packet, &flow->asked, flow->asked_port, 1, 1, flow->macs))
+			return lose(NO_BACKEND);
+		skb->tc_index = FORWARDED;
+		return redirect(flow->link, 0);
+	}
+	if (rewrite(skb, packet, &flow->asked, flow->asked_port, 1) || lower_hops(skb, packet->hop_limit))
 		return lose(NO_BACKEND);
-	return return_by(skb, &outside->flow);
+	return return_by(skb, flow);
 }
 
 /* Gives a packet from outside to the pod that receives it. */
 static inline_always int put_into(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to)
 {
-	if (lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0))
+	if (is_short(packet) ? address_plain(skb, to)
+			     : lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0))
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
@@ -565,6 +582,100 @@ checked_alone __u32 way_of_error(struct __sk_buff *skb, __u32 sender, __u32 rece
 	if (has_error(skb, packet, WIRE_OF(way)))
 		return 0;
 	return PATH_OF(way) == PATH_CLIENT || find_hop(work, way) ? way : 0;
+}
+
+/*
+ * Gives a packet from outside to the pod that receives it, if it is of an open connection that has asked for a Service. Returns TC_ACT_UNSPEC for
+ * other packets: they take all steps, which come to the same result for these ones.
+ */
+checked_alone int deliver_asked(struct __sk_buff *skb)
+{
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	struct service_work *service;
+	struct choice *choice;
+	struct packet *packet;
+	struct fast_pod *to;
+	struct flow *flow;
+	__u64 now;
+
+	if (!work || !outside)
+		return TC_ACT_UNSPEC;
+	packet = &work->packet;
+	service = &outside->service;
+	/* A datagram may need another backend. An answer of another node comes to a port of this one. */
+	if (!parse_plain(skb, packet, 1) || packet->protocol != TCP || (packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
+	    is_to_source_port(packet))
+		return TC_ACT_UNSPEC;
+	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, TCP, &service->key);
+	choice = map_lookup(&outside_choices, &service->key);
+	if (!choice)
+		return TC_ACT_UNSPEC;
+	service->choice = *choice;
+	if (service->choice.source_port)
+		return TC_ACT_UNSPEC;
+	to = map_lookup(&fast_pods, &service->choice.address);
+	if (!to || !(to->flags & HAS_MACS))
+		return TC_ACT_UNSPEC;
+	packet->destination = service->choice.address;
+	packet->destination_port = service->choice.port;
+	packet->key = TCP << 16 | packet->destination_port;
+	flow_of(packet, &work->key);
+	flow = map_lookup(&flows, &work->key);
+	now = time_of(work);
+	if (!flow || flow->path != PATH_CLIENT || flow->wire != skb->ifindex || !has_pod(to->link) ||
+	    has_error(skb, packet, to->link) ||
+	    !follows(flow, packet, is_lower(packet), 0, to->link, 0, 0, 0, generation(), now))
+		return TC_ACT_UNSPEC;
+	note_time(choice, now);
+	/* Answers note the time of the other row. */
+	if (packet->tcp_flags & TCP_FIN) {
+		struct outside_flow *of;
+
+		key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, TCP,
+		       &service->client);
+		of = map_lookup(&outside_flows, &service->client);
+		if (of)
+			note_outside(of, packet, 0, now);
+	}
+	if (rewrite_plain(skb, packet, &service->choice.address, service->choice.port, 0, 1, to->macs))
+		return lose(NO_BACKEND);
+	skb->tc_index = 0;
+	return redirect_to_peer(to->link, 0);
+}
+
+/* The same for an answer of a pod to a client outside. */
+checked_alone int answer_directly(struct __sk_buff *skb)
+{
+	__u32 first = 0, link = skb->ifindex;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	struct outside_flow *asked;
+	struct packet *packet;
+	struct fast_pod *from;
+	struct flow *flow;
+	__u64 now;
+
+	if (!work || !outside || (skb->tc_index & TICKET) || skb->vlan_present || skb->pkt_type != THIS_HOST)
+		return TC_ACT_UNSPEC;
+	packet = &work->packet;
+	if (!parse_plain(skb, packet, 1) || is_dns(packet))
+		return TC_ACT_UNSPEC;
+	flow_of(packet, &work->key);
+	flow = map_lookup(&flows, &work->key);
+	if (!flow || flow->path != PATH_CLIENT)
+		return TC_ACT_UNSPEC;
+	from = map_lookup(&fast_pods, &packet->source);
+	now = time_of(work);
+	if (!from || from->link != link || !(from->flags & HAS_MACS) || !has_pod(link))
+		return TC_ACT_UNSPEC;
+	asked = find_asked(work, outside, now);
+	if (!asked || has_error(skb, packet, outside->flow.link) ||
+	    !follows(flow, packet, is_lower(packet), link, 0, 0, 1, 0, generation(), now))
+		return TC_ACT_UNSPEC;
+	note_outside(asked, packet, 1, now);
+	return send_back(skb, packet, outside);
 }
 
 /* Gives a packet from outside to the program of fast pods. It returns if there is none. */

@@ -104,6 +104,12 @@ static long (*redirect_to)(__u32 link, struct bpf_redir_neigh *to, int size, __u
 #define FAMILY_V4 2
 #define FAMILY_V6 10
 
+/* True if a packet from outside may be an answer of a backend on another node. */
+static inline_always int is_to_source_port(const struct packet *packet)
+{
+	return packet->destination_port >= FIRST_SOURCE_PORT || packet->protocol == SCTP;
+}
+
 /* True if another connection may have the port of this one. */
 static inline_always int is_over(const struct outside_flow *flow, __u32 protocol, __u64 now)
 {

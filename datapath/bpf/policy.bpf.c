@@ -1728,6 +1728,8 @@ int from_pod_service(struct __sk_buff *skb)
 	if (!work || !service)
 		return TC_ACT_SHOT;
 	action = deliver_directly(skb);
+	if (action == TC_ACT_UNSPEC)
+		action = answer_directly(skb);
 	if (action != TC_ACT_UNSPEC)
 		return action;
 	service->is_translated = 0;
@@ -1824,7 +1826,14 @@ int from_pod_to_wire(struct __sk_buff *skb)
 			keep_last(skb, &work->from_pod, packet, work->tick, generation());
 		return TC_ACT_UNSPEC;
 	}
-	return PATH_OF(way) == PATH_CLIENT ? send_back(skb, packet, outside, now) : send_on(skb, work, way);
+	if (PATH_OF(way) == PATH_CLIENT) {
+		struct outside_flow *asked = map_lookup(&outside_flows, &outside->service.key);
+
+		if (asked)
+			note_outside(asked, packet, 1, now);
+		return send_back(skb, packet, outside);
+	}
+	return send_on(skb, work, way);
 }
 
 /* The last stage of `to_pod`. */
@@ -1880,7 +1889,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 		return action;
 	}
 	now = time_of(work);
-	if (is_own_address(&packet->destination)) {
+	if (is_to_source_port(packet) && is_own_address(&packet->destination)) {
 		key_of(&packet->destination, packet->destination_port, &packet->source, packet->source_port,
 		       packet->protocol, &service->key);
 		flow = map_lookup(&outside_flows, &service->key);
@@ -1958,7 +1967,9 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	note_ports(skb, work, &outside_fragments, now);
 	if (service->choice.source_port)
 		return send_out(skb, packet);
-	if (rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
+	if (served == SERVED_PLAIN
+		    ? rewrite_plain(skb, packet, &service->choice.address, service->choice.port, 0, 0, 0)
+		    : rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
 		return drop(skb, &work->judged, NO_BACKEND);
 	service->is_translated = 1;
 	packet->destination = service->choice.address;
@@ -1975,6 +1986,7 @@ int from_wire(struct __sk_buff *skb)
 	__u32 first = 0;
 	struct work *work = work_of();
 	struct outside_work *outside = map_lookup(&outside_works, &first);
+	int action;
 
 	if (!work || !outside)
 		return TC_ACT_SHOT;
@@ -1982,6 +1994,9 @@ int from_wire(struct __sk_buff *skb)
 	/* Frames for another host are not of this node, and those of a VLAN are of another link. */
 	if (skb->pkt_type != THIS_HOST || skb->vlan_present || is_like(skb, &work->from_wire))
 		return TC_ACT_UNSPEC;
+	action = deliver_asked(skb);
+	if (action != TC_ACT_UNSPEC)
+		return action;
 	return from_outside(skb, work, outside);
 }
 

@@ -48,7 +48,7 @@ table inet sources {
     }
 }";
 /// The stack of a node has all packets of a connection or none.
-const COHERENT: &str = "
+pub(crate) const COHERENT: &str = "
 table inet coherent {
     chain forward {
         type filter hook forward priority 1;

@@ -24,9 +24,10 @@ use nix::net::if_::if_nametoindex;
 use service_core::{Choice, Place};
 use service_objects::{Family, Protocol};
 use std::{
-    io::ErrorKind,
-    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
+    io::{ErrorKind, Read as _, Write as _},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     path::Path,
+    thread,
 };
 
 /// The client, and the node's addresses at the link to it.
@@ -51,6 +52,13 @@ fn to_pod(pod: (&str, &str)) -> Vec<(Place, Choice)> {
         }
     }
     frontends
+}
+
+/// Node ports of both families with this TCP port of pod b as the backend.
+fn to_port_of_b(port: u16) -> [(Place, Choice); 2] {
+    [(Family::V4, false), (Family::V6, true)].map(|(family, is_v6)| {
+        (node_port(family, Protocol::Tcp), to(&[at(address(PODS[1], is_v6), port)]))
+    })
 }
 
 /// Both nodes, whose pods have sent packets. The node ports of the first one lead to pod b.
@@ -358,4 +366,67 @@ fn one_port_of_a_client_asks_for_a_node_port_a_host_port_and_the_pod() {
     }
     // Another port of the client is on the fast path.
     assert_eq!(by_stack(|| assert_eq!(ask(40_054, places[0]), client)), 0);
+}
+
+/// Sends this many bytes of a pod to each client of a port.
+fn send_to_clients(pod: &str, port: u16, length: usize) {
+    let listener = in_pod(pod, move || listen(&format!("[::]:{port}")));
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || stream.write_all(&vec![7; length]));
+        }
+    });
+}
+
+#[test]
+fn a_pod_learns_the_mtu_of_the_path_to_a_client() {
+    let Some(object) = object("a_pod_learns_the_mtu_of_the_path_to_a_client") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = serving(&object, bpffs.path());
+    let length = 1_000_000;
+    send_to_clients("b", 9000, length);
+    serve(&mut nodes.one, &to_port_of_b(9000));
+    // The link of the other node is narrower than both ends know.
+    ip("-n router link set dev eni2 mtu 1300");
+    for is_v6 in [false, true] {
+        let count = by_stack(|| {
+            let mut stream = connect("c", asked(is_v6)).unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert_eq!(received.len(), length, "{is_v6}");
+        });
+        assert_eq!(count, 0, "{is_v6}");
+    }
+    assert_eq!((counter(&nodes.one, "no_backend"), misplaced()), (0, 0));
+}
+
+#[test]
+fn large_segments_arrive_at_a_node_port_as_they_were_sent() {
+    let name = "large_segments_arrive_at_a_node_port_as_they_were_sent";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = serving(&object, bpffs.path());
+    let listener = in_pod("b", || listen("[::]:9001"));
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            stream.write_all(&all).unwrap();
+        }
+    });
+    serve(&mut nodes.one, &to_port_of_b(9001));
+    let sent: Vec<u8> = (0..2_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
+    for is_v6 in [false, true] {
+        let count = by_stack(|| {
+            let mut stream = connect(CLIENT, asked(is_v6)).unwrap();
+            stream.set_read_timeout(None).unwrap();
+            stream.write_all(&sent).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut received = Vec::new();
+            stream.read_to_end(&mut received).unwrap();
+            assert!(received == sent, "{is_v6}: {} bytes", received.len());
+        });
+        assert_eq!(count, 0, "{is_v6}");
+    }
+    assert_eq!((counter(&nodes.one, "no_backend"), misplaced()), (0, 0));
 }

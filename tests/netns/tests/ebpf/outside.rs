@@ -2,7 +2,8 @@
 
 use crate::{
     Kernel,
-    fast::introduce,
+    beyond::COHERENT,
+    fast::{introduce, nft},
     nat::{listen, only_a},
     object,
     service::{
@@ -82,10 +83,11 @@ pub(crate) fn open(object: &Path, bpffs: &Path) -> Kernel {
     kernel
 }
 
-/// The same node, whose pods are on the fast path.
+/// The same node, whose pods are on the fast path. Its stack drops packets of connections that it has not begun.
 pub(crate) fn open_fast(object: &Path, bpffs: &Path) -> Kernel {
     let mut kernel = open(object, bpffs);
     introduce(&mut kernel);
+    nft(COHERENT);
     kernel
 }
 
