@@ -168,6 +168,38 @@ fn policies_judge_a_client_of_a_node_port_on_the_fast_path() {
     assert_eq!((tracked(), misplaced()), (0, 0));
 }
 
+#[test]
+fn no_byte_of_a_revoked_connection_to_a_node_port_arrives() {
+    let name = "no_byte_of_a_revoked_connection_to_a_node_port_arrives";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = serving(&object, bpffs.path());
+    let listener = in_pod("b", || listen("[::]:9002"));
+    serve(&mut nodes.one, &to_port_of_b(9002));
+    let send = |mut stream: &TcpStream| stream.write_all(&[7]).unwrap();
+    let receive = |mut stream: &TcpStream| {
+        let read = stream.read(&mut [0; 8]);
+        read.map_err(|error| error.kind())
+    };
+    for is_v6 in [false, true] {
+        let count = by_stack(|| {
+            let client = connect(CLIENT, asked(is_v6)).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            server.set_read_timeout(Some(SILENCE)).unwrap();
+            send(&client);
+            send(&server);
+            assert_eq!((receive(&client), receive(&server)), (Ok(1), Ok(1)), "{is_v6}");
+            write(&mut nodes.one, &[only_a()]);
+            for (sender, receiver) in [(&client, &server), (&server, &client)] {
+                send(sender);
+                assert_eq!(receive(receiver), Err(ErrorKind::WouldBlock), "{is_v6}");
+            }
+            write(&mut nodes.one, &[]);
+        });
+        assert_eq!(count, 0, "{is_v6}");
+    }
+}
+
 /// Datagrams of one connection of the client. Returns true if each of them is answered.
 fn datagrams(to: SocketAddr) -> impl Fn(usize) -> std::io::Result<()> {
     let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
