@@ -60,6 +60,25 @@ static inline_always void learn_macs(struct __sk_buff *skb, struct fast_pod *pod
 	asm volatile("" ::"r"(__sync_fetch_and_or(&pod->flags, HAS_MACS)));
 }
 
+/* The start of an ARP packet, and of its answer, for IPv4 over Ethernet. */
+struct arp {
+	__u8 kinds[8];
+	__u8 sender_mac[6];
+	__u32 sender;
+} __attribute__((packed));
+
+/* The same of an ARP packet. The host asks for the MAC of a pod that has sent nothing else. */
+static inline_always void learn_from_arp(struct __sk_buff *skb, struct work *work)
+{
+	const struct ethernet *frame = (const void *)(long)skb->data;
+	const struct arp *arp = (const void *)(frame + 1);
+
+	if ((const void *)(arp + 1) > (const void *)(long)skb->data_end)
+		return;
+	map_v4(&work->packet.source, arp->sender);
+	learn_macs(skb, map_lookup(&fast_pods, &work->packet.source));
+}
+
 /*
  * True if the stack would answer the packet with an error: its hop limit ends here, or it is too long for the link. Notes the
  * hop limit.

@@ -1577,8 +1577,11 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 		.source_port = packet->source_port,
 		.from = link,
 	};
-	if (parsed == OTHER && skb->protocol == from_be16(ETH_ARP) && !skb->vlan_present)
+	if (parsed == OTHER && skb->protocol == from_be16(ETH_ARP) && !skb->vlan_present) {
+		if (serves)
+			learn_from_arp(skb, work);
 		return TC_ACT_UNSPEC;
+	}
 	if (parsed == OTHER || skb->vlan_present) {
 		/* The kernel removes further tags later, and what is in them would not be judged. */
 		int is_tagged = skb->vlan_present || skb->protocol == from_be16(ETH_VLAN) ||
@@ -1597,8 +1600,11 @@ static inline_always int from_pod_to_backend(struct __sk_buff *skb, struct work 
 		return drop(skb, &work->judged, SPOOFED_FAMILY);
 	if (!is_local && !is_equal(&packet->source, own))
 		return drop(skb, &work->judged, own == &from->v4 ? SPOOFED_V4 : SPOOFED_V6);
-	if (parsed == NEIGHBOR)
+	if (parsed == NEIGHBOR) {
+		if (serves)
+			learn_macs(skb, map_lookup(&fast_pods, &packet->source));
 		return TC_ACT_UNSPEC;
+	}
 	if (is_own_address(&packet->destination)) {
 		int action = at_own_node(skb, from, parsed, packet, &work->key, from_low, &work->judged);
 

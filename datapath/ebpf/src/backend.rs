@@ -815,6 +815,26 @@ impl EbpfBackend {
         if is_full || fast != self.fast {
             self.fast = fast;
             self.programs.set_fast_pods(&self.fast)?;
+            self.find_macs()?;
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel ask the pods that have sent nothing for their MACs, which the programs read from the answers.
+    fn find_macs(&mut self) -> Result<(), LoadError> {
+        let silent = self.programs.silent_pods()?;
+        if silent.is_empty() {
+            return Ok(());
+        }
+        // Their first connections take the stack, and show the MACs too.
+        let asked = Socket::open().and_then(|mut socket| socket.resolve(&silent));
+        if let Err(error) = asked {
+            let pods = silent.len();
+            tracing::debug!(
+                pods,
+                why = causes(&error),
+                "cannot ask all silent pods for their MACs"
+            );
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use datapath_plan::Address;
 use routing_plan::{IfIndex, Link, LinkKind};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
 };
 
 /// The link of each pod, by its address.
@@ -90,6 +90,13 @@ pub(crate) fn behind_nat(rows: &BTreeMap<AddressKey, FastRow>) -> BTreeMap<Addre
     marked.map(|(key, row)| (address(*key), word(row, 0))).collect()
 }
 
+/// The pods whose MACs the programs do not know, with their links.
+pub(crate) fn silent(rows: &BTreeMap<AddressKey, FastRow>) -> Vec<(IfIndex, IpAddr)> {
+    let silent = rows.iter().filter(|(_, row)| word(row, 4) & HAS_MACS == 0);
+    let end = |key| Ipv6Addr::from_bits(address(key).0).to_canonical();
+    silent.map(|(key, row)| (IfIndex(word(row, 0)), end(*key))).collect()
+}
+
 /// One of the row's words: the link at 0, the flags at 4.
 fn word(row: &FastRow, at: usize) -> u32 {
     let mut word = [0; 4];
@@ -97,7 +104,8 @@ fn word(row: &FastRow, at: usize) -> u32 {
     u32::from_ne_bytes(word)
 }
 
-/// `BEHIND_NAT` of `datapath/bpf/tables.h`.
+/// Flags of a row in `datapath/bpf/tables.h`.
+const HAS_MACS: u32 = 1;
 const BEHIND_NAT: u32 = 2;
 
 #[cfg(test)]
@@ -198,5 +206,24 @@ mod tests {
         let later = |link| plan(&BTreeMap::new(), &FastPods::from([(one, link)]), &marked);
         assert_eq!(later(7), [(address_key(one), Some(row(7, 2)))]);
         assert_eq!(later(9), [(address_key(one), Some(row(9, 0)))], "another pod has the address");
+    }
+
+    #[test]
+    fn a_pod_whose_row_has_no_macs_is_silent() {
+        let row = |address: &str, link: u32, flags: u32| {
+            let mut row = FastRow::default();
+            row[..4].copy_from_slice(&link.to_ne_bytes());
+            row[4..8].copy_from_slice(&flags.to_ne_bytes());
+            (address_key(Address::from(ip(address))), row)
+        };
+        let rows = [
+            row("10.0.0.1", 7, BEHIND_NAT),
+            row("10.0.0.2", 8, HAS_MACS),
+            row("10.0.0.3", 9, HAS_MACS | BEHIND_NAT),
+            row("fd00::1", 7, 0),
+        ];
+        let link = IfIndex(7);
+        let expected = [(link, ip("10.0.0.1")), (link, ip("fd00::1"))];
+        assert_eq!(silent(&BTreeMap::from(rows)), expected);
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Events, LoadError,
     classes::CLASSES,
-    fast::{FastPods, behind_nat, plan},
+    fast::{FastPods, behind_nat, plan, silent},
     maps::{Layout, Maps, SOURCE_RANGES, STAGES, layouts, layouts_in, typed},
     names::NamesMaps,
     pins::{PinnedMaps, repair_program},
@@ -29,7 +29,7 @@ use routing_plan::IfIndex;
 use std::{
     collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    net::Ipv4Addr,
+    net::{IpAddr, Ipv4Addr},
     os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::{
@@ -491,6 +491,14 @@ impl Programs {
         self.effect()?;
         self.services.write_fast(&writes)?;
         Ok(true)
+    }
+
+    /// The fast pods that have sent no packet since their rows exist, with their links.
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn silent_pods(&self) -> Result<Vec<(IfIndex, IpAddr)>, LoadError> {
+        Ok(silent(&self.services.fast_rows()?))
     }
 
     /// True if a Service led a socket of the node to a backend.

@@ -13,7 +13,7 @@ use netlink_packet_route::{
         AfSpecInet, AfSpecUnspec, InfoData, InfoKind, InfoVeth, InfoVlan, LinkAttribute,
         LinkExtentMask, LinkFlags, LinkInfo, LinkMessage,
     },
-    neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState},
+    neighbour::{NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
     route::{RouteAttribute, RouteMessage, RouteScope, RouteType},
     rule::{RuleAction, RuleAttribute, RuleMessage},
 };
@@ -360,6 +360,15 @@ fn select(message: &mut RuleMessage, src: Option<IpNet>, dst: Option<IpNet>) {
         message.header.dst_len = dst.prefix_len();
         message.attributes.push(RuleAttribute::Destination(dst.addr()));
     }
+}
+
+/// Lets the kernel resolve a neighbor, as before a packet to it.
+pub(crate) fn resolve(dev: IfIndex, address: IpAddr) -> Request {
+    let neighbor = Neighbor { dev, address, mac: None, permanent: false };
+    let mut message = neighbor_message(&neighbor);
+    message.header.state = NeighbourState::None;
+    message.header.flags = NeighbourFlags::Use;
+    Request::new(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 fn neighbor_message(neighbor: &Neighbor) -> NeighbourMessage {

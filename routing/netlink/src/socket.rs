@@ -15,6 +15,7 @@ use routing_plan::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    net::IpAddr,
     os::fd::{AsFd, BorrowedFd},
     thread,
     time::Duration,
@@ -62,6 +63,9 @@ pub enum SocketError {
     /// The kernel refused to delete a table.
     #[error("cannot delete the nftables table {name}: {errno}")]
     DeleteTable { name: String, errno: Errno },
+    /// The kernel refused to resolve a neighbor.
+    #[error("cannot resolve a neighbor: {errno}")]
+    Resolve { errno: Errno },
     /// The kernel refused to create the pair of links.
     #[error("cannot create the links {host} and {pod}: {errno}")]
     CreateVeth {
@@ -78,6 +82,8 @@ pub enum SocketError {
 pub(crate) const PURGE_ROUNDS: usize = 16;
 /// The kernel fills at most 32 KiB with one part of a list.
 const RECEIVE_BYTES: usize = 64 * 1024;
+/// The neighbors of one send.
+const BATCH: usize = 64;
 /// Wait before a list that changed is read again; the n-th wait is n times as long.
 const DUMP_PAUSE: Duration = Duration::from_millis(5);
 /// linux/socket.h
@@ -178,6 +184,22 @@ impl Socket {
             batch.take(&answers.errors);
         }
         Ok(batch.finish())
+    }
+
+    /// Lets the kernel resolve neighbors by ARP or neighbor discovery, as before a packet to each. Does not wait for their
+    /// answers.
+    ///
+    /// # Errors
+    /// The kernel refuses a neighbor, for example because the link is down. The others are resolved. Or the socket fails.
+    pub fn resolve(&mut self, neighbors: &[(IfIndex, IpAddr)]) -> Result<(), SocketError> {
+        let mut refused = None;
+        for some in neighbors.chunks(BATCH) {
+            let requests: Vec<_> =
+                some.iter().map(|(dev, address)| encode::resolve(*dev, *address)).collect();
+            let answers = self.send(&requests)?;
+            refused = refused.or_else(|| answers.errors.first_key_value().map(|(_, errno)| *errno));
+        }
+        refused.map_or(Ok(()), |errno| Err(SocketError::Resolve { errno }))
     }
 
     /// Observes the whole namespace.

@@ -22,6 +22,7 @@ use nix::{
     },
     sys::time::TimeVal,
 };
+use routing_netlink::Socket;
 use serde_json::{Value, json};
 use service_core::Place;
 use service_objects::Protocol;
@@ -204,6 +205,31 @@ fn packets_between_two_pods_pass_no_rule_of_the_host() {
     assert!(forwards(|| assert!(answered(at(VIP, 81)))) > 0);
     let counters = kernel.programs.counters().unwrap();
     assert_eq!((counters["no_backend"], counters["origin_ended"]), (0, 0), "{counters:?}");
+}
+
+#[test]
+fn a_pod_that_has_sent_nothing_shows_its_mac_when_the_host_asks_for_it() {
+    let name = "a_pod_that_has_sent_nothing_shows_its_mac_when_the_host_asks_for_it";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = start(&object, bpffs.path());
+    nft(COUNT);
+    reach(&mut kernel);
+    for is_v6 in [false, true] {
+        let silent = kernel.programs.silent_pods().unwrap();
+        let of_family = silent.into_iter().filter(|(_, address)| address.is_ipv6() == is_v6);
+        let of_family: Vec<_> = of_family.collect();
+        assert!(of_family.iter().any(|(_, address)| *address == b(is_v6)), "{of_family:?}");
+        Socket::open().unwrap().resolve(&of_family).unwrap();
+        let deadline = std::time::Instant::now() + SILENCE * 20;
+        let is_silent = |(_, address): &(_, IpAddr)| address.is_ipv6() == is_v6;
+        while kernel.programs.silent_pods().unwrap().iter().any(is_silent) {
+            assert!(std::time::Instant::now() < deadline, "no MAC");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let count = forwards(|| assert!(answered(at(b(is_v6), 8080)), "{is_v6}"));
+        assert_eq!(count, 0, "{is_v6}");
+    }
 }
 
 #[test]

@@ -83,7 +83,7 @@ pub(crate) fn open(object: &Path, bpffs: &Path) -> Kernel {
     kernel
 }
 
-/// The same node, whose pods are on the fast path. Its stack drops packets of connections that it has not begun.
+/// The same node, whose pods are on the fast path. Its stack drops packets of connections that it has not started.
 pub(crate) fn open_fast(object: &Path, bpffs: &Path) -> Kernel {
     let mut kernel = open(object, bpffs);
     introduce(&mut kernel);

@@ -306,7 +306,6 @@ fn the_fast_path_reaches_the_pods_whose_links_have_no_queue() {
     let [a, b] = ["a", "b"].map(|pod| if_nametoindex(pod).unwrap());
     assert_eq!(fast_links(&pins), [a, b].into());
     let begun = |agent: &Agent| agent.other().counters().unwrap()["fast_path"];
-    // The first connection shows the MAC of pod b.
     assert!(answered(at(vip(1), 80)) && answered(at(vip(1), 80)));
     assert!(begun(&agent) > 0);
     let tc = |args: &str| {
@@ -331,6 +330,28 @@ fn the_fast_path_reaches_the_pods_whose_links_have_no_queue() {
     assert_eq!(fast_links(&pins), [a, b].into());
     agent.apply();
     assert_eq!(fast_links(&pins), [a, b].into());
+}
+
+#[test]
+fn the_first_connection_to_a_pod_that_has_sent_nothing_takes_the_fast_path() {
+    let test = "the_first_connection_to_a_pod_that_has_sent_nothing_takes_the_fast_path";
+    let Some(object) = object(test) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut agent = Agent::start(&object, bpffs.path());
+    agent.apply();
+    agent.change(put(1, &[b(8080)]));
+    // The kernel asks both pods for their MACs.
+    agent.until(|programs| programs.silent_pods().unwrap().is_empty());
+    let begun = |agent: &Agent| agent.other().counters().unwrap()["fast_path"];
+    assert_eq!(begun(&agent), 0);
+    assert!(answered(at([10, 0, 0, 2], 8080)));
+    assert_eq!(begun(&agent), 1);
+    assert!(answered(at(vip(1), 80)));
+    assert_eq!(begun(&agent), 2);
+    let figures = agent.run(async |backend, _| backend.figures());
+    assert_eq!(figures.packets["fast_path"], 2);
+    assert!(!figures.packets.contains_key("chosen_for_pod"), "{figures:?}");
+    assert_eq!(figures.services.unwrap().choices["pod"], 1);
 }
 
 fn port(number: u8) -> Place {
