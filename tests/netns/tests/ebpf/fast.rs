@@ -2,6 +2,7 @@
 
 use crate::{
     Kernel, connections,
+    hostile::{PASS, frame},
     nat::{only_8080, only_a},
     object,
     service::{
@@ -13,7 +14,7 @@ use crate::{
     },
 };
 use config_settings::Connections;
-use datapath_ebpf::{FastPods, Programs};
+use datapath_ebpf::{FastPods, Hook, Programs};
 use nix::{
     net::if_::if_nametoindex,
     sys::socket::{
@@ -215,6 +216,13 @@ fn a_pod_that_has_sent_nothing_shows_its_mac_when_the_host_asks_for_it() {
     let mut kernel = start(&object, bpffs.path());
     nft(COUNT);
     reach(&mut kernel);
+    // Pod a claims the address of pod b, to the MAC of its own link.
+    let of_b = [2, 0, 0, 0, 0, 9, 10, 0, 0, 2];
+    let to_a = [2, 0, 0, 0, 0, 1, 10, 0, 0, 1];
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 2], &of_b[..], &to_a].concat();
+    let a = if_nametoindex("a").unwrap();
+    let passed = kernel.programs.test(Hook::FromPod, &frame(0x806, &arp), a, a, 0).unwrap();
+    assert_eq!(passed, PASS);
     for is_v6 in [false, true] {
         let silent = kernel.programs.silent_pods().unwrap();
         let of_family = silent.into_iter().filter(|(_, address)| address.is_ipv6() == is_v6);
