@@ -11,6 +11,7 @@ use crate::{
     },
     connections,
     fast::nft,
+    hostile::{SYN, frame, tcp},
     nat::{listen, only_a},
     object,
     outside::node_port,
@@ -25,7 +26,7 @@ use service_core::{Choice, Place};
 use service_objects::{Family, Protocol};
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket},
     path::Path,
     thread,
 };
@@ -317,6 +318,39 @@ fn a_client_without_a_route_takes_the_stack() {
     assert_eq!(counter(&nodes.one, "fast_path"), before + 1);
 }
 
+/// The MAC of a link of the first node.
+fn mac_of(link: &str) -> [u8; 6] {
+    let text =
+        std::process::Command::new("ip").args(["-br", "link", "show", link]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    let mac = text.split_whitespace().find(|word| word.matches(':').count() == 5).unwrap();
+    let bytes = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap());
+    bytes.collect::<Vec<_>>().try_into().unwrap()
+}
+
+#[test]
+fn a_packet_with_a_forged_source_takes_the_stack() {
+    let Some(object) = object("a_packet_with_a_forged_source_takes_the_stack") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut nodes = serving(&object, bpffs.path());
+    let link = if_nametoindex("eni0").unwrap();
+    let mac = mac_of("eni0");
+    let mut takes_fast_path = |source: &str| {
+        let to = Ipv4Addr::new(10, 90, 0, 1);
+        let mut frame = frame(0x800, &tcp(source.parse().unwrap(), to, (40_000, 30_080), SYN));
+        frame[..6].copy_from_slice(&mac);
+        let programs = &mut nodes.one.programs;
+        let before = programs.counters().unwrap()["fast_path"];
+        programs.test(Hook::FromWire, &frame, link, link, 0).unwrap();
+        programs.counters().unwrap()["fast_path"] > before
+    };
+    assert!(takes_fast_path(CLIENT_AT[0]) && takes_fast_path("198.51.100.1"));
+    let own = ["10.90.0.1", "10.91.0.1", PODS[0].1, PODS[1].1];
+    for source in ["0.0.0.1", "127.0.0.1", "224.0.0.1", "255.255.255.255"].into_iter().chain(own) {
+        assert!(!takes_fast_path(source), "{source}");
+    }
+}
+
 #[test]
 fn an_open_connection_to_a_node_port_keeps_its_backend() {
     let Some(object) = object("an_open_connection_to_a_node_port_keeps_its_backend") else {
@@ -389,6 +423,10 @@ fn one_port_of_a_client_asks_for_a_node_port_a_host_port_and_the_pod() {
     let client = Ok(CLIENT_AT[0].to_owned());
     let places = [asked(false), at(node, 30_053), at(address(PODS[1], false), 5353)];
     assert_eq!(by_stack(|| assert_eq!(ask(40_053, places[0]), client)), 0);
+    assert_eq!(tracked(), 0);
+    // Connection tracking receives the request too.
+    assert!(by_stack(|| assert_eq!(ask(40_053, places[2]), client)) >= 2);
+    assert_eq!(tracked(), 1);
     for round in 0..3 {
         for place in places {
             for _ in 0..2 {
