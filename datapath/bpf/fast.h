@@ -79,30 +79,30 @@ static inline_always void learn_from_arp(struct __sk_buff *skb, struct work *wor
 	learn_macs(skb, map_lookup(&fast_pods, &work->packet.source));
 }
 
-/*
- * True if the stack would answer the packet with an error: its hop limit ends here, or it is too long for the link. Notes the
- * hop limit.
- */
-static inline_always int has_error(struct __sk_buff *skb, struct packet *packet, __u32 link)
+/* True if the stack would answer the packet with an error: its hop limit ends here, or it is too long for the link. */
+static inline_always int has_error(struct __sk_buff *skb, const struct packet *packet, __u32 link)
 {
 	__u32 length = 0;
 
-	packet->hop_limit = hops_of(skb);
 	if (packet->hop_limit <= 1)
 		return 1;
 	return skb->len > ETH_HEADER + SHORT && check_mtu(skb, link, &length, 0, BPF_MTU_CHK_SEGS);
 }
 
-/* The connection of a packet, or null for a first packet. */
-static inline_always struct flow *connection_of(const struct packet *packet, const struct flow_key *key, __u64 now)
+/* The connection of a packet in the row of its ends, or null for a first packet. */
+static inline_always struct flow *connection_in(struct flow *flow, const struct packet *packet, __u64 now)
 {
-	struct flow *flow = find(key, now);
-
 	/* A start after the end of a connection is another connection. */
-	if (flow && packet->protocol == TCP && is_start(packet) &&
-	    (flow->decision != ALLOW || (flow->tcp_flags & (TCP_FIN | TCP_RST))))
+	if (!flow || is_expired(flow, packet->ip_protocol, now) ||
+	    (packet->protocol == TCP && is_start(packet) &&
+	     (flow->decision != ALLOW || (flow->tcp_flags & (TCP_FIN | TCP_RST)))))
 		return 0;
 	return flow;
+}
+
+static inline_always struct flow *connection_of(const struct packet *packet, const struct flow_key *key, __u64 now)
+{
+	return connection_in(find(key, now), packet, now);
 }
 
 static inline_always int is_dns(const struct packet *packet)
@@ -151,14 +151,14 @@ static inline_always int is_ready(struct __sk_buff *skb, struct work *work, __u6
 	       find_pod(work->receiver.link, &work->to) && !is_in_window(&work->to, now);
 }
 
-/* True if a packet takes the fast path to the pod in `receiver` of `work`. */
-static inline_always int is_fast(struct __sk_buff *skb, struct work *work, const struct service_work *service, int from_low,
-				 __u64 now)
+/*
+ * True if a packet takes the fast path to the pod in `receiver` of `work`. `flow` is the row of its connection, or null.
+ */
+static inline_always int is_fast(struct __sk_buff *skb, struct work *work, struct flow *flow, int from_low, __u64 now)
 {
 	struct packet *packet = &work->packet;
 	struct fast_pod *from = map_lookup(&fast_pods, &packet->source);
 	__u32 link = skb->ifindex;
-	struct flow *flow;
 
 	if (!from)
 		return 0;
@@ -167,112 +167,187 @@ static inline_always int is_fast(struct __sk_buff *skb, struct work *work, const
 	if (from->link != link || work->receiver.link == link || !(work->receiver.flags & HAS_MACS) ||
 	    has_error(skb, packet, work->receiver.link) || is_held(packet, packet->source_port, &work->receiver.link))
 		return 0;
-	flow = connection_of(packet, &work->key, now);
-	if (flow) {
-		/* Another processor can have set it after `end_direct`. */
-		if (service->is_translated && flow->path == PATH_POD && flow->wire)
-			flow->wire = 0;
+	flow = connection_in(flow, packet, now);
+	if (flow)
 		return flow->path == PATH_POD &&
 		       is_between(flow, flow->from_low != from_low, link, work->receiver.link);
-	}
 	return has_fast_path() && is_first(packet, work, from, now) && is_ready(skb, work, now);
 }
 
 /*
- * The packet in `work` is neither to a Service nor an answer of one: notes that in the row of its connection. Messages of DNS have
- * further steps.
+ * Notes in the row of a connection between two pods whether they are a Service's client and backend, for the next packets. Messages of
+ * DNS have further steps.
  */
-checked_alone int note_direct(void)
+static inline_always void note_service(struct flow *flow, const struct packet *packet, int is_reply, int is_translated, int is_restored)
 {
-	struct work *work = work_of();
-	struct flow *flow;
+	__u32 kind = 0;
 
-	if (!work || is_dns(&work->packet))
-		return 0;
-	flow = map_lookup(&flows, &work->key);
-	if (flow && flow->path == PATH_POD && flow->wire != WITHOUT_SERVICE)
-		flow->wire = WITHOUT_SERVICE;
-	return 0;
+	if (is_dns(packet))
+		return;
+	if (!is_translated && !is_restored)
+		kind = WITHOUT_SERVICE;
+	else if (is_reply ? !is_translated : !is_restored)
+		kind = FOR_SERVICE;
+	if (kind && flow->wire != kind)
+		flow->wire = kind;
+}
+
+/* Lowers the hop limit in the start of a plain frame, as a router does, and gives the frame MACs. */
+static inline_always void route_start(struct plain_start *start, const __u8 *macs)
+{
+	__u32 sum;
+
+	__builtin_memcpy(start->macs, macs, sizeof(start->macs));
+	start->hop_limit -= 1;
+	/* The hop limit is the first byte of its word: RFC 1624. */
+	sum = from_be16(start->ends.checksum) + 0x100;
+	start->ends.checksum = from_be16((__u16)(sum + (sum >> 16)));
 }
 
 /*
- * Gives a packet to the pod that receives it. The last step restores the address that was asked for. `is_direct` says that a pod of
- * the node has sent it, and not to a Service.
+ * Changes the source or the destination of a plain packet, and the frame as `route_start` does. `packet` has the protocol. Returns 0 if
+ * the packet has changed.
  */
-static inline_always int deliver(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to,
-				 struct service_work *service, int is_direct)
+static inline_always int route_plain(struct __sk_buff *skb, const struct packet *packet, const __u8 *macs, const struct address *to,
+				     __u16 port, int is_source)
 {
-	if (lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0))
-		return lose(NO_BACKEND);
-	if (packet->protocol != ICMP) {
-		enum translated result = from_backend(skb, packet, service);
+	const struct plain_start *frame = (const void *)(long)skb->data;
+	struct plain_start start;
 
-		if (result == UNTRANSLATED)
-			return lose(NO_BACKEND);
-		if (is_direct && result == NO_SERVICE)
-			note_direct();
+	if ((const void *)(frame + 1) > (const void *)(long)skb->data_end)
+		return -1;
+	start = *frame;
+	route_start(&start, macs);
+	return change_end(skb, &start.ends, !is_source, to->low >> 32, from_be16(port), checksum_of_plain(packet->protocol),
+			  checksum_flags(packet->protocol)) ||
+	       store(skb, 0, &start, sizeof(start), 0);
+}
+
+/* Addresses a packet without IP options to a pod, as a router does. Returns 0 if the packet has changed. */
+checked_alone int address(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to)
+{
+	const struct plain_start *frame = (const void *)(long)skb->data;
+	struct plain_start new;
+
+	if (!packet || !to)
+		return -1;
+	if (is_v4(&packet->source) && (const void *)(frame + 1) <= (const void *)(long)skb->data_end) {
+		new = *frame;
+		route_start(&new, to->macs);
+		/* One call is faster than three. */
+		return store(skb, 0, &new, sizeof(new), 0);
 	}
+	return lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0);
+}
+
+/* Gives a packet without IP options to the pod that receives it. */
+static inline_always int put_into(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to)
+{
+	if (address(skb, packet, to))
+		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
 }
 
-/* The bytes of a frame with an IPv4 packet that a router changes. */
-struct plain_start {
-	__u8 macs[12];
-	__u8 between[10];
-	__u8 hop_limit;
-	__u8 protocol;
-	__u16 checksum;
-} __attribute__((packed));
-
-/* Addresses a plain packet to the pod that receives it, and lowers its hop limit, as a router does. One call is faster than three. */
-static inline_always int address_plain(struct __sk_buff *skb, const struct fast_pod *to)
+/* The same. `is_restored` says that the packet gets the address in `asked` of `service`, which its client asked for. */
+static inline_always int deliver(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to,
+				 struct service_work *service, int is_restored)
 {
-	const struct plain_start *frame = (const void *)(long)skb->data;
-	struct plain_start new;
-	__u32 sum;
+	return is_restored && restore(skb, packet, service) ? lose(NO_BACKEND) : put_into(skb, packet, to);
+}
 
-	if ((const void *)(frame + 1) > (const void *)(long)skb->data_end)
-		return -1;
-	new = *frame;
-	__builtin_memcpy(new.macs, to->macs, sizeof(new.macs));
-	new.hop_limit -= 1;
-	/* The hop limit is the first byte of its word: RFC 1624. */
-	sum = from_be16(new.checksum) + 0x100;
-	new.checksum = from_be16((__u16)(sum + (sum >> 16)));
-	return store(skb, 0, &new, sizeof(new), 0);
+/* Gives a pod's packet of a connection to a Service the ends of the choice, in `packet` only. Returns 0 if none counts without further steps. */
+static inline_always int find_backend(struct packet *packet, struct service_work *service, __u64 now)
+{
+	struct choice *choice;
+
+	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
+	       &service->key);
+	choice = map_lookup(&choices, &service->key);
+	if (!choice || !is_chosen(choice, packet, now) || needs_table(choice, packet, now))
+		return 0;
+	note_time(choice, now);
+	packet->destination = choice->address;
+	packet->destination_port = choice->port;
+	if (choice->source_port)
+		packet->source_port = choice->source_port;
+	packet->key = packet->protocol << 16 | packet->destination_port;
+	return 1;
 }
 
 /*
- * Gives a pod's packet of an open connection without a Service to the pod that receives it. Returns TC_ACT_UNSPEC for other packets: they
- * take all steps, which come to the same result for these ones.
+ * Gives a pod's packet of an open connection to the pod of the node that receives it. Returns TC_ACT_UNSPEC for other packets: they take
+ * all steps, which come to the same result for these ones.
  */
 checked_alone int deliver_directly(struct __sk_buff *skb)
 {
-	__u32 link = skb->ifindex;
+	__u32 first = 0, link = skb->ifindex, checksum, flags;
 	struct work *work = work_of();
+	struct service_work *service = map_lookup(&service_works, &first);
 	struct fast_pod *from, *to;
+	const struct plain_start *frame;
+	struct plain_start start;
 	struct packet *packet;
 	struct flow *flow;
+	int is_translated = 0, is_restored = 0, is_reply;
+	__u64 now;
 
-	if (!work || (skb->tc_index & TICKET) || skb->vlan_present || skb->pkt_type != THIS_HOST)
+	if (!work || !service || (skb->tc_index & TICKET) || skb->vlan_present || skb->pkt_type != THIS_HOST)
 		return TC_ACT_UNSPEC;
 	packet = &work->packet;
-	if (!parse_plain(skb, packet, 1) || is_dns(packet))
+	/* The first packet of a connection has the most steps, so it has none of these. */
+	if (!parse_plain(skb, packet, 1) || is_dns(packet) || (packet->protocol == TCP && is_start(packet)))
 		return TC_ACT_UNSPEC;
-	to = map_lookup(&fast_pods, &packet->destination);
-	if (!to || !(to->flags & HAS_MACS))
-		return TC_ACT_UNSPEC;
+	now = time_of(work);
 	from = map_lookup(&fast_pods, &packet->source);
 	if (!from || from->link != link || !(from->flags & HAS_MACS))
 		return TC_ACT_UNSPEC;
+	to = map_lookup(&fast_pods, &packet->destination);
+	if (!to) {
+		is_translated = find_backend(packet, service, now);
+		if (is_translated)
+			to = map_lookup(&fast_pods, &packet->destination);
+	}
+	if (!to || !(to->flags & HAS_MACS))
+		return TC_ACT_UNSPEC;
 	flow_of(packet, &work->key);
 	flow = map_lookup(&flows, &work->key);
-	if (!flow || flow->path != PATH_POD || flow->wire != WITHOUT_SERVICE || !has_pod(link) || !has_pod(to->link) ||
-	    has_error(skb, packet, to->link) ||
-	    !follows(flow, packet, is_lower(packet), link, to->link, 0, 1, 0, generation(), time_of(work)))
+	if (!flow || flow->path != PATH_POD)
 		return TC_ACT_UNSPEC;
-	if (address_plain(skb, to))
+	is_reply = flow->from_low != is_lower(packet);
+	if (flow->wire == FOR_SERVICE) {
+		if (is_translated == is_reply)
+			return TC_ACT_UNSPEC;
+		is_restored = is_reply;
+	} else if (flow->wire != WITHOUT_SERVICE || is_translated) {
+		return TC_ACT_UNSPEC;
+	}
+	if (is_restored && !find_asked_address(skb, packet, service))
+		return TC_ACT_UNSPEC;
+	if (!has_pod(link) || !has_pod(to->link) || has_error(skb, packet, to->link) ||
+	    !follows(flow, packet, is_lower(packet), link, to->link, 0, 1, 0, generation(), now))
+		return TC_ACT_UNSPEC;
+	frame = (const void *)(long)skb->data;
+	if ((const void *)(frame + 1) > (const void *)(long)skb->data_end)
+		return TC_ACT_UNSPEC;
+	start = *frame;
+	route_start(&start, to->macs);
+	checksum = checksum_of_plain(packet->protocol);
+	flags = checksum_flags(packet->protocol);
+	if (is_translated) {
+		if (change_end(skb, &start.ends, 1, packet->destination.low >> 32, from_be16(packet->destination_port), checksum,
+			       flags) ||
+		    change_end(skb, &start.ends, 0, packet->source.low >> 32, from_be16(packet->source_port), checksum, flags))
+			return lose(NO_BACKEND);
+	} else if (is_restored) {
+		const struct asked_address *asked = &service->asked;
+
+		if (change_end(skb, &start.ends, 0, asked->address.low >> 32, from_be16(asked->port), checksum, flags) ||
+		    (asked->client_port && change_end(skb, &start.ends, 1, packet->destination.low >> 32,
+						      from_be16(asked->client_port), checksum, flags)))
+			return lose(NO_BACKEND);
+	}
+	if (store(skb, 0, &start, sizeof(start), 0))
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
@@ -446,14 +521,16 @@ checked_alone __u32 way_of_client(struct __sk_buff *skb)
 /* The packet takes the stack, and the connection has another path. */
 #define WAY_ONCE 1u
 
-/* Path and wire of a pod's packet to an end beyond the node, as in the word `how`; 0 or WAY_ONCE if it takes the stack. */
-static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work, struct outside_work *outside, int from_low,
-				       __u64 now)
+/*
+ * Path and wire of a pod's packet to an end beyond the node, as in the word `how`; 0 or WAY_ONCE if it takes the stack. `flow` is the row
+ * of its connection, or null.
+ */
+static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work, struct outside_work *outside, struct flow *flow,
+				       int from_low, __u64 now)
 {
 	struct packet *packet = &work->packet;
 	struct fast_pod *from = map_lookup(&fast_pods, &packet->source);
 	__u32 link = skb->ifindex, way;
-	struct flow *flow;
 
 	if (!from || from->link != link)
 		return 0;
@@ -461,7 +538,7 @@ static inline_always __u32 way_to_wire(struct __sk_buff *skb, struct work *work,
 	/* Its answer takes the stack. */
 	if (is_held(packet, packet->destination_port, &link))
 		return 0;
-	flow = connection_of(packet, &work->key, now);
+	flow = connection_in(flow, packet, now);
 	if (flow)
 		way = is_between(flow, flow->from_low != from_low, link, 0) ? way_of_row(flow) : 0;
 	else
@@ -536,19 +613,30 @@ static inline_always int send_on(struct __sk_buff *skb, struct work *work, __u32
 	return redirect_to(WIRE_OF(way), &to, sizeof(to), 0);
 }
 
-/* True for a packet that `rewrite_plain` changes, if it is routed only. */
+/* True for a packet that `route_plain` changes, if it has no IP options. */
 static inline_always int is_short(const struct packet *packet)
 {
 	return is_v4(&packet->source) && (packet->protocol == TCP || packet->protocol == UDP);
 }
 
-/* Sends an answer to a client outside, whose row is in `flow` of `outside`, from the address that the client asked for. */
-static inline_always int send_back(struct __sk_buff *skb, const struct packet *packet, const struct outside_work *outside)
+/*
+ * Sends the answer in `work` to a client outside, whose row is in `flow` of the work for outside, from the address that the client
+ * asked for.
+ */
+checked_alone int send_back(struct __sk_buff *skb)
 {
-	const struct outside_flow *flow = &outside->flow;
+	__u32 first = 0;
+	struct work *work = work_of();
+	struct outside_work *outside = map_lookup(&outside_works, &first);
+	const struct packet *packet;
+	const struct outside_flow *flow;
 
+	if (!work || !outside)
+		return TC_ACT_SHOT;
+	packet = &work->packet;
+	flow = &outside->flow;
 	if (is_short(packet)) {
-		if (rewrite_plain(skb, packet, &flow->asked, flow->asked_port, 1, 1, flow->macs))
+		if (route_plain(skb, packet, flow->macs, &flow->asked, flow->asked_port, 1))
 			return lose(NO_BACKEND);
 		skb->tc_index = FORWARDED;
 		return redirect(flow->link, 0);
@@ -556,16 +644,6 @@ static inline_always int send_back(struct __sk_buff *skb, const struct packet *p
 	if (rewrite(skb, packet, &flow->asked, flow->asked_port, 1) || lower_hops(skb, packet->hop_limit))
 		return lose(NO_BACKEND);
 	return return_by(skb, flow);
-}
-
-/* Gives a packet from outside to the pod that receives it. */
-static inline_always int put_into(struct __sk_buff *skb, const struct packet *packet, const struct fast_pod *to)
-{
-	if (is_short(packet) ? address_plain(skb, to)
-			     : lower_hops(skb, packet->hop_limit) || store(skb, 0, to->macs, sizeof(to->macs), 0))
-		return lose(NO_BACKEND);
-	skb->tc_index = 0;
-	return redirect_to_peer(to->link, 0);
 }
 
 /*
@@ -658,14 +736,17 @@ checked_alone int deliver_asked(struct __sk_buff *skb)
 		if (of)
 			note_outside(of, packet, 0, now);
 	}
-	if (rewrite_plain(skb, packet, &service->choice.address, service->choice.port, 0, 1, to->macs))
+	if (route_plain(skb, packet, to->macs, &service->choice.address, service->choice.port, 0))
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;
 	return redirect_to_peer(to->link, 0);
 }
 
-/* The same for an answer of a pod to a client outside. */
-checked_alone int answer_directly(struct __sk_buff *skb)
+/*
+ * True for a pod's packet of an open connection of a client outside that has asked for a Service. `send_back` sends it. Other packets take all
+ * steps.
+ */
+checked_alone int is_answer_of_open(struct __sk_buff *skb)
 {
 	__u32 first = 0, link = skb->ifindex;
 	struct work *work = work_of();
@@ -677,24 +758,24 @@ checked_alone int answer_directly(struct __sk_buff *skb)
 	__u64 now;
 
 	if (!work || !outside || (skb->tc_index & TICKET) || skb->vlan_present || skb->pkt_type != THIS_HOST)
-		return TC_ACT_UNSPEC;
+		return 0;
 	packet = &work->packet;
 	if (!parse_plain(skb, packet, 1) || is_dns(packet))
-		return TC_ACT_UNSPEC;
+		return 0;
 	flow_of(packet, &work->key);
 	flow = map_lookup(&flows, &work->key);
 	if (!flow || flow->path != PATH_CLIENT)
-		return TC_ACT_UNSPEC;
+		return 0;
 	from = map_lookup(&fast_pods, &packet->source);
 	now = time_of(work);
 	if (!from || from->link != link || !(from->flags & HAS_MACS) || !has_pod(link))
-		return TC_ACT_UNSPEC;
+		return 0;
 	asked = find_asked(work, outside, now);
 	if (!asked || has_error(skb, packet, outside->flow.link) ||
 	    !follows(flow, packet, is_lower(packet), link, 0, 0, 1, 0, generation(), now))
-		return TC_ACT_UNSPEC;
+		return 0;
 	note_outside(asked, packet, 1, now);
-	return send_back(skb, packet, outside);
+	return 1;
 }
 
 /* Gives a packet from outside to the program of fast pods. It returns if there is none. */

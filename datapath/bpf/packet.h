@@ -237,6 +237,7 @@ static inline_always enum parsed parse_v4(struct __sk_buff *skb, __u32 start, __
 	map_v4(&packet->destination, ip.destination);
 	packet->protocol = ip.protocol;
 	packet->ip_protocol = ip.protocol;
+	packet->hop_limit = ip.ttl;
 	packet->is_fragment = (from_be16(ip.fragment) & 0x3fff) != 0;
 	packet->fragment = ip.id;
 	if (from_be16(ip.fragment) & 0x1fff)
@@ -358,7 +359,7 @@ static inline_always int parse_plain(struct __sk_buff *skb, struct packet *packe
 	packet->key = packet->protocol << 16 | packet->destination_port;
 	packet->tcp_flags = ip->protocol == TCP ? segment->tcp_flags : 0;
 	packet->is_error = 0;
-	packet->hop_limit = 0;
+	packet->hop_limit = ip->ttl;
 	packet->has_flow = 1;
 	packet->is_fragment = 0;
 	packet->fragment = 0;

@@ -1108,7 +1108,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	}
 
 	if (has_flow && is_sent && work->sent_as.has_flow) {
-		flow = find(&work->sent_as.key, now);
+		flow = work->sent_as.has_flow == WITHOUT_ROW ? 0 : find(&work->sent_as.key, now);
 		is_absent = !flow;
 		/* Where masquerading led an answer to an address of the node, `from_pod` has judged it as a request. */
 		if (flow && sender && receiver && flow->initiator == sender && flow->responder != receiver)
@@ -1310,7 +1310,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	work->to_pod.tick = 0;
 	work->from_pod.tick = 0;
 	/* A row of an earlier connection has this key. */
-	flow = map_lookup(&flows, &work->key);
+	flow = is_sent && work->sent_as.has_flow == WITHOUT_ROW ? 0 : map_lookup(&flows, &work->key);
 	if (flow)
 		forget(&work->key, flow->initiator, flow->responder);
 	if (map_update(&half_open, &work->key, &work->new, BPF_ANY)) {
@@ -1734,10 +1734,10 @@ int from_pod_service(struct __sk_buff *skb)
 	if (!work || !service)
 		return TC_ACT_SHOT;
 	action = deliver_directly(skb);
-	if (action == TC_ACT_UNSPEC)
-		action = answer_directly(skb);
 	if (action != TC_ACT_UNSPEC)
 		return action;
+	if (is_answer_of_open(skb))
+		return send_back(skb);
 	service->is_translated = 0;
 	action = translate(skb, work, service);
 	if (action != TC_ACT_UNSPEC)
@@ -1756,13 +1756,13 @@ int from_pod_judge(struct __sk_buff *skb)
 }
 
 /* Judges a pod's packet in `work` at the pod's own link. The key of an earlier connection with a row is that of its packets too. */
-static inline_always int judge_as_sent(struct __sk_buff *skb, struct work *work, __u32 way, __u32 receiver)
+static inline_always int judge_as_sent(struct __sk_buff *skb, struct work *work, __u32 way, __u32 receiver, int has_row)
 {
 	work->sent_as.link = skb->ifindex;
 	work->sent_as.service = 0;
 	work->sent_as.key = work->key;
 	work->sent_as.from_low = is_lower(&work->packet);
-	work->sent_as.has_flow = 1;
+	work->sent_as.has_flow = has_row ? 1 : WITHOUT_ROW;
 	work->sent_as.is_answer = 0;
 	return judge_packet(skb, skb->ifindex, HAS_TICKET | IS_SENT | IS_PLAIN | way, receiver);
 }
@@ -1775,7 +1775,8 @@ int from_pod_to_pod(struct __sk_buff *skb)
 	struct work *work = work_of();
 	struct service_work *service = map_lookup(&service_works, &first);
 	struct packet *packet;
-	int from_low;
+	struct flow *open, *flow;
+	int from_low, is_restored;
 	__u64 now;
 
 	if (!work || !service)
@@ -1783,18 +1784,26 @@ int from_pod_to_pod(struct __sk_buff *skb)
 	packet = &work->packet;
 	from_low = is_lower(packet);
 	now = time_of(work);
-	if (!is_fast(skb, work, service, from_low, now)) {
+	open = map_lookup(&flows, &work->key);
+	flow = open ? open : map_lookup(&half_open, &work->key);
+	if (flow && flow->path == PATH_POD &&
+	    ((packet->protocol == TCP && is_start(packet)) || (service->is_translated && flow->wire == WITHOUT_SERVICE)))
+		flow->wire = 0;
+	if (!is_fast(skb, work, flow, from_low, now)) {
 		remember(skb, link, 0, packet, &work->key, from_low);
 		return TC_ACT_UNSPEC;
 	}
+	is_restored = packet->protocol != ICMP && find_asked_address(skb, packet, service);
+	if (flow && flow->path == PATH_POD && packet->protocol != ICMP && !(packet->protocol == TCP && is_start(packet)))
+		note_service(flow, packet, flow->from_low != from_low, service->is_translated, is_restored);
 	if (packet->protocol == ICMP || !has_pod(work->receiver.link) ||
-	    !is_followed(packet, &work->key, from_low, link, work->receiver.link, 0, 1, 0, generation(), now)) {
-		int action = judge_as_sent(skb, work, WAY(PATH_POD, 0), work->receiver.link);
+	    !follows(open, packet, from_low, link, work->receiver.link, 0, 1, 0, generation(), now)) {
+		int action = judge_as_sent(skb, work, WAY(PATH_POD, 0), work->receiver.link, !!flow);
 
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
-	return deliver(skb, packet, &work->receiver, service, !service->is_translated);
+	return deliver(skb, packet, &work->receiver, service, is_restored);
 }
 
 /* The last stage of `from_pod` for a packet beyond the node. `work` has the packet and its key. */
@@ -1805,6 +1814,7 @@ int from_pod_to_wire(struct __sk_buff *skb)
 	struct work *work = work_of();
 	struct outside_work *outside = map_lookup(&outside_works, &first);
 	struct packet *packet;
+	struct flow *open, *flow;
 	int from_low;
 	__u64 now;
 
@@ -1813,16 +1823,21 @@ int from_pod_to_wire(struct __sk_buff *skb)
 	packet = &work->packet;
 	from_low = is_lower(packet);
 	now = time_of(work);
-	way = way_to_wire(skb, work, outside, from_low, now);
+	open = map_lookup(&flows, &work->key);
+	flow = open ? open : map_lookup(&half_open, &work->key);
+	way = way_to_wire(skb, work, outside, flow, from_low, now);
 	if (packet->protocol == ICMP ||
-	    !is_followed(packet, &work->key, from_low, link, 0, 0, (way & IS_FAST) != 0, !(way & IS_FAST), generation(), now)) {
+	    !follows(open, packet, from_low, link, 0, 0, (way & IS_FAST) != 0, !(way & IS_FAST), generation(), now)) {
 		int action;
 
+		/* The pod may have been on this node. */
+		if (flow && flow->path == PATH_POD && is_start(packet))
+			flow->wire = 0;
 		if (!(way & IS_FAST)) {
 			remember(skb, link, 0, packet, &work->key, from_low);
 			return TC_ACT_UNSPEC;
 		}
-		action = judge_as_sent(skb, work, way, 0);
+		action = judge_as_sent(skb, work, way, 0, !!flow);
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	} else if (!(way & IS_FAST)) {
@@ -1837,7 +1852,7 @@ int from_pod_to_wire(struct __sk_buff *skb)
 
 		if (asked)
 			note_outside(asked, packet, 1, now);
-		return send_back(skb, packet, outside);
+		return send_back(skb);
 	}
 	return send_on(skb, work, way);
 }
@@ -1859,13 +1874,11 @@ int to_pod_service(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (served == SERVED_ERROR || served == SERVED_LATER) {
 		reason = related_to_pod(skb, served == SERVED_ERROR, skb->ifindex);
-	} else {
-		enum translated result = from_backend(skb, &work->packet, service);
-
-		if (result == TRANSLATED)
-			note_ports(skb, work, &service_fragments, time_of(work));
-		else if (result == UNTRANSLATED)
+	} else if (find_asked_address(skb, &work->packet, service)) {
+		if (restore(skb, &work->packet, service))
 			reason = NO_BACKEND;
+		else
+			note_ports(skb, work, &service_fragments, time_of(work));
 	}
 	return reason ? lose(reason) : TC_ACT_UNSPEC;
 }
@@ -1973,9 +1986,7 @@ static inline_always int from_outside(struct __sk_buff *skb, struct work *work, 
 	note_ports(skb, work, &outside_fragments, now);
 	if (service->choice.source_port)
 		return send_out(skb, packet);
-	if (served == SERVED_PLAIN
-		    ? rewrite_plain(skb, packet, &service->choice.address, service->choice.port, 0, 0, 0)
-		    : rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
+	if (rewrite(skb, packet, &service->choice.address, service->choice.port, 0))
 		return drop(skb, &work->judged, NO_BACKEND);
 	service->is_translated = 1;
 	packet->destination = service->choice.address;
@@ -2039,7 +2050,7 @@ int from_wire_to_pod(struct __sk_buff *skb)
 		if (action != TC_ACT_UNSPEC)
 			return action;
 	}
-	return is_asked ? put_into(skb, packet, &work->receiver) : deliver(skb, packet, &work->receiver, service, 0);
+	return deliver(skb, packet, &work->receiver, service, !is_asked && packet->protocol != ICMP && find_asked_address(skb, packet, service));
 }
 
 /*

@@ -265,6 +265,82 @@ static inline_always __u32 checksum_at(__u32 protocol)
 	return protocol == TCP ? 16 : protocol == UDP ? 6 : protocol == ICMPV6 ? 2 : 0;
 }
 
+/* Of a change of a segment's checksum: a UDP packet over IPv4 may have none. */
+static inline_always __u32 checksum_flags(__u32 protocol)
+{
+	return protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
+}
+
+/* The place of the checksum of TCP or UDP over IPv4 without options, from the start of the frame. */
+static inline_always __u32 checksum_of_plain(__u32 protocol)
+{
+	return ETH_HEADER + sizeof(struct ipv4) + checksum_at(protocol);
+}
+
+/* The addresses and ports of TCP or UDP over IPv4 without options, from the checksum of the IP header on. */
+struct plain_ends {
+	__u16 checksum;
+	/* Of the source and of the destination. */
+	__u16 address[2][2];
+	__u16 port[2];
+};
+
+/* The start of its frame. */
+struct plain_start {
+	__u8 macs[12];
+	__u8 between[10];
+	__u8 hop_limit;
+	__u8 protocol;
+	struct plain_ends ends;
+};
+
+/*
+ * Changes one end in `ends`, and the checksum of the segment in the packet. `checksum` is its offset from the start of the frame.
+ * The address and the port are in the order of the packet. Returns 0 if the checksum has changed.
+ */
+static inline_always int change_end(struct __sk_buff *skb, struct plain_ends *ends, int is_destination, __u32 address, __u16 port,
+				    __u32 checksum, __u32 flags)
+{
+	__u16 *halves = ends->address[is_destination];
+	__u32 old = halves[0] | (__u32)halves[1] << 16, sum = (__u16)~ends->checksum;
+	__u16 old_port = ends->port[is_destination];
+
+	if (old != address && segment_checksum(skb, checksum, old, address, flags | BPF_F_PSEUDO_HDR | 4))
+		return -1;
+	if (old_port != port && segment_checksum(skb, checksum, old_port, port, flags | 2))
+		return -1;
+	/* RFC 1624. */
+	sum += (__u16)~old + (__u16)~(old >> 16) + (__u16)address + (address >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	ends->checksum = ~(sum + (sum >> 16));
+	halves[0] = address;
+	halves[1] = address >> 16;
+	ends->port[is_destination] = port;
+	return 0;
+}
+
+#define NOT_PLAIN 1
+
+/* As `rewrite`, for TCP and UDP over IPv4 without options. Returns NOT_PLAIN if the packet's bytes are not at hand. */
+checked_alone int rewrite_plain(struct __sk_buff *skb, const struct packet *packet, __u32 address, __u32 port, int is_source)
+{
+	const struct plain_start *frame = (const void *)(long)skb->data;
+	struct plain_ends ends;
+	__u32 checksum, flags;
+	__u16 new_port = from_be16(port);
+
+	if (!packet || (const void *)(frame + 1) > (const void *)(long)skb->data_end)
+		return NOT_PLAIN;
+	ends = frame->ends;
+	checksum = checksum_of_plain(packet->protocol);
+	flags = checksum_flags(packet->protocol);
+	if (is_source ? change_end(skb, &ends, 0, address, new_port, checksum, flags)
+		      : change_end(skb, &ends, 1, address, new_port, checksum, flags))
+		return -1;
+	/* One call that writes all is faster than one for each part. */
+	return store(skb, ETH_HEADER + 10, &ends, sizeof(ends), 0) ? -1 : 0;
+}
+
 /*
  * Changes the source or the destination of a packet with an Ethernet header. An ICMP error and a later fragment have no ports,
  * so `port` does not matter. Returns 0 if the packet has changed.
@@ -279,14 +355,19 @@ checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, co
 
 	if (!packet || !to)
 		return -1;
+	if (!is_v6 && packet->offset == sizeof(struct ipv4) && (packet->protocol == TCP || packet->protocol == UDP) && !packet->is_error) {
+		int result = rewrite_plain(skb, packet, to->low >> 32, port, is_source);
+
+		if (result != NOT_PLAIN)
+			return result;
+	}
 	target = *to;
 	from = is_source ? packet->source : packet->destination;
 	old_port = from_be16(is_source ? packet->source_port : packet->destination_port);
 	segment = ETH_HEADER + packet->offset;
 	/* The checksum of a fragmented packet is in its first fragment. */
 	checksum = packet->offset ? checksum_at(packet->ip_protocol) : 0;
-	/* A UDP packet over IPv4 may have no checksum. */
-	flags = packet->protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	flags = checksum_flags(packet->protocol);
 	if (is_v6) {
 		__s64 sum = csum_diff((__u32 *)&from, sizeof(from), (__u32 *)&target, sizeof(target), 0);
 
@@ -308,67 +389,6 @@ checked_alone int rewrite(struct __sk_buff *skb, const struct packet *packet, co
 	if (!checksum || segment_checksum(skb, segment + checksum, old_port, new_port, flags | 2))
 		return -1;
 	return store(skb, segment + (is_source ? 0 : 2), &new_port, 2, 0);
-}
-
-/* The start of a frame with a plain IPv4 packet, as `parse_plain` accepts it. Its words are aligned. */
-struct plain_frame {
-	__u16 unused;
-	__u8 macs[12];
-	__u16 type;
-	struct ipv4 ip;
-	__u16 source_port;
-	__u16 destination_port;
-};
-
-/*
- * The same as `rewrite` for a plain IPv4 packet of TCP or UDP, in fewer calls. With `is_routed` the frame gets these MACs, and a lower
- * hop limit, as a router does.
- */
-static inline_always int rewrite_plain(struct __sk_buff *skb, const struct packet *packet, const struct address *to, __u16 port,
-				       int is_source, int is_routed, const __u8 *macs)
-{
-	const struct ethernet *frame = (const void *)(long)skb->data;
-	const struct ipv4 *ip = (const void *)(frame + 1);
-	const struct ports *ports = (const void *)(ip + 1);
-	__u32 checksum = ETH_HEADER + sizeof(*ip) + checksum_at(packet->protocol), new_address = to->low >> 32, old_address, sum;
-	__u64 flags = packet->protocol == UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	__u16 new_port = from_be16(port), old_port;
-	struct plain_frame new;
-
-	if ((const void *)(ports + 1) > (const void *)(long)skb->data_end)
-		return -1;
-	if (is_routed)
-		__builtin_memcpy(new.macs, macs, sizeof(new.macs));
-	else
-		__builtin_memcpy(new.macs, frame, sizeof(new.macs));
-	new.type = frame->type;
-	new.ip = *ip;
-	new.source_port = ports->source;
-	new.destination_port = ports->destination;
-	if (is_source) {
-		old_address = new.ip.source;
-		old_port = new.source_port;
-		new.ip.source = new_address;
-		new.source_port = new_port;
-	} else {
-		old_address = new.ip.destination;
-		old_port = new.destination_port;
-		new.ip.destination = new_address;
-		new.destination_port = new_port;
-	}
-	/* RFC 1624 */
-	sum = (__u16)~new.ip.checksum + (__u16)~old_address + (__u16)~(old_address >> 16) + (__u16)new_address + (new_address >> 16);
-	if (is_routed) {
-		/* The hop limit is the first byte of its word. */
-		new.ip.ttl -= 1;
-		sum += (__u16)~from_be16(0x100);
-	}
-	sum = (sum & 0xffff) + (sum >> 16);
-	new.ip.checksum = ~(__u16)(sum + (sum >> 16));
-	if (store(skb, 0, new.macs, sizeof(new) - sizeof(new.unused), 0) ||
-	    segment_checksum(skb, checksum, old_address, new_address, flags | BPF_F_PSEUDO_HDR | 4))
-		return -1;
-	return old_port == new_port ? 0 : segment_checksum(skb, checksum, old_port, new_port, flags | 2);
 }
 
 /* The number of one of a word's backends. */
@@ -547,27 +567,6 @@ static inline_always int is_taken(const struct asked_address *asked, const struc
 	       is_equal(&other->address, &work->choice.address);
 }
 
-/* The ends in `key` of the work have a connection to a Service now. */
-checked_alone int end_direct(void)
-{
-	__u32 first = 0;
-	struct service_work *work = map_lookup(&service_works, &first);
-	struct flow *flow;
-
-	if (!work)
-		return 0;
-	flow = map_lookup(&flows, &work->key);
-	if (!flow) {
-		work->client.low = work->key.high;
-		work->client.high = work->key.low;
-		work->client.ports = work->key.high_port | (__u32)work->key.low_port << 16 | (__u64)work->key.protocol << 32;
-		flow = map_lookup(&flows, &work->client);
-	}
-	if (flow && flow->path == PATH_POD)
-		flow->wire = 0;
-	return 0;
-}
-
 /*
  * Notes the address that was asked for, for answers of the chosen backend. Two connections of a client to one backend need
  * different ports there. The later one gets another port in `choice` of `work`, unless its protocol has a checksum over ports.
@@ -592,7 +591,6 @@ static inline_always enum translated note_asked(const struct packet *packet, str
 							      .client_port = client_port };
 			if (map_update(&asked_addresses, &work->key, &work->asked, BPF_ANY))
 				return UNTRANSLATED;
-			end_direct();
 			return TRANSLATED;
 		}
 		port = FIRST_CLIENT_PORT + ((__u64)random_number() * CLIENT_PORTS >> 32);
@@ -743,6 +741,19 @@ static inline_always int is_in_table(const struct frontend *frontend, __u32 clie
 	return word && has_backend(*(volatile __u64 *)word, backend);
 }
 
+/* A pod's connection asks for a Service at the address of a pod, which an earlier connection of these ends may have reached itself. */
+static inline_always void end_direct(const struct packet *packet, struct service_work *work)
+{
+	struct flow *flow;
+
+	if (!map_lookup(&fast_pods, &packet->destination))
+		return;
+	flow_of(packet, &work->key);
+	flow = map_lookup(&flows, &work->key);
+	if (flow && flow->path == PATH_POD)
+		flow->wire = 0;
+}
+
 /* Chooses a backend for a packet of a pod. */
 static inline_always enum translated choose_for(const struct packet *packet, struct service_work *work, __u64 now)
 {
@@ -762,6 +773,7 @@ static inline_always enum translated choose_for(const struct packet *packet, str
 	if (result != TRANSLATED)
 		return result;
 	count(CHOSEN_FOR_POD);
+	end_direct(packet, work);
 	result = note_asked(packet, work);
 	key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, packet->protocol,
 	       &work->key);
@@ -832,9 +844,10 @@ static inline_always enum translated to_backend(struct __sk_buff *skb, const str
 	return rewrite(skb, packet, &work->choice.address, work->choice.port, 0) ? UNTRANSLATED : TRANSLATED;
 }
 
-/* Gives an answer the address that its client asked for. */
-static inline_always enum translated from_backend(struct __sk_buff *skb, const struct packet *packet,
-						  struct service_work *work)
+/*
+ * True for an answer whose client asked for another address. That address is then in `asked` of `work`.
+ */
+static inline_always int find_asked_address(struct __sk_buff *skb, const struct packet *packet, struct service_work *work)
 {
 	struct asked_address *asked;
 
@@ -842,12 +855,23 @@ static inline_always enum translated from_backend(struct __sk_buff *skb, const s
 	       &work->key);
 	asked = map_lookup(&asked_addresses, &work->key);
 	if (asked) {
-		if (asked->client_port && rewrite(skb, packet, &packet->destination, asked->client_port, 0))
-			return UNTRANSLATED;
-		return rewrite(skb, packet, &asked->address, asked->port, 1) ? UNTRANSLATED : TRANSLATED;
+		work->asked = *asked;
+		return 1;
 	}
 	if (!is_equal(&packet->source, &packet->destination))
-		return NO_SERVICE;
-	hairpin_address(skb->protocol == from_be16(ETH_IPV6), &work->choice.address);
-	return rewrite(skb, packet, &work->choice.address, packet->source_port, 1) ? UNTRANSLATED : TRANSLATED;
+		return 0;
+	work->asked.port = packet->source_port;
+	work->asked.client_port = 0;
+	hairpin_address(skb->protocol == from_be16(ETH_IPV6), &work->asked.address);
+	return 1;
+}
+
+/* Gives an answer the address in `asked` of `work`. Returns 0 if the packet has changed. */
+static inline_always int restore(struct __sk_buff *skb, const struct packet *packet, struct service_work *work)
+{
+	const struct asked_address *asked = &work->asked;
+
+	if (asked->client_port && rewrite(skb, packet, &packet->destination, asked->client_port, 0))
+		return -1;
+	return rewrite(skb, packet, &asked->address, asked->port, 1);
 }

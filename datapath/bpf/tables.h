@@ -140,8 +140,10 @@ enum path {
 	PATHS,
 };
 
-/* Of `wire` in `struct flow`. */
+/* Of `wire` in `struct flow`, between two pods: packets of both directions ask for no Service. */
 #define WITHOUT_SERVICE 1
+/* The initiator asks for a Service, and the answers get the address that it asked for. */
+#define FOR_SERVICE 2
 
 /*
  * A connection. Its key has the ends as one pod sees them: as the pod sent the packet, or as it receives the packet. NAT
@@ -181,11 +183,14 @@ struct flow {
 	/* One of `enum path`. */
 	__u8 path;
 	/*
-	 * The link to other nodes by which its packets leave the node, or 0 if the stack routes them. Between two pods it is WITHOUT_SERVICE
-	 * while no packet asks for a Service, or 0 if that is not known.
+	 * The link to other nodes by which its packets leave the node, or 0 if the stack routes them. Between two pods it is WITHOUT_SERVICE,
+	 * FOR_SERVICE, or 0 if that is not known.
 	 */
 	__u16 wire;
 };
+
+/* No row has the ends, so none is looked up. */
+#define WITHOUT_ROW 2
 
 /* A packet as its pod sent it, for the hook where its destination is final. */
 struct sent {
@@ -196,6 +201,7 @@ struct sent {
 	__u64 service;
 	struct flow_key key;
 	__u32 from_low;
+	/* Its ends make a connection: 1, or WITHOUT_ROW. */
 	__u16 has_flow;
 	/* An answer to a rejected packet, which no policy is about. */
 	__u16 is_answer;

@@ -2,14 +2,22 @@
 
 use crate::cluster::FIRST_BACKEND;
 use anyhow::{Context as _, Result, ensure};
+use config_model::Mark;
+use ipnet::Ipv4Net;
 use nix::{
     errno::Errno,
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
 };
+use routing_plan::nat::{
+    NatDesired, Ports, Tables,
+    nftables::{self, Part},
+};
 use std::{
+    collections::BTreeSet,
     fmt::Write as _,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    ops::Range,
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
@@ -38,7 +46,7 @@ pub(crate) enum Place {
 }
 
 impl Site {
-    /// A node without programs and kube-proxy, whose server listens at this number of ports.
+    /// A node without programs and kube-proxy, as the daemon configures it. Its server listens at this number of ports.
     pub(crate) fn new(ports: u16) -> Result<Self> {
         let node = Namespace::new()?;
         node.add_links(PODS)?;
@@ -58,7 +66,7 @@ impl Site {
             "link set lo up\nlink set beyond up\naddr add {OUTSIDE}/24 dev beyond\n\
              route add default via {NODE}\n"
         ))?;
-        node.run(track)?;
+        configure(&node, 0..PODS, OUTSIDE)?;
         let listeners = listen(&server, ports)?;
         Ok(Self { node, client, server, outside, other: None, listeners })
     }
@@ -81,22 +89,17 @@ impl Site {
                 of.path()
             ))?;
             connect_pod(of, pod)?;
-            node.run(track)?;
+            configure(node, pod..pod + 1, next)?;
         }
         let listeners = listen(&server, 1)?;
         Ok(Self { node, client, server, outside, other: Some(other), listeners })
     }
 
-    /// Adds the routing rules of this number of pods whose ENI is a secondary one. The rules of the client and the
-    /// server are the last ones.
+    /// Makes the node one with the routing rules of this number of pods. The rules of the client and the server are the
+    /// last ones.
     pub(crate) fn add_rules(&self, pods: u32) -> Result<()> {
-        let mut batch = format!("route add default via {OUTSIDE} table {TABLE}\n");
-        for pod in (0..pods).rev() {
-            let address = world::pod_address(pod);
-            writeln!(batch, "rule add pref 512 to {address} lookup main")?;
-            writeln!(batch, "rule add pref 1536 from {address} lookup {TABLE}")?;
-        }
-        self.node.ip(&batch)
+        self.node.ip(&rules("del", 0..PODS)?)?;
+        self.node.ip(&rules("add", (0..pods).rev())?)
     }
 
     /// The namespace of a client.
@@ -202,23 +205,47 @@ pub(crate) fn exchange(client: &mut TcpStream) -> Result<()> {
     client.read_exact(&mut bytes).context("an answer was lost")
 }
 
-/// Masquerades packets of pods beyond the VPC, as each node does. The kernel then tracks all connections.
-fn track() -> Result<()> {
+/// Adds the rules that the daemon adds, with nftables, to a node whose pods have addresses of a secondary ENI. The check of source addresses
+/// is left out: amazon-vpc-cni has none.
+fn configure(node: &Namespace, pods: Range<u32>, gateway: Ipv4Addr) -> Result<()> {
+    node.ip(&format!(
+        "rule add pref 1024 fwmark {MARK} lookup main\nroute add default via {gateway} table {TABLE}\n{}",
+        rules("add", pods)?
+    ))?;
+    let desired = NatDesired {
+        primary_link: "wire".to_owned(),
+        primary_address: NODE,
+        vpc: BTreeSet::from([Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 8)?]),
+        excluded: BTreeSet::new(),
+        snat: Some(Ports::Random),
+        node_ports: true,
+        mark: MARK,
+        veth_prefix: "eni".to_owned(),
+    };
+    let nat = nftables::plan(Some((&desired, Part::Whole)), &Tables::default());
+    node.run(|| load(&nat.unwrap_or_default()))
+}
+
+/// Commands of `ip` that add or delete the routing rules of pods.
+fn rules(verb: &str, pods: impl IntoIterator<Item = u32>) -> Result<String> {
+    let mut batch = String::new();
+    for pod in pods {
+        let address = world::pod_address(pod);
+        writeln!(batch, "rule {verb} pref 512 to {address} lookup main")?;
+        writeln!(batch, "rule {verb} pref 1536 from {address} lookup {TABLE}")?;
+    }
+    Ok(batch)
+}
+
+/// Adds rules of nftables to the present namespace.
+fn load(rules: &str) -> Result<()> {
     let mut nft = Command::new("nft");
     let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().context("start nft")?;
-    nft.stdin.take().context("no pipe")?.write_all(RULES.as_bytes())?;
+    nft.stdin.take().context("no pipe")?.write_all(rules.as_bytes())?;
     ensure!(nft.wait()?.success(), "nft refuses the rules of a node");
     Ok(())
 }
 
-const RULES: &str = "
-table ip node {
-    chain post {
-        type nat hook postrouting priority srcnat;
-        oifname \"wire\" ip saddr 10.200.0.0/16 ip daddr != 10.0.0.0/8 masquerade
-    }
-}
-";
 /// Counts the connections of [`Site::reach`].
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 /// The server and the client.
@@ -228,6 +255,8 @@ pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The table of a secondary ENI.
 const TABLE: u32 = 2;
+/// The mark of packets that leave by the primary ENI.
+const MARK: Mark = Mark { value: 0x80, mask: 0x80 };
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// After this time a packet is lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
