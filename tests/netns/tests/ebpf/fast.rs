@@ -5,6 +5,7 @@ use crate::{
     hostile::{PASS, frame},
     nat::{only_8080, only_a},
     object,
+    same_port::connected,
     service::{
         VIP, answer_datagrams, answered, any, ask, at, bound, connect_error, serve, start,
         start_with, to, vip_v6,
@@ -523,6 +524,35 @@ fn a_service_and_its_backend_answer_one_port_of_a_client() {
         exchange(service, length);
         assert_eq!(forwards(|| (0..3).for_each(|_| exchange(service, 1))), 0);
     }
+}
+
+#[test]
+fn a_service_at_the_address_of_a_pod_receives_a_later_connection_of_the_same_ends() {
+    let name = "a_service_at_the_address_of_a_pod_receives_a_later_connection_of_the_same_ends";
+    let Some(object) = object(name) else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let mut kernel = open(&object, bpffs.path());
+    answer(in_pod("b", || TcpListener::bind("0.0.0.0:9000")).unwrap());
+    let pod = at(b(false), 8080);
+    let exchange = || {
+        let stream = TcpStream::from(connected(SockType::Stream, 40_080, pod));
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        let count = forwards(|| (0..3).for_each(|_| assert!(answers(&stream))));
+        assert_eq!(count, 0);
+        stream.peer_addr().unwrap()
+    };
+    let backend = |kernel: &Kernel| {
+        let row = kernel.programs.counters().unwrap()["chosen_for_pod"];
+        (exchange(), kernel.programs.counters().unwrap()["chosen_for_pod"] - row)
+    };
+    assert_eq!(backend(&kernel), (pod, 0));
+    for port in [9000, 8080] {
+        let place = Place::Port(pod.ip(), pod.port(), Protocol::Tcp);
+        serve(&mut kernel, &[(place, to(&[at(b(false), port)]))]);
+        assert_eq!(backend(&kernel), (pod, 1), "port {port}");
+    }
+    serve(&mut kernel, &[]);
+    assert_eq!(backend(&kernel), (pod, 0));
 }
 
 #[test]
