@@ -969,6 +969,16 @@ static inline_always __u32 recall_ports(struct __sk_buff *skb, struct work *work
 	return 0;
 }
 
+/* The connection of a packet as its pod sent it. Few variables of the caller fit on the stack. */
+static inline_always struct flow *find_sent(struct work *work, __u64 now)
+{
+	struct flow *flow = 0;
+
+	if (work->sent_as.has_flow != WITHOUT_ROW)
+		flow = find(&work->sent_as.key, now);
+	return flow;
+}
+
 /* How a packet came to the hook where its destination is final. */
 #define HAS_TICKET 1u
 /* Its ticket is in `work->sent_as`. */
@@ -1108,7 +1118,7 @@ checked_alone int judge_packet(struct __sk_buff *skb, __u32 ingress, __u32 how, 
 	}
 
 	if (has_flow && is_sent && work->sent_as.has_flow) {
-		flow = work->sent_as.has_flow == WITHOUT_ROW ? 0 : find(&work->sent_as.key, now);
+		flow = find_sent(work, now);
 		is_absent = !flow;
 		/* Where masquerading led an answer to an address of the node, `from_pod` has judged it as a request. */
 		if (flow && sender && receiver && flow->initiator == sender && flow->responder != receiver)
