@@ -126,13 +126,21 @@ impl Run<'_> {
         for node in [&site.node, other] {
             drop(Proxy::start_on(node, node, self.kubernetes()?, mode, cluster)?);
         }
+        site.check_sources()?;
+        Ok(site)
+    }
+
+    /// A node with the rules of kube-proxy, which has ended, and without the check of source addresses.
+    fn theirs_unchecked(&self, mode: &str, cluster: &Cluster) -> Result<Site> {
+        let site = site_for(cluster)?;
+        drop(Proxy::start(self.kubernetes()?, mode, &site, cluster)?);
         Ok(site)
     }
 
     /// A node with the rules of kube-proxy, which has ended.
     fn theirs(&self, mode: &str, cluster: &Cluster) -> Result<Site> {
-        let site = site_for(cluster)?;
-        drop(Proxy::start(self.kubernetes()?, mode, &site, cluster)?);
+        let site = self.theirs_unchecked(mode, cluster)?;
+        site.check_sources()?;
         Ok(site)
     }
 
@@ -177,9 +185,10 @@ impl Run<'_> {
             self.theirs("iptables", &some)?,
             self.theirs("iptables", &more)?,
             self.theirs("nftables", &more)?,
+            self.theirs_unchecked("nftables", &more)?,
         ];
-        let clusters = [some, more, some, more, more];
-        let ways = [0, 1, 2, 3, 4].map(|at| Way {
+        let clusters = [some, more, some, more, more, more];
+        let ways = [0, 1, 2, 3, 4, 5].map(|at| Way {
             site: &sites[at],
             from: Place::Pod,
             to: To::Services(clusters[at].services),
@@ -192,6 +201,8 @@ impl Run<'_> {
         ] {
             bench.push(Figure::in_turns(name, "us", &pair(&turns, ways)).at_most(target));
         }
+        let name = "connection_beside_nftables_5000_unchecked";
+        bench.push(Figure::in_turns(name, "us", &pair(&turns, [1, 5])));
         let ways =
             [1, 3, 4].map(|at| Way { site: &sites[at], from: Place::Outside, to: To::NodePort });
         let turns = in_turns(&ways, Span::Whole, self.rounds * 2)?;
@@ -224,7 +235,9 @@ impl Run<'_> {
         let mut bare = Vec::new();
         for pods in [1, 250, 700] {
             ours.push(self.ours(&format!("path{pods}"), &cluster, None)?);
-            bare.push(site_with(1)?);
+            let site = site_with(1)?;
+            site.check_sources()?;
+            bare.push(site);
             for site in ours.last().into_iter().chain(bare.last()).filter(|_| pods > 1) {
                 site.add_rules(pods).context("add the rules of pods")?;
             }

@@ -11,6 +11,7 @@ use nix::{
 use routing_plan::nat::{
     NatDesired, Ports, Tables,
     nftables::{self, Part},
+    source_check,
 };
 use std::{
     collections::BTreeSet,
@@ -100,6 +101,14 @@ impl Site {
     pub(crate) fn add_rules(&self, pods: u32) -> Result<()> {
         self.node.ip(&rules("del", 0..PODS)?)?;
         self.node.ip(&rules("add", (0..pods).rev())?)
+    }
+
+    /// Adds the rules by which the daemon checks the source addresses of pods. The programs have a check of their own.
+    pub(crate) fn check_sources(&self) -> Result<()> {
+        for node in [&self.node].into_iter().chain(&self.other) {
+            node.run(|| load(&source_check::plan(Some(VETH_PREFIX), None).unwrap_or_default()))?;
+        }
+        Ok(())
     }
 
     /// The namespace of a client.
@@ -205,8 +214,7 @@ pub(crate) fn exchange(client: &mut TcpStream) -> Result<()> {
     client.read_exact(&mut bytes).context("an answer was lost")
 }
 
-/// Adds the rules that the daemon adds, with nftables, to a node whose pods have addresses of a secondary ENI. The check of source addresses
-/// is left out: amazon-vpc-cni has none.
+/// Adds the rules that the daemon adds, with nftables, to a node whose pods have addresses of a secondary ENI.
 fn configure(node: &Namespace, pods: Range<u32>, gateway: Ipv4Addr) -> Result<()> {
     node.ip(&format!(
         "rule add pref 1024 fwmark {MARK} lookup main\nroute add default via {gateway} table {TABLE}\n{}",
@@ -220,7 +228,7 @@ fn configure(node: &Namespace, pods: Range<u32>, gateway: Ipv4Addr) -> Result<()
         snat: Some(Ports::Random),
         node_ports: true,
         mark: MARK,
-        veth_prefix: "eni".to_owned(),
+        veth_prefix: VETH_PREFIX.to_owned(),
     };
     let nat = nftables::plan(Some((&desired, Part::Whole)), &Tables::default());
     node.run(|| load(&nat.unwrap_or_default()))
@@ -255,6 +263,8 @@ pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The table of a secondary ENI.
 const TABLE: u32 = 2;
+/// Of the host links of pods.
+const VETH_PREFIX: &str = "eni";
 /// The mark of packets that leave by the primary ENI.
 const MARK: Mark = Mark { value: 0x80, mask: 0x80 };
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
