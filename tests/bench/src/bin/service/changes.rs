@@ -11,6 +11,7 @@ use crate::{
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::{
+    io::ErrorKind,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -82,12 +83,20 @@ fn until_moved(site: &Site, service: u32) -> Result<Instant> {
     let until = Instant::now() + LONGEST;
     while Instant::now() < until {
         let connected = Instant::now();
-        if site.reach(&arrivals, cluster::frontend(service))? == 1 {
-            return Ok(connected);
+        match site.reach(&arrivals, cluster::frontend(service)) {
+            Ok(1) => return Ok(connected),
+            // kube-proxy refuses connections to a cluster IP that is not in force.
+            Err(error) if !is_refused(&error) => return Err(error),
+            _ => {}
         }
         thread::sleep(POLL);
     }
     bail!("no connection arrives at the new backend of Service {service}")
+}
+
+fn is_refused(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.is_some_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Longer than the time after which unused rows are removed.
