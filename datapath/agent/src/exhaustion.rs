@@ -13,9 +13,9 @@ pub(crate) struct Exhaustion {
 
 impl Exhaustion {
     /// Compares the counters of an observation with those of the last one. Logs the first drops, and the first observation
-    /// without drops.
+    /// without drops. Counters that could not be read are empty, and change nothing.
     pub(crate) fn note(&mut self, packets: &BTreeMap<&'static str, u64>) {
-        let count = packets.get(NO_SOURCE_PORT).copied().unwrap_or(0);
+        let Some(&count) = packets.get(NO_SOURCE_PORT) else { return };
         let dropped = self.dropped.map_or(0, |before| count.saturating_sub(before));
         self.dropped = Some(count);
         match (self.grows, dropped > 0) {
@@ -46,6 +46,13 @@ mod tests {
             exhaustion.grows
         };
         assert_eq!([7, 7, 8, 9, 9, 9].map(&mut grows_at), [false, false, true, true, false, false]);
+        // The counters cannot be read, and then can again.
+        exhaustion.note(&BTreeMap::new());
+        let mut grows_at = |count| {
+            exhaustion.note(&BTreeMap::from([(NO_SOURCE_PORT, count)]));
+            exhaustion.grows
+        };
+        assert!(!grows_at(9));
         // The counters of a new map start at 0.
         assert!(!grows_at(0) && grows_at(1));
     }
