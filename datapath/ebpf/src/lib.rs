@@ -16,6 +16,7 @@ mod grace;
 mod grow;
 mod kernel;
 mod links;
+mod logged;
 mod lookup;
 mod mapped;
 mod maps;

@@ -1,6 +1,12 @@
 //! Services in force: the frontends of the desired state, and the mirror of their maps.
 
-use crate::{LoadError, Programs, closing::Closing, grace::GRACE, port_users::PortUsers};
+use crate::{
+    LoadError, Programs,
+    closing::Closing,
+    grace::GRACE,
+    logged::{LOGGED, remember},
+    port_users::PortUsers,
+};
 use config_model::causes;
 use datapath_backend::ServiceFigures;
 use datapath_node::{Desired, NodeIdentity};
@@ -39,7 +45,7 @@ pub(crate) struct Serving {
     compare_at: Instant,
     /// The number of rows that were compared since the first one.
     compared: usize,
-    /// The places of other Services that were logged last, with the Service that claims each and the one that has it.
+    /// The places of other Services that were logged, with the Service that claims each and the one that has it.
     taken: BTreeSet<(ObjectName, Place, ObjectName)>,
     port_users: PortUsers,
     /// The Services that were reported as not in force.
@@ -352,7 +358,7 @@ impl Serving {
     fn log_taken(&mut self) {
         let owned = |of: Taken<'_>| (of.service.clone(), of.place, of.owner.clone());
         let taken: BTreeSet<_> = self.index.taken().map(owned).collect();
-        for (service, at, owner) in taken.difference(&self.taken).take(LOGGED) {
+        for (service, at, owner) in remember(&mut self.taken, &taken) {
             tracing::warn!(
                 %service,
                 %at,
@@ -361,7 +367,6 @@ impl Serving {
                  Services"
             );
         }
-        self.taken = taken;
     }
 
     /// The Services that are not in force as they should be, each with the cause.
@@ -436,8 +441,6 @@ fn wall_ms() -> u64 {
 const EVERY: Duration = Duration::from_secs(1);
 /// The times that are kept until they are taken.
 const MOST_TIMES: usize = 16_384;
-/// The number of Services that one state logs.
-const LOGGED: usize = 16;
 /// The rows of a comparison. The rows of `frontends` are added up besides, and all keys of `source_ranges` are compared.
 const STEP: usize = 16_384;
 
