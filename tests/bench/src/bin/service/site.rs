@@ -67,7 +67,7 @@ impl Site {
             "link set lo up\nlink set beyond up\naddr add {OUTSIDE}/24 dev beyond\n\
              route add default via {NODE}\n"
         ))?;
-        configure(&node, 0..PODS, OUTSIDE)?;
+        configure(&node, 0..PODS, [NODE, OUTSIDE])?;
         let listeners = listen(&server, ports)?;
         Ok(Self { node, client, server, outside, other: None, listeners })
     }
@@ -90,7 +90,7 @@ impl Site {
                 of.path()
             ))?;
             connect_pod(of, pod)?;
-            configure(node, pod..pod + 1, next)?;
+            configure(node, pod..pod + 1, [own, next])?;
         }
         let listeners = listen(&server, 1)?;
         Ok(Self { node, client, server, outside, other: Some(other), listeners })
@@ -215,14 +215,14 @@ pub(crate) fn exchange(client: &mut TcpStream) -> Result<()> {
 }
 
 /// Adds the rules that the daemon adds, with nftables, to a node whose pods have addresses of a secondary ENI.
-fn configure(node: &Namespace, pods: Range<u32>, gateway: Ipv4Addr) -> Result<()> {
+fn configure(node: &Namespace, pods: Range<u32>, [own, gateway]: [Ipv4Addr; 2]) -> Result<()> {
     node.ip(&format!(
         "rule add pref 1024 fwmark {MARK} lookup main\nroute add default via {gateway} table {TABLE}\n{}",
         rules("add", pods)?
     ))?;
     let desired = NatDesired {
         primary_link: "wire".to_owned(),
-        primary_address: NODE,
+        primary_address: own,
         vpc: BTreeSet::from([Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 8)?]),
         excluded: BTreeSet::new(),
         snat: Some(Ports::Random),
