@@ -725,17 +725,22 @@ checked_alone int deliver_asked(struct __sk_buff *skb)
 	    has_error(skb, packet, to->link) ||
 	    !follows(flow, packet, is_lower(packet), 0, to->link, 0, 0, 0, generation(), now))
 		return TC_ACT_UNSPEC;
-	note_time(choice, now);
-	/* Answers note the time of the other row. */
-	if (packet->tcp_flags & TCP_FIN) {
+	/*
+	 * The row for answers may have been displaced. Answers note its time, so a look at it once in a tick is enough. All steps add it
+	 * again.
+	 */
+	if ((packet->tcp_flags & TCP_FIN) || choice->seen != CHOICE_TICK(now)) {
 		struct outside_flow *of;
 
 		key_of(&packet->source, packet->source_port, &packet->destination, packet->destination_port, TCP,
 		       &service->client);
 		of = map_lookup(&outside_flows, &service->client);
-		if (of)
-			note_outside(of, packet, 0, now);
+		if (!of || of->link != skb->ifindex || of->asked_port != service->key.high_port ||
+		    !is_equal(&of->asked, &service->key.high))
+			return TC_ACT_UNSPEC;
+		note_outside(of, packet, 0, now);
 	}
+	note_time(choice, now);
 	if (route_plain(skb, packet, to->macs, &service->choice.address, service->choice.port, 0))
 		return lose(NO_BACKEND);
 	skb->tc_index = 0;

@@ -18,6 +18,7 @@ use crate::{
     service::{self, answer_datagrams, at, serve, to},
     traffic::{PODS, SILENCE, answer, answers, attach, connect_pod, in_pod, ip, write},
 };
+use aya::maps::{HashMap, Map, MapData};
 use config_settings::Connections;
 use datapath_conntrack::dump;
 use datapath_ebpf::{Hook, Programs};
@@ -373,6 +374,38 @@ fn an_open_connection_to_a_node_port_keeps_its_backend() {
     let [of_a, of_b] = links.map(|link| nodes.one.programs.paths(link).unwrap());
     // Datagrams do not stay with a backend that has left.
     assert_eq!((of_a.nodes, of_b.nodes), (1, 2), "{of_a:?} {of_b:?}");
+}
+
+/// The kernel's rows of connections of clients outside.
+fn outside_rows(bpffs: &Path) -> HashMap<MapData, [u8; 40], [u8; 64]> {
+    let map = MapData::from_pin(bpffs.join("maps/outside_flows")).unwrap();
+    HashMap::try_from(Map::LruHashMap(map)).unwrap()
+}
+
+/// The byte `is_open` of such a row.
+const IS_OPEN: usize = 62;
+
+#[test]
+fn a_client_whose_row_was_displaced_is_answered() {
+    let Some(object) = object("a_client_whose_row_was_displaced_is_answered") else { return };
+    let bpffs = tempfile::tempdir().unwrap();
+    let _nodes = serving(&object, bpffs.path());
+    for is_v6 in [false, true] {
+        let open = connect(CLIENT, asked(is_v6)).unwrap();
+        assert!(answers(&open));
+        let mut rows = outside_rows(bpffs.path());
+        let keys: Vec<_> = rows.keys().map(Result::unwrap).collect();
+        assert!(!keys.is_empty());
+        for key in &keys {
+            rows.remove(key).unwrap();
+        }
+        for round in 0..3 {
+            assert_eq!(by_stack(|| assert!(answers(&open), "{is_v6} {round}")), 0, "{is_v6}");
+        }
+        let states: Vec<u8> = rows.iter().map(|row| row.unwrap().1[IS_OPEN]).collect();
+        assert_eq!(states, [1], "{is_v6}: the time of an open connection counts");
+    }
+    assert_eq!(misplaced(), 0);
 }
 
 /// As kube-proxy serves the node port.
