@@ -12,4 +12,4 @@ pub(crate) fn remember<T: Clone + Ord>(logged: &mut BTreeSet<T>, present: &BTree
 }
 
 /// The number of items that one call returns at most.
-pub(crate) const LOGGED: usize = 16;
+const LOGGED: usize = 16;

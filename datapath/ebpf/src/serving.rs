@@ -1,11 +1,7 @@
 //! Services in force: the frontends of the desired state, and the mirror of their maps.
 
 use crate::{
-    LoadError, Programs,
-    closing::Closing,
-    grace::GRACE,
-    logged::{LOGGED, remember},
-    port_users::PortUsers,
+    LoadError, Programs, closing::Closing, grace::GRACE, logged::remember, port_users::PortUsers,
 };
 use config_model::causes;
 use datapath_backend::ServiceFigures;
@@ -50,6 +46,8 @@ pub(crate) struct Serving {
     port_users: PortUsers,
     /// The Services that were reported as not in force.
     reported: BTreeMap<ObjectName, String>,
+    /// The Services that were logged as not in force, each with the cause.
+    logged: BTreeSet<(ObjectName, String)>,
     /// The health checks of the Services in force; `None` before the first ones.
     checks: Option<Arc<HealthChecks>>,
     programming: Programming,
@@ -77,6 +75,7 @@ impl Serving {
             taken: BTreeSet::new(),
             port_users: PortUsers::default(),
             reported: BTreeMap::new(),
+            logged: BTreeSet::new(),
             checks: None,
             programming: Programming::default(),
             repairs: BTreeMap::new(),
@@ -167,6 +166,10 @@ impl Serving {
             self.note_effect();
             self.attach_sockets(programs);
             self.port_users.step(now, &self.index);
+            // One call logs a limited number.
+            self.log_taken();
+            let failing = self.failing();
+            self.log(&failing);
         }
         // A repair may have written rows just now.
         if let Some(mirror) = &self.mirror
@@ -343,15 +346,23 @@ impl Serving {
         self.sockets_fault = fault;
     }
 
-    /// Logs the Services that are not in force now. A fault of all Services has its own message.
-    fn log(&self, failing: &BTreeMap<ObjectName, String>) {
+    /// Logs Services that are not in force.
+    fn log(&mut self, failing: &BTreeMap<ObjectName, String>) {
+        for (service, why) in self.take_unlogged(failing) {
+            tracing::warn!(%service, why, "the Service is not in force as it should be");
+        }
+    }
+
+    /// Returns the Services to log, each with the cause. A fault of all Services has its own message.
+    fn take_unlogged(
+        &mut self,
+        failing: &BTreeMap<ObjectName, String>,
+    ) -> Vec<(ObjectName, String)> {
         if self.fault.is_some() || self.sockets_fault.is_some() {
-            return;
+            return Vec::new();
         }
-        let is_new = |(name, why): &(&ObjectName, &String)| self.reported.get(name) != Some(*why);
-        for (name, why) in failing.iter().filter(is_new).take(LOGGED) {
-            tracing::warn!(service = %name, why, "the Service is not in force as it should be");
-        }
+        let failing = failing.iter().map(|(name, why)| (name.clone(), why.clone())).collect();
+        remember(&mut self.logged, &failing)
     }
 
     /// Logs the addresses and ports of Services that other Services have.
@@ -447,6 +458,32 @@ const STEP: usize = 16_384;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_service_that_is_not_in_force_is_logged_once_in_parts() {
+        let all = |count: usize, why: &str| -> BTreeMap<ObjectName, String> {
+            let name = |number| ObjectName::new("shop", format!("{number:02}"));
+            (0..count).map(|number| (name(number), why.to_owned())).collect()
+        };
+        let mut serving = Serving::new(None);
+        let failing = all(40, "no room");
+        let mut logged = BTreeMap::new();
+        for count in [16, 16, 8, 0] {
+            let part = serving.take_unlogged(&failing);
+            assert_eq!(part.len(), count);
+            logged.extend(part);
+        }
+        assert_eq!(logged, failing);
+        // Another cause is new, and so is a Service that fails again.
+        assert_eq!(serving.take_unlogged(&all(2, "split it")).len(), 2);
+        assert!(serving.take_unlogged(&all(1, "split it")).is_empty());
+        assert_eq!(serving.take_unlogged(&all(2, "split it")).len(), 1);
+        // A fault of all Services does not repeat the messages of single ones.
+        serving.fault = Some("no memory".to_owned());
+        assert!(serving.take_unlogged(&all(20, "no memory")).is_empty());
+        serving.fault = None;
+        assert!(serving.take_unlogged(&all(2, "split it")).is_empty());
+    }
 
     #[test]
     fn a_change_of_endpoints_takes_from_its_first_cause_to_its_effect() {
