@@ -20,8 +20,8 @@ use tests_cluster::ClusterSpec;
 use tests_lab::{Lab, bpf_object, programs, wait_for};
 
 const NODES: [&str; 2] = ["node1", "node2"];
-/// So many pods use several ENIs.
-const MOST_PODS: usize = 40;
+/// So many pods use three ENIs, each with up to three prefixes.
+const MOST_PODS: usize = 110;
 /// Counts the packets that a node's stack forwards.
 const COUNT: &str =
     "nft 'table inet count { chain forward { type filter hook forward priority 0; counter; }; }'";
@@ -35,7 +35,7 @@ struct Case<'a> {
     subnets: &'a [&'a str],
     /// The subnet of the ENIs for pods.
     eni_config: Option<&'a str>,
-    /// The ENIs with pods on each node.
+    /// The ENIs with pods on each node. With custom networking the primary ENI has none.
     enis: usize,
 }
 
@@ -201,9 +201,7 @@ fn packets_leave_by_the_eni_of_their_source_with_prefixes() -> Result<()> {
     let test = "packets_leave_by_the_eni_of_their_source_with_prefixes";
     let case = Case {
         lab: "t-fast-prefix",
-        kind: "t3.nano",
         settings: &["ENABLE_PREFIX_DELEGATION=true", "FERRULE_RULES=compact"],
-        enis: 2,
         ..PER_POD
     };
     packets_leave_by_the_eni_of_their_source(test, &case)
