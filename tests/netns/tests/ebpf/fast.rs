@@ -30,7 +30,7 @@ use service_core::Place;
 use service_objects::Protocol;
 use std::{
     io::{ErrorKind, Read as _, Write as _},
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsRawFd as _,
     path::Path,
     process::{Command, Stdio},
@@ -472,7 +472,7 @@ fn large_segments_arrive_as_they_were_sent() {
             let mut stream = connect_to(to).unwrap();
             stream.set_read_timeout(None).unwrap();
             stream.write_all(&sent).unwrap();
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
             let mut received = Vec::new();
             stream.read_to_end(&mut received).unwrap();
             assert!(received == sent, "{to}: {} bytes", received.len());
@@ -539,7 +539,11 @@ fn a_service_at_the_address_of_a_pod_receives_a_later_connection_of_the_same_end
         stream.set_read_timeout(Some(SILENCE)).unwrap();
         let count = forwards(|| (0..3).for_each(|_| assert!(answers(&stream))));
         assert_eq!(count, 0);
-        stream.peer_addr().unwrap()
+        let peer = stream.peer_addr().unwrap();
+        // The next connection needs the same port, which is free once both ends are closed.
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!((&stream).read(&mut [0]).unwrap(), 0);
+        peer
     };
     let backend = |kernel: &Kernel| {
         let row = kernel.programs.counters().unwrap()["chosen_for_pod"];
