@@ -2135,7 +2135,8 @@ int to_wire_service(struct __sk_buff *skb)
 	       &outside->service.key);
 	flow = map_lookup(&outside_flows, &outside->service.key);
 	now = time_of(work);
-	if (!flow || !has_ethernet(skb) || is_over(flow, packet->protocol, now))
+	/* The answer to a masqueraded connection enters the node again: a strict branch pod of this node has it as one of another node. */
+	if (!flow || !is_equal(&flow->client, &packet->destination) || !has_ethernet(skb) || is_over(flow, packet->protocol, now))
 		return TC_ACT_UNSPEC;
 	note_outside(flow, packet, 1, now);
 	note_ports(skb, work, &outside_fragments, now);

@@ -180,7 +180,9 @@ fn route() {
 /// The packets that the router has dropped.
 pub(crate) fn misplaced() -> u64 {
     in_pod("router", || {
-        let list = std::process::Command::new("nft").args(["list", "ruleset"]).output().unwrap();
+        let list = ["list", "table", "inet", "sources"];
+        let list = std::process::Command::new("nft").args(list).output().unwrap();
+        assert!(list.status.success(), "the router has no check");
         let text = String::from_utf8(list.stdout).unwrap();
         let mut words = text.split_whitespace();
         let mut sum = 0;
@@ -297,7 +299,12 @@ pub(crate) fn open_with(object: &Path, bpffs: &Path, connections: &Connections) 
 
 /// The packets that the stacks of both nodes forward meanwhile. Late acknowledgments of earlier connections do not count.
 pub(crate) fn forwards(run: impl FnOnce()) -> [u64; 2] {
-    let now = || [forwarded(), in_pod("n2", forwarded)];
+    forwards_with("n2", run)
+}
+
+/// The same of the first node and of another namespace.
+pub(crate) fn forwards_with(other: &str, run: impl FnOnce()) -> [u64; 2] {
+    let now = || [forwarded(), in_pod(other, forwarded)];
     let mut before = now();
     loop {
         thread::sleep(Duration::from_millis(250));

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod beyond;
+mod branches;
 mod clusters;
 mod contract;
 mod errors;

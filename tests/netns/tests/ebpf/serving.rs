@@ -287,7 +287,7 @@ fn health_checks_are_those_of_the_services_in_force() {
 }
 
 /// The links of the pods that the fast path can reach.
-fn fast_links(pins: &Path) -> BTreeSet<u32> {
+pub(crate) fn fast_links(pins: &Path) -> BTreeSet<u32> {
     let map = Map::from_map_data(MapData::from_pin(pins.join("fast_pods")).unwrap()).unwrap();
     let map: HashMap<_, [u8; 16], [u8; 20]> = HashMap::try_from(map).unwrap();
     let rows = map.iter().map(|row| row.unwrap().1);
