@@ -166,7 +166,7 @@ fn sctp(address: IpAddr, port: u16) -> Place {
     Place::Port(address, port, Protocol::Sctp)
 }
 
-/// The connections that have begun on the fast path.
+/// The number of connections that started on the fast path.
 fn fast_path(kernel: &Kernel) -> u64 {
     kernel.programs.counters().unwrap()["fast_path"]
 }
@@ -184,7 +184,7 @@ fn a_pod_associates_with_the_backend_of_a_service_at_the_same_port() {
     for open in OPEN {
         let bpffs = tempfile::tempdir().unwrap();
         let mut kernel = open(&object, bpffs.path());
-        let begun = fast_path(&kernel);
+        let before = fast_path(&kernel);
         for (a, b, vip) in families() {
             let backend = Backend::start("b", at(b, PORT));
             serve(&mut kernel, &[(sctp(vip, PORT), to(&[at(b, PORT)]))]);
@@ -205,7 +205,7 @@ fn a_pod_associates_with_the_backend_of_a_service_at_the_same_port() {
         assert_eq!(seen, at(POD_A, 4003));
         let counters = kernel.programs.counters().unwrap();
         assert_eq!(counters["no_backend"], 0, "{counters:?}");
-        assert_eq!(fast_path(&kernel), begun, "SCTP takes the stack");
+        assert_eq!(fast_path(&kernel), before, "SCTP takes the stack");
         assert!(counters["chosen_for_pod"] >= 7, "{counters:?}");
     }
 }
@@ -224,7 +224,7 @@ fn a_client_outside_associates_by_a_node_port_of_the_same_number() {
         let clients = [IpAddr::V4(CLIENT), v6(9, 2)];
         let towards_far: [IpAddr; 2] = [[10, 8, 0, 1].into(), v6(8, 1)];
         let asked = [NODE, v6(9, 1)];
-        let begun = fast_path(&kernel);
+        let before = fast_path(&kernel);
         let mut held = Vec::new();
         for (namespace, backends, seen_as, own_port) in
             [("b", here, clients, 5000), ("far", there, towards_far, 5001)]
@@ -244,7 +244,7 @@ fn a_client_outside_associates_by_a_node_port_of_the_same_number() {
         serve(&mut kernel, &[(node_port(Family::V4, Protocol::Sctp), to(&[backend]))]);
         let counters = kernel.programs.counters().unwrap();
         assert_eq!((counters["no_source_port"], counters["no_backend"]), (0, 0), "{counters:?}");
-        assert_eq!(fast_path(&kernel), begun, "SCTP takes the stack");
+        assert_eq!(fast_path(&kernel), before, "SCTP takes the stack");
         let second = |port| associate_by("out", at([10, 9, 0, 3], port), at(NODE, PORT), SILENCE);
         assert!(second(5001).is_none(), "the port is that of the first client");
         assert!(kernel.programs.counters().unwrap()["no_source_port"] > 0);
@@ -350,5 +350,5 @@ fn an_association_to_a_service_with_another_port_is_refused_and_counted() {
             assert!(kernel.programs.counters().unwrap()["no_backend"] > before, "{to}");
         }
     }
-    assert!(backends.iter().all(Backend::is_alone), "no other association has begun");
+    assert!(backends.iter().all(Backend::is_alone), "no other association was accepted");
 }
