@@ -10,6 +10,7 @@ use crate::{
     say,
 };
 use anyhow::{Context as _, Result, bail, ensure};
+use lab_programs::Program;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -67,7 +68,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut lab = Lab::cluster(&programs.dir, &name, &up)?;
     let kubeconfig = lab.run(&["cluster", "kubeconfig"])?.trim().into();
-    let scene = Scene { lab: &lab, helm, kubectl, kubeconfig, services: args.services };
+    let probe = Program::probe()?;
+    let scene = Scene { lab: &lab, helm, kubectl, kubeconfig, probe, services: args.services };
     let outcome = scene.play(&programs, &archive);
     if outcome.is_err() {
         scene.print_state();
@@ -98,6 +100,7 @@ struct Scene<'a> {
     helm: PathBuf,
     kubectl: PathBuf,
     kubeconfig: PathBuf,
+    probe: Program,
     services: Server,
 }
 
@@ -112,8 +115,7 @@ struct Traces {
 impl Scene<'_> {
     fn play(&self, programs: &Binaries, archive: &Path) -> Result<()> {
         say::step("the image, into the nodes' containerds");
-        let path = archive.to_str().context("the image's path is not UTF-8")?;
-        self.lab.run(&["cluster", "load-image", path])?;
+        self.lab.run(&["cluster", "load-image", text_of(archive)?])?;
 
         let began = Instant::now();
         say::step("installing charts/ferrule with helm");
@@ -134,7 +136,7 @@ impl Scene<'_> {
         say::good(&format!("{PODS} pods run, in {}", say::took(began)));
         self.service_answers()?;
         if self.services == Server::Ebpf {
-            self.no_proxy_serves(&nodes)?;
+            self.no_proxy_serves(programs, &nodes)?;
         }
 
         let began = Instant::now();
@@ -170,32 +172,43 @@ impl Scene<'_> {
 
     /// The URL of the API server as the kubelets have it.
     fn api_server(&self) -> Result<String> {
-        let config = self.lab.on_node("node1", &["cat", "/var/lib/kubelet/kubeconfig"])?;
+        let config = self.lab.on_node("node1", &["cat", KUBELETS])?;
         let config: Value = serde_json::from_str(&config).context("the kubelet's kubeconfig")?;
         let server = config["clusters"][0]["cluster"]["server"].as_str();
         server.map(str::to_owned).context("no server in the kubelet's kubeconfig")
     }
 
-    /// Checks that Services work without any rule of kube-proxy. A pod asks the API server. Processes of the nodes ask the
-    /// demo's Service, also at the node ports of other nodes.
-    fn no_proxy_serves(&self, nodes: &[String]) -> Result<()> {
-        say::step("no kube-proxy: rules, the API server's Service, cluster IPs and node ports");
+    /// Checks that Services work without any rule of kube-proxy. Pods and processes of each node reach the API server and
+    /// the DNS server by their Services. The processes also reach the demo's Service, by its node port on each node too.
+    fn no_proxy_serves(&self, programs: &Binaries, nodes: &[String]) -> Result<()> {
+        say::step("no kube-proxy: rules, API server, DNS, cluster IPs and node ports");
+        let ferrule = programs.cli();
+        let ferrule = text_of(&ferrule)?;
         for node in nodes {
             let rules = self.lab.on_node(node, &["nft", "list", "ruleset"])?;
             ensure!(
                 !rules.contains("KUBE-S") && !rules.contains("kube-proxy"),
                 "{node} has rules of kube-proxy: {rules}"
             );
+            // The command fails if a rule exists in nftables or in legacy iptables.
+            self.lab.on_node(node, &[ferrule, "migrate", "services", "rules"])?;
         }
-        let pod = self.kubectl(&["-n", SPACE, "get", "pods", "-o", "name"])?;
-        let pod = pod.lines().next().context("no pod runs")?;
-        let version =
-            self.kubectl(&["-n", SPACE, "exec", pod, "--", "/probe", "api", "/version"])?;
-        ensure!(version.contains("gitVersion"), "the API server has answered {version}");
-        let column = "jsonpath={.spec.clusterIP}";
-        let address = self.kubectl(&["-n", SPACE, "get", "service", "hello", "-o", column])?;
+        say::note("no node has a rule of kube-proxy");
+        for pod in self.pod_of_each_node()?.values() {
+            let version = ["-n", SPACE, "exec", pod.as_str(), "--", "/probe", "api", "/version"];
+            let version = self.kubectl(&version).with_context(|| format!("{pod} asks the API"))?;
+            ensure!(version.contains("gitVersion"), "the API server has answered {pod}: {version}");
+        }
+        let (api, dns) = (
+            format!("https://{}", self.cluster_ip("default", "kubernetes")?),
+            format!("{}:53", self.cluster_ip("kube-system", "kube-dns")?),
+        );
+        for node in nodes {
+            self.node_reaches(node, &api, &dns)?;
+        }
+        say::note(&format!("pods and nodes reach the API server at {api} and DNS at {dns}"));
+        let mut places = vec![format!("{}/80", self.cluster_ip(SPACE, "hello")?)];
         let column = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
-        let mut places = vec![format!("{address}/80")];
         for node in nodes {
             let address = self.kubectl(&["get", "node", node, "-o", column])?;
             places.push(format!("{address}/{NODE_PORT}"));
@@ -212,6 +225,37 @@ impl Scene<'_> {
         }
         say::good("no node has a rule of kube-proxy, and every Service answers");
         Ok(())
+    }
+
+    /// Asks the API server and the DNS server at these addresses, as processes of a node.
+    fn node_reaches(&self, node: &str, api: &str, dns: &str) -> Result<()> {
+        let kubectl = [text_of(&self.kubectl)?, "--kubeconfig", KUBELETS, "--server", api];
+        let version = [&kubectl[..], &["get", "--raw", "/version"]].concat();
+        let version = self.lab.on_node(node, &version);
+        let version = version.with_context(|| format!("{node} asks the API server at {api}"))?;
+        ensure!(version.contains("gitVersion"), "{api} has answered {node}: {version}");
+        let name = format!("hello.{SPACE}.svc.cluster.local");
+        let address = self.cluster_ip(SPACE, "hello")?;
+        let found = self.lab.on_node(node, &[text_of(self.probe.path())?, "lookup", &name, dns]);
+        let found = found.with_context(|| format!("{node} asks {dns} for {name}"))?;
+        ensure!(found.trim() == address, "{dns} has answered {node}: {found}, not {address}");
+        Ok(())
+    }
+
+    fn cluster_ip(&self, namespace: &str, service: &str) -> Result<String> {
+        let column = "jsonpath={.spec.clusterIP}";
+        self.kubectl(&["-n", namespace, "get", "service", service, "-o", column])
+    }
+
+    /// Returns the name of one pod for each node.
+    fn pod_of_each_node(&self) -> Result<BTreeMap<String, String>> {
+        let columns = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{\"\\n\"}{end}";
+        let pods = self.kubectl(&["-n", SPACE, "get", "pods", "-o", columns])?;
+        let pair = |line: &str| {
+            let (node, pod) = line.split_once(' ')?;
+            Some((node.to_owned(), pod.to_owned()))
+        };
+        Ok(pods.lines().filter_map(pair).collect())
     }
 
     /// Runs `ferrule check` as a user would.
@@ -286,10 +330,7 @@ impl Scene<'_> {
     /// Connects from a pod of each node to the Service's name, until several pods have answered.
     fn service_answers(&self) -> Result<()> {
         let url = format!("http://hello.{SPACE}.svc.cluster.local/");
-        let columns = "jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{\"\\n\"}{end}";
-        let pods = self.kubectl(&["-n", SPACE, "get", "pods", "-o", columns])?;
-        let one_of_each: BTreeMap<&str, &str> =
-            pods.lines().filter_map(|line| line.split_once(' ')).collect();
+        let one_of_each = self.pod_of_each_node()?;
         let mut heard = BTreeSet::new();
         for pod in one_of_each.values() {
             for _ in 0..4 {
@@ -404,6 +445,10 @@ fn pods() -> Value {
     ] })
 }
 
+fn text_of(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("the path {} is not UTF-8", path.display()))
+}
+
 fn output_of(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let name = command.get_program().display().to_string();
@@ -429,6 +474,8 @@ fn patiently(look: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 const RULE_OF_AN_ENI: &str = "32765:";
+/// The kubeconfig of a node's kubelet.
+const KUBELETS: &str = "/var/lib/kubelet/kubeconfig";
 const SPACE: &str = "demo";
 const NODE_PORT: u16 = 30_080;
 const SERVES: &str = "env.FERRULE_SERVICES=ebpf";

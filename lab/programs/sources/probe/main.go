@@ -34,7 +34,7 @@ const usage = `usage: probe VERB
   api PATH                   GET from the cluster's API server by its Service, as the pod's service account
   tcp HOST:PORT [TEXT]       sends a line, prints the answer
   udp HOST:PORT [TEXT]       the same with a datagram
-  lookup NAME                the addresses of a name
+  lookup NAME [HOST:PORT]    the addresses of a name, from this name server
   hold HOST:PORT [COUNT [EVERY]]
                              keeps COUNT (1) TCP connections and sends a line on each EVERY (100ms), until
                              it is ended; prints one JSON object at the end: sent, answered, broken
@@ -79,7 +79,7 @@ func main() {
 	case "tcp", "udp":
 		err = exchange(args[0], at(1, ""), at(2, "hello"))
 	case "lookup":
-		err = lookup(at(1, ""))
+		err = lookup(at(1, ""), at(2, ""))
 	case "hold":
 		err = hold(at(1, ""), at(2, "1"), at(3, "100ms"))
 	case "crowd":
@@ -330,10 +330,17 @@ func exchange(network, address, text string) error {
 	return nil
 }
 
-func lookup(name string) error {
+func lookup(name, server string) error {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	found, err := net.DefaultResolver.LookupHost(within, name)
+	resolver := net.DefaultResolver
+	if server != "" {
+		var dialer net.Dialer
+		resolver = &net.Resolver{PreferGo: true, Dial: func(within context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(within, network, server)
+		}}
+	}
+	found, err := resolver.LookupHost(within, name)
 	if err != nil {
 		return err
 	}
