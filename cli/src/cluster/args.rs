@@ -144,6 +144,10 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7777",
         value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) host_port: Option<u16>,
+    /// Also test from pods in the host's network, which listen on this port of their nodes
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7778",
+        value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) host_network: Option<u16>,
     /// Also write the results to this file, in the format of JUnit
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,

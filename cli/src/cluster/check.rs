@@ -22,17 +22,20 @@ use anyhow::{Result, anyhow, bail};
 use junit::Report;
 use kube::Client;
 use nodes::Nodes;
-use objects::{PROBE, TARGET};
+use objects::{BALANCED, HOST, PROBE, Ports, TARGET};
 use policy_kube::KubeError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     hash::{BuildHasher as _, RandomState},
     io::Write as _,
     time::Duration,
 };
 use tokio::time::sleep;
-use view_cluster::{Around, Column, Matrix, Meta, Outcome, Pod, Site, Try, answered, tries};
+use view_cluster::{
+    Around, Column, Matrix, Meta, Outcome, Pod, Site, Try, answered, failed, host_tries, tries,
+};
 
 /// The results of one node.
 type NodeResults = Result<Vec<(Column, Try, Outcome)>, String>;
@@ -71,7 +74,7 @@ async fn test(args: &CheckArgs) -> Result<Matrix> {
     let mut progress = Progress::new();
     progress.show("creating the namespace", Done::Unknown);
     let made = make(&api, args, &namespace, &run).await?;
-    let wanted = ProbeObjects { namespace: &namespace, image: &image, nodes: &nodes };
+    let wanted = ProbeObjects { namespace: &namespace, image: &image, nodes: &nodes, number };
     let tried = tokio::select! {
         tried = in_namespace(&api, args, &wanted, &mut progress) => tried,
         word = interrupts.next() => Err(anyhow!(word)),
@@ -99,9 +102,14 @@ fn path_of(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}")
 }
 
+/// Returns true if a pod needs the pod security level `privileged`.
+fn needs_host(args: &CheckArgs) -> bool {
+    args.host_port.is_some() || args.host_network.is_some()
+}
+
 /// Creates the namespace and returns its UID. No interrupt stops this call, so the UID is always known.
 async fn make(api: &Api, args: &CheckArgs, namespace: &str, run: &str) -> Result<String> {
-    let wanted = objects::namespace(namespace, run, args.host_port);
+    let wanted = objects::namespace(namespace, run, needs_host(args));
     let made = api.create("/api/v1/namespaces", &wanted).await;
     let failed = match made {
         Ok(made) => return Ok(made["metadata"]["uid"].as_str().unwrap_or_default().to_owned()),
@@ -125,6 +133,8 @@ struct ProbeObjects<'a> {
     namespace: &'a str,
     image: &'a str,
     nodes: &'a Nodes,
+    /// The random number of the run.
+    number: u64,
 }
 
 /// Returns the daemons' image, which contains the probe.
@@ -152,28 +162,76 @@ async fn in_namespace(
     let namespace = wanted.namespace;
     let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
     let template = &wanted.nodes.template;
-    for (name, host_port) in [(PROBE, None), (TARGET, args.host_port)] {
-        let set = objects::daemon_set(name, wanted.image, template, host_port);
+    let pods = [
+        (PROBE, Some(Ports::Pod { host_port: None })),
+        (TARGET, Some(Ports::Pod { host_port: args.host_port })),
+        (HOST, args.host_network.map(Ports::Host)),
+    ];
+    for (name, ports) in pods {
+        let Some(ports) = ports else { continue };
+        let set = objects::daemon_set(name, wanted.image, template, ports);
         api.create(&sets, &set).await?;
     }
     let services = format!("/api/v1/namespaces/{namespace}/services");
     let service = api.create(&services, &objects::service()).await?;
+    let mut around = around(args, &service);
+    let refused = add_addresses(api, &services, wanted.number, &mut around).await?;
     let (wait, nodes) = (Duration::from_secs(args.wait), &wanted.nodes.chosen);
-    let sites = nodes::sites(api, wait, namespace, nodes, progress).await?;
+    let sites =
+        nodes::sites(api, wait, namespace, nodes, args.host_network.is_some(), progress).await?;
     if sites.is_empty() {
         bail!("cannot start probes: no node got one; see kubectl -n {namespace} get daemonsets");
     }
-    let around = around(args, &service);
-    // The Service is new. The kube-proxies may receive it after its pods are ready.
+    // The Services are new. The kube-proxies may receive it after its pods are ready.
     for _ in 0..AGAIN {
         let matrix = ask_once(api, args, namespace, (&sites, &around), progress).await?;
         if matrix.is_good() {
-            return Ok(matrix);
+            return Ok(Matrix { refused, ..matrix });
         }
         progress.show("some targets were not reachable: waiting", Done::Unknown);
         sleep(REST).await;
     }
-    ask_once(api, args, namespace, (&sites, &around), progress).await
+    let matrix = ask_once(api, args, namespace, (&sites, &around), progress).await?;
+    Ok(Matrix { refused, ..matrix })
+}
+
+/// Creates a Service with external addresses and one with a load balancer. Returns the causes for which the API server
+/// refuses them, such as a policy of the cluster.
+async fn add_addresses(
+    api: &Api,
+    services: &str,
+    number: u64,
+    around: &mut Around,
+) -> Result<BTreeMap<Column, String>> {
+    let (external, balancer) = objects::documentation_addresses(&around.services, number);
+    let mut refused = BTreeMap::new();
+    match refusal(api.create(services, &objects::external(&external)).await)? {
+        Some(cause) => drop(refused.insert(Column::ExternalIp, cause)),
+        None => around.external = external,
+    }
+    let made = match refusal(api.create(services, &objects::balanced()).await)? {
+        None => {
+            let (path, status) =
+                (format!("{services}/{BALANCED}/status"), objects::balanced_status(&balancer));
+            refusal(api.patch(&path, &status, "services/status").await)?
+        }
+        refused => refused,
+    };
+    match made {
+        Some(cause) => drop(refused.insert(Column::LoadBalancer, cause)),
+        None => around.balancer = balancer,
+    }
+    Ok(refused)
+}
+
+/// Returns the cause if the API server refuses an object. A webhook refuses it with any code.
+fn refusal(made: Result<Value, KubeError>) -> Result<Option<String>, KubeError> {
+    match made {
+        Ok(_) => Ok(None),
+        Err(KubeError::Forbidden { said, .. }) => Ok(Some(said)),
+        Err(KubeError::Failed { cause, .. }) => Ok(Some(cause)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn ask_once(
@@ -199,6 +257,8 @@ fn around(args: &CheckArgs, service: &Value) -> Around {
         port: PORT,
         services: services.filter_map(Value::as_str).map(str::to_owned).collect(),
         service_port: objects::SERVICE_PORT,
+        external: Vec::new(),
+        balancer: Vec::new(),
         node_port: node_port.and_then(|port| u16::try_from(port).ok()),
         host_port: args.host_port,
         name: args.name.clone(),
@@ -221,9 +281,15 @@ async fn ask_all(
         let Some(probe) = site.probe.clone() else { continue };
         let wanted = tries(site, sites, around);
         let (client, namespace) = (api.client(), namespace.to_owned());
+        let of_host = site.host_probe.clone().zip(args.host_network);
+        let of_host = of_host.map(|(pod, port)| (pod, port, host_tries(site, sites, around)));
         calls.push(async move {
             let at = PodPort { namespace: &namespace, pod: &probe, port: PORT };
-            (index, ask(&client, &at, wanted, within).await)
+            let mut results = ask(&client, &at, wanted, within).await;
+            if let (Ok(results), Some((pod, port, wanted))) = (&mut results, of_host) {
+                results.extend(ask_host(&client, &namespace, (pod, port), wanted, within).await);
+            }
+            (index, results)
         });
     }
     for (index, results) in parallel::all(calls, "testing from nodes", progress).await? {
@@ -232,6 +298,21 @@ async fn ask_all(
         }
     }
     Ok(tried)
+}
+
+/// Lets a probe in the host's network run its tests. Without it they fail.
+async fn ask_host(
+    client: &Client,
+    namespace: &str,
+    (pod, port): (Result<String, String>, u16),
+    wanted: Vec<(Column, Try)>,
+    within: Duration,
+) -> Vec<(Column, Try, Outcome)> {
+    let results = match &pod {
+        Ok(pod) => ask(client, &PodPort { namespace, pod, port }, wanted.clone(), within).await,
+        Err(why) => Err(why.clone()),
+    };
+    results.unwrap_or_else(|why| failed(wanted, &why))
 }
 
 /// Lets one probe run its tests.

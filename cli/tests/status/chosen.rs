@@ -58,6 +58,7 @@ fn invalid_flags_name_their_values(admin: &Path) {
         (["--sample", "some"], "neither a number from 1 on nor all"),
         (["--host-port", "0"], "--host-port"),
         (["--host-port", "70000"], "--host-port"),
+        (["--host-network", "0"], "--host-network"),
     ] {
         let output = ferrule("check", admin, &words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stdout));

@@ -90,7 +90,9 @@ fn look_as_a_viewer(cluster: &Installed, pods: &[Pod], folder: &Path) {
 fn check_both_nodes(cluster: &Installed, folder: &Path) {
     let admin = cluster.cluster().kubeconfig();
     let junit = folder.join("junit.xml");
-    let words = ["check", "--host-port=7801", "-o", "json", "--junit", junit.to_str().unwrap()];
+    let junit_path = junit.to_str().unwrap();
+    let words =
+        ["check", "--host-port=7801", "--host-network", "-o", "json", "--junit", junit_path];
     let matrix = document(&cluster.ferrule_as(admin, &words).output().unwrap());
     assert_eq!(matrix["nodes"], json!({ "tested": 2, "all": 2 }), "{matrix}");
     let rows = matrix["rows"].as_array().unwrap();
@@ -100,6 +102,11 @@ fn check_both_nodes(cluster: &Installed, folder: &Path) {
         assert_eq!((&row["cells"]["mtu"], &row["mtu"]), (&json!([2, 2]), &json!(9001)), "{row}");
         // The host port of the own node and that of the other one lead to their targets.
         assert_eq!(row["cells"]["host-port"], json!([2, 2]), "{row}");
+        for column in ["external-ip", "load-balancer"] {
+            assert_eq!(row["cells"][column], json!([1, 1]), "{row}");
+        }
+        // The cluster IP, both addresses outside, the node ports of both nodes and a name.
+        assert_eq!(row["cells"]["host-network"], json!([6, 6]), "{row}");
         let times = &row["roundTripMicros"];
         assert!(times["same-node"].is_u64() && times["other-nodes"].is_u64(), "{row}");
     }

@@ -22,7 +22,13 @@ pub enum Column {
     Ipv6,
     Service,
     NodePort,
+    /// An address of `spec.externalIPs` of a Service.
+    ExternalIp,
+    /// An address of a load balancer in the status of a Service.
+    LoadBalancer,
     HostPort,
+    /// Services, from a pod in the host's network.
+    HostNetwork,
     Host,
     /// A DNS name of the cluster.
     Dns,
@@ -32,14 +38,17 @@ pub enum Column {
 
 impl Column {
     /// All columns in the order of the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::SameNode,
         Self::OtherNodes,
         Self::Mtu,
         Self::Ipv6,
         Self::Service,
         Self::NodePort,
+        Self::ExternalIp,
+        Self::LoadBalancer,
         Self::HostPort,
+        Self::HostNetwork,
         Self::Host,
         Self::Dns,
         Self::Internet,
@@ -54,7 +63,10 @@ impl Column {
             Self::Ipv6 => "ipv6",
             Self::Service => "service",
             Self::NodePort => "node-port",
+            Self::ExternalIp => "external-ip",
+            Self::LoadBalancer => "load-balancer",
             Self::HostPort => "host-port",
+            Self::HostNetwork => "host-network",
             Self::Host => "host",
             Self::Dns => "dns",
             Self::Internet => "internet",
@@ -106,6 +118,9 @@ pub struct Site {
     pub targets: Vec<String>,
     /// The reason if one of the two pods is missing.
     pub why_not: Option<String>,
+    /// The name of the pod in the host's network that runs tests, or the reason why there is none; `None` to skip the
+    /// tests.
+    pub host_probe: Option<Result<String, String>>,
 }
 
 /// Targets besides the probes.
@@ -115,6 +130,10 @@ pub struct Around {
     /// The addresses of the Service; a dual-stack Service has two.
     pub services: Vec<String>,
     pub service_port: u16,
+    /// The external addresses of a Service.
+    pub external: Vec<String>,
+    /// The addresses of a Service's load balancer.
+    pub balancer: Vec<String>,
     pub node_port: Option<u16>,
     /// A port of the nodes that leads to their targets; `None` to skip the test.
     pub host_port: Option<u16>,
@@ -134,9 +153,15 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
         add(column, How::Udp, to.clone());
         add(Column::Mtu, How::Large, to);
     }
-    for (index, service) in around.services.iter().enumerate() {
-        let column = if index == 0 { Column::Service } else { further(service, Column::Service) };
-        add(column, How::Http, host_and_port(service, around.service_port));
+    for (column, addresses) in [
+        (Column::Service, &around.services),
+        (Column::ExternalIp, &around.external),
+        (Column::LoadBalancer, &around.balancer),
+    ] {
+        for (index, address) in addresses.iter().enumerate() {
+            let column = if index == 0 { column } else { further(address, column) };
+            add(column, How::Http, host_and_port(address, around.service_port));
+        }
     }
     let next = others(site, all).find(|other| other.why_not.is_none());
     for (column, port) in
@@ -157,6 +182,27 @@ pub fn tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
         add(Column::Internet, How::Tcp, internet.clone());
     }
     tries
+}
+
+/// Returns the tests of one site's pod in the host's network.
+pub fn host_tries(site: &Site, all: &[Site], around: &Around) -> Vec<(Column, Try)> {
+    let next = others(site, all).find(|other| other.why_not.is_none());
+    let nodes = [Some(site), next].into_iter().flatten().filter_map(|node| node.address.as_ref());
+    let node_ports =
+        around.node_port.into_iter().flat_map(|port| nodes.clone().map(move |at| (at, port)));
+    let services = [&around.services, &around.external, &around.balancer];
+    let services = services.into_iter().flatten().map(|at| (at, around.service_port));
+    let http = services
+        .chain(node_ports)
+        .map(|(at, port)| Try { how: How::Http, to: host_and_port(at, port) });
+    let lookup = Try { how: How::Dns, to: around.name.clone() };
+    http.chain([lookup]).map(|it| (Column::HostNetwork, it)).collect()
+}
+
+/// Returns the tests as failed for one reason.
+pub fn failed(wanted: Vec<(Column, Try)>, why: &str) -> Vec<(Column, Try, Outcome)> {
+    let outcome = Outcome { said: why.to_owned(), ..Outcome::default() };
+    wanted.into_iter().map(|(column, what)| (column, what, outcome.clone())).collect()
 }
 
 /// Returns the pods that the site's probe connects to.

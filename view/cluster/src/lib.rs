@@ -25,8 +25,8 @@ pub use address_report::{AddressData, AddressReport, BlockUse, Count, EniUse, Su
 pub use affinity::{excluded, for_probes, unselected};
 pub use bundle::{Bounds, Entry, Index, Missing, OwnObjects};
 pub use check::{
-    Around, Chosen, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, for_nodes,
-    sample, tries,
+    Around, Chosen, Column, Failure, How, Matrix, Outcome, Row, Site, Try, answered, failed,
+    for_nodes, host_tries, sample, tries,
 };
 pub use forecast::{Forecast, Silence, forecast};
 pub use known_errors::{By, Explanation, KNOWN_ERRORS, KnownError, explain};

@@ -262,7 +262,9 @@ impl Scene<'_> {
     fn check(&self, programs: &Binaries) -> Result<()> {
         say::step("ferrule check");
         let mut check = Command::new(programs.cli());
-        check.args(["check", "--internet", INTERNET]).env("KUBECONFIG", &self.kubeconfig);
+        check
+            .args(["check", "--host-network", "--internet", INTERNET])
+            .env("KUBECONFIG", &self.kubeconfig);
         say::result(output_of(&mut check)?.trim_end());
         say::good("every path works");
         Ok(())

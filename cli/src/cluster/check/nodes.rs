@@ -1,6 +1,6 @@
 //! The nodes of a check: their choice, and the state of their probes.
 
-use super::objects::{PROBE, TARGET};
+use super::objects::{HOST, PROBE, TARGET};
 use crate::{
     cluster::{
         api::{Api, Selector},
@@ -63,6 +63,7 @@ pub(super) async fn sites(
     wait: Duration,
     namespace: &str,
     nodes: &[Node],
+    has_host: bool,
     progress: &mut Progress,
 ) -> Result<Vec<Site>> {
     let give_up = Instant::now() + wait;
@@ -78,7 +79,7 @@ pub(super) async fn sites(
     }
     let path = format!("/api/v1/namespaces/{namespace}/pods");
     let pods: Vec<Pod> = api.list(&path, Selector::All, "pods").await?;
-    Ok(nodes.iter().map(|node| site(node, &pods)).collect())
+    Ok(nodes.iter().map(|node| site(node, &pods, has_host)).collect())
 }
 
 /// Progress of a DaemonSet.
@@ -94,7 +95,7 @@ struct RolloutStatus {
     number_ready: usize,
 }
 
-fn site(node: &Node, pods: &[Pod]) -> Site {
+fn site(node: &Node, pods: &[Pod], has_host: bool) -> Site {
     let name = &node.metadata.name;
     let of = |app: &str| {
         pods.iter().find(|pod| {
@@ -108,6 +109,11 @@ fn site(node: &Node, pods: &[Pod]) -> Site {
         Some(pod) => why_not(pod),
     };
     let addresses = |pod: &Pod| pod.status.pod_ips.iter().map(|it| it.ip.clone()).collect();
+    let host = || {
+        let host = of(HOST);
+        let name = host.map(|pod| pod.metadata.name.clone()).unwrap_or_default();
+        why(host).map_or(Ok(name), Err)
+    };
     let ready = |pod: &&Pod| why_not(pod).is_none();
     Site {
         node: name.clone(),
@@ -115,6 +121,7 @@ fn site(node: &Node, pods: &[Pod]) -> Site {
         probe: probe.filter(ready).map(|pod| pod.metadata.name.clone()),
         targets: target.filter(ready).map(addresses).unwrap_or_default(),
         why_not: why(probe).or_else(|| why(target)),
+        host_probe: has_host.then(host),
     }
 }
 

@@ -10,6 +10,9 @@ pub struct Matrix {
     pub nodes: Chosen,
     pub rows: Vec<Row>,
     pub failures: Vec<Failure>,
+    /// The causes for which the API server refused the objects of a column's tests.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<Column, String>,
 }
 
 /// The numbers of nodes with probes and of nodes that can have them.

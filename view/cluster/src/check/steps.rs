@@ -42,6 +42,15 @@ pub(super) fn next_step(column: Column) -> &'static str {
              AWS_VPC_CNI_NODE_PORT_SUPPORT; check that security groups admit node ports; `ferrule doctor` finds strict \
              rp_filter"
         }
+        Column::ExternalIp | Column::LoadBalancer => {
+            "with FERRULE_SERVICES=ebpf run `ferrule service` on the node; otherwise check that kube-proxy runs there, \
+             and its log; policies that deny egress outside the cluster also apply to this address"
+        }
+        Column::HostNetwork => {
+            "with FERRULE_SERVICES=ebpf run `ferrule service` on the node, and read the log of the container `agent` \
+             (`cannot serve processes of the node`); otherwise check that kube-proxy runs there; if the pod cannot have \
+             its port, name another one with --host-network"
+        }
         Column::Host => "check the node's firewall, and policies that deny egress to nodes",
         Column::Dns => {
             "check that the cluster's DNS runs (kubectl -n kube-system get pods -l k8s-app=kube-dns) and that \

@@ -26,7 +26,11 @@ impl Matrix {
             table.row(std::iter::once(Cell::from(&row.node)).chain(cells).chain([times(row)]));
         }
         text.append(table.text(columns));
-        let left_out: Vec<&str> = left_out.into_iter().filter_map(not_tested).collect();
+        let why = |column: Column| match self.refused.get(&column) {
+            Some(cause) => Some(format!("{} ({cause})", head(column))),
+            None => not_tested(column).map(str::to_owned),
+        };
+        let left_out: Vec<String> = left_out.into_iter().filter_map(why).collect();
         if !left_out.is_empty() {
             text.push_plain(&format!("not tested: {}\n", left_out.join(", ")));
         }
@@ -77,7 +81,10 @@ fn head(column: Column) -> &'static str {
         Column::Ipv6 => "IPV6",
         Column::Service => "SERVICE",
         Column::NodePort => "NODEPORT",
+        Column::ExternalIp => "EXTERNALIP",
+        Column::LoadBalancer => "LOADBALANCER",
         Column::HostPort => "HOSTPORT",
+        Column::HostNetwork => "HOSTNETWORK",
         Column::Host => "HOST",
         Column::Dns => "DNS",
         Column::Internet => "INTERNET",
@@ -89,12 +96,15 @@ fn not_tested(column: Column) -> Option<&'static str> {
     match column {
         Column::Ipv6 => Some("IPV6 (pods have no second address)"),
         Column::HostPort => Some("HOSTPORT (--host-port)"),
+        Column::HostNetwork => Some("HOSTNETWORK (--host-network)"),
         Column::Internet => Some("INTERNET (--internet)"),
         Column::OtherNodes => Some("OTHER NODES (no other node)"),
         Column::SameNode
         | Column::Mtu
         | Column::Service
         | Column::NodePort
+        | Column::ExternalIp
+        | Column::LoadBalancer
         | Column::Host
         | Column::Dns => None,
     }

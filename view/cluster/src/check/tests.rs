@@ -9,6 +9,7 @@ fn site(number: usize) -> Site {
         probe: Some(format!("probe-{number}")),
         targets: vec![format!("10.0.1.{number}")],
         why_not: None,
+        host_probe: None,
     }
 }
 
@@ -17,6 +18,8 @@ fn around() -> Around {
         port: 7777,
         services: vec!["172.20.0.9".to_owned()],
         service_port: 80,
+        external: vec!["198.51.100.9".to_owned()],
+        balancer: vec!["203.0.113.9".to_owned()],
         node_port: Some(30007),
         host_port: None,
         name: "kubernetes.default.svc".to_owned(),
@@ -99,11 +102,12 @@ fn the_matrix_shows_failures_and_the_next_step() {
         [
             "tested 3 of 1000 nodes; choose others with --node or --sample",
             "",
-            "FROM   SAME NODE   OTHER NODES   MTU       SERVICE   NODEPORT   HOST   DNS   RTT (ms)",
-            "n1     ok          ok            ok 9001   ok        ok         ok     ok    0.07 / 1.25",
-            "n2     ok          FAIL 0/2      ok 9001   ok        ok         ok     ok    0.07 / -",
-            "n3     -           -             -         -         -          -      -     -",
-            "not tested: IPV6 (pods have no second address), HOSTPORT (--host-port), INTERNET (--internet)",
+            "FROM   SAME NODE   OTHER NODES   MTU       SERVICE   NODEPORT   EXTERNALIP   LOADBALANCER   HOST   DNS   RTT (ms)",
+            "n1     ok          ok            ok 9001   ok        ok         ok           ok             ok     ok    0.07 / 1.25",
+            "n2     ok          FAIL 0/2      ok 9001   ok        ok         ok           ok             ok     ok    0.07 / -",
+            "n3     -           -             -         -         -          -            -              -      -     -",
+            "not tested: IPV6 (pods have no second address), HOSTPORT (--host-port), HOSTNETWORK (--host-network), \
+             INTERNET (--internet)",
         ]
     );
     assert!(text.contains("FAIL  n2: HTTP to 10.0.1.1:7777: no answer within 3 s\n"), "{text}");
@@ -175,6 +179,66 @@ fn a_host_port_is_tried_on_the_own_node_and_the_next() {
     let ports = tries.iter().filter(|(column, _)| *column == Column::HostPort);
     let to: Vec<&str> = ports.map(|(_, it)| it.to.as_str()).collect();
     assert_eq!(to, ["10.0.0.1:7000", "10.0.0.2:7000"]);
+}
+
+#[test]
+fn each_address_of_a_service_is_tried_from_a_pod_and_from_the_host_network() {
+    let all = [site(1), site(2)];
+    let external = vec!["198.51.100.9".to_owned(), "2001:db8:1::9".to_owned()];
+    let around = Around { external, ..around() };
+    let of = |tries: &[(Column, Try)], column| -> Vec<String> {
+        let those = tries.iter().filter(|(of, _)| *of == column);
+        those.map(|(_, it)| format!("{:?} {}", it.how, it.to)).collect()
+    };
+    let tries = tries(&all[0], &all, &around);
+    assert_eq!(of(&tries, Column::ExternalIp), ["Http 198.51.100.9:80"]);
+    assert_eq!(of(&tries, Column::LoadBalancer), ["Http 203.0.113.9:80"]);
+    assert_eq!(of(&tries, Column::Ipv6), ["Http [2001:db8:1::9]:80"]);
+    assert!(of(&tries, Column::HostNetwork).is_empty());
+    let tries = host_tries(&all[0], &all, &around);
+    let expected = [
+        "Http 172.20.0.9:80",
+        "Http 198.51.100.9:80",
+        "Http [2001:db8:1::9]:80",
+        "Http 203.0.113.9:80",
+        "Http 10.0.0.1:30007",
+        "Http 10.0.0.2:30007",
+        "Dns kubernetes.default.svc",
+    ];
+    assert_eq!(of(&tries, Column::HostNetwork), expected);
+    assert_eq!(tries.len(), expected.len());
+}
+
+#[test]
+fn a_pod_of_the_host_network_that_does_not_start_fails_its_tests_only() {
+    let all = [site(1), site(2)];
+    let mut matrix = Matrix::default();
+    let mut tried = good(tries(&all[0], &all, &around()));
+    tried.extend(failed(host_tries(&all[0], &all, &around()), "its pod host-1 is Pending"));
+    matrix.add(&all[0], Ok(tried));
+    assert_eq!(matrix.rows[0].cells[&Column::HostNetwork], (0, 6));
+    let failures: Vec<_> = matrix.failures.iter().map(|it| it.column).collect();
+    assert_eq!(failures, [Some(Column::HostNetwork); 6]);
+    let text = matrix.text(None).to_string();
+    assert!(
+        text.contains("FAIL  n1: HTTP to 172.20.0.9:80: its pod host-1 is Pending\n"),
+        "{text}"
+    );
+    assert!(text.contains("--host-network"), "{text}");
+}
+
+#[test]
+fn a_column_that_the_api_server_refuses_is_not_tested_and_has_the_cause() {
+    let all = [site(1), site(2)];
+    let mut matrix = Matrix::default();
+    let around = Around { external: Vec::new(), ..around() };
+    matrix.add(&all[0], Ok(good(tries(&all[0], &all, &around))));
+    matrix.refused.insert(Column::ExternalIp, "external addresses are denied".to_owned());
+    assert!(matrix.is_good(), "a policy of the cluster is no failure of its network");
+    let text = matrix.text(None).to_string();
+    assert!(text.contains("EXTERNALIP (external addresses are denied), HOSTPORT"), "{text}");
+    let document = serde_json::to_value(&matrix).unwrap();
+    assert_eq!(document["refused"]["external-ip"], "external addresses are denied");
 }
 
 #[test]
