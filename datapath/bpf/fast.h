@@ -275,6 +275,9 @@ static inline_always int find_backend(struct packet *packet, struct service_work
 	return 1;
 }
 
+/* Of `deliver_directly`: the packet is no answer to a client outside, so it takes all steps. */
+#define ALL_STEPS 1000
+
 /*
  * Gives a pod's packet of an open connection to the pod of the node that receives it. Returns TC_ACT_UNSPEC for other packets: they take
  * all steps, which come to the same result for these ones.
@@ -295,9 +298,11 @@ checked_alone int deliver_directly(struct __sk_buff *skb)
 	if (!work || !service || (skb->tc_index & TICKET) || skb->vlan_present || skb->pkt_type != THIS_HOST)
 		return TC_ACT_UNSPEC;
 	packet = &work->packet;
-	/* The first packet of a connection has the most steps, so it has none of these. */
-	if (!parse_plain(skb, packet, 1) || is_dns(packet) || (packet->protocol == TCP && is_start(packet)))
+	if (!parse_plain(skb, packet, 1) || is_dns(packet))
 		return TC_ACT_UNSPEC;
+	/* The first packet of a connection has the most steps, so it has none of these. */
+	if (packet->protocol == TCP && is_start(packet))
+		return ALL_STEPS;
 	now = time_of(work);
 	from = map_lookup(&fast_pods, &packet->source);
 	if (!from || from->link != link || !(from->flags & HAS_MACS))
@@ -313,23 +318,23 @@ checked_alone int deliver_directly(struct __sk_buff *skb)
 	flow_of(packet, &work->key);
 	flow = map_lookup(&flows, &work->key);
 	if (!flow || flow->path != PATH_POD)
-		return TC_ACT_UNSPEC;
+		return ALL_STEPS;
 	is_reply = flow->from_low != is_lower(packet);
 	if (flow->wire == FOR_SERVICE) {
 		if (is_translated == is_reply)
-			return TC_ACT_UNSPEC;
+			return ALL_STEPS;
 		is_restored = is_reply;
 	} else if (flow->wire != WITHOUT_SERVICE || is_translated) {
-		return TC_ACT_UNSPEC;
+		return ALL_STEPS;
 	}
 	if (is_restored && !find_asked_address(skb, packet, service))
-		return TC_ACT_UNSPEC;
+		return ALL_STEPS;
 	if (!has_pod(link) || !has_pod(to->link) || has_error(skb, packet, to->link) ||
 	    !follows(flow, packet, is_lower(packet), link, to->link, 0, 1, 0, generation(), now))
-		return TC_ACT_UNSPEC;
+		return ALL_STEPS;
 	frame = (const void *)(long)skb->data;
 	if ((const void *)(frame + 1) > (const void *)(long)skb->data_end)
-		return TC_ACT_UNSPEC;
+		return ALL_STEPS;
 	start = *frame;
 	route_start(&start, to->macs);
 	checksum = checksum_of_plain(packet->protocol);

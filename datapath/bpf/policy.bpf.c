@@ -1744,10 +1744,12 @@ int from_pod_service(struct __sk_buff *skb)
 	if (!work || !service)
 		return TC_ACT_SHOT;
 	action = deliver_directly(skb);
-	if (action != TC_ACT_UNSPEC)
+	if (action == TC_ACT_UNSPEC) {
+		if (is_answer_of_open(skb))
+			return send_back(skb);
+	} else if (action != ALL_STEPS) {
 		return action;
-	if (is_answer_of_open(skb))
-		return send_back(skb);
+	}
 	service->is_translated = 0;
 	action = translate(skb, work, service);
 	if (action != TC_ACT_UNSPEC)
