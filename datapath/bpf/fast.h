@@ -279,8 +279,8 @@ static inline_always int find_backend(struct packet *packet, struct service_work
 #define ALL_STEPS 1000
 
 /*
- * Gives a pod's packet of an open connection to the pod of the node that receives it. Returns TC_ACT_UNSPEC for other packets: they take
- * all steps, which come to the same result for these ones.
+ * Gives a pod's packet of an open connection to the pod of the node that receives it. Returns TC_ACT_UNSPEC or ALL_STEPS for other packets:
+ * they take all steps, which come to the same result for these ones.
  */
 checked_alone int deliver_directly(struct __sk_buff *skb)
 {

@@ -182,7 +182,7 @@ async fn in_namespace(
     if sites.is_empty() {
         bail!("cannot start probes: no node got one; see kubectl -n {namespace} get daemonsets");
     }
-    // The Services are new. The kube-proxies may receive it after its pods are ready.
+    // The Services are new. The kube-proxies may receive them after their pods are ready.
     for _ in 0..AGAIN {
         let matrix = ask_once(api, args, namespace, (&sites, &around), progress).await?;
         if matrix.is_good() {
